@@ -6,11 +6,12 @@ PYTHON ?= python3
 VENV   ?= .venv
 NMT     = $(VENV)/bin/nmt
 PACKAGES = $(VENV)/.packages
+SOURCES = $(wildcard nmt_cli/engine/src/*)
 WORKERS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test lint types check wheel clean
 
-$(PACKAGES): pyproject.toml constraints.txt
+$(PACKAGES): pyproject.toml constraints.txt nmt_cli/engine/CMakeLists.txt $(SOURCES)
 	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] <= (3, 13); sys.exit(0 if ok else "nmt needs Python 3.11 to 3.13; this is %s. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" % sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
@@ -35,6 +36,7 @@ test: $(PACKAGES)
 lint: $(PACKAGES)
 	$(VENV)/bin/ruff check nmt_cli tests benchmarks
 	$(VENV)/bin/ruff format --check nmt_cli tests benchmarks
+	$(VENV)/bin/clang-format --dry-run -Werror $(SOURCES)
 
 types: $(PACKAGES)
 	$(VENV)/bin/mypy
@@ -45,4 +47,4 @@ wheel: $(PACKAGES)
 	$(VENV)/bin/python -m build
 
 clean:
-	rm -rf build dist $(VENV)
+	rm -rf build dist nmt_cli/engine/lib $(VENV)

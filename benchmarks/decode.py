@@ -19,8 +19,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -39,7 +37,6 @@ from nmt_cli.data.shards import valid_text
 from nmt_cli.data.tokenizer import Vocabulary
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.evaluation.metrics import compute
-from nmt_cli.kernels.choice import has_int8
 from nmt_cli.model.contents import CONFIG, find_model, read_config
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe
@@ -110,8 +107,6 @@ def beside(
         )
         jobs = [*mine, *engine, *(huggingface_jobs(model, Path(work), threads) if "huggingface" in peers else [])]
         sides = Sides(source, count)
-        for job in mine:
-            use_once(job)
         rates = sides.rates(jobs, rounds)
         fastest = max((rates[job.name] for job in engine), default=0.0)
         exact = sides.answers["nmt, fp32"].texts
@@ -135,27 +130,6 @@ def beside(
         latencies(mine, engine, threads, spread_over(source, LATENCY_LINES), rounds)
 
 
-def use_once(job: Job) -> None:
-    """Translate a line: the first use of a model on a machine lays it out for the processor, later ones read it so."""
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "nmt_cli",
-            "translate",
-            "--device",
-            "cpu",
-            "--model",
-            job.folder,
-            "--precision",
-            job.precision,
-        ],
-        input=b"A\n",
-        stdout=subprocess.DEVNULL,
-        check=True,
-    )
-
-
 def random_weights(data_dir: Path | None, sentences: int, rounds: int) -> None:
     """Ours alone, in this process."""
     recipe, folder = shards(data_dir, settings(data_dir, small=False))
@@ -170,8 +144,7 @@ def random_weights(data_dir: Path | None, sentences: int, rounds: int) -> None:
         )
         return lambda _: sum(result.tokens for batch in batches for result in translator.translate(batch))
 
-    precisions = [precision for precision in ("int8", "bf16", "fp32") if precision != "int8" or has_int8()]
-    sides = {precision: side(precision, [lines]) for precision in precisions}
+    sides = {precision: side(precision, [lines]) for precision in ("int8", "fp32")}
     sides["fp32, one line at a time"] = side("fp32", [[line] for line in lines[:16]])
     print(f"{_shape(recipe, vocabulary)}, random weights, {len(lines)} sentences; median of {rounds}", flush=True)
     table(alternate(sides, rounds, 1), "target tok/s")

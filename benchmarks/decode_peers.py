@@ -22,9 +22,7 @@ from decode_sides import Job, Process
 
 from nmt_cli.errors import NmtError
 from nmt_cli.exporting.convert import export
-from nmt_cli.hardware import cpu_flags, has_fast_bf16
-from nmt_cli.kernels.choice import has_int8
-from nmt_cli.kernels.onednn import X86
+from nmt_cli.hardware import cpu_flags
 
 COMPUTE_TYPES = ("int8", "int8_bfloat16", "bfloat16", "float32")
 BATCHES = (32, 64)
@@ -37,12 +35,10 @@ Count = Callable[[Sequence[str]], int]
 
 
 def ours(model: Path, threads: int) -> list[Job]:
-    """int8, bf16 and fp32 where the processor has products in them, a worker for each core."""
-    here = {"int8": has_int8(), "bf16": has_fast_bf16("cpu"), "fp32": True}
-    precisions = [precision for precision, is_here in here.items() if is_here]
+    """The precisions of the engine, a worker for each core."""
     return [
         Job(name=f"nmt, {precision}", kind="nmt", folder=str(model), precision=precision, workers=threads, threads=1)
-        for precision in precisions
+        for precision in ("int8", "fp32")
     ]
 
 
@@ -117,7 +113,7 @@ def _swept(job: Job, threads: int, lines: list[str], count: Count) -> tuple[Job,
 
 def _environments() -> list[dict[str, str]]:
     """Its own choice is among them."""
-    if platform.machine() not in X86:
+    if platform.machine() not in ("x86_64", "AMD64"):
         return [{}]
     isas: list[dict[str, str]] = [{}, {"CT2_FORCE_CPU_ISA": "AVX512"}] if "avx512f" in cpu_flags() else [{}]
     return [{"CT2_USE_MKL": mkl, **isa} for mkl in "01" for isa in isas]

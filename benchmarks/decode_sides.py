@@ -69,7 +69,7 @@ class Answer:
 
 
 def nmt(job: Job) -> Translate:
-    """Ours, as `nmt translate` does it, from its second use of the model on: workers of one thread; a batch that is alone has all of them."""
+    """Ours, as `nmt translate` does it: workers of one thread; a batch that is alone has all of them."""
     from nmt_cli.cli.process import collect_garbage_rarely
 
     collect_garbage_rarely()
@@ -78,7 +78,7 @@ def nmt(job: Job) -> Translate:
 
     keep_freed_memory()
     translator = load(
-        [Path(job.folder)], [], device="cpu", devices=job.workers * job.threads, ready_in=job.precision
+        [Path(job.folder)], [], device="cpu", devices=job.workers * job.threads, precision=job.precision
     ).translator(precision=job.precision, plain=True)
     return lambda lines: [result.translation for result in translator.translate(lines)]
 

@@ -9,8 +9,8 @@ DIR holds the folders tatoeba-en-de, wmt-newstest and multi30k, each with the fi
            the matmul rate that the products of the model reach (6 operations per weight and token, attention not counted). Base
            also compiled (`nmt train --compile`), and with --peers beside eole's own training command (peers.py).
 * quality  base trained to its end on Tatoeba, newstest 2008 to 2012 and Multi30k: minutes, and BLEU on newstest2013.
-* decode   that model on newstest2013, beam 4: target tokens per second in each precision and for growing batches, in bf16 also
-           with CUDA graphs that are recorded already; beside it CTranslate2 with the same weights, where it is installed.
+* decode   that model on newstest2013, beam 4: target tokens per second in each precision and for growing batches; beside it
+           CTranslate2 with the same weights, where it is installed.
 
 `--device cpu --tiny` runs the same code on a CPU in minutes, with small models: its figures mean nothing. Each part prints its
 rows as soon as it has them; FOLDER keeps shards and runs, and the same command goes on from there.
@@ -22,12 +22,10 @@ import argparse
 import gc
 import importlib.util
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import cast
 
 import torch
 from common import parallel_lines, print_rows, setup, timed
@@ -36,11 +34,9 @@ from sides import LOG_EVERY, Task
 from trainings import nmt
 
 from nmt_cli.data.tokenizer import Vocabulary
-from nmt_cli.decoding.model_workers import ModelWorker
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.device import peak_memory, release_cached_memory, reset_peak_memory, start_training, synchronize
 from nmt_cli.hardware import Hardware
-from nmt_cli.kernels.choice import CUDA_GRAPHS
 from nmt_cli.model.folder import load_model
 from nmt_cli.recipe import Recipe
 from nmt_cli.recipe_files import load_recipe
@@ -294,8 +290,7 @@ def decode(options: Options) -> list[list[str]]:
     source, _ = parallel_lines(newstest / "newstest2013.en", newstest / "newstest2013.de", 40 if options.tiny else 0)
     loaded, vocabulary, device = load_model(folder), Vocabulary.load(folder), Hardware.find(options.device).device
     rows = [["side", "batch", "target tok/s", "peak GiB"]]
-    for precision, graphs in (("bf16", ""), ("bf16", "on"), ("fp16", ""), ("fp32", "")):
-        os.environ["NMT_CUDA_GRAPHS"] = graphs
+    for precision in ("bf16", "fp16", "fp32"):
         for batch in BATCHES[: 1 if options.tiny else None]:
             settings = loaded.recipe.decode.model_copy(update={"batch_tokens": batch})
             translator = Translator(
@@ -307,15 +302,12 @@ def decode(options: Options) -> list[list[str]]:
                 precision=precision,
                 devices=[device],
             )
-            with_graphs = CUDA_GRAPHS in cast(ModelWorker, translator.engine.workers[0]).kernels[0].used
-            if graphs and not with_graphs:  # no GPU
-                continue
-            timed(translator, source if graphs else source[:200])  # graphs are recorded the first time
+            timed(translator, source[:200])
             reset_peak_memory(device)
             results, seconds = timed(translator, source)
             rows.append(
                 [
-                    f"nmt {precision}{', CUDA graphs' * with_graphs}",
+                    f"nmt {precision}",
                     f"{batch:,}",
                     f"{sum(result.tokens for result in results) / seconds:,.0f}",
                     f"{peak_memory(device) / 2**30:.1f}",

@@ -1,68 +1,61 @@
-"""A translation depends on its line alone: not on batch, order, neighbours or the number of workers.
+"""A translation depends on its line alone: not on batch, order, neighbours, the number of workers or the processor.
 
     python benchmarks/invariance.py --model DIR --data-dir DATA
 
 The test set (Multi30k's of 2016, or Tatoeba's) is translated at once, then each line alone, in batches of 8, 64 and 256 sentences, in
-another order, as a stream, and by another number of workers. The table has the number of sentences whose texts, scores and
-log-probabilities are all the same to the bit. In fp32 and int8 they must all be the same, else the exit status is 1; for bf16 the
-table also has the number of equal texts. "ready" is int8 without torch, as `nmt translate` does it from the second use of a model on: all its columns are compared with int8's. The last column compares the first sentences with the reference implementation of the
-search: the plain model in fp32, without caches, computed anew in each step.
+another order, as a stream, by another number of workers, and by the engine's library for each instruction set that this processor has.
+The table has the number of sentences whose texts, scores and log-probabilities are all the same to the bit; if one is not, the exit
+status is 1. The last column compares the texts of the first sentences with those of the reference: torch in the same precision, whose
+sums have another order.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import random
+import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest.mock import patch
 
 import torch
 from common import setup, test_set
-from decode import use_once
-from decode_sides import Job
 
-from nmt_cli.data.tokenizer import EOS, Vocabulary
+from nmt_cli.data.tokenizer import Vocabulary
 from nmt_cli.decoding import workers as module
-from nmt_cli.decoding.beam_search import beam_search
-from nmt_cli.decoding.decoders import ReferenceDecoder
-from nmt_cli.decoding.ready import ready_model
+from nmt_cli.decoding.model_workers import ConvertedModels, searchable
 from nmt_cli.decoding.translator import Candidate, Translator
-from nmt_cli.hardware import has_fast_bf16
-from nmt_cli.kernels.choice import has_int8
-from nmt_cli.model.contents import ModelConfig, find_model, read_config
-from nmt_cli.model.folder import LoadedModel, load_model
+from nmt_cli.engine.library import NEEDS, VARIABLE, path_of
+from nmt_cli.hardware import cpu_flags
+from nmt_cli.model.contents import find_model, length_limits, read_config
+from nmt_cli.model.folder import load_model
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import Recipe
 
 SIZES = (8, 64, 256)
-EXACT = ("fp32", "int8", "ready")
-"""Precisions in which nothing may differ."""
-REFERENCE_BATCH = 10
 
 
 @dataclass(frozen=True)
 class Subject:
     """A model and what it translates."""
 
-    loaded: LoadedModel
+    folder: Path
+    model: Transformer
+    recipe: Recipe
     vocabulary: Vocabulary
     lines: list[str]
-    config: ModelConfig
 
-    def translator(self, precision: str, workers: int, batch_tokens: int = 0) -> Translator:
-        recipe = self.loaded.recipe
-        decode = recipe.decode.model_copy(update={"batch_tokens": batch_tokens or recipe.decode.batch_tokens})
-        ready = ready_model(self.config, "int8", workers) if precision == "ready" else None
+    def translator(self, precision: str, workers: int, batch_tokens: int = 0, reference: bool = False) -> Translator:
+        decode = self.recipe.decode.model_copy(update={"batch_tokens": batch_tokens or self.recipe.decode.batch_tokens})
+        models = (ConvertedModels.of if reference else searchable)([self.model], precision, ["cpu"] * workers, workers)
+        safe, longest = length_limits(self.recipe.data, [read_config(self.folder).safe_length])
         return Translator(
-            ready or self.loaded.model,
-            self.vocabulary.source,
-            self.vocabulary.target,
-            decode,
-            longest=recipe.data.max_length,
-            precision="int8" if precision == "ready" else precision,
-            devices=["cpu"] * workers,
+            models, self.vocabulary.source, self.vocabulary.target, decode, longest=longest, safe_length=safe
         )
 
 
@@ -70,31 +63,30 @@ def translated(translator: Translator, lines: Iterable[str], batch: int = 0) -> 
     """The best candidate of each line, in batches of `batch` sentences; 0: as many as it takes itself."""
     rows = 2 * batch * translator.decode.beam  # two batches fill a step
     with patch.object(module, "CPU_ROWS", rows or module.CPU_ROWS):
-        return [result.best for result in translator.translate(lines)]
+        return [replace(result.best, part_lengths=()) for result in translator.translate(lines)]
 
 
-def reference(subject: Subject, translator: Translator, lines: list[str]) -> list[str]:
-    """What the slow search finds; `translator` says options and limits alone. Lines in parts are not for it."""
-    texts: list[str] = []
-    for start in range(0, len(lines), REFERENCE_BATCH):
-        sources = [[*ids, EOS] for ids in subject.vocabulary.source.encode(lines[start : start + REFERENCE_BATCH])]
-        limits = torch.tensor(
-            [min(len(ids) - 1 + translator.decode.max_extra, translator.longest_output) for ids in sources]
-        )
-        with torch.inference_mode():
-            results = beam_search(
-                ReferenceDecoder(subject.loaded.model, sources, translator.decode.beam), limits, translator.options
-            )
-        texts += subject.vocabulary.target.decode([hypotheses[0].tokens for hypotheses in results])
-    return texts
+def by_library(subject: Subject, precision: str, name: str) -> list[Candidate]:
+    """The translations by `nmt translate` with this library of the engine."""
+    command = [sys.executable, "-m", "nmt_cli", "translate", "--device=cpu", "--json"]
+    done = subprocess.run(
+        [*command, f"--model={subject.folder}", f"--precision={precision}"],
+        env={**os.environ, VARIABLE: name},
+        input="".join(f"{line}\n" for line in subject.lines),
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        check=True,
+    )
+    found = map(json.loads, done.stdout.splitlines())
+    return [Candidate(one["translation"], one["score"], one["log_prob"], tuple(one["tokens"])) for one in found]
 
 
-def variants(subject: Subject, precision: str) -> tuple[list[Candidate], dict[str, list[Candidate]]]:
+def variants(subject: Subject, precision: str) -> dict[str, list[Candidate]]:
     """The translations of all lines at once, and those of every other way."""
     cores, lines = torch.get_num_threads(), subject.lines
     usual, wide = subject.translator(precision, cores), subject.translator(precision, cores, batch_tokens=sys.maxsize)
-    first = translated(usual, lines)
-    outputs = {"alone": [translated(usual, [line])[0] for line in lines]}
+    outputs = {"at once": translated(usual, lines)}
+    outputs |= {"alone": [translated(usual, [line])[0] for line in lines]}
     outputs |= {f"batches of {size}": translated(wide, lines, size) for size in SIZES}
     order = random.Random(1).sample(range(len(lines)), len(lines))
     shuffled = dict(zip(order, translated(usual, [lines[i] for i in order]), strict=True))
@@ -102,7 +94,8 @@ def variants(subject: Subject, precision: str) -> tuple[list[Candidate], dict[st
     outputs["streamed"] = translated(usual, iter(lines))
     workers = 1 if cores > 1 else 2
     outputs[f"{workers} worker{'s' * (workers > 1)}"] = translated(subject.translator(precision, workers), lines)
-    return first, outputs
+    runnable = [name for name, flags in NEEDS.items() if path_of(name).is_file() and flags <= cpu_flags()]
+    return outputs | {name: by_library(subject, precision, name) for name in runnable}
 
 
 def main() -> None:
@@ -110,45 +103,31 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True, help="a trained model")
     parser.add_argument("--data-dir", type=Path, required=True, help="folder of the text that the model learnt from")
     parser.add_argument("--sentences", type=int, default=1000)
-    parser.add_argument("--reference", type=int, default=100, help="sentences for the reference search")
+    parser.add_argument("--reference", type=int, default=100, help="sentences for the reference")
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")
     options = parser.parse_args()
     setup(options.threads)
     folder = find_model(options.model)
     loaded = load_model(folder)
-    subject = Subject(
-        loaded,
-        Vocabulary.load(folder),
-        test_set([options.data_dir], loaded.recipe, options.sentences)[0],
-        read_config(folder),
-    )
-    use_once(Job(name="", kind="nmt", folder=str(folder), precision="int8", workers=1, threads=1))
-    slow = reference(subject, subject.translator("fp32", 1), subject.lines[: options.reference])
+    lines = test_set([options.data_dir], loaded.recipe, options.sentences)[0]
+    subject = Subject(folder, loaded.model, loaded.recipe, Vocabulary.load(folder), lines)
+    some = lines[: options.reference]
     print(
-        f"{len(subject.lines)} sentences, {torch.get_num_threads()} workers: how many are the same, texts and scores; beside the reference search, the texts of {len(slow)}"
+        f"{len(lines)} sentences, {torch.get_num_threads()} workers: how many are the same, texts and scores; beside the reference, the texts of {len(some)}"
     )
-    broken, head, first = False, True, list[Candidate]()
-    has_ready = ready_model(subject.config, "int8", 1) is not None
-    here = {"fp32": True, "int8": has_int8(), "ready": has_ready, "bf16": has_fast_bf16("cpu")}
-    for precision in (precision for precision, is_here in here.items() if is_here):
+    broken = False
+    for precision in ("fp32", "int8"):
         began = time.perf_counter()
-        usual, outputs = variants(subject, precision)
-        first = first if precision == "ready" else usual
-        outputs |= {"at once": usual}
+        outputs = variants(subject, precision)
+        first = outputs["at once"]
         same = {name: sum(a == b for a, b in zip(first, several, strict=True)) for name, several in outputs.items()}
-        if head:
+        slow = translated(subject.translator(precision, torch.get_num_threads(), reference=True), some)
+        alike = sum(a.text == b.text for a, b in zip(first, slow, strict=False))
+        if precision == "fp32":
             _row("", [*same, "reference", "seconds"])
-        head = False
-        alike = sum(a.text == b for a, b in zip(first, slow, strict=False))
         _row(precision, [*same.values(), alike, round(time.perf_counter() - began)])
-        if precision in EXACT:
-            broken |= min(same.values()) < len(first)
-        else:
-            _row(
-                f"{precision}, texts",
-                [sum(a.text == b.text for a, b in zip(first, several, strict=True)) for several in outputs.values()],
-            )
-    print("different where nothing may differ" if broken else f"nothing differs in {' and '.join(EXACT)}")
+        broken |= min(same.values()) < len(first)
+    print("different where nothing may differ" if broken else "nothing differs in fp32 and int8")
     sys.exit(1 if broken else 0)
 
 

@@ -1,12 +1,12 @@
 """The cache folder of the package, and the hashes of files that are stored in it.
 
     cache_folder() ──▶ $XDG_CACHE_HOME/nmt or ~/.cache/nmt, private to the effective user; None: no cache is used
-    read_private(path), check_private(path), write_private(path, data) ──▶ files in it that no other user can have written
+    read_private(path), write_private(path, data) ──▶ files in it that no other user can have written
     remembered_sha256(path) ──▶ the SHA-256 of any file, computed again only when the file may have changed
     compile_cache() ──▶ torch.compile stores its code in the cache folder, not in /tmp, where another user can prepare a folder
 
-Only the effective user and root are trusted. The cache contains code (`kernels/cpu_decoding/`) and results of checks, so no
-other user may be able to change it. The rules are those of OpenSSH's StrictModes, for the path with its links resolved:
+Only the effective user and root are trusted. The cache contains results of checks, and code that torch
+compiled, so no other user may be able to change it. The rules are those of OpenSSH's StrictModes, for the path with its links resolved:
 
 - the folder and every file in it belong to the effective user and are writable by nobody else;
 - every folder above belongs to the effective user or root, and nobody else can rename its contents: it is not writable
@@ -147,15 +147,6 @@ def read_private(path: Path) -> bytes:
             raise OSError(errno.EFBIG, f"it has {status.st_size} bytes", str(path))
         with open(descriptor, "rb", closefd=False) as file:
             return file.read(LARGEST)
-    finally:
-        os.close(descriptor)
-
-
-def check_private(path: Path) -> None:
-    """Raise OSError if others could have written a file of the cache folder, or if it is a link."""
-    descriptor = _opened(path)
-    try:
-        _private_file(descriptor, path)
     finally:
         os.close(descriptor)
 

@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -197,3 +199,12 @@ def _process_status(key: str) -> int:
             if line.startswith(f"{key}:"):
                 return int(line.split()[1]) * 1024
     return 0
+
+
+@cache
+def let_forks_compute() -> None:
+    """Let forks of this process compute with one thread of torch. A fork does not have the threads of torch's pool, and would wait for them for ever."""
+    import torch
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))

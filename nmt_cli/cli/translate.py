@@ -239,18 +239,18 @@ def translate(
     from .inputs import say_model, typed_at_terminal
 
     keep_freed_memory()
-    plain = choice.is_plain and not (alignment or confidence or prefix_column or prefix_file or document_format)
+    plain = choice.is_plain and not (prefix_column or prefix_file)
     loaded = load(
         models_named(model),
         choice.changes,
         nbest=nbest,
         device=device,
         devices=devices,
-        ready_in=precision if plain else "",
+        precision=precision,
         chosen=say_model,
     )
     if document_format:
-        text = translate_document(loaded, choice, precision, input_file, document_format, split_sentences)
+        text = translate_document(loaded, choice, plain, precision, input_file, document_format, split_sentences)
         with writing(output_file, WHAT) as sink:
             write_document(text, sink)
         return

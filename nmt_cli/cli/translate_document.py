@@ -48,7 +48,13 @@ def check_format(name: str | None, split_sentences: str | None, explicit: Mappin
 
 
 def translate_document(
-    loaded: Loaded, choice: SearchChoice, precision: str, source: Path | None, name: str, split_sentences: str | None
+    loaded: Loaded,
+    choice: SearchChoice,
+    plain: bool,
+    precision: str,
+    source: Path | None,
+    name: str,
+    split_sentences: str | None,
 ) -> str:
     """Return the translated document. Raises DocumentError, DataError, UsageError."""
     from ..documents import read_document
@@ -61,6 +67,7 @@ def translate_document(
         return document.write([])
     translator = loaded.translator(
         precision=precision,
+        plain=plain,
         sampling=choice.sampling,
         mbr=choice.mbr,
         constraints=choice.constraints,

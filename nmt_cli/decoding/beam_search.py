@@ -20,8 +20,7 @@ bound above still holds.
 An output that has reached its longest length gets the end symbol, at the model's own log-probability. Equal scores are ordered
 by (hypothesis, token id).
 
-A decoder may take whole steps itself (`SearchingDecoder`). The steps here are the reference implementation, and are used where
-the decoder declines.
+`plain_search` is the same search without constraints and coverage penalty, several steps in one call of the engine.
 
 Constraints may require or forbid the next token, or adjust its probability (`constraint`). Where they adjust log-probabilities, hypotheses are
 ranked by the adjusted ones; log P stays the model's own. Where they demand something of an output, the open hypotheses
@@ -31,9 +30,7 @@ the search is not exact: once the n best are finished, a hypothesis is given up 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -41,15 +38,15 @@ from torch.nn import functional as F
 
 from ..device import is_host
 from ..errors import UsageError
-from ..kernels.protocols import AttentionDecoder, BeamState, Decoder, ExtendBeam, RankingDecoder, SearchingDecoder
 from .allocation import allocate
 from .beam_state import NONE, Beam, Candidates, FinishedHypotheses, OpenHypotheses, Scores, Status, appended
 from .candidates import log_softmax_, top_candidates
 from .constraint import Constraints, Step
 from .coverage import Coverage
+from .length_penalties import penalties_of
 from .min_length import Bans, MinLength
+from .protocols import AttentionDecoder, Decoder, RankingDecoder
 from .search import (
-    ROWS,
     FinishedSentences,
     Hypothesis,
     SearchOptions,
@@ -58,9 +55,6 @@ from .search import (
 )
 from .search_state import Sentences, split_off_finished, without
 from .sentence import Sentence
-
-MANY = 4
-"""Number of sentences from which on those that finish within `SearchOptions.seconds` leave together: their time hardly counts."""
 
 
 def beam_search(
@@ -80,12 +74,6 @@ def _reporting(decoder: Decoder) -> AttentionDecoder:
     return decoder
 
 
-@lru_cache(16)
-def penalties_of(length_penalty: Callable[[int, float], float], alpha: float, count: int) -> Tensor:
-    """Return the length penalties of the first lengths, (count,). They are computed one by one: a power's last bit depends on its position in a vector."""
-    return torch.tensor([length_penalty(n, alpha) for n in range(count)])
-
-
 class BeamSearch:
     """See `Search`. Raises UsageError for a coverage penalty if the decoder is not an `AttentionDecoder`."""
 
@@ -94,21 +82,12 @@ class BeamSearch:
         self.min_length, self.constraints = MinLength(options), Constraints(options.constraints)
         self.normalized, self.adjusts = self.constraints.edits, self.constraints.adjusts
         self.attention = _reporting(decoder) if options.coverage_penalty else None
-        self.top_candidates, self.log_softmax = (
-            options.top_candidates or top_candidates,
-            options.log_softmax or log_softmax_,
-        )
         plain = not (self.normalized or self.attention or self.constraints.progresses)
         self.ranking = decoder if plain and isinstance(decoder, RankingDecoder) else None
-        self.extend_beam = options.extend_beam if plain and not options.token_log_probs else None
-        self.searching = (
-            decoder if self.extend_beam and isinstance(decoder, SearchingDecoder) and decoder.searches else None
-        )
         self.beam: Beam | None = None
         self.status: Status
         self._rows: tuple[Tensor, Tensor] | None = None  # see `_on_both`
         self.penalties = torch.empty(0)  # lp by length
-        self._seconds = 0.0  # per hypothesis in the last step, if `SearchOptions.seconds` asks for it
 
     @property
     def busy(self) -> bool:
@@ -134,9 +113,8 @@ class BeamSearch:
         self._set(beam, Status.read(beam))
         longest = int(max_lengths.max())
         if len(self.penalties) < longest + 2:
-            self.penalties = penalties_of(
-                self.options.length_penalty, self.options.alpha, 1 << (longest + 2).bit_length()
-            ).to(device)
+            penalties = penalties_of(self.options.length_penalty, self.options.alpha, longest)
+            self.penalties = torch.from_numpy(penalties).to(device)
 
     @torch.inference_mode()
     def step(self) -> FinishedSentences:
@@ -146,9 +124,6 @@ class BeamSearch:
             return []
         if not self.open_hypotheses:  # all others were dropped
             return self._leave(beam)
-        if self.searching and self.constraints.rest(beam.constraints):
-            self._search_by_decoder(self.searching, beam)
-            return self._leave(beam)
         too_short = bool(self.status.too_short.any())
         if self.ranking:
             candidates = self._ranked_by_decoder(self.ranking, beam, too_short)
@@ -156,34 +131,20 @@ class BeamSearch:
             candidates = self._candidates(beam, self.decoder.step(beam.open.newest, self.on_host).float(), too_short)
         if self.attention and beam.coverage:
             beam.coverage.add(self.rows, self.attention.attention())
-        if self.extend_beam and candidates.own is None and not too_short:
-            parents = self._extend_by_kernel(self.extend_beam, beam, candidates)
-        else:
-            ends = candidates.tokens == self.options.eos
-            self._finish(beam, candidates, ends)
-            parents = self._extend(beam, candidates, ends, too_short)
-            self._give_up(beam)
+        ends = candidates.tokens == self.options.eos
+        self._finish(beam, candidates, ends)
+        parents = self._extend(beam, candidates, ends, too_short)
+        self._give_up(beam)
         beam.sentences.lengths = beam.sentences.lengths + 1
         self.decoder.reorder(parents)
         return self._leave(beam)
-
-    def _search_by_decoder(self, decoder: SearchingDecoder, beam: Beam) -> None:
-        """Let the decoder take one step or several."""
-        options, count, state = self.options, self.open_hypotheses, self._state(beam, decoder.vocabulary)
-        if not options.seconds:
-            decoder.search(state, max(1, min(options.steps, ROWS // count)), options.compact_below)
-            return
-        steps = max(1, min(options.steps, int(options.seconds / (self._seconds * count)))) if self._seconds else 1
-        began = time.perf_counter()
-        decoder.search(state, steps, options.compact_below if len(beam.open.newest) < MANY else 0.0)
-        self._seconds = (time.perf_counter() - began) / (steps * count)
 
     def _candidates(self, beam: Beam, logits: Tensor, too_short: bool) -> Candidates:
         """Return the best candidates, given the logits (N, V) of the open hypotheses."""
         step = beam.step(self.rows)
         bans, only, own = self._bans(beam, step, too_short, logits.size(1)), self._only(beam, step), None
         if self.normalized:
-            logits = self.log_softmax(logits)
+            logits = log_softmax_(logits)
         if self.constraints.edits:
             own = logits.clone() if self.constraints.adjusts else None
             self.constraints.edit(beam.constraints, step, logits, only, self.options.eos)
@@ -237,7 +198,7 @@ class BeamSearch:
         """Return the best candidates by `scores`. The logits may be written to."""
         logits, width = scores.logits, self.options.beam
         count = 2 * width if width > 1 else 1
-        log_probs, flat = self.top_candidates(
+        log_probs, flat = top_candidates(
             logits,
             beam.open.log_probs,
             scores.rows,
@@ -259,28 +220,6 @@ class BeamSearch:
         row_of = torch.zeros(batch * width, dtype=torch.long, device=parents.device)
         row_of[open_rows] = torch.arange(len(open_rows), device=parents.device)
         return row_of[parents + torch.arange(batch, device=parents.device)[:, None] * width]
-
-    def _extend_by_kernel(self, kernel: ExtendBeam, beam: Beam, candidates: Candidates) -> Tensor:
-        """Do the work of `_finish`, `_extend` and `_give_up` in a kernel. Return the parents of the open hypotheses, (B, W)."""
-        parents = kernel(self._state(beam, 0), (candidates.log_probs, candidates.parents, candidates.tokens))
-        if self.constraints.members:
-            beam.constraints = self.constraints.advance(beam.constraints.reorder(parents), beam.open.newest)
-        return parents
-
-    def _state(self, beam: Beam, vocabulary: int) -> BeamState:
-        """Return the state that a kernel changes. `vocabulary` 0: the kernel does not read the banned tokens."""
-        options, sentences = self.options, beam.sentences
-        lookahead = options.lookahead if options.stop_early else 0
-        return BeamState(
-            beam.open,
-            beam.finished,
-            sentences.lengths,
-            sentences.max_lengths,
-            self.penalties,
-            options.eos,
-            lookahead,
-            self.min_length.banned(vocabulary),
-        )
 
     def _finish(self, beam: Beam, candidates: Candidates, ends: Tensor) -> None:
         """Add the candidates that end, where `ends` (B, C) is true, to the finished hypotheses."""

@@ -22,7 +22,7 @@ A step does not wait for the device. The host itself knows which hypotheses are 
 in use; it asks the device only when this bound is too high (`_SubBatch._reserve`).
 
 Invariance. In fp32 and int8 on a CPU, the result for a sentence must not depend on the other sentences, not in a single
-bit. The rows of a linear map do not depend on each other from `min_rows` rows on. In attention, S and C are the
+bit. The rows of a linear map do not depend on each other from MIN_ROWS rows on. In attention, S and C are the
 sizes that the sub-batch needs. Positions that a sentence does not have are masked: they add exact zeros to its sums. Vector registers sum numbers by
 their index modulo 16 or 32, so S and C are multiples of `LANES`: zeros at the end change nothing. The tests check
 whether this holds on a processor.
@@ -40,7 +40,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..device import is_host, widest_float
-from ..kernels.rows import padded_rows
 from ..model.layers import DecoderLayer
 from ..model.monotonic import NextWords
 from ..model.packing import Packing
@@ -50,11 +49,13 @@ from .alignment import alignment_layer
 LANES = {torch.float32: 16, torch.bfloat16: 32, torch.float16: 32}
 """S and C are multiples of this number, by the dtype of keys and values."""
 MIN_ROWS = 16
-"""Smallest number of rows in a step, for linear maps without a number of their own. From this number on, the bits of a row do not depend on it."""
+"""Smallest number of rows in a step. From this number on, the bits of a row do not depend on it."""
 COMPACT_BELOW = 0.6
 """A sub-batch's caches are compacted when at most this share of its sentences is left."""
 AHEAD = 8
 """Number of steps for which the free slots suffice, after a device was asked for their number."""
+OCTAVE = 3
+"""The number of rows takes 2 ** OCTAVE different values from one power of two to the next: matrix products are prepared for each."""
 MIN_QUERIES = 4
 """Smallest number of queries per sentence in attention: with fewer, products with narrow heads depend on the slots beyond the sentence's own."""
 
@@ -271,7 +272,6 @@ class CachedDecoder:
         self.layers = [cast(DecoderLayer, layer) for layer in model.decoder]
         own = self.layers[0].self_attention
         self.heads, self.scale = own.num_heads, math.sqrt(own.num_heads / own.sizes[0])
-        self.min_rows = getattr(model.output_projection, "min_rows", MIN_ROWS)
         self.sub_batches: list[_SubBatch] = []
         self.next_words = NextWords(model.next_word, beam) if model.next_word is not None else None
         self.recorded_layer: int | None = None
@@ -290,7 +290,7 @@ class CachedDecoder:
         """See `Decoder`."""
         on_host, count = rows.to("cpu"), len(rows)
         rows = on_host.to(tokens.device, non_blocking=True)
-        padding = padded_rows(count, self.min_rows) - count
+        padding = padded_rows(count) - count
         parts = [
             (sub_batch, on_host[left:right] - offset * self.beam, left)
             for (sub_batch, offset), (left, right) in zip(self._offsets(), self._bounds(on_host), strict=True)
@@ -406,6 +406,12 @@ class CachedDecoder:
             if len(inside) < len(sub_batch.present):
                 sub_batch.keep(inside)
         self.sub_batches = [sub_batch for sub_batch in self.sub_batches if len(sub_batch.present)]
+
+
+def padded_rows(count: int) -> int:
+    """Return the number of rows for `count` hypotheses, at least MIN_ROWS. It takes few different values."""
+    step = 1 << max(0, count.bit_length() - 1 - OCTAVE)
+    return max(MIN_ROWS, -(-count // step) * step)
 
 
 def mean_of_heads(weights: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""The best candidates to extend hypotheses, computed from logits: the reference implementation of `TopCandidates`.
+"""The best candidates to extend hypotheses, computed from logits.
 
     B sentences   W beam   N open hypotheses   V vocabulary   C candidates per sentence
 
-It runs on any device. Kernels may have a faster implementation.
+On a CPU the engine computes them in one pass, if it is there. `ranked` and `normalized_` are the same in plain torch, on any device.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from ..device import is_host
+from ..engine.library import library
+from ..engine.model import log_softmax, rank
 
 LOGITS_IN_CACHE = 1 << 18
 """Number of logits that a CPU processes at once, so that they stay in a core's cache: 1 MiB."""
@@ -30,7 +32,35 @@ def top_candidates(
     banned_counts: Tensor | None = None,
     normalized: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """See `TopCandidates`."""
+    """Return the `count` largest of log_probs (B, W) + log-softmax(logits) over (W, V), largest first.
+
+    The result is values and flat indices w * V + v, both (B, C); equal values are ordered by index. Where a sentence has
+    fewer candidates, the rest are -inf with an index that means nothing.
+
+    `logits` (N, V) are those of the open hypotheses `rows` (N,); they may be written to. For hypothesis n, the first
+    banned_counts[n] of `banned_tokens` are no candidates, or all of them if `banned_counts` (N,) is None. Where
+    only[n] is not -1, it is the one candidate of hypothesis n, even if it is banned. Banned tokens keep their share
+    of the softmax. With `normalized` the logits are log-probabilities already: no softmax is computed.
+    """
+    arguments = logits, log_probs, rows, count, banned_tokens, only, banned_counts, normalized
+    if not is_host(logits.device) or library() is None:
+        return ranked(*arguments)
+    numbers = [each.contiguous().numpy() if isinstance(each, Tensor) else each for each in arguments]
+    values, flat = rank(*numbers)  # type: ignore[arg-type]
+    return torch.from_numpy(values), torch.from_numpy(flat)
+
+
+def ranked(
+    logits: Tensor,
+    log_probs: Tensor,
+    rows: Tensor,
+    count: int,
+    banned_tokens: Sequence[int],
+    only: Tensor | None,
+    banned_counts: Tensor | None = None,
+    normalized: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Return the same as `top_candidates`, in plain torch. Shorter vocabularies than `count` give fewer candidates."""
     total = logits.new_zeros(len(logits)) if normalized else log_sum_exp(logits)  # (N,)
     if only is not None:
         restricted = (only >= 0).nonzero().flatten()
@@ -43,7 +73,7 @@ def top_candidates(
 
 
 def ban(logits: Tensor, banned_tokens: Sequence[int], banned_counts: Tensor | None) -> None:
-    """Set banned tokens in logits (N, V) to -inf; see `TopCandidates`."""
+    """Set banned tokens in logits (N, V) to -inf; see `top_candidates`."""
     for index, token in enumerate(banned_tokens):
         if banned_counts is None:
             logits[:, token] = float("-inf")
@@ -52,7 +82,14 @@ def ban(logits: Tensor, banned_tokens: Sequence[int], banned_counts: Tensor | No
 
 
 def log_softmax_(logits: Tensor) -> Tensor:
-    """Return the log-softmax of logits (N, V), which are overwritten."""
+    """Return the log-softmax of logits (N, V), which may be overwritten: the one that `top_candidates` computes."""
+    if not is_host(logits.device) or library() is None:
+        return normalized_(logits)
+    return torch.from_numpy(log_softmax(logits.contiguous().numpy()))
+
+
+def normalized_(logits: Tensor) -> Tensor:
+    """Return the same as `log_softmax_`, in plain torch."""
     return logits.sub_(log_sum_exp(logits)[:, None])
 
 

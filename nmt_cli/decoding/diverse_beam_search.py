@@ -28,10 +28,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import UsageError
-from ..kernels.protocols import AttentionDecoder, Decoder
 from .beam_search import BeamSearch
 from .beam_state import NONE, Beam, Candidates, Scores
 from .min_length import Bans
+from .protocols import AttentionDecoder, Decoder
 from .search import FinishedSentences, Hypothesis, SearchOptions
 from .search_state import FREE, split_off_finished
 from .sentence import Sentence

@@ -6,12 +6,20 @@ Each penalty is a function (|Y|, alpha) → lp(Y) > 0 that never falls when |Y| 
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
+from decimal import Decimal
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
 
 
 def gnmt(length: int, alpha: float) -> float:
-    """Return ((5 + |Y|) / 6) ** alpha (Wu et al. 2016, equation 14), as in the Transformer paper (section 6.1)."""
-    return math.pow((5.0 + length) / 6.0, alpha)
+    """Return ((5 + |Y|) / 6) ** alpha (Wu et al. 2016, equation 14), as in the Transformer paper (section 6.1).
+
+    It is computed with decimal numbers: the last bit of a power in floating point depends on the processor.
+    """
+    return float(((5 + Decimal(length)) / 6) ** Decimal(alpha))
 
 
 def average(length: int, alpha: float) -> float:
@@ -22,3 +30,9 @@ def average(length: int, alpha: float) -> float:
 def none(length: int, alpha: float) -> float:
     """Return 1: the score is log P. It does not use alpha."""
     return 1.0
+
+
+@lru_cache(16)
+def penalties_of(length_penalty: Callable[[int, float], float], alpha: float, longest: int) -> npt.NDArray[np.float32]:
+    """Return the length penalties of outputs of 0, 1, … tokens, up to some more than `longest` + 2, fp32."""
+    return np.array([length_penalty(length, alpha) for length in range(1 << (longest + 2).bit_length())], np.float32)

@@ -22,18 +22,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..kernels.protocols import Decoder
 from ..registry import UTILITIES, load
 from .beam_search import BeamSearch
+from .protocols import Decoder
 from .sampling import SamplingSearch
-from .search import FinishedSentences, Hypothesis, SamplingOptions, Search, SearchOptions
+from .search import FinishedSentences, Hypothesis, SamplingOptions, SearchOptions, StepSearch
 from .sentence import Sentence
 
 Weights = NDArray[np.float64]
 Utility = Callable[[Sequence[str]], NDArray[np.float64]]
 """A utility function, as `nmt_cli.registry.UTILITIES` lists them: n texts → (n, n), with hypothesis i in row i and reference j in column j."""
 
-CANDIDATES: dict[str, Callable[[Decoder, SearchOptions], Search]] = {"sample": SamplingSearch, "beam": BeamSearch}
+CANDIDATES: dict[str, Callable[[Decoder, SearchOptions], StepSearch]] = {"sample": SamplingSearch, "beam": BeamSearch}
 """The searches that find the hypotheses, by `MbrOptions.candidates`."""
 
 

@@ -13,13 +13,11 @@ has no tokens with text, nothing more is banned; and the bans do not apply where
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..kernels.protocols import BannedTokens
 from .candidates import ban
 from .search import SearchOptions
 
@@ -31,13 +29,6 @@ class Bans(NamedTuple):
     counts: Tensor | None
 
 
-@lru_cache(16)
-def _banned_tokens(tokens: tuple[int, ...], always: int, too_early: int, textless: tuple[int, ...]) -> BannedTokens:
-    return BannedTokens(
-        torch.tensor(tokens, dtype=torch.long), always, too_early, torch.tensor(textless, dtype=torch.long)
-    )
-
-
 class MinLength:
     """The rule for one search. "Missing" is the number of tokens with text that a hypothesis still needs before it may end."""
 
@@ -46,12 +37,6 @@ class MinLength:
         self.always = Bans(options.banned_tokens, None)
         self.tokens = tuple(dict.fromkeys((*options.banned_tokens, options.eos, *options.textless)))
         self.always_banned = len(set(options.banned_tokens))
-
-    def banned(self, vocabulary: int) -> BannedTokens:
-        """Return the rule in the form that a kernel reads."""
-        if len(self.tokens) >= vocabulary:
-            return _banned_tokens(self.always.tokens, len(self.always.tokens), len(self.always.tokens), self.textless)
-        return _banned_tokens(self.tokens, self.always_banned, self.always_banned + 1, self.textless)
 
     def missing(self, max_lengths: Tensor) -> Tensor:
         """Return the number of missing tokens of an empty hypothesis of each sentence, (B,)."""

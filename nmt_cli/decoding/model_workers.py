@@ -1,4 +1,4 @@
-"""Workers that search with models of torch, in one precision, with the kernels of each device.
+"""Workers that search with models of torch, in one precision: on GPUs, and on a CPU what the engine declines.
 
     models ──▶ ConvertedModels: converted once, on each device ──▶ workers: a ModelWorker for each device, one model or an ensemble
 
@@ -9,24 +9,26 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from ..data.tokenizer import BOS, EOS
 from ..device import accelerator_memory, current, is_host
-from ..kernels.choice import KernelsInUse, apply_kernels
-from ..kernels.protocols import GrowingDecoder
-from ..model.precision import convert
+from ..engine.model import EngineModel, unsupported
+from ..model.folder import weights_of
+from ..model.precision import convert, in_int8, integers_of
 from ..model.transformer import Transformer
-from ..registry import SEARCHES, load
 from .alignment import aligned
 from .batches import BatchSource, SearchResult
+from .beam_search import BeamSearch
 from .cached_decoder import CachedDecoder
-from .decoders import EnsembleDecoder
-from .search import Hypothesis, SearchOptions
-from .workers import SearchableModels, SearchClass, Worker
+from .engine_workers import EngineModels
+from .ensemble import EnsembleDecoder
+from .protocols import GrowingDecoder
+from .search import Hypothesis, Search, SearchOptions
+from .workers import DecoderSearch, SearchableModels, SearchClass, Worker
 
 if TYPE_CHECKING:
     from .spawned import ProcessPool
@@ -38,28 +40,20 @@ LOGITS_SHARE = 1 / 40
 
 
 class ModelWorker(Worker):
-    """A model, or an ensemble of models, on a device."""
+    """A model, or an ensemble of models, on a device. `threads` are those of a CPU."""
 
     def __init__(
         self,
-        kernels: Sequence[KernelsInUse],
+        models: Sequence[Transformer],
         options: SearchOptions,
         batch_tokens: int,
-        search: SearchClass,
+        search: SearchClass | None,
         align: bool,
+        threads: int,
     ) -> None:
-        self.kernels, self.align = kernels, align
-        self.models = [one.model for one in kernels]
-        first = kernels[0]
-        if first.top_candidates and first.log_softmax and all(one.top_candidates for one in kernels):
-            options = replace(
-                options,
-                top_candidates=first.top_candidates,
-                log_softmax=first.log_softmax,
-                extend_beam=first.extend_beam,
-            )
-        super().__init__(options, batch_tokens, search)
-        self.device = self.models[0].device
+        super().__init__(options, batch_tokens)
+        self.models, self.search, self.align, self.threads = models, search, align, threads
+        self.device = models[0].device
 
     @property
     def sentences(self) -> int:
@@ -71,24 +65,26 @@ class ModelWorker(Worker):
     @torch.inference_mode()
     def run(self, batches: BatchSource) -> None:
         """See `Worker`."""
-        with current(self.device):
-            super().run(batches)
+        before = torch.get_num_threads()
+        if self.threads != before and is_host(self.device):
+            torch.set_num_threads(self.threads)
+        try:
+            with current(self.device):
+                super().run(batches)
+        finally:
+            if self.threads != before and is_host(self.device):
+                torch.set_num_threads(before)  # the caller's own computations go on as before
 
     def copy(self) -> ModelWorker:
         """See `Worker`."""
-        return ModelWorker(self.kernels, self.options, self.batch_tokens, self.search, self.align)
+        return ModelWorker(self.models, self.options, self.batch_tokens, self.search, self.align, self.threads)
 
-    def use_threads(self, count: int) -> None:
+    def new_search(self) -> Search:
         """See `Worker`."""
-        torch.set_num_threads(count)
+        return DecoderSearch(self._decoder, self.search or BeamSearch, self.options, self.device)
 
-    def decoder(self, sources: Sequence[Sequence[int]]) -> GrowingDecoder:
-        """See `Worker`."""
-        members = [
-            kernels.native_decoder(sources, self.options.beam)
-            or CachedDecoder(kernels.model, sources, self.options.beam)
-            for kernels in self.kernels
-        ]
+    def _decoder(self) -> GrowingDecoder:
+        members = [CachedDecoder(model, [], self.options.beam) for model in self.models]
         return members[0] if len(members) == 1 else EnsembleDecoder(members)
 
     def result(self, source: Sequence[int], hypotheses: list[Hypothesis]) -> SearchResult:
@@ -100,38 +96,32 @@ class ModelWorker(Worker):
 
 @dataclass(frozen=True)
 class ConvertedModels(SearchableModels):
-    """A model, or an ensemble, in one precision with kernels on each device. Translators with different options may share it."""
+    """A model, or an ensemble, in one precision on each device. Translators with different options may share it."""
 
     devices: Sequence[str]
     """One per worker; "cpu" several times for several cores."""
-    by_device: Mapping[str, Sequence[KernelsInUse]]
+    by_device: Mapping[str, Sequence[Transformer]]
     """The models on each device; with a pool, on the first device only."""
+    threads: int
+    """With how many threads a CPU computes if it has one batch."""
     pool: ProcessPool | None = None
     """The processes that hold the models of each device, if workers are new processes (`spawned`)."""
 
     @staticmethod
-    def of(
-        models: Sequence[Transformer], precision: str, devices: Sequence[str], release: bool = False
-    ) -> ConvertedModels:
-        """Convert models in fp32 or int8. Raises UsageError for an unknown precision.
-
-        With `release`, `models` must not be used afterwards: weights are freed as soon as a kernel has its own copy.
-        """
+    def of(models: Sequence[Transformer], precision: str, devices: Sequence[str], threads: int) -> ConvertedModels:
+        """Convert models in fp32 or int8. Raises UsageError for an unknown precision."""
         from .spawned import ProcessPool, need_processes
 
-        by_device: dict[str, list[KernelsInUse]] = {}
+        by_device: dict[str, list[Transformer]] = {}
         pool = ProcessPool(models, precision, devices) if need_processes(devices) else None
         for device in dict.fromkeys(devices[:1] if pool else devices):
             moved = [model if str(model.device) == device else copy.deepcopy(model).to(device) for model in models]
-            by_device[device] = [
-                apply_kernels(convert(model, precision), "decoding", release and len(set(devices)) == 1)
-                for model in moved
-            ]
-        return ConvertedModels(devices, by_device, pool)
+            by_device[device] = [convert(model, precision) for model in moved]
+        return ConvertedModels(devices, by_device, threads, pool)
 
     @property
-    def kernels(self) -> Sequence[KernelsInUse]:
-        """The models on the first device, with their kernels."""
+    def models(self) -> Sequence[Transformer]:
+        """The models on the first device."""
         return self.by_device[self.devices[0]]
 
     @property
@@ -142,22 +132,27 @@ class ConvertedModels(SearchableModels):
     @property
     def max_positions(self) -> int:
         """See `SearchableModels`."""
-        return min(kernels.model.config.max_positions for kernels in self.kernels)
+        return min(model.config.max_positions for model in self.models)
 
-    def search_class(self, name: str) -> SearchClass:
-        """See `SearchableModels`."""
-        search: SearchClass = load(SEARCHES, name, "search")
-        return search
-
-    def workers(self, options: SearchOptions, batch_tokens: int, search: SearchClass, align: bool) -> list[ModelWorker]:
+    def workers(
+        self, options: SearchOptions, batch_tokens: int, search: SearchClass | None, align: bool
+    ) -> list[ModelWorker]:
         """See `SearchableModels`. Workers of one device share its models. With a pool all are on the first device: its processes hold the models of the others."""
-        by_device = {device: list(kernels) for device, kernels in self.by_device.items()}
-        if options.coverage_penalty:  # the first model reports its attention
-            for kernels in by_device.values():
-                kernels[0] = kernels[0].without_compiled_decoder(
-                    "attention weights, which decode.coverage_penalty needs, have no kernel"
-                )
         return [
-            ModelWorker(by_device.get(device) or by_device[self.devices[0]], options, batch_tokens, search, align)
+            ModelWorker(self.by_device.get(device) or self.models, options, batch_tokens, search, align, self.threads)
             for device in self.devices
         ]
+
+
+def searchable(models: Sequence[Transformer], precision: str, devices: Sequence[str], threads: int) -> SearchableModels:
+    """Return models in this precision on these devices: the engine's on a CPU, if it takes them. Raises UsageError for an unknown precision."""
+    declined = any(unsupported(model.config, precision) or (in_int8(model) and precision != "int8") for model in models)
+    if declined or not all(map(is_host, devices)):
+        return ConvertedModels.of(models, precision, devices, threads)
+    return EngineModels([engine_model(model, precision) for model in models], len(devices), threads)
+
+
+def engine_model(model: Transformer, precision: str) -> EngineModel:
+    """Return a model of the engine with the present weights of a model in fp32 or int8."""
+    arrays = {name: tensor.numpy() for name, tensor in {**weights_of(model), **integers_of(model)}.items()}
+    return EngineModel(model.config, (model.matrix("source").size(0), model.target_vocab), arrays, precision)

@@ -1,4 +1,4 @@
-"""A worker in a forked process, and the pipe to it. `engine` and `service` say when and why workers are processes.
+"""A worker in a forked process, and the pipe to it. `pool` and `service` say when and why workers are processes.
 
     thread of the caller's process: WorkerProcess.serve     pipe     forked process: Worker.run over a PipeSource
                                                        ◀── Request(wait)
@@ -31,7 +31,7 @@ from ..device import is_host
 from ..errors import NmtError
 from .batches import Batch, BatchSource, SearchResult
 from .sentence import Sentence
-from .workers import Worker
+from .workers import Worker, use_threads
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a program."""
@@ -216,7 +216,8 @@ class PipeSource:
 
 def _search(worker: Worker, pipe: Connection) -> None:
     """Run the worker in its process."""
-    worker.use_threads(1)
+    use_threads(1)
+    worker.threads = 1
     worker.run(PipeSource(pipe))
 
 

@@ -26,10 +26,10 @@ from torch.nn import functional as F
 
 from ..device import is_host, widest_float
 from ..errors import UsageError
-from ..kernels.protocols import Decoder
 from .candidates import CHUNK, LOGITS_IN_CACHE, ban, log_softmax_, log_sum_exp
 from .constraint import Constraints, States, Step
 from .min_length import Bans, MinLength
+from .protocols import Decoder
 from .search import (
     FinishedSentences,
     Hypothesis,
@@ -187,7 +187,7 @@ class SamplingSearch:
         """Return log-probabilities (N, V) that the constraints have edited, and the model's own. Without such constraints: the logits, twice."""
         if not self.constraints.edits:
             return logits, logits
-        own = (self.options.log_softmax or log_softmax_)(logits)
+        own = log_softmax_(logits)
         edited = own.clone()
         self.constraints.edit(samples.constraints, step, edited, required, self.options.eos)
         return edited, own

@@ -1,16 +1,16 @@
 """The interface, the options and the results that all searches share.
 
-    engine ──▶ Search(decoder, options): add(ids, sentences) · step() ──▶ (id, hypotheses) of the sentences that leave
+    worker ──▶ Search: add(ids, sentences) · step() ──▶ (id, hypotheses) of the sentences that leave
 
-A search builds the outputs of the sentences that a decoder holds, one token per step. Sentences enter at any step and
-leave when they are finished: each has its own length. `nmt_cli.registry.SEARCHES` lists the searches by name. A search
-sees a `Decoder` (`kernels.protocols`), never a model.
+A search builds the outputs of sentences, one token per step. Sentences enter at any step and leave when they are finished: each
+has its own length. `nmt_cli.registry.SEARCHES` lists the searches over decoders by name: such a search sees a `Decoder`
+(`protocols`), never a model. Plain beam search is also in the engine (`plain_search`).
 
 Score: log P(Y) / lp(Y) with a length penalty lp (`length_penalties`). log P is the sum of the model's own
 log-probabilities, end symbol included. Banned tokens (PAD, BOS, UNK) are never generated; the other tokens do not get
 their probability. `constraint` has rules for outputs.
 
-The result for a sentence does not depend on the other sentences. This file does not load torch: a search may do without it (`ready`).
+The result for a sentence does not depend on the other sentences. This file does not load torch: `plain_search` does without it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from ..kernels.protocols import Decoder, ExtendBeam, LogSoftmax, TopCandidates
     from .constraint import Constraint
 
 
@@ -104,12 +103,6 @@ class SearchOptions:
     constraints: tuple[Constraint, ...] = field(default_factory=_prefix)
     token_log_probs: bool = False
     """Whether hypotheses have `token_log_probs`."""
-    top_candidates: TopCandidates | None = None
-    """A kernel that ranks candidates; None: plain torch ranks them."""
-    log_softmax: LogSoftmax | None = None
-    """A kernel that turns logits into log-probabilities for constraints; None: plain torch does."""
-    extend_beam: ExtendBeam | None = None
-    """A kernel that extends the beam in a step without constraints; None: plain torch extends it."""
     compact_below: float = COMPACT_BELOW
     """Finished sentences leave the search once at most this share of its sentences is unfinished. This changes no result."""
     steps: int = STEPS
@@ -154,10 +147,8 @@ FinishedSentences = list[tuple[int, list[Hypothesis]]]
 """Sentence ids, and the hypotheses of each sentence, best first."""
 
 
-class Search(Protocol):
-    """A search over the sentences that `decoder` holds. Call `step` as long as it is `busy`."""
-
-    def __init__(self, decoder: Decoder, options: SearchOptions) -> None: ...
+class Steps(Protocol):
+    """The common part of searches. Call `step` as long as a search is `busy`."""
 
     @property
     def busy(self) -> bool:
@@ -167,13 +158,6 @@ class Search(Protocol):
     @property
     def open_hypotheses(self) -> int:
         """N, the hypotheses that the next step extends."""
-        ...
-
-    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence], device: torch.device) -> None:
-        """Start the search of sentences that were just added to the decoder, behind its earlier sentences.
-
-        `sentence_ids` name them in the results. `device` is the decoder's.
-        """
         ...
 
     def step(self) -> FinishedSentences:
@@ -188,7 +172,26 @@ class Search(Protocol):
         ...
 
 
-def run_to_end(search: Search, sentences: Sequence[Sentence], device: torch.device) -> list[list[Hypothesis]]:
+class Search(Steps, Protocol):
+    """A search that has its own decoders."""
+
+    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
+        """Start the search of sentences. `sentence_ids` name them in the results."""
+        ...
+
+
+class StepSearch(Steps, Protocol):
+    """A search over the sentences that a decoder holds, as `nmt_cli.registry.SEARCHES` lists them. It is made from the decoder and `SearchOptions`."""
+
+    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence], device: torch.device) -> None:
+        """Start the search of sentences that were just added to the decoder, behind its earlier sentences.
+
+        `sentence_ids` name them in the results. `device` is the decoder's.
+        """
+        ...
+
+
+def run_to_end(search: StepSearch, sentences: Sequence[Sentence], device: torch.device) -> list[list[Hypothesis]]:
     """Return the hypotheses of each sentence that the decoder of a new search holds; see `Search.add`."""
     search.add(range(len(sentences)), sentences, device)
     results = dict[int, list[Hypothesis]]()

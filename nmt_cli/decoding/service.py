@@ -34,8 +34,6 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-import torch
-
 from ..device import is_host
 from ..errors import NmtError
 from .batches import Batch, SearchResult
@@ -122,7 +120,7 @@ class Service:
         self._build, self._translators, self._building = build, OrderedDict[Options, Translator](), threading.Lock()
         first = self.translator(options)
         workers = (
-            first.engine.workers if first.engine.pool is None else first.engine.workers[:1]
+            first.pool.workers if first.pool.processes is None else first.pool.workers[:1]
         )  # with a pool all workers are on the first device
         self.capacity = ROWS if is_host(workers[0].device) else workers[0].sentences * first.options.beam
         self._lock, self._idle = threading.Lock(), threading.Condition()
@@ -338,7 +336,7 @@ class _Remote:
         def worker_of(options: Options) -> Worker:
             """Return the worker for these options; build it if there is none."""
             if options not in built:
-                worker = build(options).engine.workers[self.index]
+                worker = build(options).pool.workers[self.index]
                 worker.options = replace(worker.options, compact_below=AT_ONCE, seconds=AT_MOST)
                 built[options] = worker
                 if len(built) > KEPT:
@@ -442,14 +440,11 @@ def _cores_for_one(worker: Worker, cores: int) -> int:
     """Return how many cores search a single sentence fastest: one or all. The times are measured: with small models or on busy machines, more cores are slower."""
     if cores == 1:
         return 1
-    threads, seconds = torch.get_num_threads(), {1: list[float](), cores: list[float]()}
-    try:
-        for _ in range(3):
-            for count in seconds:
-                torch.set_num_threads(count)
-                began = time.perf_counter()
-                worker.search_one(Batch([Sentence(range(5, 17), 8)]))
-                seconds[count].append(time.perf_counter() - began)
-    finally:
-        torch.set_num_threads(threads)
+    one, seconds = worker.copy(), {1: list[float](), cores: list[float]()}
+    for _ in range(3):
+        for count in seconds:
+            one.threads = count
+            began = time.perf_counter()
+            one.search_one(Batch([Sentence(range(5, 17), 8)]))
+            seconds[count].append(time.perf_counter() - began)
     return cores if statistics.median(seconds[cores]) < GAIN * statistics.median(seconds[1]) else 1

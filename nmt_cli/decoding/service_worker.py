@@ -22,12 +22,10 @@ from multiprocessing.connection import Connection
 from queue import Empty
 from typing import Protocol
 
-import torch
-
 from .batches import Batch, SearchResult
 from .processes import portable
 from .sentence import Sentence
-from .workers import RunningSearch, Worker
+from .workers import RunningSearch, Worker, use_threads
 
 NumberedResults = list[tuple[int, SearchResult | BaseException]]
 """The number of each sentence, with its result or the error of its search."""
@@ -83,9 +81,7 @@ class Cores:
 
     def use_share(self) -> None:
         """Let this thread compute with its share of the cores."""
-        share = max(1, self.cores // max(1, sum(self._busy[:])))
-        if torch.get_num_threads() != share:
-            torch.set_num_threads(share)
+        use_threads(max(1, self.cores // max(1, sum(self._busy[:]))))
 
 
 @dataclass
@@ -117,7 +113,6 @@ class ServiceWorker:
         """Whether there is anything to do."""
         return bool(self.searches or self.waiting or self.again)
 
-    @torch.inference_mode()
     def run(self, inbox: Inbox, report: Callable[[NumberedResults], None]) -> None:
         """Search the sentences that come through the inbox and report the results, until the message None comes."""
         while not self.ended:
@@ -266,7 +261,7 @@ class PipeInbox:
 
 def serve_pipe(worker: ServiceWorker, pipe: Connection) -> None:
     """Run a worker whose messages come through a pipe, in its own process."""
-    torch.set_num_threads(1)
+    use_threads(1)
     worker.run(PipeInbox(pipe), pipe.send)
 
 

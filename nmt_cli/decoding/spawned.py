@@ -85,7 +85,7 @@ class Begin:
 
     options: SearchOptions
     batch_tokens: int
-    search: SearchClass
+    search: SearchClass | None
     align: bool
 
 
@@ -224,12 +224,9 @@ class ProcessPool:
 
     def session(self, worker: Worker) -> bytes:
         """Return a pickled `Begin` for processes that search as `worker` does. Raises UsageError if it cannot be pickled."""
+        assert isinstance(worker, ModelWorker)
         try:
-            return pickled(
-                Begin(
-                    worker.options, worker.batch_tokens, worker.search, isinstance(worker, ModelWorker) and worker.align
-                )
-            )
+            return pickled(Begin(worker.options, worker.batch_tokens, worker.search, worker.align))
         except Exception as error:
             raise UsageError(
                 f"devices {', '.join(self.devices)}: what they search with cannot be sent to their processes ({type(error).__name__}: {error}). {REMEDY}"
@@ -318,7 +315,7 @@ def _serve(pipe: Connection, first: bytes, session: bytes) -> None:
         start: Start = ForkingPickler.loads(first)
         reproducible_products()
         start_process(start.device)
-        models = ConvertedModels.of(with_weights(start.models, start.weights), start.precision, [start.device])
+        models = ConvertedModels.of(with_weights(start.models, start.weights), start.precision, [start.device], 1)
         message = ForkingPickler.loads(session)
         while True:
             if isinstance(message, Begin):  # else a Stop that came when the session was over

@@ -1,11 +1,11 @@
 """Translate a stream of lines, in order.
 
-    lines ──▶ windows ──▶ parts: token ids, long lines in several ──▶ batches of like length ──▶ engine ──▶ hypotheses
+    lines ──▶ windows ──▶ parts: token ids, long lines in several ──▶ batches of like length ──▶ pool of workers ──▶ hypotheses
           ──▶ texts ──▶ parts joined ──▶ a Result per line, in the order of the lines
 
 `nmt translate`, `nmt attend` and training's validation use it. Empty and blank lines never reach the model: their
 translation is empty. While one window is translated the next one is read and prepared. How lines are divided into
-windows, batches and workers does not change their translations (see `cached_decoder`). `engine` says what runs where.
+windows, batches and workers does not change their translations (see `cached_decoder`). `pool` says what runs where.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from ..recipe import DecodeSection
-from ..registry import CONSTRAINTS, LENGTH_PENALTIES, load
+from ..registry import CONSTRAINTS, LENGTH_PENALTIES, SEARCHES, load
 from .batches import Batch, SearchResult
-from .engine import Engine, Session, Submission
+from .pool import Pool, Session, Submission
 from .search import UNLIMITED, DiverseOptions, MbrOptions, SamplingOptions, SearchOptions
 from .sentence import Sentence
 from .split import joined, parts_of
@@ -151,7 +151,8 @@ class Translator:
     the options `mbr`. `constraints` are names of the registry's CONSTRAINTS with their values, in addition to the
     recipe's constraints. `defaults` are the values of constraints that `decode.constraints` names; without one the
     value is None. With `align` results have alignments, with `token_log_probs` candidates have the log-probabilities
-    of their tokens.
+    of their tokens. `plain`: constraints are not used, so only lines without inputs can be translated; plain beam search then needs
+    no torch.
 
     The translator reads the model and never changes it. If the model changes later, create a new Translator. Raises UsageError for a
     precision that a device does not have, an unknown search or constraint, or a wrong value.
@@ -176,15 +177,16 @@ class Translator:
         defaults: Mapping[str, Any] | None = None,
         align: bool = False,
         token_log_probs: bool = False,
+        plain: bool = False,
     ) -> None:
         models = model if isinstance(model, SearchableModels) else _converted(model, precision, devices)
         self.source, self.target, self.decode, self.align = source, target, decode, align
         capacity = models.max_positions - 1  # one for the end symbol, or the begin symbol
         self.longest, self.longest_output = min(longest, capacity) if longest else capacity, capacity
         self.safe_length = min(safe_length, self.longest) if safe_length else self.longest
-        search_class = models.search_class(search or decode.search)
+        search_class = None if plain else load(SEARCHES, search or decode.search, "search")
         sampling = sampling or getattr(search_class, "SAMPLING", None) or SamplingOptions()
-        rules = named_constraints(decode, constraints or {}, target, defaults or {}) if models.TAKES_CONSTRAINTS else ()
+        rules = () if plain else named_constraints(decode, constraints or {}, target, defaults or {})
         allowed = {token for rule in rules for token in rule.allows}
         self.readers = [rule.name for rule in rules if rule.reads_source]
         self.options = SearchOptions(
@@ -207,7 +209,7 @@ class Translator:
             coverage_penalty=decode.coverage_penalty,
         )
         self.source_pieces, self.target_pieces = source.table, target.table
-        self.engine = Engine(models.workers(self.options, decode.batch_tokens, search_class, align), models.processes)
+        self.pool = Pool(models.workers(self.options, decode.batch_tokens, search_class, align), models.processes)
 
     def translate(self, lines: Iterable[Line]) -> Iterator[Result]:
         """Yield a result for each line, in order. A thread reads ahead, unless `lines` is a sequence."""
@@ -227,7 +229,7 @@ class Translator:
             None if in_memory else lambda: bool(pending),
         )
         input_error: Exception | None = None
-        with closing(read), self.engine.session() as session:
+        with closing(read), self.pool.session() as session:
             while True:
                 try:
                     window = next(read)
@@ -246,9 +248,9 @@ class Translator:
                 raise input_error
 
     def _submit(self, lines: list[Line], session: Session) -> _Window:
-        """Submit the batches of these lines to the engine."""
+        """Submit the batches of these lines to the workers."""
         prepared = self.prepare(lines)
-        batches = self.engine.divide([len(part.ids) + 1 for part in prepared.parts], self.decode.batch_tokens)
+        batches = self.pool.divide([len(part.ids) + 1 for part in prepared.parts], self.decode.batch_tokens)
         submission = session.submit([Batch([prepared.sentences[i] for i in indices]) for indices in batches])
         return _Window(prepared, batches, submission)
 
@@ -355,10 +357,13 @@ class Translator:
 
 def _converted(model: Transformer | Sequence[Transformer], precision: str, devices: Sequence[str]) -> SearchableModels:
     """Return models in this precision on these devices; none: on the device of the first one."""
-    from .model_workers import ConvertedModels
+    import torch
+
+    from .model_workers import searchable
 
     models = list(model) if isinstance(model, Sequence) else [model]
-    return ConvertedModels.of(models, precision, list(devices) or [str(models[0].device)])
+    devices = list(devices) or [str(models[0].device)]
+    return searchable(models, precision, devices, max(len(devices), torch.get_num_threads()))
 
 
 def named_constraints(

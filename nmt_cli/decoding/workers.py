@@ -3,33 +3,43 @@
     batches ──▶ BatchSource.get ──▶ Worker.run: one search over one decoder ──▶ Batch.results, then Batch.done
 
 A worker adds the next batch to a search as soon as it has the capacity: it does not wait for the last hypotheses of
-earlier batches, which are few. A worker has a device: a GPU, or one of a CPU's cores. `engine` says where workers run.
+earlier batches, which are few. A worker has a device: a GPU, or one of a CPU's cores. `pool` says where workers run.
 
-There are two kinds of workers: `model_workers` search with a model of torch, `ready` with a stored model and without torch.
+There are two kinds of workers: `engine_workers` search with models of the engine, `model_workers` with models of torch.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 from ..data.tokenizer import EOS
+from ..engine import model as engine
 from .batches import Batch, BatchSource, SearchResult, SingleBatch
-from .search import Hypothesis, Search, SearchOptions
+from .search import FinishedSentences, Hypothesis, Search, SearchOptions, StepSearch
+from .sentence import Sentence
 
 if TYPE_CHECKING:
     import torch
 
-    from ..kernels.protocols import Decoder, GrowingDecoder
+    from .protocols import Decoder, GrowingDecoder
     from .spawned import ProcessPool
 
 CPU_ROWS = 512
 """Largest number of hypotheses in one step on a CPU. More hypotheses are not faster and need more memory."""
 
-SearchClass = Callable[["Decoder", SearchOptions], Search]
+SearchClass = Callable[["Decoder", SearchOptions], StepSearch]
 """A search class, as `nmt_cli.registry.SEARCHES` lists them."""
+
+
+def use_threads(count: int) -> None:
+    """Let this thread compute with `count` threads from now on: in the engine, and in torch if it is loaded."""
+    engine.use_threads(count)
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(count)
 
 
 class Worker(ABC):
@@ -40,8 +50,11 @@ class Worker(ABC):
 
     device: torch.device
 
-    def __init__(self, options: SearchOptions, batch_tokens: int, search: SearchClass) -> None:
-        self.options, self.batch_tokens, self.search = options, batch_tokens, search
+    threads: int
+    """With how many threads `run` computes."""
+
+    def __init__(self, options: SearchOptions, batch_tokens: int) -> None:
+        self.options, self.batch_tokens = options, batch_tokens
         self._lock = threading.Lock()
 
     @property
@@ -50,16 +63,12 @@ class Worker(ABC):
         return max(1, CPU_ROWS // (2 * self.options.beam))
 
     @abstractmethod
-    def decoder(self, sources: Sequence[Sequence[int]]) -> GrowingDecoder:
-        """Return a decoder that holds sentences; `sources` are their token ids, end symbols included."""
+    def new_search(self) -> Search:
+        """Return a search without sentences."""
 
     @abstractmethod
     def copy(self) -> Self:
         """Return another worker with the same models, which may run at the same time."""
-
-    @abstractmethod
-    def use_threads(self, count: int) -> None:
-        """Let this thread compute with `count` threads from now on."""
 
     def result(self, source: Sequence[int], hypotheses: list[Hypothesis]) -> SearchResult:
         """Return the result of a sentence, given its source without end symbol and its hypotheses, best first."""
@@ -95,13 +104,49 @@ class Worker(ABC):
         return waiting
 
 
+class DecoderSearch(Search):
+    """A search over a decoder, both made when the first sentences come."""
+
+    def __init__(
+        self, decoder: Callable[[], GrowingDecoder], search: SearchClass, options: SearchOptions, device: torch.device
+    ) -> None:
+        self.new_decoder, self.new_search, self.options, self.device = decoder, search, options, device
+        self.pair: tuple[GrowingDecoder, StepSearch] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """See `Search`."""
+        return self.pair is not None and self.pair[1].busy
+
+    @property
+    def open_hypotheses(self) -> int:
+        """See `Search`."""
+        return self.pair[1].open_hypotheses if self.pair else 0
+
+    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
+        """See `Search`."""
+        if self.pair is None:
+            decoder = self.new_decoder()
+            self.pair = decoder, self.new_search(decoder, self.options)
+        decoder, search = self.pair
+        decoder.add([[*sentence.tokens, EOS] for sentence in sentences])
+        search.add(sentence_ids, sentences, self.device)
+
+    def step(self) -> FinishedSentences:
+        """See `Search`."""
+        return self.pair[1].step() if self.pair else []
+
+    def drop(self, sentence_ids: Sequence[int]) -> None:
+        """See `Search`."""
+        if self.pair:
+            self.pair[1].drop(sentence_ids)
+
+
 class RunningSearch:
-    """One decoder and one search, with the sentences of the batches that are in it."""
+    """A search, with the sentences of the batches that are in it."""
 
     def __init__(self, worker: Worker) -> None:
-        self.worker = worker
-        self.decoder: GrowingDecoder | None = None
-        self.search: Search | None = None
+        self.worker, self.search = worker, worker.new_search()
         self.sentences: dict[
             int, tuple[Batch, int]
         ] = {}  # by id of a sentence in the search: its batch, and its index in the batch
@@ -113,7 +158,7 @@ class RunningSearch:
 
     def has_capacity(self, tokens: int = 0) -> bool:
         """Return whether a batch of this many source tokens may be added."""
-        if self.search is None or not self.sentences:
+        if not self.sentences:
             return True
         return (
             self.search.open_hypotheses <= self.worker.sentences * self.worker.options.beam
@@ -125,17 +170,10 @@ class RunningSearch:
         ids = range(self.next_id, self.next_id + len(batch.sentences))
         self.sentences.update({number: (batch, index) for index, number in enumerate(ids)})
         self.next_id, self.tokens = self.next_id + len(ids), self.tokens + batch.tokens
-        sources = [[*sentence.tokens, EOS] for sentence in batch.sentences]
-        if self.decoder is None or self.search is None:
-            self.decoder = self.worker.decoder(sources)
-            self.search = self.worker.search(self.decoder, self.worker.options)
-        else:
-            self.decoder.add(sources)
-        self.search.add(ids, batch.sentences, self.worker.device)
+        self.search.add(ids, batch.sentences)
 
     def step(self) -> None:
         """Take a step and store the results of the sentences that finish."""
-        assert self.search is not None
         for number, hypotheses in self.search.step():
             batch, index = self.sentences.pop(number)
             source = batch.sentences[index].tokens
@@ -145,7 +183,7 @@ class RunningSearch:
     def drop(self, unwanted: Callable[[Batch, int], bool]) -> None:
         """Remove the sentences for which `unwanted(batch, index)` is true, without results. Their batch is never done."""
         dropped = [number for number, (batch, index) in self.sentences.items() if unwanted(batch, index)]
-        if dropped and self.search:
+        if dropped:
             self.search.drop(dropped)
         for number in dropped:
             batch, index = self.sentences.pop(number)
@@ -160,9 +198,6 @@ class RunningSearch:
 class SearchableModels(ABC):
     """Models that a `Translator` can search with."""
 
-    TAKES_CONSTRAINTS: ClassVar = True
-    """Whether searches with constraints are possible."""
-
     @property
     @abstractmethod
     def max_positions(self) -> int:
@@ -174,9 +209,7 @@ class SearchableModels(ABC):
         return None
 
     @abstractmethod
-    def search_class(self, name: str) -> SearchClass:
-        """Return the search with this name of the registry's SEARCHES. Raises UsageError for an unknown name."""
-
-    @abstractmethod
-    def workers(self, options: SearchOptions, batch_tokens: int, search: SearchClass, align: bool) -> Sequence[Worker]:
-        """Return a worker for each device."""
+    def workers(
+        self, options: SearchOptions, batch_tokens: int, search: SearchClass | None, align: bool
+    ) -> Sequence[Worker]:
+        """Return a worker for each device. `search` None: plain beam search of sentences without inputs, whatever constraints there are."""

@@ -71,8 +71,10 @@ def info(
 def _here(recipe: Recipe, vocabularies: tuple[int, int], device: str, devices: int, probe: bool) -> Values:
     """Return the estimates for the recipe on this machine: parameters, memory, kernels, with `probe` also the time."""
     with console.status("loading torch"):
+        from ..engine.library import summary as engine_summary
+        from ..engine.model import unsupported
         from ..hardware import Hardware
-        from ..kernels.choice import summaries
+        from ..kernels.choice import summary
         from ..training.estimate import estimate
 
     hardware = Hardware.find(device, recipe.train.precision)
@@ -86,7 +88,11 @@ def _here(recipe: Recipe, vocabularies: tuple[int, int], device: str, devices: i
             "hours": hours,
             "end": (datetime.now() + timedelta(hours=hours)).isoformat(timespec="minutes"),
         }
-    return {**numbers, "kernels": summaries(recipe.model, hardware.device, hardware.dtype)}
+    on_gpu = "" if hardware.device == "cpu" else f"the device is {hardware.device}"
+    reason = on_gpu or unsupported(recipe.model, "int8") or unsupported(recipe.model, "fp32")
+    decoding = f"plain torch: {reason}" if reason else f"engine for {engine_summary()}"
+    training = summary(recipe.model, hardware.device, hardware.dtype)
+    return {**numbers, "kernels": {"training": training, "decoding": f"decoding: {decoding}"}}
 
 
 def _measured(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int) -> float:

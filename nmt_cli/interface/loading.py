@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..console import say, status
+from ..console import status, warn_once
 from ..errors import ModelError, NmtError, RecipeError, UsageError
 from ..registry import PRECISIONS
 
@@ -17,15 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ..data.tokenizer import Vocabulary
-    from ..decoding.model_workers import ConvertedModels
-    from ..decoding.ready import ReadyModel
     from ..decoding.translator import Translator
+    from ..decoding.workers import SearchableModels
     from ..model.contents import ModelConfig
     from ..model.transformer import Transformer
-    from ..recipe import Recipe
+    from ..recipe import ModelSection, Recipe
 
 
 DEFAULT_MODEL = Path("runs/latest")
+SLOWER = "translating with torch, which is slower: "
+"""The beginning of a warning that the engine does not translate."""
 
 
 def models_named(folders: list[Path] | None) -> list[Path]:
@@ -64,10 +64,9 @@ def recipe_search(paths: Sequence[Path]) -> str:
 
 
 class StoredModels:
-    """The models of folders whose files were checked. A model is read when it is first needed.
+    """The models of folders, whose files are being checked. Each is read when it is first needed.
 
-    `ready_in`: the precision of a model that may be `ready`, "": there is none. Then torch is not loaded yet; `threads` is the number of its
-    threads, None: its default.
+    On CPUs the engine reads them, without torch. `threads` are those of a computation that has the CPU for itself.
     """
 
     def __init__(
@@ -75,95 +74,121 @@ class StoredModels:
         folders: Sequence[Path],
         configs: Sequence[ModelConfig],
         devices: Sequence[str],
-        ready_in: str = "",
-        threads: int | None = None,
+        threads: int,
+        checks: Sequence[Future[None]],
     ) -> None:
-        self.folders, self.configs, self.devices, self.ready_in, self.threads = (
-            folders,
-            configs,
-            devices,
-            ready_in,
-            threads,
-        )
+        self.folders, self.configs, self.devices, self.threads = folders, configs, devices, threads
+        self._checks = list(checks)
         self._models: list[Transformer] = []
-        self._converted: dict[str, ConvertedModels] = {}
+        self._searchable: dict[str, SearchableModels] = {}
 
     @property
     def in_int8(self) -> bool:
         """Whether at least one model is stored in int8."""
         return any(config.precision == "int8" for config in self.configs)
 
-    @cached_property
-    def ready(self) -> ReadyModel | None:
-        """The model for plain beam search without torch, if it can be read."""
-        from ..decoding.ready import ready_model
+    def check(self) -> None:
+        """Wait until all files are checked. Raises ModelError."""
+        for checked in self._checks:
+            try:
+                checked.result()
+            except NmtError as error:
+                raise ModelError(str(error)) from None
 
-        return ready_model(self.configs[0], self.ready_in, self.threads) if self.ready_in else None
+    @property
+    def sections(self) -> list[ModelSection]:
+        """The models' sections of their recipes. Raises ModelError."""
+        from ..model.contents import CONFIG
+        from ..recipe import Recipe
+
+        try:
+            return [
+                Recipe.from_dict(config.recipe, f"{str(folder / CONFIG)!r}").model
+                for folder, config in zip(self.folders, self.configs, strict=True)
+            ]
+        except RecipeError as error:
+            raise ModelError(str(error)) from None
 
     def models(self) -> list[Transformer]:
         """Return the models on the first device, in fp32; models that are stored in int8 stay in int8. Raises ModelError."""
         if not self._models:
-            self._start_torch()
-            self._models = [self._load(folder).to(self.devices[0]) for folder in self.folders]
+            import torch
+
+            from ..device import let_forks_compute
+            from ..model.folder import load_model
+
+            let_forks_compute()
+            torch.set_num_threads(self.threads)
+            checked: Future[None] = Future()
+            checked.set_result(None)
+            self.check()
+            self._models = [
+                load_model(folder, checked, quantized=True).model.to(self.devices[0]) for folder in self.folders
+            ]
         return self._models
 
-    def converted(self, precision: str) -> ConvertedModels:
-        """Return the models converted to `precision`, on all devices. Raises ModelError, UsageError."""
-        if precision not in self._converted:
+    def precision(self, name: str) -> str:
+        """Return the precision that "auto" means: int8 if a model is stored in int8, else the fastest one; any other name unchanged."""
+        if name != "auto":
+            return name
+        if self.in_int8:
+            return "int8"
+        if self.devices[0] == "cpu":
+            from ..engine.model import unsupported
+
+            reasons = {
+                precision: next(filter(None, (unsupported(section, precision) for section in self.sections)), "")
+                for precision in ("int8", "fp32")
+            }
+            for precision, reason in reasons.items():
+                if not reason:
+                    return precision
+            warn_once(f"{SLOWER}{reasons['fp32']}.")
+        from ..hardware import fast_precision
+
+        return fast_precision(self.devices[0])
+
+    def searchable(self, precision: str) -> SearchableModels:
+        """Return the models in this precision, on all devices. Raises ModelError, UsageError."""
+        name = self.precision(precision)
+        if name not in self._searchable:
             with status("loading the model"):
-                from ..decoding.model_workers import ConvertedModels
-                from ..device import return_freed_memory
+                self._searchable[name] = self._packed(name) or self._converted(name)
+        return self._searchable[name]
 
-                self._start_torch()
-                release = self.devices[0] == "cpu" and not self._models
-                models = self._read(precision) if release else self.models()
-                converted = self._converted[precision] = ConvertedModels.of(models, precision, self.devices, release)
-                del models
-                if precision == "int8":
-                    self._keep_ready(converted)
-                return_freed_memory()  # reading and converting a model leaves free memory that translating does not need
-            for kernels in converted.kernels:
-                if kernels.unknown_forms:
-                    say(kernels.summary)
-        return self._converted[precision]
+    def _packed(self, precision: str) -> SearchableModels | None:
+        """Return the engine's models; None if it does not take them. They are packed while their files are checked."""
+        if self.devices[0] != "cpu" or (self.in_int8 and precision != "int8"):
+            return None
+        from ..decoding.engine_workers import EngineModels
+        from ..engine.model import PRECISIONS, EngineModel, unsupported, use_threads
+        from ..model.contents import REMEDY, WEIGHTS
+        from ..model.weights import mapped_weights
 
-    def _start_torch(self) -> None:
-        import torch
+        sections = self.sections
+        if reason := next(filter(None, (unsupported(section, precision) for section in sections)), ""):
+            if precision in PRECISIONS:
+                warn_once(f"{SLOWER}{reason}.")
+            return None
+        use_threads(self.threads)
+        try:
+            models = [
+                EngineModel(section, config.vocabularies, mapped_weights(folder / WEIGHTS), precision)
+                for folder, config, section in zip(self.folders, self.configs, sections, strict=True)
+            ]
+        except (ModelError, OSError) as error:
+            self.check()
+            raise ModelError(
+                f"{' or '.join(repr(str(folder)) for folder in self.folders)} does not load: {error} {REMEDY}"
+            ) from None
+        self.check()
+        return EngineModels(models, len(self.devices), self.threads)
 
-        _let_forks_compute()
-        if self.threads:
-            torch.set_num_threads(self.threads)  # threads for few lines, which one worker translates alone
+    def _converted(self, precision: str) -> SearchableModels:
+        """Return models of torch."""
+        from ..decoding.model_workers import ConvertedModels
 
-    def _keep_ready(self, converted: ConvertedModels) -> None:
-        """Keep a model for later commands that do plain beam search, if the compiled functions take whole steps with it."""
-        from ..kernels.choice import fastest_precision
-
-        if len(converted.kernels) == 1 and (steps := converted.kernels[0].whole_steps):
-            from ..kernels.cpu_decoding.storing import store
-
-            store(steps, self.configs[0], fastest_precision("cpu") == "int8")
-
-    def _read(self, precision: str) -> list[Transformer]:
-        """Read the models for `precision`. For int8 they are in int8; if the cache has an int8 model, its fp32 weights are not read."""
-        if precision != "int8":
-            return [self._load(folder) for folder in self.folders]
-        from ..model.int8_cache import int8_model
-        from ..recipe import Recipe
-
-        def model(folder: Path, config: ModelConfig) -> Transformer:
-            if config.precision == "int8":
-                return self._load(folder)
-            return int8_model(config, Recipe.from_dict(config.recipe, str(folder)), partial(self._load, folder))
-
-        return [model(*pair) for pair in zip(self.folders, self.configs, strict=True)]
-
-    def _load(self, folder: Path) -> Transformer:
-        """Return the model of a folder whose files were checked."""
-        from ..model.folder import load_model
-
-        checked: Future[None] = Future()
-        checked.set_result(None)
-        return load_model(folder, checked, quantized=True).model
+        return ConvertedModels.of(self.models(), precision, self.devices, self.threads)
 
 
 @dataclass(frozen=True)
@@ -196,13 +221,12 @@ class Loaded:
 
     def translator(self, *, nbest: int = 1, precision: str = "auto", plain: bool = False, **options: Any) -> Translator:
         """Return a Translator with these models. `options` are further parameters of Translator. `plain`: the lines and `options` need nothing but beam search."""
-        from ..decoding.ready import is_plain
+        from ..decoding.plain_search import is_plain
         from ..decoding.translator import Translator
 
         safe, longest = self.length_limits
-        ready = self.stored.ready if plain and is_plain(self.recipe.decode) else None
         return Translator(
-            ready or self.in_precision(precision),
+            self.stored.searchable(precision),
             self.vocabulary.source,
             self.vocabulary.target,
             self.recipe.decode,
@@ -210,17 +234,9 @@ class Loaded:
             safe_length=safe,
             nbest=nbest,
             defaults=self.recipe.constraint_values,
+            plain=plain and is_plain(self.recipe.decode),
             **options,
         )
-
-    def in_precision(self, precision: str) -> ConvertedModels:
-        """Return the converted models. "auto" means int8 if a model is stored in int8, else the fastest precision on the device."""
-        from ..kernels.choice import fastest_precision
-
-        name = precision
-        if precision == "auto":
-            name = "int8" if self.stored.in_int8 else fastest_precision(self.devices[0])
-        return self.stored.converted(name)
 
 
 def load_translator(
@@ -247,16 +263,15 @@ def load(
     nbest: int = 1,
     device: str = "auto",
     devices: int | None = None,
-    ready_in: str = "",
+    precision: str = "",
     chosen: Callable[[Path], None] = lambda _: None,
 ) -> Loaded:
     """Load the models at `paths` on the chosen devices. Raises UsageError, ModelError.
 
-    For each run folder in `paths`, `chosen` is called with the model folder in it. `ready_in`: a precision. If the cache folder has the model in
-    this precision and in the form that the compiled functions read, torch is not loaded before it is needed.
+    For each run folder in `paths`, `chosen` is called with the model folder in it. If a `precision` is given, the models are read in it,
+    while their files are checked; else they are read when they are first needed.
     """
-    from ..decoding.ready import may_be_ready
-    from ..hardware import Hardware, cores, surely_cpu
+    from ..hardware import surely_cpu, threads_by_default
     from ..model.contents import checking, find_model, read_config
 
     folders = [find_model(path) for path in paths]
@@ -265,55 +280,31 @@ def load(
             chosen(folder)
     configs = [read_config(folder) for folder in folders]
     recipe = _changed(configs[0].recipe, changes, nbest)
-    checks = [
-        checking(folder, config) for folder, config in zip(folders, configs, strict=True)
-    ]  # the files are checked while torch loads
-    without_torch = bool(ready_in) and len(configs) == 1 and surely_cpu(device) and may_be_ready(configs[0], ready_in)
-    if without_torch:
-        workers = ["cpu"] * (devices or cores())
+    checks = [checking(folder, config) for folder, config in zip(folders, configs, strict=True)]
+    if surely_cpu(device):
+        workers = workers_on("cpu", device, devices)
     else:
+        from ..hardware import Hardware
+
         with status("loading torch"):
             workers = workers_on(Hardware.find(device).device, device, devices)
 
     from ..data.tokenizer import Vocabulary
 
-    for checked in checks:
-        try:
-            checked.result()
-        except NmtError as error:
-            raise ModelError(str(error)) from None
+    stored = StoredModels(folders, configs, workers, devices or threads_by_default(), checks)
+    if precision or stored.in_int8:  # no other precision is possible, so a damaged file is an error of `load`
+        stored.searchable(precision or "int8")
+    stored.check()
     _check_vocabularies(folders, configs)
     vocabulary = Vocabulary.load(folders[0], configs[0].vocabularies, configs[0].tokenizers)
-    stored = (
-        StoredModels(folders, configs, workers, ready_in, devices)
-        if without_torch
-        else StoredModels(folders, configs, workers)
-    )
-    if (
-        stored.in_int8 and not without_torch
-    ):  # no other precision is possible, so it is read here, where a damaged file is an error of `load`
-        stored.converted("int8")
     return Loaded(folders, stored, vocabulary, configs[0].recipe, recipe, workers)
-
-
-@cache
-def _let_forks_compute() -> None:
-    """Let forks of this process compute with one thread. A fork does not have the threads of torch's pool, and would wait for them for ever."""
-    import torch
-
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 def workers_on(device: str, named: str, count: int | None) -> list[str]:
     """Return the device of each worker. `device` is the detected device, `named` is --device, `count` is --devices. Raises UsageError."""
-    import torch
-
     from ..hardware import cores
 
     if device == "cpu":
-        if count:
-            torch.set_num_threads(count)  # threads for few lines, which one worker translates alone
         return ["cpu"] * (count or cores())
     if count in (None, 1):
         return [device]
@@ -321,6 +312,8 @@ def workers_on(device: str, named: str, count: int | None) -> list[str]:
         raise UsageError(
             f"--device {named!r} is one GPU, --devices {count} are several: give one of the two, or --device cuda."
         )
+    import torch
+
     available = torch.cuda.device_count()
     if count > available:
         raise UsageError(

@@ -174,7 +174,7 @@ def load(
     keep_freed_memory()
     return Translator(
         load_models(
-            models_named([Path(folder) for folder in folders]), [], device=device, devices=devices, ready_in=precision
+            models_named([Path(folder) for folder in folders]), [], device=device, devices=devices, precision=precision
         ),
         precision,
     )
@@ -269,7 +269,7 @@ class Translator:
         )
 
     def warm_up(self, **options: Unpack[TranslateOptions]) -> None:
-        """Load torch, and read and convert the model now, not at the first translation with these options. No worker is started. Raises UsageError for a wrong option."""
+        """Read the model, and load torch if these options need it, now and not at the first translation. No worker is started. Raises UsageError for a wrong option."""
         self._translator(options)
 
     @property
@@ -430,7 +430,7 @@ class Translator:
             choice.changes,
             options.get("nbest", 1),
             kwargs,
-            choice.is_plain and not (kwargs["align"] or kwargs["token_log_probs"]),
+            choice.is_plain,
         )
 
     def _new_translator(

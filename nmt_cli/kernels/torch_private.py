@@ -1,8 +1,7 @@
-"""Private functions of torch, which only this file uses. `works` and `has_quantize` check that they still compute the same."""
+"""Private functions of torch, which only this file uses. `works` checks that they still compute the same."""
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 from typing import cast
 
@@ -31,23 +30,5 @@ def works() -> bool:
     try:
         same = torch.allclose(softmax_backward(grad, softmax), expected, atol=1e-6)
         return same and torch.equal(relu_backward(grad, scores.relu()), grad * (scores > 0))
-    except UNUSABLE:
-        return False
-
-
-def quantize_fast(x: Tensor, scale: float) -> Tensor:
-    """Return x / scale to the nearest integer in int8, in one pass over memory."""
-    quantized = torch.quantize_per_tensor(x, scale, 0, torch.qint8)
-    return torch.empty(0, dtype=torch.int8).set_(quantized.untyped_storage(), 0, x.shape, quantized.stride())
-
-
-@cache
-def has_quantize() -> bool:
-    """Return whether torch still has its 8-bit tensors; torch has announced their removal."""
-    x = torch.tensor([[-9.0, -1.004, 0.0, 0.26, 2.0]])
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return quantize_fast(x, 0.01).tolist() == [[-128, -100, 0, 26, 127]]
     except UNUSABLE:
         return False

@@ -42,8 +42,8 @@ REMEDY = "Restore the folder from a copy, or take another checkpoint."
 class ModelConfig(Record):
     """config.json: a description of the weights, and the SHA-256 of every other file of the folder."""
 
-    newest: ClassVar[int] = 3
-    """Format version 3 has `safe_length`."""
+    newest: ClassVar[int] = 4
+    """Format version 3 has `safe_length`. Since version 4, int8 has no scales of inputs."""
 
     package_version: str
     parameters: int = Field(ge=0, le=10**12)

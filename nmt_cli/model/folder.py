@@ -20,30 +20,27 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from .. import __version__
-from ..errors import ModelError, NmtError, shown, shown_name
+from ..errors import ModelError, NmtError, shown
 from ..files import sha256
 from ..hardware import reproducible_products
 from ..recipe import Recipe
 from ..records import to_json
 from .contents import CONFIG, FORMAT_VERSION, METRICS, REMEDY, WEIGHTS, ModelConfig, check_files, read_config
 from .positions import Sinusoidal
-from .precision import OUTPUT, integers, with_integers
+from .precision import integers, with_integers
 from .transformer import Transformer
+from .weights import Form, read_forms
 
-SCALES = (".scales", ".input_scale")
-"""Endings of the names under which int8 stores scales, beside the parameters."""
+SCALES = ".scales"
+"""Ending of the names under which int8 stores scales, beside the parameters."""
 TABLES = "next_word."
 """The beginning of the names of tensors that are stored but not trained."""
-LARGEST_HEADER = 1 << 24
-"""Largest size of the header of a weights file, in bytes; about 100 for each tensor."""
-Form = tuple[str, tuple[int, ...]]
-"""The dtype of a tensor, by its name in safetensors, and its shape."""
-DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int8: "I8"}
+DTYPES = {torch.float32: "F32", torch.int8: "I8"}
 """The dtypes of weights files."""
 
 
@@ -144,22 +141,6 @@ def read_model(path: Path, recipe: Recipe, vocabularies: tuple[int, int], quanti
     return (_with_quantized if quantized else _with_weights)(model, read_tensors(path))
 
 
-def read_forms(path: Path) -> dict[str, Form]:
-    """Return the forms of the tensors in a weights file. Raises ModelError for a file that is not one, OSError."""
-    with path.open("rb") as stream:
-        size = int.from_bytes(stream.read(8), "little")
-    if size > LARGEST_HEADER:
-        raise ModelError(f"its {WEIGHTS} has a header of {size:,} bytes, expected at most {LARGEST_HEADER:,}.")
-    try:
-        with safe_open(path, "np") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            return {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
-    except SafetensorError as error:
-        raise ModelError(
-            f"its {WEIGHTS} is not a safetensors file, or a damaged one ({shown_name(str(error))})."
-        ) from None
-
-
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a weights file whose forms were checked, each in memory of its own: this memory is free as soon as the tensor is.
 
@@ -227,15 +208,8 @@ def _forms(model: Transformer, quantized: bool = False) -> dict[str, Form]:
     forms: dict[str, Form] = {name: ("F32", tuple(value.shape)) for name, value in model.state_dict().items()}
     if quantized:
         for name in _in_int8(model):
-            forms |= {name: ("I8", forms[name][1]), _scales(name): ("F32", forms[name][1][:1])}
-        inputs = [name for name in _in_int8(model) if not name.startswith("embeddings.")]
-        forms |= {_scales(name, 1): ("F64", ()) for name in (*inputs, f"{OUTPUT}.weight")}
+            forms |= {name: ("I8", forms[name][1]), name.removesuffix(".weight") + SCALES: ("F32", forms[name][1][:1])}
     return forms
-
-
-def _scales(name: str, which: int = 0) -> str:
-    """Return the name of the scales of a matrix that is stored as integers; `which`: see SCALES."""
-    return f"{name.removesuffix('.weight')}{SCALES[which]}"
 
 
 def _forms_of(weights: Mapping[str, Tensor]) -> dict[str, Form]:

@@ -6,19 +6,19 @@
 * fp32: nothing changes.
 * bf16, fp16: rows and weights are rounded to this precision, sums are in fp32.
 * int8: a weight is an integer in -127 .. 127 times a scale; each output has its own scale. Input rows are rounded in the
-  same way, with one fixed scale per linear map. Products and sums are exact integers. The input scales come from
-  `calibrate`. They are fixed before translation, so the result for a row depends only on this row: int8 translations are
-  as independent of the batch as fp32 ones. Embeddings are rounded to integers too. `integers` returns all integers and
-  scales, and an int8 folder stores them (model/folder.py). `with_integers` builds a model from them, so a model from such
-  a folder gives the same translations as one converted in memory.
+  same way, each row with its own scale: its largest magnitude becomes 127. Products and sums are exact integers. The result
+  for a row depends only on this row: int8 translations are as independent of the batch as fp32 ones. Embeddings are rounded to
+  integers too. `integers` returns all integers and scales, and an int8 folder stores them (model/folder.py). `with_integers`
+  builds a model from them, so a model from such a folder gives the same translations as one converted in memory.
 
-Everything else stays in fp32. The modules here are plain torch and run on any device; `kernels` replaces them by faster
-modules that compute the same.
+Everything else stays in fp32. The modules here are plain torch and run on any device. On a CPU the engine computes
+the same, much faster.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -33,12 +33,14 @@ from .layers import FeedForward
 from .transformer import Transformer
 
 INT8_MAX = 127
-"""The largest int8 weight. The largest calibrated input gets this value too."""
+"""The largest integer of a weight, and of a row."""
 UINT8_MAX = 255
+"""The largest integer of a row that is never negative."""
+LEAST = 1e-36
+"""A row with smaller numbers only becomes zeros."""
 EXACT_COLUMNS = 512
 """How many products of 8-bit numbers fp32 can sum exactly: 512 * 255 * 127 < 2^24."""
-CALIBRATION = (8, 16)
-"""The number of sentences, and tokens per sentence, from which `calibrate` measures input scales."""
+OUTPUT = "output_projection"
 
 Rule = Callable[[nn.Module, str], "nn.Module | None"]
 """(module, name) -> the module's replacement. None: the module stays, and the rule is applied to its children."""
@@ -120,20 +122,34 @@ def integers(model: Transformer) -> dict[str, Tensor]:
     """Return the integers and scales of an fp32 model for int8, by name: the rounded matrices have the names of their parameters.
 
     NAME.weight of a linear map (d_out, d_in) and embeddings.KEY (V, D) are int8. NAME.scales and embeddings.KEY.scales are fp32,
-    with one scale per row. NAME.input_scale is fp64.
+    with one scale per row.
     """
-    inputs, state = calibrate(model), dict[str, Tensor]()
+    state = dict[str, Tensor]()
     for name, module in model.named_modules():
-        if _has_relu(module):  # ReLU's result is never negative: it is rounded to uint8, 0 .. 255
-            inputs[f"{name}.outer"] *= INT8_MAX / UINT8_MAX
         if type(module) is nn.Linear:
             state[f"{name}.weight"], state[f"{name}.scales"] = rounded(module.weight)
     for key, table in model.embeddings.items():
         state[f"embeddings.{key}"], state[f"embeddings.{key}.scales"] = rounded(table)
-    return {
-        **state,
-        **{f"{name}.input_scale": torch.tensor(value, dtype=torch.float64) for name, value in inputs.items()},
+    return state
+
+
+def integers_of(model: Transformer) -> dict[str, Tensor]:
+    """Return the integers and scales of a model in int8, as `integers` does, and the biases of its maps; of another model nothing."""
+    if not in_int8(model):
+        return {}
+    maps = {name: module for name, module in model.named_modules() if isinstance(module, Int8Linear) and name != OUTPUT}
+    state = {
+        f"{name}.{part}": value
+        for name, module in maps.items()
+        for part in ("weight", "scales", "bias")
+        if (value := getattr(module, part)) is not None
     }
+    tables: dict[str, Any] = dict(model.embeddings.items())
+    if not model.config.tie_embeddings:
+        tables["output"] = model.output_projection
+    for key, table in tables.items():
+        state |= {f"embeddings.{key}": table.weight, f"embeddings.{key}.scales": table.scales}
+    return state
 
 
 @torch.inference_mode(False)
@@ -142,9 +158,7 @@ def with_integers(model: Transformer, state: Mapping[str, Tensor]) -> Transforme
     """Return a copy of the module tree with the matrices and scales of `state`, which `integers` returned. All other parameters are those of `model`."""
 
     def linear(module: nn.Linear, name: str) -> Int8Linear:
-        return Int8Linear(
-            state[f"{name}.weight"], state[f"{name}.scales"], module.bias, float(state[f"{name}.input_scale"])
-        )
+        return Int8Linear(state[f"{name}.weight"], state[f"{name}.scales"], module.bias)
 
     def rule(module: nn.Module, name: str) -> nn.Module | None:
         if _has_relu(module):
@@ -156,9 +170,7 @@ def with_integers(model: Transformer, state: Mapping[str, Tensor]) -> Transforme
 
     new = cast(Transformer, replace_modules(model, rule))
     tables = {key: (state[f"embeddings.{key}"], state[f"embeddings.{key}.scales"]) for key in model.embeddings}
-    new.output_projection = Int8Linear(
-        *tables["shared" if model.config.tie_embeddings else "output"], None, float(state[f"{OUTPUT}.input_scale"])
-    )
+    new.output_projection = Int8Linear(*tables["shared" if model.config.tie_embeddings else "output"], None)
     tables.pop("output", None)
     new.embeddings = nn.ModuleDict({key: Int8Embedding(*table) for key, table in tables.items()})  # type: ignore[assignment]
     return new
@@ -205,8 +217,7 @@ class Fp16Linear(Bf16Linear):
 class Int8Linear(nn.Module):
     """x W^T + b with rows and weight in 8 bits; fp32 in, fp32 out.
 
-    `input_scale` is the value of the integer 1 in an input row, `scales` (d_out,) its value in each row of the weight. Weight,
-    scales and bias follow the module to a device.
+    `scales` (d_out,) are the value of the integer 1 in each row of the weight. Weight, scales and bias follow the module to a device.
     """
 
     weight: Tensor
@@ -215,27 +226,22 @@ class Int8Linear(nn.Module):
     attention_dtype = torch.float32
     """Not bf16: on some processors, the sums of bf16 products depend on the shape of the batch."""
 
-    def __init__(self, weight: Tensor, scales: Tensor, bias: Tensor | None, input_scale: float) -> None:
+    def __init__(self, weight: Tensor, scales: Tensor, bias: Tensor | None) -> None:
         """Take `weight` (d_out, d_in) and `scales` (d_out,) as `rounded` returns them."""
         super().__init__()
-        self.input_scale = input_scale
         self.register_buffer("weight", weight, persistent=False)
         self.register_buffer("scales", scales, persistent=False)
         self.register_buffer("bias", bias.detach() if bias is not None else None, persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map x (…, d_in) to (…, d_out)."""
-        return self.matmul(quantize(x, self.input_scale))
-
-    def matmul(self, rows: Tensor) -> Tensor:
-        """Return the result (…, d_out) in fp32 for rows (…, d_in) that are already rounded, to int8 or uint8."""
-        factors = torch.tensor(self.input_scale) * self.scales
-        y = int8_matmul(rows, self.weight).float() * factors
+    def forward(self, x: Tensor, largest: int = INT8_MAX) -> Tensor:
+        """Map x (…, d_in) to (…, d_out). `largest`: see `quantized`."""
+        rows, scales = quantized(x, largest)
+        y = int8_matmul(rows, self.weight).float() * (scales * self.scales)
         return y if self.bias is None else y + self.bias
 
 
 class Int8FeedForward(nn.Module):
-    """A feed-forward network with ReLU. The inner result is never negative, so it is rounded to uint8; the scale is `outer.input_scale`."""
+    """A feed-forward network with ReLU. The inner result is never negative, so it is rounded to uint8."""
 
     def __init__(self, inner: Int8Linear, outer: Int8Linear) -> None:
         super().__init__()
@@ -243,15 +249,19 @@ class Int8FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x (…, D) to (…, D)."""
-        hidden = F.relu(self.inner(x))
-        return self.outer.matmul(
-            hidden.mul_(1.0 / torch.tensor(self.outer.input_scale)).round_().clamp_(max=UINT8_MAX).to(torch.uint8)
-        )
+        return self.outer(F.relu(self.inner(x)), UINT8_MAX)  # type: ignore[no-any-return]
 
 
-def quantize(x: Tensor, scale: float) -> Tensor:
-    """Return x / scale, rounded to the nearest integer (ties to even) and clamped to the range of int8."""
-    return x.mul(1.0 / scale).clamp_(-INT8_MAX - 1, INT8_MAX).round_().to(torch.int8)
+def quantized(x: Tensor, most: int = INT8_MAX) -> tuple[Tensor, Tensor]:
+    """Round rows x (…, d_in) to integers of at most `most`, ties to even. Return them in fp32, and one scale per row, (…, 1).
+
+    A row that is not finite has the scale NaN.
+    """
+    largest = x.abs().amax(-1, keepdim=True)
+    scales, inverse = largest / most, torch.where(largest >= LEAST, most / largest, 0.0)
+    finite = largest < math.inf
+    rows = torch.where(finite, x * inverse, 0.0).round()
+    return rows, torch.where(finite, torch.where(largest >= LEAST, scales, 0.0), math.nan)
 
 
 def int8_matmul(rows: Tensor, weight: Tensor) -> Tensor:
@@ -260,46 +270,3 @@ def int8_matmul(rows: Tensor, weight: Tensor) -> Tensor:
     return torch.stack([(part.float() @ columns.float().T).to(torch.int32) for part, columns in parts]).sum(
         0, dtype=torch.int32
     )
-
-
-OUTPUT = "output_projection"
-
-
-@torch.no_grad()
-def calibrate(model: Transformer) -> dict[str, float]:
-    """Return the input scale of each linear map by name: its largest absolute input divided by INT8_MAX.
-
-    The model reads random sentences of tokens from its own vocabularies, frequent tokens (small ids) more often. So nothing
-    outside the model folder is needed.
-    """
-    generator = torch.Generator().manual_seed(1)
-    shape = CALIBRATION[0], min(CALIBRATION[1], model.config.max_positions)
-
-    def sentences(vocabulary: int) -> Tensor:
-        return (vocabulary ** torch.rand(shape, generator=generator)).long().clamp_max(vocabulary - 1)
-
-    largest: dict[str, float] = {}
-
-    def measure(name: str) -> Any:
-        def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            largest[name] = max(largest.get(name, 0.0), float(inputs[0].detach().abs().max()))
-
-        return hook
-
-    hooks = [
-        module.register_forward_pre_hook(measure(name))
-        for name, module in model.named_modules()
-        if type(module) is nn.Linear
-    ]
-    device, was_training = model.device, model.training
-    model.eval()
-    try:
-        hidden = model(
-            sentences(model.matrix("source").size(0)).to(device), None, sentences(model.target_vocab).to(device)
-        )
-    finally:
-        model.train(was_training)
-        for hook in hooks:
-            hook.remove()
-    largest[OUTPUT] = float(hidden.abs().max())
-    return {name: max(value, 1e-12) / INT8_MAX for name, value in largest.items()}

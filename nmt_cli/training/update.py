@@ -116,7 +116,7 @@ class Updater:
         self.recipe, self.hardware, self.group, self.warn = recipe, hardware, group, warn
         train = recipe.train
         self.weights = Weights(model, hardware.dtype)
-        self.kernels = apply_kernels(self.weights.compute_model, "training")
+        self.kernels = apply_kernels(self.weights.compute_model)
         self.weights.compute_model = self.kernels.model
         loss_model = LossModel(self.weights.compute_model, train.label_smoothing, train.r_drop, backend)
         self.gradients: Gradients

@@ -24,6 +24,7 @@ from ..data.batches import EpochPlan, Indices, collate, micro_batches
 from ..data.shards import Corpus, valid_text
 from ..data.tokenizer import Vocabulary
 from ..decoding.translator import Translator
+from ..device import is_host
 from ..errors import DataError, TrainingError
 from ..evaluation.metric import MetricOptions
 from ..evaluation.metrics import build, compute
@@ -130,7 +131,7 @@ class Validator:
             options,
             longest=self.longest,
             safe_length=self.safe_length,
-            precision=self.hardware.precision,
+            precision="fp32" if is_host(self.hardware.device) else self.hardware.precision,
             search="beam",
             defaults=self.recipe.constraint_values,
         )

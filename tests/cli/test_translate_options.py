@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import forked
@@ -19,7 +22,6 @@ from nmt_cli.data.tokenizer import Tokenizer
 from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.hardware import cores
 from nmt_cli.interface.loading import workers_on
-from nmt_cli.kernels.choice import fastest_precision, has_int8
 
 app = typer.Typer()
 app.command()(translate)
@@ -286,15 +288,43 @@ def test_precisions_are_near_each_other() -> None:
     for precision in ("bf16", "int8"):
         result = invoke(*ONE, "--precision", precision, "--json")
         assert result.exit_code == 0
-        assert ("plain torch" in result.stderr) == (precision == "int8" and not has_int8())
+        assert result.stderr == ""
         near = [
             abs(json.loads(line)["score"] - score) < 0.5
             for line, score in zip(result.stdout.splitlines(), exact, strict=True)
         ]
         assert sum(near) >= 15  # elsewhere rounding has led to another output
-    assert run(*ONE, "--scores", "--precision", "auto") == run(
-        *ONE, "--scores", "--precision", fastest_precision("cpu")
+    assert run(*ONE, "--scores", "--precision", "auto") == run(*ONE, "--scores", "--precision", "int8")
+
+
+def in_a_process(**environment: str) -> tuple[list[tuple[float, str]], str, set[str]]:
+    """Scores and texts of the first lines, stderr, and which of two packages were loaded, of nmt in a Python of its own."""
+    code = (
+        "import sys; from nmt_cli.__main__ import main\n"
+        "try: main()\n"
+        "finally: print('loaded', *{'torch', 'numpy'} & set(sys.modules), file=sys.stderr)"
     )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "translate", *ONE, "--scores"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said, _, loaded = done.stderr.rpartition("loaded")
+    pairs = [line.split("\t", 1) for line in done.stdout.splitlines()]
+    return [(float(score), text) for score, text in pairs], said, set(loaded.split())
+
+
+def test_the_engine_needs_no_torch_and_without_it_torch_translates_the_same() -> None:
+    scored, said, loaded = in_a_process()
+    assert (said, loaded) == ("", {"numpy"})
+    by_torch, said, loaded = in_a_process(NMT_ENGINE="off")
+    assert "translating with torch, which is slower: NMT_ENGINE is off; unset it to use the engine." in said
+    assert said.count("\n") == 1
+    assert "torch" in loaded
+    assert [text for _, text in by_torch] == [text for _, text in scored]
+    assert [score for score, _ in by_torch] == pytest.approx([score for score, _ in scored], abs=1e-4)
 
 
 def test_the_number_of_workers_changes_nothing() -> None:

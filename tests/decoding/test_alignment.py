@@ -6,10 +6,12 @@ import math
 
 import pytest
 import torch
+from small_models import needs_engine
 from torch import Tensor, nn
 
 from nmt_cli.decoding.alignment import SMOOTHING, aligned, cross_attention
-from nmt_cli.kernels.choice import apply_kernels
+from nmt_cli.decoding.engine_workers import aligned as aligned_by_engine
+from nmt_cli.decoding.model_workers import engine_model
 from nmt_cli.model.attention import attend_plain
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
@@ -107,8 +109,16 @@ def test_a_source_token_that_all_attend_to_is_no_tokens_alignment(monkeypatch: p
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
-def test_prepared_models_align_nearly_alike(precision: str) -> None:
-    found = cross_attention(apply_kernels(convert(make(), precision), "decoding").model, SOURCE, TARGET)
+def test_converted_models_align_nearly_alike(precision: str) -> None:
+    found = cross_attention(convert(make(), precision), SOURCE, TARGET)
     torch.testing.assert_close(
         found, cross_attention(make(), SOURCE, TARGET), atol=1e-5 if precision == "fp32" else 0.05, rtol=0.0
     )
+
+
+@needs_engine
+@pytest.mark.parametrize("layers", [1, 3])
+def test_the_engine_aligns_alike(layers: int) -> None:
+    model = make(layers)
+    for output in ([20, 7, 33, 12, 5], [8], []):
+        assert aligned_by_engine(engine_model(model, "fp32"), SOURCE, output) == aligned(model, SOURCE, output, BOS)

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+from reference_decoder import KINDS, ReferenceDecoder
+from small_models import needs_engine
+from toy_decoder import ToyDecoder
 
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
 from nmt_cli.decoding.alignment import cross_attention
@@ -18,18 +21,15 @@ from nmt_cli.decoding.batches import Batch
 from nmt_cli.decoding.beam_search import BeamSearch, beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.coverage import Coverage
-from nmt_cli.decoding.decoders import EnsembleDecoder, ReferenceDecoder
 from nmt_cli.decoding.diverse_beam_search import DiverseBeamSearch
+from nmt_cli.decoding.ensemble import EnsembleDecoder
 from nmt_cli.decoding.length_penalties import gnmt
-from nmt_cli.decoding.model_workers import ConvertedModels
+from nmt_cli.decoding.model_workers import ConvertedModels, searchable
+from nmt_cli.decoding.protocols import Decoder, GrowingDecoder
 from nmt_cli.decoding.search import DiverseOptions, Hypothesis, SearchOptions, plain_sentences, run_to_end
 from nmt_cli.decoding.sentence import Sentence
 from nmt_cli.decoding.translator import Candidate, Translator
 from nmt_cli.errors import UsageError
-from nmt_cli.kernels.choice import apply_kernels
-from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder, NativeModel
-from nmt_cli.kernels.cpu_decoding.functions import library
-from nmt_cli.kernels.protocols import Decoder
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
@@ -107,7 +107,7 @@ def log_coverage(model: Transformer, source: list[int], tokens: list[int]) -> fl
 
 
 @pytest.mark.parametrize("features", FEATURES)
-@pytest.mark.parametrize("kind", [ReferenceDecoder, CachedDecoder])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("search", [BeamSearch, DiverseBeamSearch])
 def test_scores_have_the_coverage_of_a_pass_over_the_output(
     search: type[BeamSearch], kind: Callable[..., Decoder], features: dict[str, object]
@@ -145,9 +145,10 @@ def test_a_wide_beam_is_brute_force(beta: float) -> None:
 
 
 @pytest.mark.parametrize("features", FEATURES)
-def test_cached_is_reference(features: dict[str, object]) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_decoders_are_the_reference(kind: Callable[..., Decoder], features: dict[str, object]) -> None:
     model, batch = make(**features), sources(9)
-    fast, plain = (searched(kind, model, batch, options()) for kind in (CachedDecoder, ReferenceDecoder))
+    fast, plain = (searched(each, model, batch, options()) for each in (kind, ReferenceDecoder))
     assert [[h.tokens for h in row] for row in fast] == [[h.tokens for h in row] for row in plain]
     for left, right in zip(fast, plain, strict=True):
         assert [h.score for h in left] == pytest.approx([h.score for h in right], abs=1e-4)
@@ -155,23 +156,27 @@ def test_cached_is_reference(features: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("search", [BeamSearch, DiverseBeamSearch])
-def test_a_sentence_does_not_depend_on_its_neighbours(search: type[BeamSearch], precision: str) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sentence_does_not_depend_on_its_neighbours(
+    kind: Callable[..., Decoder], search: type[BeamSearch], precision: str
+) -> None:
     """To the last bit, whatever the padding of the source."""
-    model, batch = apply_kernels(convert(make(), precision), "decoding").model, sources(12)
+    model, batch = convert(make(), precision), sources(12)
     opts = options(diverse=DiverseOptions(groups=2))
-    together = searched(CachedDecoder, model, batch, opts, search)
+    together = searched(kind, model, batch, opts, search)
     for size in (1, 3):
-        parts = [searched(CachedDecoder, model, batch[i : i + size], opts, search) for i in range(0, 12, size)]
+        parts = [searched(kind, model, batch[i : i + size], opts, search) for i in range(0, 12, size)]
         assert [row for part in parts for row in part] == together
     order = random.Random(3).sample(range(12), 12)
-    shuffled = searched(CachedDecoder, model, [batch[i] for i in order], opts, search)
+    shuffled = searched(kind, model, [batch[i] for i in order], opts, search)
     assert [shuffled[order.index(i)] for i in range(12)] == together
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @torch.inference_mode()
-def test_sentences_that_join_others_are_searched_as_if_alone() -> None:
-    model, batch = apply_kernels(convert(make(), "fp32"), "decoding").model, sources(18)
-    decoder = CachedDecoder(model, [], 4)
+def test_sentences_that_join_others_are_searched_as_if_alone(kind: Callable[..., GrowingDecoder]) -> None:
+    batch = sources(18)
+    decoder = kind(make(), [], 4)
     search, found = BeamSearch(decoder, options()), dict[int, list[Hypothesis]]()
     for step in range(300):
         if entering := {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 18)}.get(step):
@@ -179,7 +184,7 @@ def test_sentences_that_join_others_are_searched_as_if_alone() -> None:
             search.add(entering, sentences([batch[i] for i in entering]), CPU)
         found.update(search.step())
     assert not search.busy
-    assert [found[i] for i in range(18)] == searched(CachedDecoder, model, batch, options())
+    assert [found[i] for i in range(18)] == searched(kind, make(), batch, options())
 
 
 @pytest.mark.parametrize("beta", [0.05, 0.5])
@@ -208,37 +213,26 @@ def test_outputs_that_cover_more_win() -> None:
 def test_without_a_penalty_nothing_is_recorded() -> None:
     """A decoder that reports no attention will do."""
     batch = sources(5)
-    ready = apply_kernels(convert(make(), "fp32"), "decoding").model
-    plain = beam_search(
-        CachedDecoder(ready, batch, 4), torch.tensor([3 + len(source) for source in batch]), options(beta=0.0)
-    )
-    assert plain == searched(CachedDecoder, ready, batch, options(beta=0.0))
+    limits = torch.tensor([3 + len(source) for source in batch])
+    plain = beam_search(CachedDecoder(make(), batch, 4), limits, options(beta=0.0))
+    assert plain == searched(CachedDecoder, make(), batch, options(beta=0.0))
     assert all(
         h.score == pytest.approx(h.log_prob / gnmt(len(h.tokens) + 1, 0.6), rel=1e-6) for row in plain for h in row
     )
 
 
-@pytest.mark.skipif(library() is None, reason="needs the compiled kernels")
 def test_a_decoder_without_attention_is_named() -> None:
-    ready = apply_kernels(convert(make(), "fp32"), "decoding").model
     with pytest.raises(
-        UsageError, match="the decoder NativeDecoder does not report its attention, which a coverage penalty needs"
+        UsageError, match="the decoder ToyDecoder does not report its attention, which a coverage penalty needs"
     ):
-        BeamSearch(NativeDecoder(NativeModel(ready), sources(2), 4), options())
+        BeamSearch(ToyDecoder([0], 4, 7, (4, 5)), options())
 
 
+@pytest.mark.parametrize("models_of", [ConvertedModels.of, pytest.param(searchable, marks=needs_engine)])
 @pytest.mark.parametrize("beta", [0.0, 0.3])
-def test_workers_choose_a_decoder_that_reports_attention(beta: float) -> None:
-    """The other members of an ensemble stay compiled, and the summary says what does not."""
+def test_workers_search_with_the_attention_of_an_ensembles_first_model(beta: float, models_of: Any) -> None:
     opts = options(beta=beta)
-    [worker] = ConvertedModels.of([make(), make(1)], "fp32", ["cpu"]).workers(opts, 1000, BeamSearch, False)
-    declined = "plain torch: attention weights, which decode.coverage_penalty needs, have no kernel"
-    first, second = (kernels.summary for kernels in worker.kernels)
-    if library() is not None:
-        assert (declined in first) == bool(beta)
-        assert ("compiled decoder" in first) == (not beta)
-        assert "compiled decoder" in second
-    assert declined not in second
+    [worker] = models_of([make(), make(1)], "fp32", ["cpu"], 1).workers(opts, 1000, BeamSearch, False)
     batch = Batch(sentences(sources(5)))
     worker.search_one(batch)
     plain = EnsembleDecoder([ReferenceDecoder(model, sources(5), 4) for model in (make(), make(1))])

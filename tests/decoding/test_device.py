@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from engine_switch import without_engine
 from few_words import LIST, WORDS, lines, model, tokenizer
 from simulated_device import DEVICE, DeviceTensor, SimulatedDevice
 
@@ -41,7 +42,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NMT_KERNELS", "off")
+    without_engine(monkeypatch)
 
 
 def translated(models: Any, given: list[Any], decode: dict[str, Any] | None = None, **more: Any) -> list[Result]:
@@ -164,7 +165,7 @@ def test_a_step_waits_for_the_device_once(decode: dict[str, Any], waits: list[Co
     given = [line for line in lines() if isinstance(line, str)]
     sentences = some.prepare(given).sentences
     batches = [Batch(sentences[start : start + 24]) for start in range(0, len(sentences), 24)]
-    some.engine.workers[0].run(Stream(batches))
+    some.pool.workers[0].run(Stream(batches))
     assert all(batch.done.done() for batch in batches)
     assert len(waits) > 15
     assert all(one["to"] == 1 and not one.keys() - {"to", "item"} for one in waits)

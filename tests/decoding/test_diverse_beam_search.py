@@ -13,27 +13,21 @@ from typing import Any
 
 import pytest
 import torch
+from reference_decoder import KINDS, ReferenceDecoder
 from toy_decoder import Histories
 
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
 from nmt_cli.decoding.beam_search import beam_search
-from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.constraint import Constraint, Step
 from nmt_cli.decoding.constraints.prefix import Prefix
-from nmt_cli.decoding.decoders import ReferenceDecoder
 from nmt_cli.decoding.diverse_beam_search import DiverseBeamSearch
 from nmt_cli.decoding.length_penalties import gnmt
+from nmt_cli.decoding.protocols import Decoder
 from nmt_cli.decoding.search import DiverseOptions, Hypothesis, SearchOptions, plain_sentences, run_to_end
 from nmt_cli.decoding.search_state import FREE, OfHypotheses
 from nmt_cli.decoding.sentence import Sentence
 from nmt_cli.decoding.translator import Candidate, Translator
 from nmt_cli.errors import ModelError, RecipeError, UsageError
-from nmt_cli.kernels.choice import apply_kernels
-from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder, NativeModel
-from nmt_cli.kernels.cpu_decoding.functions import library
-from nmt_cli.kernels.cpu_decoding.on_tensors import top_candidates as compiled_top_candidates
-from nmt_cli.kernels.protocols import Decoder
-from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 from nmt_cli.recipe_files import load_recipe
@@ -322,35 +316,18 @@ def sources(count: int) -> list[list[int]]:
     return [[*(rng.randrange(4, 150) for _ in range(rng.randint(1, 40))), EOS] for _ in range(count)]
 
 
-def with_model(kind: str, batch: list[list[int]], opts: SearchOptions) -> list[list[Hypothesis]]:
+def with_model(kind: Any, batch: list[list[int]], opts: SearchOptions) -> list[list[Hypothesis]]:
     sentences = plain_sentences(torch.tensor([len(source) + 4 for source in batch]))
     with torch.inference_mode():
-        if kind == "reference":
-            return diverse(ReferenceDecoder(model(), batch, opts.beam), sentences, opts)
-        ready = apply_kernels(convert(model(), "fp32"), "decoding").model
-        return diverse(
-            NativeDecoder(NativeModel(ready), batch, opts.beam)
-            if kind == "compiled"
-            else CachedDecoder(ready, batch, opts.beam),
-            sentences,
-            opts,
-        )
+        return diverse(kind(model(), batch, opts.beam), sentences, opts)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "cached",
-        pytest.param("compiled", marks=pytest.mark.skipif(library() is None, reason="needs the compiled kernels")),
-    ],
-)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("beam", "groups"), [(4, 4), (4, 2), (6, 3)])
-def test_decoders_and_kernels_find_the_same_and_neighbours_change_nothing(kind: str, beam: int, groups: int) -> None:
+def test_decoders_find_the_same_and_neighbours_change_nothing(kind: Any, beam: int, groups: int) -> None:
     batch, opts = sources(10), options(beam, groups)
-    if kind == "compiled":
-        opts = options(beam, groups, top_candidates=compiled_top_candidates)
     together = with_model(kind, batch, opts)
-    plain = with_model("reference", batch, options(beam, groups))
+    plain = with_model(ReferenceDecoder, batch, opts)
     assert [[h.tokens for h in row] for row in together] == [[h.tokens for h in row] for row in plain]
     for size in (1, 3):
         parts = [with_model(kind, batch[i : i + size], opts) for i in range(0, len(batch), size)]

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from reference_decoder import ReferenceDecoder
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, learn_bpe
 from nmt_cli.decoding.beam_search import beam_search
-from nmt_cli.decoding.decoders import ReferenceDecoder
 from nmt_cli.decoding.search import SearchOptions
 from nmt_cli.decoding.translator import Result, Translator
-from nmt_cli.kernels.choice import has_int8
+from nmt_cli.engine.library import library
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 
@@ -49,8 +49,8 @@ def model() -> Transformer:
 
 @cache
 def translator(precision: str, batch_tokens: int = 10**6) -> Translator:
-    if precision == "int8" and not has_int8():
-        pytest.skip("int8 has no kernels for this processor, and plain torch is slow")
+    if precision == "int8" and library() is None:
+        pytest.skip("there is no engine for this processor, and int8 in torch is slow")
     made = Translator(
         model(), tokenizer(), tokenizer(), DecodeSection(beam=BEAM, batch_tokens=batch_tokens), precision=precision
     )

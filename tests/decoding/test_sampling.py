@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from reference_decoder import ReferenceDecoder, of_engine
+from small_models import needs_engine
 from torch import Tensor
 
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder
-from nmt_cli.decoding.decoders import ReferenceDecoder
 from nmt_cli.decoding.length_penalties import gnmt
 from nmt_cli.decoding.min_length import Bans
 from nmt_cli.decoding.sampling import SamplingSearch, draw, sample
 from nmt_cli.decoding.search import Hypothesis, SamplingOptions, SearchOptions, plain_sentences
 from nmt_cli.errors import ModelError
-from nmt_cli.kernels.protocols import Decoder
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
 
@@ -351,9 +351,9 @@ def test_a_prefix_is_kept_and_counts() -> None:
     assert [found[i] for i in (1, 3, 19)] == [samples(sources())[i] for i in (1, 3, 19)]
 
 
-def test_the_reference_decoder_gives_the_same() -> None:
-    plain: Decoder = ReferenceDecoder(model(), sources(), 2)
-    found = sample(plain, limits(sources()), options(2), sources())
+@pytest.mark.parametrize("kind", [ReferenceDecoder, pytest.param(of_engine, marks=needs_engine)])
+def test_other_decoders_give_the_same(kind: Any) -> None:
+    found = sample(kind(model(), sources(), 2), limits(sources()), options(2), sources())
     assert [[h.tokens for h in row] for row in found] == [[h.tokens for h in row] for row in samples(sources())]
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from engine_switch import without_engine
+from small_models import needs_engine
 from toy_decoder import Histories
 
 from nmt_cli.decoding.beam_search import BeamSearch, beam_search
@@ -15,8 +17,6 @@ from nmt_cli.decoding.candidates import largest_log_probs, top_candidates
 from nmt_cli.decoding.length_penalties import gnmt
 from nmt_cli.decoding.search import UNLIMITED, Hypothesis, SearchOptions, plain_sentences
 from nmt_cli.errors import ModelError
-from nmt_cli.kernels.cpu_decoding.functions import library
-from nmt_cli.kernels.cpu_decoding.on_tensors import extend_beam
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 NEVER = (PAD, UNK, BOS)
@@ -195,7 +195,9 @@ def test_a_vocabulary_without_text_bans_nothing(size: int, textless: tuple[int, 
         assert search([0, 1], [3, 0], min_length=1, textless=textless, **some) == search([0, 1], [3, 0], **some)
 
 
-def test_where_nothing_is_too_short_candidates_are_sought_as_without_a_shortest_length() -> None:
+def test_where_nothing_is_too_short_candidates_are_sought_as_without_a_shortest_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The very same calls: nothing banned but what is never generated."""
     for min_length, calls_with_bans in ((0, 0), (1, 1)):
         asked = []
@@ -204,9 +206,8 @@ def test_where_nothing_is_too_short_candidates_are_sought_as_without_a_shortest_
             asked.append((given[4], given[6]))
             return top_candidates(*given)
 
-        beam_search(
-            Toy([0, 1, 2], 4, 7), torch.tensor([9, 9, 9]), options(4, min_length=min_length, top_candidates=recorded)
-        )
+        monkeypatch.setattr("nmt_cli.decoding.beam_search.top_candidates", recorded)
+        beam_search(Toy([0, 1, 2], 4, 7), torch.tensor([9, 9, 9]), options(4, min_length=min_length))
         assert len(asked) > 3
         assert [(tokens, counts is None) for tokens, counts in asked[calls_with_bans:]] == [(NEVER, True)] * (
             len(asked) - calls_with_bans
@@ -397,18 +398,18 @@ def test_a_model_whose_logits_are_nan_is_named() -> None:
         beam_search(Broken([0, 1], 2, 7), torch.tensor([3, 3]), options(2))
 
 
-@pytest.mark.skipif(library() is None, reason="there is no C++ compiler here")
-@pytest.mark.parametrize(("beam", "nbest"), [(1, 1), (2, 1), (4, 3), (9, 9)])
-@pytest.mark.parametrize("stopping", [{}, {"lookahead": 1}, {"lookahead": 3}, {"stop_early": False}])
-@pytest.mark.parametrize("min_length", [0, 2])
-def test_the_compiled_step_is_the_plain_one(beam: int, nbest: int, stopping: dict[str, Any], min_length: int) -> None:
-    """To the last bit, in as many steps; outputs may have no token, and no more than some."""
-    limits = [0, 1, 2, 5, 6, 6, 7]
-    kinds, found = (None, extend_beam), []
-    for kind in kinds:
-        opts = options(beam, nbest=nbest, min_length=min_length, extend_beam=kind, **stopping)
+@needs_engine
+@pytest.mark.parametrize(("beam", "nbest"), [(1, 1), (4, 3), (9, 9)])
+@pytest.mark.parametrize("more", [{}, {"lookahead": 3, "min_length": 2}, {"stop_early": False}])
+def test_without_the_engine_candidates_are_the_same(
+    beam: int, nbest: int, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits, found = [0, 1, 2, 5, 6, 6, 7], []
+    for _ in range(2):
         toy = Toy(list(range(len(limits))), beam, 8, 2.0)
-        found.append((beam_search(toy, torch.tensor(limits), opts), toy.steps, toy.asked))
+        rows = beam_search(toy, torch.tensor(limits), options(beam, nbest=nbest, **more))
+        found.append(([[h.tokens for h in row] for row in rows], toy.steps, toy.asked))
+        without_engine(monkeypatch)
     assert found[0] == found[1]
 
 

@@ -16,6 +16,7 @@ from queue import Empty
 from typing import Any
 
 import pytest
+from engine_switch import without_engine
 from held_search import PRELUDE, Gate, held_until
 from untrained import sentence, write_untrained
 from waiting import LIMIT, alive, wait_until
@@ -152,7 +153,8 @@ def test_cancelled_work_is_dropped(holding: nmt.Translator, gate: Gate) -> None:
     with pytest.raises(CancelledError):
         document.result()
     before = one.service.counts.sentences
-    assert one.submit(["the cat."]).result(LIMIT) == one.translate(["the cat."])
+    [found] = one.submit(["the cat."]).result(LIMIT)
+    assert found.text == "the cat."
     assert one.service.counts.sentences == before + 1
 
 
@@ -258,6 +260,7 @@ def test_of_several_devices_with_processes_of_their_own_the_first_is_used(
     model: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spawned, "need_processes", lambda devices: len(devices) > 1)
+    without_engine(monkeypatch)
     with nmt.load(model, precision="fp32", device="cpu", devices=2) as loaded:
         assert loaded.submit(lines[:5]).result(LIMIT) == loaded.translate(lines[:5])
         assert len(loaded.service._workers) == 1

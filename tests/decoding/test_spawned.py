@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 import torch
 from broken_search import BrokenSearch
+from engine_switch import without_engine
 from few_words import model, sentence, tokenizer
 from held_search import held_until
 from waiting import LIMIT, alive, wait_until
 
-from nmt_cli.decoding import engine, spawned
+from nmt_cli.decoding import pool, spawned
 from nmt_cli.decoding.batches import Batch, BatchQueue
 from nmt_cli.decoding.model_workers import ConvertedModels
 from nmt_cli.decoding.search import SamplingOptions
@@ -42,7 +43,8 @@ TESTS = Path(__file__).parents[1]
 def two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """ "cpu" twice are two devices that are not the host."""
     monkeypatch.setattr(spawned, "need_processes", lambda devices: len(devices) > 1)
-    monkeypatch.setattr(engine, "FEW_SENTENCES", 2)
+    monkeypatch.setattr(pool, "FEW_SENTENCES", 2)
+    without_engine(monkeypatch)
 
 
 @cache
@@ -64,7 +66,7 @@ def second_model() -> Transformer:
 @cache
 def converted() -> ConvertedModels:
     """One pair of processes for many tests."""
-    return ConvertedModels.of([model()], "fp32", ["cpu", "cpu"])
+    return ConvertedModels.of([model()], "fp32", ["cpu", "cpu"], 1)
 
 
 def translator(devices: int = 2, models: Any = None, decode: dict[str, Any] | None = None, **more: Any) -> Translator:
@@ -82,8 +84,8 @@ def expected() -> list[Result]:
 
 
 def processes(some: Translator) -> list[int]:
-    assert some.engine.pool is not None
-    return sorted(process.new.pid for process in some.engine.pool._running)
+    assert some.pool.processes is not None
+    return sorted(process.new.pid for process in some.pool.processes._running)
 
 
 def gone(pids: list[int]) -> None:
@@ -151,7 +153,7 @@ def test_an_error_of_the_search_is_raised(monkeypatch: pytest.MonkeyPatch) -> No
 def held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Translator, Iterator[Result]]:
     """A translator with processes of its own, and its results, of which one has come and the others are held."""
     gate = held_until(monkeypatch, tmp_path, "held")
-    models = ConvertedModels.of([model()], "fp32", ["cpu", "cpu"])
+    models = ConvertedModels.of([model()], "fp32", ["cpu", "cpu"], 1)
     long = "the cat sees the dog with the red house and the big cat finds a small dog under the house."
     results = translator(models=models, search="held").translate(iter([" "] * 64 + [long] * 500))
     next(results)  # of the first window, which has no sentence
@@ -191,13 +193,13 @@ def test_processes_that_are_still_starting_are_kept() -> None:
     """Closing does not wait for them; sessions that they missed do not confuse them."""
     some = translator()
     for number in range(3):
-        with some.engine.session() as session:
+        with some.pool.session() as session:
             session.submit([Batch([Sentence([5, 6], 4)]), Batch([Sentence([5], 4)])])
             if not number:  # they cannot go on before the session is closed
                 for pid in (before := processes(some)):
                     os.kill(pid, signal.SIGSTOP)
         if not number:
-            assert not any(process.answered for process in some.engine.pool._idle)  # type: ignore[union-attr]
+            assert not any(process.answered for process in some.pool.processes._idle)  # type: ignore[union-attr]
             for pid in before:
                 os.kill(pid, signal.SIGCONT)
     assert len(before) == 2
@@ -218,8 +220,8 @@ def test_two_streams_at_once_have_processes_of_their_own() -> None:
 def test_a_stop_that_comes_late_does_no_harm() -> None:
     some = shared_translator()
     list(some.translate(lines()))
-    assert some.engine.pool is not None
-    for process in some.engine.pool._idle:
+    assert some.pool.processes is not None
+    for process in some.pool.processes._idle:
         process.pipe.send(spawned.Stop())
     assert list(some.translate(lines())) == expected()
 
@@ -227,21 +229,21 @@ def test_a_stop_that_comes_late_does_no_harm() -> None:
 def test_a_session_that_is_stopped_before_it_is_served_ends() -> None:
     some = shared_translator()
     list(some.translate(lines()))
-    assert some.engine.pool is not None
-    taken = some.engine.pool.take(some.engine.search)
+    assert some.pool.processes is not None
+    taken = some.pool.processes.take(some.pool.search)
     queue = BatchQueue()
     queue.stop()
     for process in taken:
         process.stop()
         process.serve(queue)
         assert process.idle
-    some.engine.pool.give_back(taken)
+    some.pool.processes.give_back(taken)
     assert list(some.translate(lines())) == expected()
 
 
 def test_models_that_cannot_be_loaded_are_reported() -> None:
-    pool = ProcessPool([model()], "fp99", ["cpu"])
-    [process] = pool.take(pool.session(translator(1).engine.workers[0]))
+    processes = ProcessPool([model()], "fp99", ["cpu"])
+    [process] = processes.take(processes.session(translator(1).pool.workers[0]))
     queue, batch = BatchQueue(), Batch([Sentence([5, 6], 4)])
     queue.put(batch)
     server = threading.Thread(target=process.serve, args=(queue,))
@@ -250,7 +252,7 @@ def test_models_that_cannot_be_loaded_are_reported() -> None:
         batch.done.result(LIMIT)
     queue.stop()
     server.join()
-    pool.give_back([process])
+    processes.give_back([process])
 
 
 def test_what_cannot_be_sent_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,9 +278,9 @@ def test_a_pool_that_is_not_used_any_more_ends_its_processes() -> None:
 SCRIPT = f"""
 import sys
 sys.path[:0] = [{str(TESTS / "decoding")!r}, {str(TESTS / "support")!r}]
-from nmt_cli.decoding import engine, spawned
+from nmt_cli.decoding import pool, spawned
 spawned.need_processes = lambda devices: len(devices) > 1
-engine.FEW_SENTENCES = 2
+pool.FEW_SENTENCES = 2
 import test_spawned as test
 some = test.translator()
 results = some.translate(iter(test.lines() * {{times}}))
@@ -369,7 +371,7 @@ if not child:
     import torch
     torch.set_num_threads(1)
     ok = list(some.translate(test.lines())) == same and not set(test.processes(some)) & set(before)
-    some.engine.pool = None
+    some.pool.processes = None
     os._exit(0 if ok else 1)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), list(some.translate(test.lines())) == same and test.processes(some) == before)
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import os
 import random
@@ -17,36 +18,29 @@ from typing import Any
 import pytest
 import torch
 from held_search import held_until
+from reference_decoder import ReferenceDecoder
 from torch import Tensor
 from waiting import LIMIT
 
 from nmt_cli.data.normalization import META_SPACE
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, learn_bpe
-from nmt_cli.decoding import engine
+from nmt_cli.decoding import pool
 from nmt_cli.decoding import translator as module
 from nmt_cli.decoding.alignment import aligned
 from nmt_cli.decoding.batches import BatchQueue
 from nmt_cli.decoding.beam_search import beam_search
-from nmt_cli.decoding.cached_decoder import CachedDecoder
-from nmt_cli.decoding.decoders import EnsembleDecoder, ReferenceDecoder
+from nmt_cli.decoding.ensemble import EnsembleDecoder
 from nmt_cli.decoding.length_penalties import gnmt
-from nmt_cli.decoding.model_workers import ModelWorker
 from nmt_cli.decoding.processes import WorkerProcess
+from nmt_cli.decoding.protocols import Decoder
 from nmt_cli.decoding.search import Hypothesis, SamplingOptions, SearchOptions
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.decoding.windows import WindowSize
+from nmt_cli.decoding.workers import RunningSearch, Worker
 from nmt_cli.errors import NmtError, UsageError
-from nmt_cli.kernels.cpu_decoding.decoder import NativeDecoder
-from nmt_cli.kernels.cpu_decoding.functions import library
-from nmt_cli.kernels.cpu_decoding.products import multiplies
-from nmt_cli.kernels.cpu_decoding.whole_steps import WholeStepDecoder
-from nmt_cli.kernels.protocols import Decoder
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 from nmt_cli.registry import SEARCHES
-
-DECODER: type = WholeStepDecoder if multiplies(torch.float32) else NativeDecoder if library() else CachedDecoder
-"""The decoder of the workers on this machine."""
 
 WORDS = [
     "the",
@@ -66,12 +60,6 @@ WORDS = [
     "and",
     "then",
 ]
-
-
-def step_by(monkeypatch: pytest.MonkeyPatch, step: Any) -> None:
-    """Let decoders take their steps by this method, and rank nothing themselves."""
-    monkeypatch.setattr(DECODER, "step", step)
-    monkeypatch.delattr(DECODER, "best", raising=False)
 
 
 def sentence(rng: random.Random, length: int) -> str:
@@ -164,15 +152,22 @@ BLANK = [META_SPACE, "<0x20>", "<0x09>", "<0xC2>", "<0xA0>"]
 @pytest.fixture
 def reluctant(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every model ends at once if it may, and else writes white space if it may."""
-    step, places = DECODER.step, [numbers()[piece] for piece in BLANK]
+    plain = model
 
-    def reluctantly(self: Any, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = step(self, tokens, rows)
-        logits[:, places] += 40.0
-        logits[:, EOS] += 80.0
-        return logits
+    def reluctant(*given: int, **more: int) -> Transformer:
+        some = copy.deepcopy(plain(*given, **more))
+        weights = some.state_dict()
+        table, norm = weights["embeddings.shared"], "decoder.1.around_feed_forward.norm"
+        weights[f"{norm}.weight"][0], weights[f"{norm}.bias"][0] = (
+            0.0,
+            1.0,
+        )  # the first number of each output state is 1
+        table[:, 0] = 0.0
+        table[[numbers()[piece] for piece in BLANK], 0] = 40.0
+        table[EOS, 0] = 80.0
+        return some
 
-    step_by(monkeypatch, reluctantly)
+    monkeypatch.setattr(sys.modules[__name__], "model", reluctant)
 
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -339,7 +334,7 @@ def test_pieces_are_the_subwords_of_the_text() -> None:
 @pytest.fixture
 def few_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several workers share what one worker would translate alone."""
-    monkeypatch.setattr(engine, "FEW_SENTENCES", 2)
+    monkeypatch.setattr(pool, "FEW_SENTENCES", 2)
 
 
 @pytest.mark.parametrize("devices", [["cpu"], ["cpu"] * 2, ["cpu"] * 3])
@@ -347,7 +342,7 @@ def few_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_number_of_workers_changes_nothing(devices: list[str]) -> None:
     several = translator(more={"devices": devices})
     assert list(several.translate(lines())) == expected()
-    assert list(several.translate(lines())) == expected()  # with caches that have served before
+    assert list(several.translate(lines())) == expected()  # again
 
 
 @pytest.mark.parametrize("search", [{}, {"search": "sample", "sampling": SamplingOptions(top_p=0.9)}])
@@ -364,15 +359,15 @@ def test_several_workers_stream(search: dict[str, Any], monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("few_alone")
 def test_workers_work_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither goes beyond its first step before the other one has come there."""
-    both, step, begun, same = multiprocessing.get_context("fork").Barrier(2), DECODER.step, set[int](), expected()
+    both, step, begun, same = multiprocessing.get_context("fork").Barrier(2), RunningSearch.step, set[int](), expected()
 
-    def met(self: Any, *given: Any) -> Any:
+    def met(self: RunningSearch) -> None:
         if threading.get_ident() not in begun:
             begun.add(threading.get_ident())
             both.wait(LIMIT)
-        return step(self, *given)
+        step(self)
 
-    step_by(monkeypatch, met)
+    monkeypatch.setattr(RunningSearch, "step", met)
     assert list(translator(more={"devices": ["cpu"] * 2}).translate(lines())) == same
 
 
@@ -382,7 +377,7 @@ def test_an_error_in_a_worker_is_raised(devices: list[str], monkeypatch: pytest.
     def broken(*_: object) -> None:
         raise ValueError("cut")
 
-    step_by(monkeypatch, broken)
+    monkeypatch.setattr(RunningSearch, "step", broken)
     with pytest.raises(ValueError, match="cut"):
         list(translator(more={"devices": devices}, batch_tokens=200).translate(lines()))
     with pytest.raises(ValueError, match="cut"):
@@ -411,7 +406,7 @@ def test_python_ends_where_results_are_kept_unread() -> None:
     script = f"""if True:
         import runpy
         test = runpy.run_path({__file__!r})
-        test["engine"].FEW_SENTENCES = 2
+        test["pool"].FEW_SENTENCES = 2
         results = test["translator"](more={{"devices": ["cpu"] * 2}}, batch_tokens=100).translate(iter(test["lines"]()))
         print(next(results).source)
     """
@@ -557,7 +552,7 @@ def test_samples_are_those_of_line_and_seed() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux alone")
 def test_a_worker_process_that_dies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ModelWorker, "run", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    monkeypatch.setattr(Worker, "run", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     some = Translator(model(), tokenizer(), tokenizer(), DecodeSection(max_extra=3), devices=["cpu", "cpu"])
     with pytest.raises(NmtError, match="a worker process died \\(killed by signal 9\\)"):
         list(some.translate(lines()))
@@ -567,7 +562,7 @@ def test_a_worker_process_that_dies_is_named(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_worker_process_that_died_before_the_end_is_not_waited_for() -> None:
     """It asks for a batch and is killed; the answer cannot be sent."""
     some = Translator(model(), tokenizer(), tokenizer(), DecodeSection(max_extra=3), devices=["cpu", "cpu"])
-    child, batches = WorkerProcess(some.engine.workers[0]), BatchQueue()
+    child, batches = WorkerProcess(some.pool.workers[0]), BatchQueue()
     assert child.pipe.poll(LIMIT)
     child.kill()
     child.process.join(LIMIT)

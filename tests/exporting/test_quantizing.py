@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import re
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import sealed
 import torch
 from safetensors.torch import load_file, save_file
 
 import nmt_cli as nmt
 from nmt_cli.cli import app
+from nmt_cli.engine.library import library
 from nmt_cli.errors import ModelError, UsageError
-from nmt_cli.model import int8_cache, kept_files
 from nmt_cli.model.contents import CONFIG, WEIGHTS, ModelConfig, read_config
 from nmt_cli.model.folder import load_model
 from nmt_cli.model.precision import convert
-from nmt_cli.records import content_hash
 
 Made = Callable[..., Path]
 
@@ -66,22 +65,20 @@ def test_it_translates_and_scores_as_the_model_does_with_precision_int8(trained:
         assert all(one.text for one in ensemble.translate(LINES[:2]))
 
 
-def test_the_cache_translates_as_the_model_does(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model in fp32, which scores, is read when it is needed. The lines are a stream, so that torch translates them."""
-
-    def translated() -> tuple[object, object]:
-        with nmt.load(trained, device="cpu", precision="int8") as model:
-            return list(model.translate(iter(LINES), nbest=2, beam=3)), model.score([(LINES[0], "der Hund schläft .")])
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    expected = translated()  # too small a model to be kept
-    monkeypatch.setattr(int8_cache, "LEAST_PARAMETERS", 0)
-    made = translated()
-    [kept] = (tmp_path / "cache" / "nmt" / "int8").iterdir()
-    before = time.time() - 2 * kept_files.DAY
-    os.utime(kept, (before, before))
-    assert translated() == made == expected
-    assert kept.stat().st_mtime > before + kept_files.DAY  # it was used
+def test_the_input_scales_of_earlier_versions_are_not_used(trained: Path, tmp_path: Path) -> None:
+    folder = nmt.quantize(trained, tmp_path / "int8").path
+    assert read_config(folder).format_version == 4
+    expected, weights = nmt.load(folder, device="cpu").translate(LINES), load_file(folder / WEIGHTS)
+    maps = [name.removesuffix(".scales") for name in weights if name.endswith(".scales") and "embeddings" not in name]
+    scales = {f"{name}.input_scale": torch.tensor(9.0).double() for name in (*maps, "output_projection")}
+    save_file({**weights, **scales}, folder / WEIGHTS)
+    digest = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
+    sealed.change(folder / CONFIG, format_version=3, sha256=read_config(folder).sha256 | {WEIGHTS: digest})
+    assert nmt.info(folder)["parameters"] == read_config(trained).parameters
+    assert nmt.load(folder, device="cpu").translate(LINES) == expected
+    ours, theirs = load_model(folder, quantized=True).model, convert(load_model(trained).model, "int8")
+    x = torch.randn(3, 64)
+    assert torch.equal(ours.logits(x), theirs.logits(x))
 
 
 def test_what_needs_fp32_refuses_it_by_name(trained: Path, tmp_path: Path) -> None:
@@ -115,8 +112,15 @@ def test_only_an_earlier_result_is_replaced(trained: Path, tmp_path: Path) -> No
         nmt.quantize(trained, other)
 
 
-@pytest.mark.parametrize("fault", ["a name", "a shape", "a dtype"])
-def test_damaged_integers_have_a_name(fault: str, trained: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fault", "by_torch", "by_engine"),
+    [
+        ("a name", "1 names differ, the first is '{name}.weight'", "the array {name}.weight is missing"),
+        ("a shape", "{name}.weight has shape", "{name}.weight has the dimensions"),
+        ("a dtype", "{name}.weight has dtype F32, expected I8", "the array {name}.scales is not part of such a model"),
+    ],
+)
+def test_damaged_integers_have_a_name(fault: str, by_torch: str, by_engine: str, trained: Path, tmp_path: Path) -> None:
     folder = nmt.quantize(trained, tmp_path / "int8").path
     weights = load_file(folder / WEIGHTS)
     name = next(name for name in weights if name.endswith("output.weight"))
@@ -125,14 +129,12 @@ def test_damaged_integers_have_a_name(fault: str, trained: Path, tmp_path: Path)
     else:
         weights[name] = weights[name][:-1] if fault == "a shape" else weights[name].float()
     save_file(weights, folder / WEIGHTS)
-    values = json.loads((folder / CONFIG).read_text())
-    del values["content_sha256"]
-    values["sha256"][WEIGHTS] = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
-    (folder / CONFIG).write_text(json.dumps({**values, "content_sha256": content_hash(values)}))
-    with pytest.raises(
-        ModelError,
-        match={"a name": "1 names differ", "a shape": "has shape", "a dtype": "has dtype F32, expected I8"}[fault],
-    ):
+    digest = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
+    sealed.change(folder / CONFIG, sha256=read_config(folder).sha256 | {WEIGHTS: digest})
+    name = name.removesuffix(".weight")
+    with pytest.raises(ModelError, match=re.escape(by_torch.format(name=name))):
+        nmt.info(folder)
+    with pytest.raises(ModelError, match=re.escape((by_engine if library() else by_torch).format(name=name))):
         nmt.load(folder, device="cpu")
 
 

@@ -95,6 +95,6 @@ def test_the_examples_of_extensions_work(tmp_path: Path) -> None:
         tmp_path, "score", "output.de", "--ref", "reference.de", "--metric", "ratio", prelude=prelude
     )
     assert (without_source.returncode, without_source.stderr) == (2, b"error: --metric ratio needs --src SRC.\n")
-    assert "plain torch: norm 'ScaleNorm' has no kernel" in str(
+    assert "plain torch: the engine has no model.norm = 'scale'" in str(
         forked.run(tmp_path, "info", "runs/demo", prelude=prelude).stdout
     )

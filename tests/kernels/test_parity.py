@@ -9,21 +9,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder
-from nmt_cli.decoding.decoders import ReferenceDecoder
-from nmt_cli.decoding.search import Hypothesis, SearchOptions
-from nmt_cli.kernels.choice import KernelsInUse, apply_kernels, has_int8
-from nmt_cli.kernels.cpu_decoding import decoder as native
-from nmt_cli.kernels.cpu_decoding.functions import library
+from nmt_cli.decoding.model_workers import ConvertedModels, searchable
+from nmt_cli.engine.library import library
+from nmt_cli.engine.model import PRECISIONS, unsupported
+from nmt_cli.kernels.choice import apply_kernels
 from nmt_cli.model.packing import Packing
-from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
 from nmt_cli.registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
 
-BOS, EOS, VOCABULARY = 2, 3, 60
-SOURCES = [[5, 6, 7, 8, 9, EOS], [10, 11, EOS], [12, 13, 14, EOS]]
+VOCABULARY = 60
 FORMS = [
     dict(zip(("norm", "residual", "activation", "positions"), names, strict=True))
     for names in itertools.product(NORMS, RESIDUALS, ACTIVATIONS, POSITIONS)
@@ -79,10 +75,10 @@ class Flat(nn.Module):
 
 
 UNKNOWN = {
-    "norm": (NORMS, "scale", ScaleNorm, "norm 'ScaleNorm' has no kernel"),
-    "activation": (ACTIVATIONS, "cube", Cube, "activation 'Cube' has no kernel"),
-    "residual": (RESIDUALS, "scaled", Scaled, "residual 'Scaled' has no kernel"),
-    "positions": (POSITIONS, "flat", Flat, "positions 'Flat' have no kernel"),
+    "norm": (NORMS, ScaleNorm),
+    "activation": (ACTIVATIONS, Cube),
+    "residual": (RESIDUALS, Scaled),
+    "positions": (POSITIONS, Flat),
 }
 
 
@@ -112,123 +108,28 @@ def make(**changes: Any) -> Transformer:
 
 
 @pytest.fixture
-def unknown(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Transformer, str]:
-    """A model with a form from outside the package, registered as users do, and why the kernels decline it."""
-    key = request.param
-    registry, name, form, reason = UNKNOWN[key]
-    monkeypatch.setitem(registry, name, f"{__name__}:{form.__name__}")
-    return make(**{key: name}), reason
-
-
-@torch.inference_mode()
-def search(decoder: Any) -> list[list[Hypothesis]]:
-    options = SearchOptions(beam=3, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(0, 1, BOS))
-    return beam_search(decoder, torch.tensor([len(source) + 4 for source in SOURCES]), options)
-
-
-def with_kernels(model: Transformer, precision: str) -> KernelsInUse:
-    return apply_kernels(convert(model, precision), "decoding")
-
-
-def assert_same(ours: list[list[Hypothesis]], theirs: list[list[Hypothesis]], tolerance: float) -> None:
-    for left, right in zip(ours, theirs, strict=True):
-        assert [h.score for h in left] == pytest.approx([h.score for h in right], abs=tolerance)
-        if tolerance < 0.01:
-            assert [h.tokens for h in left] == [h.tokens for h in right]
-
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(form.values()))
-def test_decoding_with_kernels_is_decoding_without(form: dict[str, str], precision: str) -> None:
-    model = make(**form)
-    kernels = with_kernels(model, precision)
-    plain = search(CachedDecoder(convert(model, precision), SOURCES, 3))
-    tolerance = 1e-4 if precision == "fp32" else 0.05
-    assert_same(search(CachedDecoder(kernels.model, SOURCES, 3)), plain, tolerance)
-    if (compiled := kernels.native_decoder(SOURCES, 3)) is not None:
-        found, papers = search(compiled), form["norm"] == "layer" and form["activation"] == "relu"
-        if precision != "fp32" and not papers:
-            tolerance = 0.1  # what these add before a norm, keys and values in bf16 are worth more
-        if precision == "int8" or (
-            precision == "bf16" and not papers
-        ):  # one number that is rounded otherwise may lead one search to another hypothesis
-            alike = [
-                i
-                for i, (left, right) in enumerate(zip(found, plain, strict=True))
-                if [h.tokens for h in left] == [h.tokens for h in right]
-            ]
-            assert len(alike) >= len(plain) - 1
-            found, plain = [found[i] for i in alike], [plain[i] for i in alike]
-        assert_same(found, plain, tolerance)
-    if precision == "fp32":
-        assert_same(search(ReferenceDecoder(model, SOURCES, 3)), plain, tolerance)
-
-
-@pytest.mark.skipif(library() is None, reason="there is no C++ compiler here")
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(form.values()))
-def test_the_compiled_decoder_takes_every_form_of_this_package(form: dict[str, str]) -> None:
-    kernels = with_kernels(make(**form), "bf16")
-    assert kernels.native is not None
-    assert "compiled decoder" in kernels.summary
-    assert "plain torch" not in kernels.summary
-
-
-@pytest.mark.skipif(library() is None, reason="there is no C++ compiler here")
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-@pytest.mark.parametrize(
-    "form", [{"norm": "rms"}, *({"activation": name} for name in ACTIVATIONS)], ids=lambda form: "-".join(form.values())
-)
-def test_the_compiled_decoder_gives_a_sentence_the_same_bits_in_any_company(
-    form: dict[str, str], precision: str
-) -> None:
-    kernels = with_kernels(make(d_ff=72, **form), precision)  # no multiple of what torch computes at once
-
-    def of(sources: list[list[int]]) -> list[list[Hypothesis]]:
-        options = SearchOptions(beam=3, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(0, 1, BOS))
-        return beam_search(
-            kernels.native_decoder(sources, 3), torch.tensor([len(source) + 4 for source in sources]), options
-        )
-
-    together = of([*SOURCES, *SOURCES[::-1]])
-    alone = [of([source])[0] for source in SOURCES]
-    for sentence, other in zip(alone, together, strict=False):
-        assert [(h.tokens, h.score) for h in sentence] == [(h.tokens, h.score) for h in other]
+def unknown(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Transformer:
+    """A model with a form from outside the package, registered as users do."""
+    registry, form = UNKNOWN[request.param]
+    monkeypatch.setitem(registry, "mine", f"{__name__}:{form.__name__}")
+    return make(**{request.param: "mine"})
 
 
 @pytest.mark.parametrize("unknown", list(UNKNOWN), indirect=True)
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
-def test_an_unknown_form_is_translated_alike_with_kernels_on_and_off(
-    unknown: tuple[Transformer, str], precision: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, reason = unknown
-    kernels = with_kernels(model, precision)
-    assert kernels.native is None
-    if library() is not None and (precision != "int8" or has_int8()):
-        assert reason in kernels.summary
-    found = search(CachedDecoder(kernels.model, SOURCES, 3))
-    monkeypatch.setenv("NMT_KERNELS", "off")
-    off = with_kernels(model, precision)
-    assert off.summary == "decoding: plain torch: NMT_KERNELS=off"
-    assert_same(found, search(CachedDecoder(off.model, SOURCES, 3)), 1e-4 if precision == "fp32" else 0.05)
-    if precision == "fp32":
-        assert_same(found, search(ReferenceDecoder(model, SOURCES, 3)), 1e-4)
-
-
-@pytest.mark.skipif(library() is None, reason="there is no C++ compiler here")
-@pytest.mark.parametrize("unknown", ["norm", "residual"], indirect=True)
-def test_without_its_check_the_compiled_decoder_would_be_wrong(
-    unknown: tuple[Transformer, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So the tests above fail if the check is deleted."""
-    model, _ = unknown
-    plain = search(CachedDecoder(convert(model, "bf16"), SOURCES, 3))
-    monkeypatch.setattr(native, "supports", lambda _: "")
-    try:
-        wrong = search(with_kernels(model, "bf16").native_decoder(SOURCES, 3))
-    except (AttributeError, TypeError):
-        return
-    with pytest.raises(AssertionError):
-        assert_same(wrong, plain, 0.05)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@torch.inference_mode()
+def test_the_engine_declines_an_unknown_form_and_torch_decodes_it(unknown: Transformer, precision: str) -> None:
+    [key] = [key for key in UNKNOWN if getattr(unknown.config, key) == "mine"]
+    if library() is not None:
+        assert unsupported(unknown.config, precision) == f"the engine has no model.{key} = 'mine'"
+    models = searchable([unknown], precision, ["cpu"], 1)
+    assert isinstance(models, ConvertedModels)
+    [converted] = models.models
+    source, read = [5, 6, 7, 8, 3], [2, 9, 10]
+    decoder = CachedDecoder(converted, [source], 1)
+    steps = torch.cat([decoder.step(torch.tensor([[token]]), torch.tensor([0])) for token in read])
+    expected = converted.logits(converted(torch.tensor([source]), None, torch.tensor([read])))[0]
+    torch.testing.assert_close(steps, expected, atol=1e-4 if precision == "fp32" else 0.1, rtol=0)
 
 
 def batch() -> tuple[Tensor, Packing, Tensor, Packing]:
@@ -254,7 +155,7 @@ def gradients(model: Transformer) -> tuple[Tensor, list[Tensor]]:
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(form.values()))
 def test_training_with_kernels_is_training_without(form: dict[str, str], dtype: torch.dtype) -> None:
     plain = make(**form).to(dtype).train()
-    kernels = apply_kernels(plain, "training")
+    kernels = apply_kernels(plain)
     assert {"dropout by 16-bit draws", "short attention"} <= set(kernels.used)
     assert [id(parameter) for parameter in kernels.model.parameters()] == [
         id(parameter) for parameter in plain.parameters()
@@ -268,11 +169,11 @@ def test_training_with_kernels_is_training_without(form: dict[str, str], dtype: 
 
 @pytest.mark.parametrize("unknown", list(UNKNOWN), indirect=True)
 def test_an_unknown_form_trains_alike_with_kernels_on_and_off(
-    unknown: tuple[Transformer, str], monkeypatch: pytest.MonkeyPatch
+    unknown: Transformer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = unknown[0].train()
-    fast = apply_kernels(plain, "training").model
+    plain = unknown.train()
+    fast = apply_kernels(plain).model
     monkeypatch.setenv("NMT_KERNELS", "off")
-    assert apply_kernels(plain, "training").model is plain
+    assert apply_kernels(plain).model is plain
     for own, other in zip(gradients(fast)[1], gradients(plain)[1], strict=True):
         torch.testing.assert_close(own, other, atol=1e-4, rtol=1e-3)

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from nmt_cli.kernels.choice import apply_kernels
 from nmt_cli.model.attention import SelfAttention
-from nmt_cli.model.precision import convert
 from nmt_cli.model.residuals import DropoutAdd
 from nmt_cli.model.transformer import Transformer, attention_mask
 from nmt_cli.recipe import ModelSection
@@ -80,7 +79,7 @@ def test_dropout_inside_the_feed_forward_network_follows_the_activation(precisio
     )
     model = Transformer(config, 8, 8).to(precision)
     seen: list[Tensor] = []
-    for feed_forward in (model.encoder[0].feed_forward, apply_kernels(model, "training").model.encoder[0].feed_forward):
+    for feed_forward in (model.encoder[0].feed_forward, apply_kernels(model).model.encoder[0].feed_forward):
         hook = feed_forward.outer.register_forward_pre_hook(lambda _, given: seen.append(given[0].float()))
         x = torch.randn(8, 16, dtype=precision)
         feed_forward.eval()(x)
@@ -97,8 +96,7 @@ def test_kernels_decline_dropout_on_attention_weights() -> None:
     model = Transformer(
         ModelSection(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, num_heads=2, attention_dropout=0.1), 8, 8
     )
-    assert "plain torch: dropout on attention weights has no kernel" in apply_kernels(model, "training").summary
-    assert "attention weights" not in apply_kernels(convert(model, "fp32"), "decoding").summary
+    assert "plain torch: dropout on attention weights has no kernel" in apply_kernels(model).summary
 
 
 def test_the_residual_stream_is_not_dropped() -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import pickle
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from torch import Tensor
 from nmt_cli import __version__
 from nmt_cli.errors import ModelError
 from nmt_cli.model.contents import FORMAT_VERSION, check_files, find_model, not_an_average, read_config, read_metrics
-from nmt_cli.model.folder import load_model, weights_of, write_model
+from nmt_cli.model.folder import load_model, read_tensors, weights_of, write_model
 from nmt_cli.model.transformer import Transformer, attention_mask, count_parameters
 from nmt_cli.recipe import Recipe
 
@@ -126,6 +127,21 @@ def test_tied_matrices_are_stored_once(folder: Path, tmp_path: Path) -> None:
     }
     size = {name: (tmp_path / name / "model.safetensors").stat().st_size for name in stored}
     assert size["untied"] - size["model"] == pytest.approx(2 * V * 16 * 4, abs=500)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_tensors_that_were_read_keep_no_map_of_the_file(folder: Path) -> None:
+    """So the memory of a tensor is free as soon as the tensor is."""
+
+    def is_mapped() -> bool:
+        return str(folder / "model.safetensors") in Path("/proc/self/maps").read_text()
+
+    tensors = read_tensors(folder / "model.safetensors")
+    assert not is_mapped()
+    expected = load_file(folder / "model.safetensors")
+    assert is_mapped()
+    assert tensors.keys() == expected.keys()
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in expected.items())
 
 
 def test_sinusoids_are_not_stored(folder: Path) -> None:

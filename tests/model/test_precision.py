@@ -9,16 +9,17 @@ from torch.nn import functional as F
 
 from nmt_cli.errors import UsageError
 from nmt_cli.model.embeddings import Int8Embedding
+from nmt_cli.model.folder import quantized_weights, weights_of
 from nmt_cli.model.precision import (
-    INT8_MAX,
+    LEAST,
     UINT8_MAX,
     Bf16Linear,
     Int8FeedForward,
     Int8Linear,
-    calibrate,
     convert,
     int8_matmul,
-    quantize,
+    integers_of,
+    quantized,
     rounded,
 )
 from nmt_cli.model.transformer import Transformer
@@ -41,7 +42,7 @@ def test_a_linear_map_is_torchs_but_for_rounding(shape: tuple[int, ...]) -> None
     expected = linear(x)
     for found, near in (
         (Bf16Linear(linear.weight, linear.bias)(x), 0.01),
-        (Int8Linear(*rounded(linear.weight), linear.bias, float(x.abs().max()) / INT8_MAX)(x), 0.02),
+        (Int8Linear(*rounded(linear.weight), linear.bias)(x), 0.02),
     ):
         assert (found.dtype, found.shape) == (torch.float32, expected.shape)
         assert float((found - expected).abs().max()) < near * float(expected.abs().max())
@@ -59,23 +60,47 @@ def test_int8_sums_are_exact(d_in: int, dtype: torch.dtype) -> None:
     assert torch.equal(int8_matmul(rows, weight).long(), rows.long() @ weight.long().T)
 
 
-def test_values_beyond_the_range_are_cut_and_ties_go_to_even() -> None:
-    assert quantize(torch.tensor([[-9.0, -1.0, 0.004, 0.5, 1.0, 9.0, torch.inf]]), 1 / INT8_MAX).tolist() == [
-        [-128, -127, 1, 64, 127, 127, 127]
-    ]
-    assert quantize(torch.tensor([0.5, 1.5, 2.5, -0.5]), 1.0).tolist() == [0, 2, 2, 0]
+@pytest.mark.parametrize(
+    ("row", "most", "expected", "scale"),
+    [
+        ([127.0, 0.5, 1.5, -2.5, -0.5], 127, [127, 0, 2, -2, 0], 1.0),
+        ([0.25, -0.5, 0.0], 127, [64, -127, 0], 0.5 / 127),
+        ([510.0, 1.0, 3.0, 0.0], UINT8_MAX, [255, 0, 2, 0], 2.0),
+        ([0.0, 0.0], 127, [0, 0], 0.0),
+        ([LEAST / 2, -LEAST / 2], 127, [0, 0], 0.0),
+    ],
+)
+def test_the_largest_magnitude_of_a_row_is_the_largest_integer_and_ties_go_to_even(
+    row: list[float], most: int, expected: list[int], scale: float
+) -> None:
+    found, scales = quantized(torch.tensor([row, [1.0] * len(row)]), most)
+    assert found.tolist() == [expected, [most] * len(row)]
+    torch.testing.assert_close(scales, torch.tensor([[scale], [1 / most]]), rtol=1e-6, atol=0)
+
+
+@torch.inference_mode()
+def test_a_row_in_int8_depends_on_no_other_row() -> None:
+    """A row of large numbers takes no bits from its neighbours, and one with a number that is not finite is NaN alone."""
+    torch.manual_seed(0)
+    linear, x = Int8Linear(*rounded(torch.randn(40, 48)), torch.randn(40)), torch.randn(6, 48)
+    x[1] *= 1e6
+    x[2, 5], x[4, 7] = torch.inf, torch.nan
+    found = linear(x)
+    for number in (0, 1, 3, 5):
+        assert torch.equal(found[number], linear(x[number]))
+    assert found[[2, 4]].isnan().all()
 
 
 @torch.inference_mode()
 def test_an_int8_feed_forward_network_is_its_two_maps() -> None:
+    """With ReLU no bit is lost to a sign: the second map is nearer than with signed integers."""
     torch.manual_seed(0)
-    first, second, x = nn.Linear(48, 96), nn.Linear(96, 48), torch.randn(30, 48)
-    hidden = F.relu(first(x))
-    inner = Int8Linear(*rounded(first.weight), first.bias, float(x.abs().max()) / INT8_MAX)
-    outer = Int8Linear(*rounded(second.weight), second.bias, float(hidden.max()) / UINT8_MAX)
-    expected = second(hidden)
-    found = Int8FeedForward(inner, outer)(x)
-    assert float((found - expected).abs().max()) < 0.03 * float(expected.abs().max())
+    first, second, x = nn.Linear(48, 96), nn.Linear(96, 48), torch.randn(300, 48)
+    expected = second(F.relu(first(x)))
+    inner, outer = (Int8Linear(*rounded(linear.weight), linear.bias) for linear in (first, second))
+    error = (Int8FeedForward(inner, outer)(x) - expected).abs()
+    assert float(error.max()) < 0.03 * float(expected.abs().max())
+    assert float(error.mean()) < 0.95 * float((outer(F.relu(inner(x))) - expected).abs().mean())
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -125,10 +150,14 @@ def test_converting_twice_gives_the_same_numbers() -> None:
     assert torch.equal(convert(small(), "int8").logits(x), convert(small(), "int8").logits(x))
 
 
-def test_a_scale_per_linear_map_is_measured() -> None:
-    model = small()
-    names = {name for name, module in model.named_modules() if type(module) is nn.Linear}
-    assert calibrate(model).keys() == {*names, "output_projection"}
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_model_in_int8_gives_back_what_a_folder_stores(tied: bool) -> None:
+    model = small(tie_embeddings=tied)
+    converted = convert(model, "int8")
+    expected, found = quantized_weights(model), {**weights_of(converted), **integers_of(converted)}
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    assert integers_of(model) == integers_of(convert(model, "bf16")) == {}
 
 
 def test_an_unknown_precision_is_refused() -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import resource
 import shutil
 from collections.abc import Callable, Iterator
@@ -153,22 +154,26 @@ def test_weights_of_another_dtype_are_refused(folder: Path, dtype: torch.dtype, 
     weights = {key: value.to(dtype) for key, value in load_file(folder / WEIGHTS).items()}
     save_file(weights, folder / WEIGHTS)
     vouch(folder)
-    assert refusals(folder).count(f"embeddings.shared has dtype {name}, expected F32") == 2
+    assert refusals(folder).count(f" has dtype {name}, expected F32") == 2
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (stored({"x": {"dtype": "F32", "shape": [0, 1 << 62], "data_offsets": [0, 0]}}), "names differ"),
+        (stored({"x": {"dtype": "F32", "shape": [0, 1 << 62], "data_offsets": [0, 0]}}), "do not fit the recipe"),
         (stored({"x": {"dtype": "F32", "shape": [1 << 62] * 2, "data_offsets": [0, 0]}}), "not a safetensors file"),
-        (stored({"x": {"dtype": "F4", "shape": [2], "data_offsets": [0, 1]}}, b"\0"), "names differ"),
+        (stored({"x": {"dtype": "F4", "shape": [2], "data_offsets": [0, 1]}}, b"\0"), "do not fit the recipe"),
+        (
+            stored({"x": {"dtype": "F32", "shape": [1] * 100, "data_offsets": [0, 4]}}, b"\0" * 4),
+            "do not fit the recipe",
+        ),
         (stored({"x": {"dtype": "\x1b[2J", "shape": [], "data_offsets": [0, 4]}}, b"\0" * 4), "unknown variant"),
         (stored(b"\xff{nonsense"), "not a safetensors file"),
         (stored(b"[" * 100_000), "not a safetensors file"),
         (b"", "not a safetensors file"),
         ((3 << 30).to_bytes(8, "little") + b"{}", "a header of 3,221,225,472 bytes, expected at most"),
     ],
-    ids=["no numbers", "overflow", "sub-byte", "unknown", "nonsense", "nested", "empty", "long header"],
+    ids=["no numbers", "overflow", "sub-byte", "dimensions", "unknown", "nonsense", "nested", "empty", "long header"],
 )
 def test_a_weights_file_of_nonsense_is_refused(folder: Path, content: bytes, said: str) -> None:
     (folder / WEIGHTS).write_bytes(content)
@@ -176,6 +181,15 @@ def test_a_weights_file_of_nonsense_is_refused(folder: Path, content: bytes, sai
     text = refusals(folder)
     assert text.count(said) == 2
     assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("name", ["\x1b[2J", "encoder.0.\u202e", "x" * 10_000])
+def test_a_name_that_no_array_has_is_refused_and_shown_safely(folder: Path, name: str) -> None:
+    save_file({**load_file(folder / WEIGHTS), name: torch.ones(1)}, folder / WEIGHTS)
+    vouch(folder)
+    said = refusals(folder)
+    assert not {"\x1b", "\u202e"} & set(said)
+    assert len(said) < 2000
 
 
 # Tokenizers
@@ -282,7 +296,8 @@ def test_a_model_that_is_larger_than_its_weights_is_refused_before_it_takes_memo
     config["recipe"]["model"] |= {"d_model": 1 << 16, "max_positions": 1 << 12}
     sealed.write(folder / "config.json", config)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert refusals(folder).count("embeddings.shared has shape (330, 32), expected (330, 65536)") == 2
+    said = r"embeddings\.shared has (shape|the dimensions) \(330, 32\), expected \(330, 65536\)"
+    assert len(re.findall(said, refusals(folder))) == 2
     assert (
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 19
     )  # KiB; the table of positions has 1 GiB

@@ -31,6 +31,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), RESULTS]
 MARKS = (
     "needs the network",
     "needs several machines",
+    "needs a GPU",
     "needs root",
     "needs another checkout",
     "needs eole and JoeyNMT",

@@ -1,23 +1,21 @@
-"""All constraints: neighbours, batches, kernels, n-best lists, prefixes and sampling change nothing but what they should."""
+"""All constraints: neighbours, batches, the engine, n-best lists, prefixes and sampling change nothing but what they should."""
 
 from __future__ import annotations
 
 import os
 import re
 import unicodedata
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
 import torch
+from engine_switch import with_and_without_engine
 from few_words import LIST, WORDS, lines, model, tokenizer
-from kernel_switch import with_and_without_kernels
 
 from nmt_cli.data.tokenizer import EOS
 from nmt_cli.decoding.beam_search import BeamSearch
 from nmt_cli.decoding.cached_decoder import CachedDecoder
-from nmt_cli.decoding.candidates import log_softmax_, top_candidates
 from nmt_cli.decoding.sampling import SamplingSearch
 from nmt_cli.decoding.sentence import Sentence
 from nmt_cli.decoding.translator import Line, Result, Translator
@@ -105,10 +103,10 @@ print([[[c.text for c in r.candidates] for r in here.together(rule, search)] for
 """
 
 
-def test_kernels_change_nothing() -> None:
-    """The same texts with compiled kernels and with torch's operators."""
-    with_kernels, without = with_and_without_kernels(CODE)
-    assert with_kernels == without
+def test_the_engine_changes_nothing() -> None:
+    """The same texts with the engine and with torch's operators."""
+    with_engine, without = with_and_without_engine(CODE)
+    assert with_engine == without
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -123,8 +121,6 @@ def test_a_finished_sentence_may_stay_while_others_that_came_later_go_on(rule: s
         decode,
         constraints={name: value for name, value in RULES[rule].items() if name != "no_repeat_ngram"},
     ).options
-    chosen = replace(chosen, top_candidates=top_candidates, log_softmax=log_softmax_)
-
     texts = tokenizer().encode([line if isinstance(line, str) else line[0] for line in lines()[:8]])
     decoder = CachedDecoder(model(), [[*texts[0], EOS]], chosen.beam)
     search = kind(decoder, chosen)

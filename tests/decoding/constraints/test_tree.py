@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from kernel_switch import with_and_without_kernels
+from engine_switch import with_and_without_engine
 from toy_decoder import ALPHA, Histories, ToyDecoder, toy_log_probs
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, TARGET, UNK, Tokenizer, learn_bpe, learn_from_words, learn_symbols
@@ -517,10 +517,10 @@ print([[[c.text for c in r.candidates] for r in here.together(kind, search)] for
 """
 
 
-def test_kernels_change_nothing() -> None:
-    """The same trees with compiled kernels and with torch's operators."""
-    with_kernels, without = with_and_without_kernels(CODE)
-    assert with_kernels == without
+def test_the_engine_changes_nothing() -> None:
+    """The same trees with the engine and with torch's operators."""
+    with_engine, without = with_and_without_engine(CODE)
+    assert with_engine == without
 
 
 def test_a_line_is_never_split() -> None:

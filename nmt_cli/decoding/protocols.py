@@ -1,0 +1,82 @@
+"""The interfaces between a search and the code that computes for it.
+
+    B sentences   W beam   N open hypotheses   V vocabulary   C candidates per sentence   S source length
+
+A search sees a `Decoder`, never a model. A decoder holds B sentences with W hypotheses each. Hypothesis w of sentence b
+is number b * W + w. A hypothesis is open while tokens are still added to it. `cached_decoder` and `engine_decoder` are decoders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Decoder(Protocol):
+    """A model with the sentences that are being translated."""
+
+    def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+        """Return logits of the next token of each open hypothesis, (N, V). The caller may write to them.
+
+        `tokens` (B, W) are the newest tokens of all hypotheses; `rows` (N,) are the numbers of the open ones, ascending.
+        """
+        ...
+
+    def reorder(self, parents: Tensor) -> None:
+        """Replace hypothesis w of sentence b by hypothesis parents[b, w] of the same sentence; `parents` is (B, W)."""
+        ...
+
+    def keep(self, sentences: Tensor) -> None:
+        """Keep the sentences at these indices, (B',) ascending, and drop the others."""
+        ...
+
+
+class GrowingDecoder(Decoder, Protocol):
+    """A decoder that takes more sentences while it is in use."""
+
+    def add(self, sources: Sequence[Sequence[int]]) -> None:
+        """Append sentences to those that the decoder holds. `sources` are their token ids, end symbols included."""
+        ...
+
+
+@runtime_checkable
+class AttentionDecoder(Decoder, Protocol):
+    """A decoder that can report its attention to the source."""
+
+    def record_attention(self) -> None:
+        """Record the attention of each step from now on."""
+        ...
+
+    def attention(self) -> Tensor:
+        """Return the weights of the last step's open hypotheses, (N, S) fp64, for S source tokens, end symbol included.
+
+        They are the mean over the heads of the decoder layer that alignments use. A row sums to 1; beyond the sentence's
+        own source its weights are 0. S may change from step to step.
+        """
+        ...
+
+
+@runtime_checkable
+class RankingDecoder(Decoder, Protocol):
+    """A decoder that ranks candidates itself and does not return logits, which is faster."""
+
+    @property
+    def vocabulary(self) -> int:
+        """The size V of the vocabulary."""
+        ...
+
+    def best(
+        self,
+        tokens: Tensor,
+        rows: Tensor,
+        log_probs: Tensor,
+        count: int,
+        banned_tokens: Sequence[int],
+        only: Tensor | None,
+        banned_counts: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Take a step. Return the same as `candidates.top_candidates` for the logits of the step, which are not normalised."""
+        ...

@@ -1,0 +1,189 @@
+"""The engine's library for this processor: found beside this file, loaded, and its functions declared.
+
+    library() ──▶ the best lib/libnmt-NAME that this processor runs, or None; missing() says why; summary() says both
+
+$NMT_ENGINE names another library, such as avx2, or is off: none is loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError, did_you_mean, shown
+from ..hardware import cpu_flags
+
+ABI = 1
+"""The number of the interface in src/nmt.h. The library reports its own one, and they must be equal."""
+FOLDER = Path(__file__).with_name("lib")
+SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
+VARIABLE = "NMT_ENGINE"
+OFF = "off"
+
+AVX2 = frozenset({"avx2", "fma", "f16c", "bmi1", "bmi2"})
+AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"}
+NEEDS = {"avx512-vnni": AVX512 | {"avx512_vnni"}, "avx512": AVX512, "avx2-vnni": AVX2 | {"avx_vnni"}, "avx2": AVX2}
+"""Libraries, the fastest first → the instruction sets that they need, as /proc/cpuinfo names them."""
+
+_int, _at, _handle = ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
+
+
+class CArray(ctypes.Structure):
+    """nmt_array."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        *((name, _int) for name in ("dtype", "rows", "columns")),
+        ("data", _at),
+        ("mapped", _int),
+    )
+
+
+class CConfig(ctypes.Structure):
+    """nmt_config."""
+
+    _fields_ = (
+        *(
+            (name, _int)
+            for name in (
+                *("d_model", "heads", "key_size", "value_size", "d_ff", "encoder_layers", "decoder_layers"),
+                *("max_positions", "source_vocab", "target_vocab", "norm", "activation", "positions"),
+                *("post_norm", "tied", "monotonic", "precision"),
+            )
+        ),
+        ("epsilon", ctypes.c_double),
+    )
+
+
+class CSearchOptions(ctypes.Structure):
+    """nmt_search_options."""
+
+    _fields_ = (
+        *((name, _int) for name in ("beam", "nbest", "bos", "eos", "lookahead", "min_length", "paths")),
+        ("banned_count", _int),
+        ("textless_count", _int),
+        ("banned", _at),
+        ("textless", _at),
+    )
+
+
+class CResults(ctypes.Structure):
+    """nmt_results."""
+
+    _fields_ = (
+        *((name, _int) for name in ("count", "nbest", "longest")),
+        *((name, ctypes.POINTER(_int)) for name in ("ids", "lengths", "tokens")),
+        *((name, ctypes.POINTER(ctypes.c_float)) for name in ("log_probs", "scores", "paths")),
+    )
+
+
+_ranking = (_at, _int, _at, _at, _at, _int, _at, _at)
+FUNCTIONS: dict[str, tuple[Any, Sequence[Any]]] = {
+    "nmt_abi": (ctypes.c_int32, ()),
+    "nmt_instructions": (ctypes.c_char_p, ()),
+    "nmt_error": (ctypes.c_char_p, ()),
+    "nmt_use_threads": (None, (_int,)),
+    "nmt_model_new": (_handle, (_at, _int, _at)),
+    "nmt_model_delete": (None, (_handle,)),
+    "nmt_search_new": (_handle, (_handle, _at)),
+    "nmt_search_delete": (None, (_handle,)),
+    "nmt_search_add": (_int, (_handle, _int, _at, _at, _at, _at, _int, _at)),
+    "nmt_search_step": (ctypes.POINTER(CResults), (_handle, _int, ctypes.c_double)),
+    "nmt_search_drop": (_int, (_handle, _int, _at)),
+    "nmt_search_sentences": (_int, (_handle,)),
+    "nmt_search_open": (_int, (_handle,)),
+    "nmt_decoder_new": (_handle, (_handle, _int)),
+    "nmt_decoder_delete": (None, (_handle,)),
+    "nmt_decoder_add": (_int, (_handle, _int, _at, _at)),
+    "nmt_decoder_step": (_int, (_handle, _int, _at, _at, _at)),
+    "nmt_decoder_best": (_int, (_handle, _int, _at, _at, *_ranking)),
+    "nmt_decoder_reorder": (_int, (_handle, _at)),
+    "nmt_decoder_keep": (_int, (_handle, _int, _at)),
+    "nmt_decoder_record": (_int, (_handle, _int)),
+    "nmt_decoder_attention": (_int, (_handle, _at)),
+    "nmt_rank": (_int, (_int, _int, _int, _at, _int, _at, _int, *_ranking)),
+    "nmt_log_softmax": (_int, (_int, _int, _at)),
+    "nmt_pass": (_int, (_handle, _int, *(_at,) * 9)),
+}
+"""Functions of the library → the types of the result and of the arguments, as in src/nmt.h."""
+
+
+def library() -> ctypes.CDLL | None:
+    """Return the loaded library, or None (see `missing`). Raises UsageError for a wrong $NMT_ENGINE."""
+    return _found()[0]
+
+
+def missing() -> str:
+    """Return why there is no library and what to do, in one sentence; "" if there is one. Raises as `library` does."""
+    return _found()[1]
+
+
+def summary() -> str:
+    """Return which library runs and which others are installed, or why none runs. Raises as `library` does."""
+    loaded, reason = _found()
+    if loaded is None:
+        return f"no engine: {reason}"
+    running = loaded.nmt_instructions().decode()
+    others = ", ".join(name for name in NEEDS if name != running and path_of(name).is_file())
+    return f"{running} (also installed: {others or 'none'})"
+
+
+def path_of(name: str) -> Path:
+    """Return the path of the library with this name."""
+    return FOLDER / f"libnmt-{name}{SUFFIX}"
+
+
+@functools.cache
+def _found() -> tuple[ctypes.CDLL | None, str]:
+    """Return the library and "", or None and the reason. Raises UsageError."""
+    named = os.environ.get(VARIABLE, "")
+    if named == OFF:
+        return None, f"{VARIABLE} is {OFF}; unset it to use the engine"
+    if named and named not in NEEDS:
+        expected = f"expected {', '.join(NEEDS)} or {OFF}"
+        raise UsageError(f"{VARIABLE} = {shown(named)}: {expected}.{did_you_mean(named, [*NEEDS, OFF])}")
+    names = [named] if named else list(NEEDS)
+    runs = next((name for name in names if path_of(name).is_file() and not _lacking(name)), "")
+    loaded, reason = _loaded(path_of(runs)) if runs else (None, _unusable(names))
+    if named and reason:
+        raise UsageError(f"{VARIABLE} = {named!r}: {reason}. Or name another library, or unset {VARIABLE}.")
+    return loaded, reason
+
+
+def _lacking(name: str) -> list[str]:
+    """Return the instruction sets that the library needs and this processor does not have."""
+    return sorted(NEEDS[name] - cpu_flags())
+
+
+def _unusable(names: list[str]) -> str:
+    """Return why none of these libraries can be loaded."""
+    machine = platform.machine()
+    if machine not in ("x86_64", "AMD64"):
+        return f"the engine is for x86-64 processors, and this one is {machine}; translate with torch"
+    built = [name for name in names if path_of(name).is_file()]
+    if not built:
+        return (
+            f"there is no {path_of(names[-1])}, because the package was built without a C++ compiler that knows "
+            f"{names[-1]}; install g++ or clang++ (11 or later), then install the package again"
+        )
+    return f"{path_of(built[-1]).name} needs a processor with {', '.join(_lacking(built[-1]))}; use such a machine"
+
+
+def _loaded(path: Path) -> tuple[ctypes.CDLL | None, str]:
+    """Return the library with its functions declared, and ""; or None and the reason."""
+    try:
+        loaded = ctypes.CDLL(str(path))
+        if (found := loaded.nmt_abi()) != ABI:
+            return None, f"{path} has interface {found}, expected {ABI}; install the package again"
+        for name, (result, arguments) in FUNCTIONS.items():
+            function = getattr(loaded, name)
+            function.restype, function.argtypes = result, arguments
+    except (OSError, AttributeError) as error:  # damaged, or without one of the functions
+        return None, f"{path} cannot be loaded ({error}); install the package again"
+    return loaded, ""

@@ -1,0 +1,153 @@
+// A decoder: sentences with W hypotheses each, and a step of the open ones.
+
+#pragma once
+
+#include <limits>
+
+#include "layers.hpp"
+#include "top_candidates.hpp"
+
+struct nmt_decoder {
+    const nmt_model& model;
+    const int64_t beam;
+    BeamHistory history;
+    std::vector<Aligned<char>> caches;  // of each layer: keys and values in slots, rows (H * K + H * V)
+    int64_t recorded = -1;              // the layer whose attention is recorded, or -1
+
+    nmt_decoder(const nmt_model& model, int64_t beam)
+        : model(model), beam(beam), history(beam), caches(model.config.decoder_layers) {
+        if (beam < 1 || beam > 1 << 16) fail("the beam is %lld, expected 1 to %d", (long long)beam, 1 << 16);
+    }
+
+    // Add sentences behind the others.
+    void add(int64_t count, const int64_t* lengths, const int64_t* tokens) {
+        const Packed packed("source", count, lengths, tokens, model.config.source_vocab, model.config.max_positions);
+        if (!packed.size()) return;
+        const Aligned<float> states = encode(model, packed);
+        const std::shared_ptr<const Memory> memory = memory_of(model, packed.size(), states.data());
+        std::vector<Sentence> more;
+        for (int64_t s = 0, first = 0; s < count; first += lengths[s++]) {
+            Sentence one;
+            one.memory = memory, one.first = first, one.size = lengths[s];
+            if (model.begins) find_words(packed, states.data(), one);
+            more.push_back(std::move(one));
+        }
+        history.sentences.reserve(history.sentences.size() + more.size());
+        for (Sentence& one : more) history.sentences.push_back(std::move(one));
+    }
+
+    // Take a step of the open hypotheses `open` (N,) with these newest tokens (N,). Return what the output map reads,
+    // (N, D); it stays valid until the next step.
+    RowsOut step(int64_t rows, const int64_t* open, const int64_t* tokens) {
+        const nmt_config& config = model.config;
+        const int64_t size = config.d_model, width = model.keys() + model.values(), slot = width * model.cache_bytes();
+        for (int64_t n = 0; n < rows; ++n) {
+            if (open[n] < 0 || open[n] >= int64_t(history.sentences.size()) * beam || (n && open[n] <= open[n - 1]))
+                fail("the open hypothesis number %lld is %lld, expected ascending numbers below %lld", (long long)n,
+                     (long long)open[n], (long long)history.sentences.size() * beam);
+            if (tokens[n] < 0 || tokens[n] >= config.target_vocab)
+                fail("a hypothesis has the token %lld, expected 0 to %lld", (long long)tokens[n],
+                     (long long)config.target_vocab - 1);
+            if (history.sentences[open[n] / beam].steps >= config.max_positions)
+                fail("an output has more than %lld tokens, which the model can take", (long long)config.max_positions);
+        }
+        positions.resize(rows);
+        const size_t slots = history.step(rows, open, positions.data()) * slot;
+        for (Aligned<char>& cache : caches)
+            if (cache.size() < slots) cache.resize(std::max({slots, 2 * cache.size(), size_t(FIRST_SLOTS * slot)}));
+        const float* const read = model.begins ? next_words(rows, tokens) : nullptr;
+        weights.clear();
+        const RowsOut out = hidden.out(rows, size, input_of(model.output));
+        run_layers(model, model.decoder, rows, tokens, positions.data(), read, out,
+                   [&](const Sublayer& sublayer, const float* wide, const RowsOut& context) {
+                       model.in_int8() ? attend_rows<bf16>(sublayer, wide, context)
+                                       : attend_rows<float>(sublayer, wide, context);
+                   });
+        return out;
+    }
+
+    // The logits (N, V) of what a step returned.
+    void logits(const RowsOut& h, int64_t rows, float* out) const { multiply(model.output, rows, read(h), out); }
+
+    // S, the length of the longest source.
+    int64_t longest() const {
+        int64_t size = 0;
+        for (const Sentence& s : history.sentences) size = std::max(size, s.size);
+        return size;
+    }
+
+    // The attention of the last step: the mean over heads, added in order, (N, S).
+    void attention(double* out) const {
+        const int64_t heads = model.config.heads, width = longest();
+        const float* w = weights.data();
+        for (int64_t n = 0; n < int64_t(history.rows.size()) && !weights.empty(); ++n, out += width) {
+            const int64_t size = history.sentence_of(n).size;
+            for (int64_t i = 0; i < width; ++i) {
+                double sum = 0.0;
+                for (int64_t h = 0; h < heads && i < size; ++h) sum += double(w[h * size + i]);
+                out[i] = sum / double(heads);
+            }
+            w += heads * size;
+        }
+    }
+
+private:
+    static constexpr int64_t FIRST_SLOTS = 256;
+    std::vector<int64_t> positions;
+    Buffer hidden;
+    Aligned<float> states;   // that hard monotonic attention reads, (N, D)
+    Aligned<float> weights;  // of recorded attention: (H, S) of each row, S that of its sentence
+
+    // Attention of the open hypotheses to their own tokens, or to the source.
+    template <class T>
+    void attend_rows(const Sublayer& sublayer, const float* wide, const RowsOut& context) {
+        const bool own = sublayer.kind == SELF_ATTENTION, records = !own && sublayer.layer == recorded;
+        const int64_t keys = model.keys(), stride = keys + model.values(), queries = own ? keys + stride : keys;
+        T* const cache = reinterpret_cast<T*>(caches[sublayer.layer].data());
+        const int64_t rows = int64_t(history.rows.size());
+        for (int64_t n = 0, group = 1; n < rows; n += group) {
+            group = history.group(n);
+            const Sentence& s = history.sentence_of(n);
+            if (own) {
+                const RowIndex at = history.slots(n, int(group));
+                for (int64_t r = 0; r < group; ++r)
+                    keep_rows(model, wide + (n + r) * queries + keys, stride, cache + at(int(r), s.steps - 1) * stride);
+                attend<T>(shape_of(model), int(group), wide + n * queries, queries, cache, cache + keys, stride, at,
+                          s.steps, context, n);
+            } else {
+                const T* const memory =
+                    reinterpret_cast<const T*>((*s.memory)[sublayer.layer].data()) + s.first * stride;
+                const RowIndex at{0, {}, nullptr, nullptr, 0};
+                const size_t more = records ? size_t(group * model.config.heads * s.size) : 0;
+                weights.resize(weights.size() + more);
+                attend<T>(shape_of(model), int(group), wide + n * queries, queries, memory, memory + keys, stride, at,
+                          s.size, context, n, records ? weights.data() + weights.size() - more : nullptr);
+            }
+        }
+    }
+
+    // Of hard monotonic attention: the states where each word of a source begins, and that of its end symbol.
+    void find_words(const Packed& packed, const float* states, Sentence& sentence) const {
+        const int64_t size = model.config.d_model;
+        for (int64_t i = 0; i < sentence.size; ++i) {
+            const int64_t row = sentence.first + i;
+            if (i + 1 == sentence.size || model.begins[packed.ids[row]] != 0.0f)
+                sentence.words.insert(sentence.words.end(), states + row * size, states + (row + 1) * size);
+        }
+        sentence.written.assign(beam, 0);
+    }
+
+    // Count the words in the newest tokens. Return the states of the next words, (N, D).
+    const float* next_words(int64_t rows, const int64_t* tokens) {
+        const int64_t size = model.config.d_model;
+        float* const to = sized(states, rows * size);
+        for (int64_t n = 0; n < rows; ++n) {
+            Sentence& s = history.sentences[history.rows[n] / beam];
+            int64_t& written = s.written[history.rows[n] % beam];
+            written += model.ends[tokens[n]] != 0.0f;
+            const int64_t word = std::min(written, int64_t(s.words.size()) / size - 1);
+            std::copy_n(s.words.data() + word * size, size, to + n * size);
+        }
+        return to;
+    }
+};

@@ -1,0 +1,205 @@
+// The functions of nmt.h. No exception leaves them.
+//
+//   vectors.hpp         sixteen numbers, the exponential, rows of floats and of bytes
+//   softmax.hpp         the sum of exponentials, its logarithm
+//   norms.hpp           residual (N, D) + a sub-layer's result, its norm, and the rows that the next product reads
+//   activations.hpp     the nonlinearities that are no part of a product
+//   positions.hpp       embeddings and positions; tables.hpp: sines and cosines
+//   attention.hpp       each row's queries over its keys and values: equation (1), the softmax in fp32
+//   history.hpp         which keys and values each hypothesis of a beam search descends from
+//   matmul.hpp          matrix products in fp32 and int8; threads.hpp has their threads, outputs.hpp what happens to
+//   their
+//                       sums, numbers_avx2.hpp and numbers_avx512.hpp their registers
+//   model.hpp           named arrays, checked and packed
+//   layers.hpp          a pass through the encoder's or the decoder's layers
+//   top_candidates.hpp  log-softmax and the best candidates of each sentence
+//   decoder.hpp         a step of the open hypotheses
+//   search.hpp          plain beam search
+//   pass.hpp            a sentence and its translation at once
+//
+// A row is computed by the same operations in the same order whatever the other rows are and whatever the processor is,
+// so no result depends on them: every sum has one shape, products in it are fused, and nothing else is
+// (-ffp-contract=off).
+
+#include "nmt.h"
+
+#include <new>
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wsubobject-linkage"  // there is no other translation unit
+#endif
+
+#include "pass.hpp"
+#include "search.hpp"
+
+namespace {
+
+thread_local std::string last_error;
+
+// Return work(), or `failed` and keep why for nmt_error.
+template <class Value, class Work>
+Value guarded(Value failed, const Work& work) noexcept {
+    try {
+        return work();
+    } catch (const std::bad_alloc&) {
+        last_error = "out of memory";
+    } catch (const std::exception& error) {
+        last_error = error.what();
+    }
+    return failed;
+}
+
+template <class Work>
+int64_t done(const Work& work) noexcept {
+    return guarded(int64_t(-1), [&] {
+        work();
+        return int64_t(0);
+    });
+}
+
+// Check the ids and sizes of a request for the best candidates of `batch` sentences.
+void check(const Request& to, int64_t batch, int64_t rows) {
+    if (to.count < 1) fail("the number of candidates is %lld, expected at least 1", (long long)to.count);
+    for (int64_t i = 0; i < to.banned_count; ++i)
+        if (to.banned_ids[i] < 0 || to.banned_ids[i] >= to.size)
+            fail("a banned token is %lld, expected 0 to %lld", (long long)to.banned_ids[i], (long long)to.size - 1);
+    for (int64_t n = 0; n < rows; ++n) {
+        if (to.open[n] < 0 || to.open[n] >= batch * to.beam || (n && to.open[n] <= to.open[n - 1]))
+            fail("the open hypothesis number %lld is %lld, expected ascending numbers below %lld", (long long)n,
+                 (long long)to.open[n], (long long)(batch * to.beam));
+        if (to.banned && (to.banned[n] < 0 || to.banned[n] > to.banned_count))
+            fail("%lld banned tokens, expected 0 to %lld", (long long)to.banned[n], (long long)to.banned_count);
+        if (to.only && to.only[n] >= to.size)
+            fail("the one candidate is %lld, expected at most %lld", (long long)to.only[n], (long long)to.size - 1);
+    }
+}
+
+}  // namespace
+
+int32_t nmt_abi(void) { return NMT_ABI; }
+const char* nmt_instructions(void) { return NMT_INSTRUCTIONS; }
+const char* nmt_error(void) { return last_error.c_str(); }
+void nmt_use_threads(int64_t count) { threads_here = std::max<int64_t>(1, std::min<int64_t>(count, 1024)); }
+
+nmt_model* nmt_model_new(const nmt_config* config, int64_t count, const nmt_array* arrays) {
+    return guarded<nmt_model*>(nullptr, [&] { return new_model(*config, count, arrays); });
+}
+void nmt_model_delete(nmt_model* model) { delete model; }
+
+nmt_search* nmt_search_new(const nmt_model* model, const nmt_search_options* options) {
+    return guarded<nmt_search*>(nullptr, [&] { return new nmt_search(*model, *options); });
+}
+void nmt_search_delete(nmt_search* search) { delete search; }
+int64_t nmt_search_add(nmt_search* search, int64_t count, const int64_t* ids, const int64_t* lengths,
+                       const int64_t* tokens, const int64_t* max_lengths, int64_t penalty_count,
+                       const float* penalties) {
+    return done([&] { search->add(count, ids, lengths, tokens, max_lengths, penalty_count, penalties); });
+}
+const nmt_results* nmt_search_step(nmt_search* search, int64_t steps, double stay) {
+    return guarded<const nmt_results*>(nullptr, [&] { return search->step(steps, stay); });
+}
+int64_t nmt_search_drop(nmt_search* search, int64_t count, const int64_t* ids) {
+    return done([&] { search->drop(count, ids); });
+}
+int64_t nmt_search_sentences(const nmt_search* search) { return int64_t(search->sentences.size()); }
+int64_t nmt_search_open(const nmt_search* search) { return search->open_hypotheses(); }
+
+nmt_decoder* nmt_decoder_new(const nmt_model* model, int64_t beam) {
+    return guarded<nmt_decoder*>(nullptr, [&] { return new nmt_decoder(*model, beam); });
+}
+void nmt_decoder_delete(nmt_decoder* decoder) { delete decoder; }
+int64_t nmt_decoder_add(nmt_decoder* decoder, int64_t count, const int64_t* lengths, const int64_t* tokens) {
+    return done([&] { decoder->add(count, lengths, tokens); });
+}
+int64_t nmt_decoder_step(nmt_decoder* decoder, int64_t rows, const int64_t* open, const int64_t* tokens,
+                         float* logits) {
+    return done([&] { decoder->logits(decoder->step(rows, open, tokens), rows, logits); });
+}
+int64_t nmt_decoder_best(nmt_decoder* decoder, int64_t rows, const int64_t* open, const int64_t* tokens,
+                         const float* so_far, int64_t banned_count, const int64_t* banned, const int64_t* banned_counts,
+                         const int64_t* only, int64_t candidates, float* values, int64_t* numbers) {
+    return done([&] {
+        const nmt_model& model = decoder->model;
+        const int64_t batch = int64_t(decoder->history.sentences.size());
+        const Request request{decoder->beam, model.config.target_vocab,
+                              candidates,    false,
+                              open,          so_far,
+                              banned_count,  banned,
+                              banned_counts, only,
+                              values,        numbers};
+        check(request, batch, rows);
+        rank_outputs(model.output, read(decoder->step(rows, open, tokens)), request, batch, rows);
+    });
+}
+int64_t nmt_decoder_reorder(nmt_decoder* decoder, const int64_t* parents) {
+    return done([&] {
+        const int64_t beam = decoder->beam;
+        for (int64_t i = 0; i < int64_t(decoder->history.sentences.size()) * beam; ++i)
+            if (parents[i] < 0 || parents[i] >= beam)
+                fail("a parent is %lld, expected 0 to %lld", (long long)parents[i], (long long)beam - 1);
+        if (beam > 1) decoder->history.reorder(parents);
+    });
+}
+int64_t nmt_decoder_keep(nmt_decoder* decoder, int64_t count, const int64_t* sentences) {
+    return done([&] {
+        const int64_t all = int64_t(decoder->history.sentences.size());
+        for (int64_t i = 0; i < count; ++i)
+            if (sentences[i] < 0 || sentences[i] >= all || (i && sentences[i] <= sentences[i - 1]))
+                fail("a sentence to keep is %lld, expected ascending numbers below %lld", (long long)sentences[i],
+                     (long long)all);
+        decoder->history.keep(count, sentences);
+    });
+}
+int64_t nmt_decoder_record(nmt_decoder* decoder, int64_t layer) {
+    return done([&] {
+        if (layer < 0 || layer >= decoder->model.config.decoder_layers)
+            fail("the layer is %lld, expected 0 to %lld", (long long)layer,
+                 (long long)decoder->model.config.decoder_layers - 1);
+        decoder->recorded = layer;
+    });
+}
+int64_t nmt_decoder_attention(const nmt_decoder* decoder, double* weights) {
+    if (weights) decoder->attention(weights);
+    return decoder->longest();
+}
+
+int64_t nmt_rank(int64_t batch, int64_t beam, int64_t rows, const int64_t* open, int64_t vocabulary, float* logits,
+                 int64_t normalized, const float* so_far, int64_t banned_count, const int64_t* banned,
+                 const int64_t* banned_counts, const int64_t* only, int64_t candidates, float* values,
+                 int64_t* numbers) {
+    return done([&] {
+        const Request request{beam,   vocabulary,    candidates, normalized != 0, open,   so_far, banned_count,
+                              banned, banned_counts, only,       values,          numbers};
+        check(request, batch, rows);
+        rank(request, batch, rows, logits);
+    });
+}
+int64_t nmt_log_softmax(int64_t rows, int64_t vocabulary, float* logits) {
+    return done([&] { log_softmax(rows, vocabulary, logits); });
+}
+
+int64_t nmt_pass(const nmt_model* model, int64_t count, const int64_t* source_lengths, const int64_t* sources,
+                 const int64_t* target_lengths, const int64_t* targets, const int64_t* next, float* log_probs,
+                 float* encoder, float* decoder, float* cross) {
+    return done([&] {
+        const nmt_config& config = model->config;
+        const int64_t heads = config.heads, encoding = config.encoder_layers * heads,
+                      decoding = config.decoder_layers * heads;
+        Pass pass(*model);
+        for (int64_t s = 0; s < count; ++s) {
+            const int64_t rows = target_lengths[s], columns = source_lengths[s];
+            const Packed source("source", 1, &columns, sources, config.source_vocab, config.max_positions);
+            const Packed target("translation", 1, &rows, targets, config.target_vocab, config.max_positions);
+            for (int64_t i = 0; i < rows; ++i)
+                if (log_probs && (next[i] < 0 || next[i] >= config.target_vocab))
+                    fail("a translation has the token %lld, expected 0 to %lld", (long long)next[i],
+                         (long long)config.target_vocab - 1);
+            pass.run(source, target, next, log_probs, encoder, decoder, cross);
+            sources += columns, targets += rows, next += log_probs ? rows : 0;
+            if (log_probs) log_probs += rows;
+            if (encoder) encoder += encoding * columns * columns;
+            if (decoder) decoder += decoding * rows * rows;
+            if (cross) cross += decoding * rows * columns;
+        }
+    });
+}

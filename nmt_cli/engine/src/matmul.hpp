@@ -1,0 +1,182 @@
+// Matrix products: rows (N, d_in) times the transpose of a packed weight (d_out, d_in), for any number of rows.
+//
+//   fp32   panels (d_out / LANES, d_in, LANES)          a sum adds its products one by one, each with one rounding
+//   int8   panels (d_out / LANES, d_in / T, LANES, T)   sums are exact; then sum * (scale of x * scale of W) + bias in
+//   fp32
+//
+// T numbers of x are multiplied at once. numbers_avx512.hpp and numbers_avx2.hpp have what differs between processors:
+// the registers of sums (`Floats`, and `Bytes` of int8), and the size of tiles.
+//
+// d_out is rounded up to whole panels; weights, scales and biases have zeros there. A tile of rows and panels stays in
+// registers while it runs over d_in. A result is the same sum in the same order whatever the tile is: it depends
+// neither on the other rows nor on the processor.
+
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "outputs.hpp"
+#include "threads.hpp"
+// The numbers come first: a product needs them.
+#include "numbers_avx2.hpp"
+#ifdef __AVX512F__
+#include "numbers_avx512.hpp"
+#endif
+
+namespace {
+
+constexpr int FEW = 4;            // rows up to which reading the weights is all the work
+constexpr int64_t AT_ONCE = 256;  // rows that meet a panel before the next one is read
+constexpr int64_t AHEAD = 1024;   // bytes of a panel that are prefetched for few rows
+constexpr int64_t ENOUGH = 4;  // tiles of rows from which on the next panels are prefetched, a piece before each tile
+constexpr int64_t WORTH = 1 << 20;  // multiplications that are worth a thread
+
+// One tile: ROWS rows from `row` on, whose numbers are at x, times WIDE panels from output `at` on, whose weights are
+// at `weight`. All sums stay in registers: loops over them are unrolled.
+template <int ROWS, int WIDE, class Numbers, Finish FINISH>
+void one_tile(const Map& map, bool is_offset, const typename Numbers::X* x, const float* scales, const char* weight,
+              int64_t row, int64_t at, const Result& to) {
+    using Sum = typename Numbers::Sum;
+    constexpr int64_t STEP = Numbers::STEP;
+    const int64_t d_in = map.d_in, steps = d_in / Numbers::TOGETHER, panel = steps * STEP;
+    Sum sum[ROWS][WIDE];
+#pragma GCC unroll 8
+    for (int p = 0; p < WIDE; ++p) {
+        const Sum start = Numbers::start(map, at + p * LANES, is_offset);
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; ++r) sum[r][p] = start;
+    }
+    for (int64_t i = 0; i < steps; ++i) {
+        Sum w[WIDE];
+#pragma GCC unroll 8
+        for (int p = 0; p < WIDE; ++p) {
+            if (ROWS <= FEW) __builtin_prefetch(weight + p * panel + i * STEP + AHEAD);
+            w[p] = Numbers::load(weight + p * panel + i * STEP);
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; ++r) {
+            const auto numbers = Numbers::spread(x + r * d_in + i * Numbers::TOGETHER);
+#pragma GCC unroll 8
+            for (int p = 0; p < WIDE; ++p) Numbers::add(sum[r][p], numbers, w[p]);
+        }
+    }
+    float* const first = to.out + row * to.width + (at - to.first);
+#pragma GCC unroll 8
+    for (int p = 0; p < WIDE; ++p) {
+        const Outputs outputs(map, at + p * LANES);
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; ++r)
+            Numbers::template finish<FINISH>(outputs, sum[r][p], scales ? scales[row + r] : 1.0f,
+                                             first + r * to.width + p * LANES);
+    }
+}
+
+// x (N, d_in) times panels. A tile may have fewer rows at the end of N, and fewer panels at their end.
+template <class Numbers, Finish FINISH>
+struct Product {
+    using X = typename Numbers::X;
+    using Tile = void (*)(const Map&, bool, const X*, const float*, const char*, int64_t, int64_t, const Result&);
+
+    template <int WIDE, size_t... ROWS>
+    static Tile tile_of(int64_t rows, std::index_sequence<ROWS...>) {
+        static constexpr Tile tiles[] = {one_tile<int(ROWS) + 1, WIDE, Numbers, FINISH>...};
+        return tiles[rows - 1];
+    }
+
+    template <int WIDE>
+    static Tile tile_of(int64_t rows) {
+        return tile_of<WIDE>(rows, std::make_index_sequence<Numbers::most_rows(WIDE)>());
+    }
+
+    static Tile tile_of(int64_t rows, int wide) {
+        return wide == 4 ? tile_of<4>(rows) : wide == 2 ? tile_of<2>(rows) : tile_of<1>(rows);
+    }
+
+    // The panels from `begin` to `panels`. While many rows meet some of them, the next ones are fetched.
+    static void some(const Map& map, bool is_offset, int64_t rows, const X* x, const float* scales, int64_t begin,
+                     int64_t panels, const Result& to) {
+        const int64_t size = map.d_in / Numbers::TOGETHER * Numbers::STEP;
+        for (int64_t first = 0; first < rows; first += AT_ONCE) {
+            const int64_t end = std::min(rows, first + AT_ONCE);
+            const int64_t highest = std::min<int64_t>(Numbers::TILE, end - first);
+            for (int64_t panel = begin, wide; panel < panels; panel += wide) {
+                for (wide = 4; wide > 1 && (wide > panels - panel || highest > Numbers::most_rows(int(wide)));
+                     wide /= 2) {}
+                const char* const weight = static_cast<const char*>(map.weight) + panel * size;
+                int64_t tiles = (end - first + Numbers::TILE - 1) / Numbers::TILE;
+                const char* next = weight + wide * size;
+                const char* const last = next + (tiles < ENOUGH ? 0 : std::min(wide, panels - panel - wide) * size);
+                for (int64_t row = first, here, piece = (last - next + tiles - 1) / tiles; row < end;
+                     row += here, --tiles) {
+                    here = (end - row + tiles - 1) / tiles;  // as many in each: 8 rows are 4 and 4, not 6 and 2
+                    for (const char* const until = std::min(last, next + piece); next < until; next += LINE)
+                        __builtin_prefetch(next);
+                    tile_of(here, int(wide))(map, is_offset, x + row * map.d_in, scales, weight, row, panel * LANES,
+                                             to);
+                }
+            }
+        }
+    }
+};
+
+// The panels from `begin` to `end` for all rows.
+template <class Numbers>
+void some_panels(const Map& map, bool is_offset, int64_t rows, const typename Numbers::X* x, const float* scales,
+                 int64_t begin, int64_t end, const Result& to) {
+    const auto run = map.relu ? Product<Numbers, RELU>::some : Product<Numbers, PLAIN>::some;
+    run(map, is_offset, rows, x, scales, begin, end, to);
+}
+
+int64_t panels_of(const Map& map) { return (map.d_out + LANES - 1) / LANES; }
+int64_t tile_rows(const Map& map) { return map.scales ? Bytes::TILE : Floats::TILE; }
+
+// The kind of the rows that a map reads, and of those of a network's hidden layer after ReLU.
+int input_of(const Map& map) { return map.scales ? int(Bytes::INPUT) : int(FP32); }
+int relu_input_of(const Map& map) { return map.scales ? int(UNSIGNED) : int(FP32); }
+
+// Rows as products read them; they stay valid until the next call in this thread.
+const void* prepared(const Map& map, int64_t rows, const RowsIn& x) {
+    return map.scales ? static_cast<const void*>(Bytes::prepared(x.data, rows * map.d_in, x.kind)) : x.data;
+}
+
+// The panels from `begin` to `end` alone, for `rows` rows of what `prepared` returned for x, from `first` on.
+void multiply_panels(const Map& map, const RowsIn& x, const void* prepared, int64_t first, int64_t rows, int64_t begin,
+                     int64_t end, const Result& to) {
+    if (map.scales)
+        some_panels<Bytes>(map, x.kind == OFFSET, rows, static_cast<const Bytes::X*>(prepared) + first * map.d_in,
+                           x.scales + first, begin, end, to);
+    else
+        some_panels<Floats>(map, false, rows, static_cast<const float*>(prepared) + first * map.d_in, nullptr, begin,
+                            end, to);
+}
+
+// x (N, d_in) times W: (N, d_out).
+void multiply(const Map& map, int64_t rows, const RowsIn& x, float* out) {
+    const int64_t panels = panels_of(map), worth = rows * map.d_in * map.d_out / WORTH;
+    const int64_t parts = std::max<int64_t>(1, std::min({threads_here, panels, worth}));
+    const int64_t share = (panels + parts - 1) / parts;
+    const void* const from = prepared(map, rows, x);
+    helpers().share(int(parts), [&](int part) {
+        multiply_panels(map, x, from, 0, rows, part * share, std::min(panels, (part + 1) * share), {out, map.d_out, 0});
+    });
+}
+
+// W (d_out, d_in) from row `first` to `last`, whole panels, as panels of T numbers of each row together; the last panel
+// is filled up with zeros.
+template <int64_t T, class Number>
+void pack(int64_t d_out, int64_t d_in, int64_t first, int64_t last, const Number* weight, Number* packed) {
+    for (; first < last; first += LANES) {
+        Number* to = packed + first * d_in;
+        const int64_t outputs = std::min<int64_t>(LANES, d_out - first);
+        if (outputs < LANES) std::fill_n(to, LANES * d_in, Number{0});
+        for (int64_t i = 0; i < d_in; i += T, to += LANES * T)
+            for (int64_t o = 0; o < outputs; ++o)
+                std::memcpy(to + o * T, weight + (first + o) * d_in + i, sizeof(Number) * T);
+    }
+}
+
+}  // namespace

@@ -1,0 +1,151 @@
+/* The compiled engine: a Transformer that translates on a CPU. Plain C, for any language.
+
+   arrays ──▶ nmt_model_new ──┬─▶ nmt_search_new ──▶ add ──▶ step ──▶ results: plain beam search, as a whole
+                              ├─▶ nmt_decoder_new ─▶ add ──▶ step or best ──▶ reorder ──▶ keep: for searches of the
+   caller └─▶ nmt_pass: sentences with their translations ──▶ log-probabilities and attention
+
+   B sentences   W beam   N rows of a step   V target vocabulary   S source tokens   T target tokens   C candidates   K
+   n-best D d_model     H heads
+
+   A function that returns a pointer or a number returns NULL or -1 if it fails; nmt_error says why, for the calling
+   thread. A model may be used by many threads at once, a search or a decoder by one at a time. The caller's arrays may
+   go as soon as a function returns. Source ids end with the end symbol. Ids out of range are an error. */
+
+#ifndef NMT_H
+#define NMT_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NMT_ABI 1 /* the number of this interface */
+
+#if defined(_WIN32)
+#define NMT_API __declspec(dllexport)
+#else
+#define NMT_API __attribute__((visibility("default")))
+#endif
+
+typedef struct nmt_model nmt_model;
+typedef struct nmt_decoder nmt_decoder;
+typedef struct nmt_search nmt_search;
+
+enum { NMT_FP32 = 0, NMT_BF16 = 1, NMT_INT8 = 2 };                 /* dtypes of arrays; the precision: fp32 or int8 */
+enum { NMT_LAYER_NORM = 0, NMT_RMS_NORM = 1 };                     /* norm */
+enum { NMT_RELU = 0, NMT_GELU = 1, NMT_SILU = 2, NMT_SWIGLU = 3 }; /* activation */
+enum { NMT_SINUSOIDAL = 0, NMT_LEARNED = 1, NMT_ROTARY = 2 };      /* positions */
+
+/* A named array of one or two dimensions, row by row. */
+typedef struct {
+    const char* name;
+    int64_t dtype, rows, columns; /* columns 0: one dimension, (rows,) */
+    const void* data;
+    int64_t
+        mapped; /* 1: the numbers are pages of a file, which leave this process's memory as soon as they are packed */
+} nmt_array;
+
+/* The form of a model. Names of arrays are those of the model folder: embeddings.shared,
+   encoder.0.self_attention.query_key_value.weight, …. A matrix in int8 has its scales, one a row, in NAME.scales
+   (NAME.weight's in the same name without .weight). */
+typedef struct {
+    int64_t d_model, heads, key_size, value_size, d_ff, encoder_layers, decoder_layers, max_positions, source_vocab,
+        target_vocab;
+    int64_t norm, activation, positions;
+    int64_t post_norm; /* 1: norms follow residual sums */
+    int64_t tied;      /* 1: one matrix of embeddings for source, target and output */
+    int64_t monotonic; /* 1: hard monotonic attention: tables next_word.begins and next_word.ends */
+    int64_t precision;
+    double epsilon; /* of norms */
+} nmt_config;
+
+NMT_API int32_t nmt_abi(void);
+NMT_API const char* nmt_instructions(void); /* the instruction set of this library */
+NMT_API const char* nmt_error(void);
+NMT_API void nmt_use_threads(int64_t count); /* functions that the calling thread calls from now on share their work
+                                                among so many threads; at first 1 */
+
+/* Check and pack the arrays. Every array must be part of the model. */
+NMT_API nmt_model* nmt_model_new(const nmt_config* config, int64_t count, const nmt_array* arrays);
+NMT_API void nmt_model_delete(nmt_model* model);
+
+typedef struct {
+    int64_t beam, nbest, bos, eos;
+    int64_t lookahead; /* a hypothesis is given up if it cannot become one of the n best within so many tokens; 0: none
+                          is */
+    int64_t min_length;
+    int64_t paths; /* 1: results have the log-probability of the output up to each token */
+    int64_t banned_count, textless_count;
+    const int64_t *banned, *textless; /* tokens that are never generated; tokens that do not count in min_length */
+} nmt_search_options;
+
+/* Sentences that leave a search: F of them, valid until the next call. L is the length of the longest output. */
+typedef struct {
+    int64_t count, nbest, longest;         /* F, K, L */
+    const int64_t *ids, *lengths, *tokens; /* (F,), (F, K), (F, K, L): without end symbol */
+    const float *log_probs, *scores; /* (F, K): log P, and log P over the penalty; -inf: there is no such hypothesis */
+    const float* paths;              /* (F, K, L), or NULL */
+} nmt_results;
+
+NMT_API nmt_search* nmt_search_new(const nmt_model* model, const nmt_search_options* options);
+NMT_API void nmt_search_delete(nmt_search* search);
+/* Add sentences: their ids, numbers of source tokens, tokens one sentence after another, longest outputs without end
+   symbol; and the length penalties of outputs of 0, 1, … tokens, end symbol counted, at least two more than the longest
+   output. */
+NMT_API int64_t nmt_search_add(nmt_search* search, int64_t count, const int64_t* ids, const int64_t* lengths,
+                               const int64_t* tokens, const int64_t* max_lengths, int64_t penalty_count,
+                               const float* penalties);
+/* Take up to `steps` steps; stop when at most the share `stay` of the sentences is unfinished, and let the finished
+ * ones leave. */
+NMT_API const nmt_results* nmt_search_step(nmt_search* search, int64_t steps, double stay);
+NMT_API int64_t nmt_search_drop(nmt_search* search, int64_t count, const int64_t* ids);
+NMT_API int64_t nmt_search_sentences(const nmt_search* search);
+NMT_API int64_t nmt_search_open(const nmt_search* search); /* hypotheses that the next step extends */
+
+NMT_API nmt_decoder* nmt_decoder_new(const nmt_model* model, int64_t beam);
+NMT_API void nmt_decoder_delete(nmt_decoder* decoder);
+NMT_API int64_t nmt_decoder_add(nmt_decoder* decoder, int64_t count, const int64_t* lengths, const int64_t* tokens);
+/* A step of the open hypotheses `open` (N,), ascending b * W + w, with these newest tokens (N,): logits (N, V). */
+NMT_API int64_t nmt_decoder_step(nmt_decoder* decoder, int64_t rows, const int64_t* open, const int64_t* tokens,
+                                 float* logits);
+/* A step that ranks: the C largest of so_far (B, W) + log-softmax over (W, V) of each sentence, see nmt_rank. */
+NMT_API int64_t nmt_decoder_best(nmt_decoder* decoder, int64_t rows, const int64_t* open, const int64_t* tokens,
+                                 const float* so_far, int64_t banned_count, const int64_t* banned,
+                                 const int64_t* banned_counts, const int64_t* only, int64_t candidates, float* values,
+                                 int64_t* numbers);
+/* Hypothesis w of sentence b continues its former hypothesis parents[b, w]. */
+NMT_API int64_t nmt_decoder_reorder(nmt_decoder* decoder, const int64_t* parents);
+/* Keep these sentences, ascending. */
+NMT_API int64_t nmt_decoder_keep(nmt_decoder* decoder, int64_t count, const int64_t* sentences);
+/* Record the attention of steps to the source in this layer, from 0. nmt_decoder_attention returns S, the longest
+   source, and writes the mean over heads of the last step's rows to `weights` (N, S), unless it is NULL; zeros follow a
+   shorter source. */
+NMT_API int64_t nmt_decoder_record(nmt_decoder* decoder, int64_t layer);
+NMT_API int64_t nmt_decoder_attention(const nmt_decoder* decoder, double* weights);
+
+/* The C largest of so_far (B, W) + log-softmax(logits (N, V)) of each sentence, largest first, equal ones in the order
+   of w * V + v: values and numbers w * V + v, (B, C); if there are fewer: -inf and 0. NaN comes first. `banned` are
+   never candidates; with `banned_counts` (N,), the first banned_counts[n] of them. If only[n] >= 0, this token is the
+   one candidate of row n. Both may be NULL. `normalized`: the logits are log-probabilities. Logits are overwritten. */
+NMT_API int64_t nmt_rank(int64_t batch, int64_t beam, int64_t rows, const int64_t* open, int64_t vocabulary,
+                         float* logits, int64_t normalized, const float* so_far, int64_t banned_count,
+                         const int64_t* banned, const int64_t* banned_counts, const int64_t* only, int64_t candidates,
+                         float* values, int64_t* numbers);
+/* Replace logits (N, V) by their log-softmax: the one that nmt_rank takes. */
+NMT_API int64_t nmt_log_softmax(int64_t rows, int64_t vocabulary, float* logits);
+
+/* One pass over sentences and their translations, all tokens at once: `targets` are what the decoder reads, BOS and
+   tokens, one translation after another; `next` are the tokens whose log-probability is asked for, as many. Write log P
+   of each to `log_probs` (tokens,), unless it is NULL. Weights of attention, unless NULL, one sentence after another:
+   `encoder` (layers, S, H, S), `decoder` (layers, T, H, T), `cross` (layers, T, H, S): what each row attends to.
+   Weights of later tokens are not written. */
+NMT_API int64_t nmt_pass(const nmt_model* model, int64_t count, const int64_t* source_lengths, const int64_t* sources,
+                         const int64_t* target_lengths, const int64_t* targets, const int64_t* next, float* log_probs,
+                         float* encoder, float* decoder, float* cross);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,230 @@
+// Log-softmax and the best candidates of each sentence, from logits or straight from what the output map reads.
+
+#pragma once
+
+#include <algorithm>
+#include <limits>
+
+#include "matmul.hpp"
+#include "softmax.hpp"
+
+namespace {
+
+constexpr int64_t CHUNK = 256;  // tokens that are ranked together: their logits stay in the first cache
+
+// Replace logits (N, V) by their log-softmax.
+void log_softmax(int64_t rows, int64_t size, float* logits) {
+    std::vector<Sum> sums;
+    for (int64_t n = 0; n < rows; ++n) {
+        float* const x = logits + n * size;
+        sums.clear();
+        for (int64_t first = 0; first < size; first += CHUNK)
+            sums.push_back(Sum::of(x + first, std::min(CHUNK, size - first)));
+        const float total = log_sum(sums.data(), int64_t(sums.size()));
+#pragma omp simd
+        for (int64_t v = 0; v < size; ++v) x[v] -= total;
+    }
+}
+
+// What is asked for, see nmt_rank.
+struct Request {
+    int64_t beam, size, count;
+    bool normalized;
+    const int64_t* open;
+    const float* so_far;
+    int64_t banned_count;
+    const int64_t *banned_ids, *banned, *only;
+    float* values;
+    int64_t* numbers;
+};
+
+// The largest logits of a hypothesis and their tokens, largest first, of equal ones the older first.
+struct Largest {
+    float* logits;  // (space,)
+    int32_t* tokens;
+    int64_t count;
+
+    // Space that `count` of them need: whole registers, if they fit into one.
+    static int64_t space(int64_t count) { return count <= LANES ? LANES : count; }
+
+    // Insert those of x (size,) that are among them; the first one is that of token `first`.
+    void insert(const float* x, int64_t size, int32_t first) const {
+#ifdef __AVX512F__
+        if (count <= LANES) return insert_into_register(x, size, first);
+#endif
+        for (int64_t v = 0; v < size; ++v) {
+            if (!(x[v] > logits[count - 1])) continue;
+            int64_t i = count - 1;
+            for (; i > 0 && x[v] > logits[i - 1]; --i) {
+                logits[i] = logits[i - 1];
+                tokens[i] = tokens[i - 1];
+            }
+            logits[i] = x[v];
+            tokens[i] = first + int32_t(v);
+        }
+    }
+
+private:
+#ifdef __AVX512F__
+    // Without branches: those behind the new one move up by a lane. Lanes from `count` on hold what was pushed out.
+    void insert_into_register(const float* x, int64_t size, int32_t first) const {
+        const __m512i last = _mm512_set1_epi32(int(count) - 1),
+                      before = _mm512_setr_epi32(0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14);
+        __m512 found = _mm512_loadu_ps(logits), least = _mm512_permutexvar_ps(last, found);
+        __m512i names = _mm512_loadu_si512(tokens);
+        for (int64_t v = 0; v < size; v += LANES) {
+            const __mmask16 here = size - v < LANES ? __mmask16((1u << (size - v)) - 1) : __mmask16(0xffff);
+            for (uint32_t larger = _mm512_mask_cmp_ps_mask(here, _mm512_maskz_loadu_ps(here, x + v), least, _CMP_GT_OQ);
+                 larger; larger &= larger - 1) {
+                const int64_t one = v + __builtin_ctz(larger);
+                const __m512 value = _mm512_set1_ps(x[one]);
+                const __mmask16 stay = _mm512_cmp_ps_mask(found, value, _CMP_GE_OQ), place = __mmask16(stay + 1);
+                found = _mm512_mask_mov_ps(_mm512_mask_permutexvar_ps(found, __mmask16(~stay), before, found), place,
+                                           value);
+                names = _mm512_mask_mov_epi32(_mm512_mask_permutexvar_epi32(names, __mmask16(~stay), before, names),
+                                              place, _mm512_set1_epi32(first + int32_t(one)));
+            }
+            least = _mm512_permutexvar_ps(last, found);
+        }
+        _mm512_storeu_ps(logits, found);
+        _mm512_storeu_si512(tokens, names);
+    }
+#endif
+};
+
+// What may follow each hypothesis: its logits x (V,) come in chunks, in any order, from several threads.
+class Ranking {
+public:
+    // Each of `parts` threads ranks whole chunks.
+    Ranking(const Request& request, int64_t rows, int parts)
+        : to(request),
+          rows(rows),
+          parts(parts),
+          chunks((request.size + CHUNK - 1) / CHUNK),
+          space(Largest::space(request.count)) {
+        sums.resize(to.normalized ? 0 : rows * chunks);
+        logits.assign(parts * rows * space, NOTHING);
+        tokens.resize(parts * rows * space);
+        not_a_number.assign(rows, 0);
+    }
+
+    int64_t chunk_count() const { return chunks; }
+
+    // Rank the tokens of chunk c for hypothesis n, whose logits are x. They may be written to.
+    void take(int part, int64_t n, int64_t c, float* x) {
+        const int64_t first = c * CHUNK, size = std::min(CHUNK, to.size - first);
+        const Sum sum = to.normalized ? Sum{largest_of(x, size), 0.0f} : Sum::of(x, size);
+        if (!to.normalized)
+            sums[n * chunks + c] = sum;
+        else if (c == 0)
+            not_a_number[n] = x[0] != x[0];
+        if (to.only && to.only[n] >= 0) {
+            if (to.only[n] / CHUNK == c) logits[n * space] = x[to.only[n] - first];
+            return;
+        }
+        const Largest largest = of(part, n);
+        if (!(sum.largest > largest.logits[to.count - 1])) return;
+        for (int64_t i = 0; i < (to.banned ? to.banned[n] : to.banned_count); ++i)
+            if (to.banned_ids[i] / CHUNK == c) x[to.banned_ids[i] - first] = NOTHING;
+        largest.insert(x, size, int32_t(first));
+    }
+
+    // Write the best of each sentence, when all chunks were taken.
+    void finish() {
+        for (int64_t n = 0; n < rows; ++n) {
+            const int64_t sentence = to.open[n] / to.beam, base = to.open[n] % to.beam * to.size;
+            float* const value = to.values + sentence * to.count;
+            int64_t* const number = to.numbers + sentence * to.count;
+            const float total = total_of(n), before = to.so_far[to.open[n]];
+            if (total != total) {  // first and for good: nothing is larger
+                value[0] = total;
+                number[0] = base;
+                continue;
+            }
+            if (to.only && to.only[n] >= 0) {
+                add(value, number, before + (logits[n * space] - total), base + to.only[n]);
+                continue;
+            }
+            for (int part = 0; part < parts; ++part) {
+                const Largest largest = of(part, n);
+                for (int64_t i = 0; i < to.count && largest.logits[i] > NOTHING; ++i)
+                    add(value, number, before + (largest.logits[i] - total), base + largest.tokens[i]);
+            }
+        }
+    }
+
+private:
+    static constexpr float NOTHING = -std::numeric_limits<float>::infinity();
+
+    const Request& to;
+    const int64_t rows, parts, chunks, space;
+    std::vector<Sum> sums;              // (N, chunks)
+    std::vector<float> logits;          // (parts, N, space): the largest of each hypothesis
+    std::vector<int32_t> tokens;        // (parts, N, space)
+    std::vector<uint8_t> not_a_number;  // (N,): whether log-probabilities are NaN
+
+    Largest of(int part, int64_t n) {
+        return {logits.data() + (part * rows + n) * space, tokens.data() + (part * rows + n) * space, to.count};
+    }
+
+    // What is subtracted from the logits of hypothesis n.
+    float total_of(int64_t n) const {
+        if (!to.normalized) return log_sum(sums.data() + n * chunks, chunks);
+        return not_a_number[n] ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
+    }
+
+    // Insert a candidate, if it is among the best: the larger value comes first, of equal ones the smaller number.
+    void add(float* value, int64_t* number, float one, int64_t which) const {
+        const auto comes_before = [&](int64_t i) {
+            return one > value[i] || (one == value[i] && one > NOTHING && which < number[i]);
+        };
+        int64_t i = to.count - 1;
+        if (!comes_before(i)) return;
+        for (; i > 0 && comes_before(i - 1); --i) {
+            value[i] = value[i - 1];
+            number[i] = number[i - 1];
+        }
+        value[i] = one;
+        number[i] = which;
+    }
+};
+
+void begin(const Request& to, int64_t batch) {
+    std::fill(to.values, to.values + batch * to.count, -std::numeric_limits<float>::infinity());
+    std::fill(to.numbers, to.numbers + batch * to.count, 0);
+}
+
+// See nmt_rank.
+void rank(const Request& to, int64_t batch, int64_t rows, float* logits) {
+    begin(to, batch);
+    Ranking ranking(to, rows, 1);
+    for (int64_t n = 0; n < rows; ++n)
+        for (int64_t c = 0; c < ranking.chunk_count(); ++c) ranking.take(0, n, c, logits + n * to.size + c * CHUNK);
+    ranking.finish();
+}
+
+// The same for logits that are the output map's of h (N, D): computed for few hypotheses and one chunk at a time.
+void rank_outputs(const Map& output, const RowsIn& h, const Request& to, int64_t batch, int64_t rows) {
+    begin(to, batch);
+    const int64_t chunks = (to.size + CHUNK - 1) / CHUNK, panels = panels_of(output), tile = tile_rows(output);
+    const int64_t parts =
+        std::max<int64_t>(1, std::min({threads_here, chunks, rows * output.d_in * output.d_out / WORTH}));
+    const void* const x = prepared(output, rows, h);
+    Ranking ranking(to, rows, int(parts));
+    helpers().share(int(parts), [&](int part) {
+        static thread_local Aligned<float> logits;
+        logits.resize(tile * CHUNK);
+        for (int64_t c = chunks * part / parts; c < chunks * (part + 1) / parts; ++c) {
+            const int64_t begin = c * (CHUNK / LANES), end = std::min(panels, begin + CHUNK / LANES),
+                          width = (end - begin) * LANES;
+            for (int64_t first = 0; first < rows; first += tile) {
+                const int64_t here = std::min(tile, rows - first);
+                multiply_panels(output, h, x, first, here, begin, end, {logits.data(), width, begin * LANES});
+                for (int64_t n = 0; n < here; ++n) ranking.take(part, first + n, c, logits.data() + n * width);
+            }
+        }
+    });
+    ranking.finish();
+}
+
+}  // namespace

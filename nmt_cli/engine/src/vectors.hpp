@@ -1,0 +1,425 @@
+// Numbers sixteen at once, and how rows of numbers are read and written.
+//
+//   Vector                          sixteen adjacent fp32 numbers; + - * / round each result once
+//   vector(x)                       sixteen numbers of x, float or bf16
+//   vector(x, count, pad)           the first `count` of them; the others are `pad`
+//   broadcast(x)                    sixteen times x
+//   put(v, out), put(v, out, count) write sixteen numbers, or the first `count`
+//   fused(x, y, z)                  x * y + z, rounded once
+//   larger(x, y)                    x > y ? x : y
+//   exponential(v)                  e^v for v <= 0 or NaN
+//   logarithm(x)                    the natural logarithm of one number
+//   fold(x, size, ...)              a sum or maximum over a row
+//   store(x, count, out, dtype)     a row in fp32 or bf16
+//   quantize(x, count, out, grid)   a row in 8 bits; returns its scale
+//   RowsOut                         rows in fp32, bf16 or 8 bits, written one by one
+//   Aligned<T>                      a std::vector at the begin of a line of the caches
+//
+// Each function gives the same bits with each instruction set:
+// - A product that goes into a sum uses an explicit fused multiply-add. The compiler fuses nothing by itself.
+// - A sum has partial sums in one defined order, and then one tree. Missing numbers at the end are neutral ones.
+// - Loops in which numbers do not meet are plain C++: the compiler may use any registers.
+
+#pragma once
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <vector>
+
+namespace {
+
+enum DType : int { FP32 = 0, BF16 = 1 };
+
+// 8-bit numbers of a row with one scale: -127 … 127; the same plus 128; 0 … 255 for a row without negative numbers.
+enum Grid : int { SIGNED = 2, OFFSET = 3, UNSIGNED = 4 };
+
+struct bf16 {
+    uint16_t bits;
+};
+
+constexpr int LANES = 16;     // numbers in a Vector
+constexpr int64_t LINE = 64;  // bytes of a line of the caches
+constexpr float INFINITE = std::numeric_limits<float>::infinity();
+
+typedef float Four __attribute__((vector_size(16), aligned(4)));
+
+inline int64_t size_of(int dtype) { return dtype == FP32 ? 4 : dtype == BF16 ? 2 : 1; }
+
+inline uint32_t bits_of(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+inline float number_of(uint32_t bits) {
+    float x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+inline bf16 to_bf16(float x) {  // to nearest, to even
+    const uint32_t bits = bits_of(x);
+    return {uint16_t(x == x ? (bits + 0x7fff + ((bits >> 16) & 1)) >> 16 : 0x7fc0)};
+}
+
+// 2^(i / 16), less i / 16 in the exponent: the bits of 2^(k / 16) are those for i = k % 16, plus k << 19.
+alignas(64) constexpr uint32_t POWERS[LANES] = {0x3f800000, 0x3f7daac3, 0x3f7b95c2, 0x3f79c3d3, 0x3f7837f0, 0x3f76f532,
+                                                0x3f75fed7, 0x3f75583f, 0x3f7504f3, 0x3f7508a4, 0x3f75672a, 0x3f76248c,
+                                                0x3f7744fd, 0x3f78ccdf, 0x3f7ac0c7, 0x3f7d257d};
+
+#ifdef __AVX512F__
+
+using Vector = __m512;
+
+inline Vector vector(const float* x) { return _mm512_loadu_ps(x); }
+
+inline Vector vector(const bf16* x) {
+    const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+
+inline Vector broadcast(float x) { return _mm512_set1_ps(x); }
+
+inline void put(const Vector& x, float* out) { _mm512_storeu_ps(out, x); }
+
+inline Vector fused(const Vector& x, const Vector& y, const Vector& z) { return _mm512_fmadd_ps(x, y, z); }
+
+inline Vector larger(const Vector& x, const Vector& y) { return _mm512_max_ps(x, y); }
+
+// -|x|
+inline Vector minus_abs(const Vector& x) { return _mm512_or_ps(x, _mm512_set1_ps(-0.0f)); }
+
+// `negative` where x has a minus sign, else `other`.
+inline Vector by_sign(const Vector& x, const Vector& negative, const Vector& other) {
+    return _mm512_mask_blend_ps(_mm512_movepi32_mask(_mm512_castps_si512(x)), other, negative);
+}
+
+// 0 where x < limit, else y.
+inline Vector zero_below(float limit, const Vector& x, const Vector& y) {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_NLT_UQ), y);
+}
+
+// 2^(k / 16); k is an integer in the last bits of `sixteenths`.
+inline Vector power(const Vector& sixteenths) {
+    const __m512i k = _mm512_castps_si512(sixteenths), powers = _mm512_load_si512(POWERS);
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_permutexvar_epi32(k, powers), _mm512_slli_epi32(k, 19)));
+}
+
+// Write the last eight bits of the nearest integers (of two, the even one), with the bits of `flip` flipped: x, then y.
+inline void put_bytes(const Vector& x, const Vector& y, uint8_t flip, uint8_t* out) {
+    const __m128i flips = _mm_set1_epi8(char(flip));
+    __m128i* const to = reinterpret_cast<__m128i*>(out);
+    _mm_storeu_si128(to, _mm_xor_si128(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x)), flips));
+    _mm_storeu_si128(to + 1, _mm_xor_si128(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(y)), flips));
+}
+
+inline __m256 low_half(const Vector& x) { return _mm512_castps512_ps256(x); }
+
+inline __m256 high_half(const Vector& x) { return _mm512_extractf32x8_ps(x, 1); }
+
+// Combine each number with the one eight places away, and the results with those four places away.
+template <class Combine>
+inline Vector over_fours(const Vector& x, const Combine& combine) {
+    const Vector two = combine(x, _mm512_shuffle_f32x4(x, x, 0x4e));
+    return combine(two, _mm512_shuffle_f32x4(two, two, 0xb1));
+}
+
+#else
+
+struct Vector {
+    __m256 low, high;
+};
+
+inline __m256 eight(const bf16* x) {
+    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+
+inline Vector vector(const float* x) { return {_mm256_loadu_ps(x), _mm256_loadu_ps(x + 8)}; }
+
+inline Vector vector(const bf16* x) { return {eight(x), eight(x + 8)}; }
+
+inline Vector broadcast(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+
+inline void put(const Vector& x, float* out) {
+    _mm256_storeu_ps(out, x.low);
+    _mm256_storeu_ps(out + 8, x.high);
+}
+
+inline Vector operator+(const Vector& x, const Vector& y) { return {x.low + y.low, x.high + y.high}; }
+
+inline Vector operator-(const Vector& x, const Vector& y) { return {x.low - y.low, x.high - y.high}; }
+
+inline Vector operator*(const Vector& x, const Vector& y) { return {x.low * y.low, x.high * y.high}; }
+
+inline Vector operator/(const Vector& x, const Vector& y) { return {x.low / y.low, x.high / y.high}; }
+
+inline Vector fused(const Vector& x, const Vector& y, const Vector& z) {
+    return {_mm256_fmadd_ps(x.low, y.low, z.low), _mm256_fmadd_ps(x.high, y.high, z.high)};
+}
+
+inline Vector larger(const Vector& x, const Vector& y) {
+    return {_mm256_max_ps(x.low, y.low), _mm256_max_ps(x.high, y.high)};
+}
+
+// -|x|
+inline Vector minus_abs(const Vector& x) {
+    return {_mm256_or_ps(x.low, _mm256_set1_ps(-0.0f)), _mm256_or_ps(x.high, _mm256_set1_ps(-0.0f))};
+}
+
+// `negative` where x has a minus sign, else `other`.
+inline Vector by_sign(const Vector& x, const Vector& negative, const Vector& other) {
+    return {_mm256_blendv_ps(other.low, negative.low, x.low), _mm256_blendv_ps(other.high, negative.high, x.high)};
+}
+
+// 0 where x < limit, else y.
+inline Vector zero_below(float limit, const Vector& x, const Vector& y) {
+    const __m256 least = _mm256_set1_ps(limit);
+    return {_mm256_and_ps(_mm256_cmp_ps(x.low, least, _CMP_NLT_UQ), y.low),
+            _mm256_and_ps(_mm256_cmp_ps(x.high, least, _CMP_NLT_UQ), y.high)};
+}
+
+inline __m256 power(__m256 sixteenths) {
+    const __m256i* const powers = reinterpret_cast<const __m256i*>(POWERS);
+    const __m256i k = _mm256_castps_si256(sixteenths);
+    const __m256 first = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(_mm256_load_si256(powers), k));
+    const __m256 second = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(_mm256_load_si256(powers + 1), k));
+    const __m256 chosen = _mm256_blendv_ps(first, second, _mm256_castsi256_ps(_mm256_slli_epi32(k, 28)));
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(chosen), _mm256_slli_epi32(k, 19)));
+}
+
+// 2^(k / 16); k is an integer in the last bits of `sixteenths`.
+inline Vector power(const Vector& sixteenths) { return {power(sixteenths.low), power(sixteenths.high)}; }
+
+// Write the last eight bits of the nearest integers (of two, the even one), with the bits of `flip` flipped: x, then y.
+inline void put_bytes(const Vector& x, const Vector& y, uint8_t flip, uint8_t* out) {
+    const auto whole = [](__m256 eight) { return _mm256_and_si256(_mm256_cvtps_epi32(eight), _mm256_set1_epi32(255)); };
+    const __m256i first = _mm256_packs_epi32(whole(x.low), whole(x.high));
+    const __m256i second = _mm256_packs_epi32(whole(y.low), whole(y.high));
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(first, second), order);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_xor_si256(bytes, _mm256_set1_epi8(char(flip))));
+}
+
+inline __m256 low_half(const Vector& x) { return x.low; }
+
+inline __m256 high_half(const Vector& x) { return x.high; }
+
+// Combine each number with the one eight places away, and the results with those four places away.
+template <class Combine>
+inline Vector over_fours(const Vector& x, const Combine& combine) {
+    const Vector two = combine(x, Vector{x.high, x.low});
+    return combine(two,
+                   Vector{_mm256_permute2f128_ps(two.low, two.low, 1), _mm256_permute2f128_ps(two.high, two.high, 1)});
+}
+
+#endif
+
+// The first `count` of sixteen numbers; the others are `pad`.
+inline Vector vector(const float* x, int64_t count, float pad) {
+    if (count >= LANES) return vector(x);
+    float numbers[LANES];
+    std::fill_n(numbers, LANES, pad);
+    std::copy_n(x, count, numbers);
+    return vector(numbers);
+}
+
+inline Vector vector(const bf16* x, int64_t count, float pad) {
+    if (count >= LANES) return vector(x);
+    bf16 numbers[LANES];
+    std::fill_n(numbers, LANES, to_bf16(pad));
+    std::copy_n(x, count, numbers);
+    return vector(numbers);
+}
+
+// Write the first `count` of sixteen numbers.
+inline void put(const Vector& x, float* out, int64_t count) {
+    if (count >= LANES) return put(x, out);
+    float numbers[LANES];
+    put(x, numbers);
+    std::copy_n(numbers, count, out);
+}
+
+// e^x for x <= 0 or NaN, within 2 units in the last place; 0 below -87.
+// x = n ln 2 + r, where n is the multiple of 1 / 16 that makes |r| <= ln 2 / 32; e^x = 2^n * e^r.
+inline Vector exponential(const Vector& x) {
+    const Vector shift = broadcast(786432.0f);  // 1.5 * 2^19: the last bit of a number of this size is 1 / 16
+    const Vector sixteenths = fused(x, broadcast(1.44269504f), shift), n = sixteenths - shift;
+    const Vector r = fused(n, broadcast(1.90465421e-9f), fused(n, broadcast(-0.693147182f), x));  // -ln 2 in two parts
+    const Vector p = fused(fused(broadcast(0.166666667f), r, broadcast(0.5f)), r, broadcast(1.0f)) * r;  // e^r - 1
+    const Vector whole = power(sixteenths);
+    return zero_below(-87.0f, x, fused(whole, p, whole));
+}
+
+// ln x, for x > 0 that is not subnormal; of infinity and NaN x itself.
+// x = m * 2^e, 0.7 < m < 1.42; ln m = 2 artanh s, s = (m - 1) / (m + 1). It is rounded to fp32 once, at the end.
+inline float logarithm(float x) {
+    if (!(x < INFINITE)) return x;
+    const int32_t e = (int32_t(bits_of(x)) - 0x3f330000) >> 23;
+    const double m = number_of(bits_of(x) - (uint32_t(e) << 23)), s = (m - 1.0) / (m + 1.0), square = s * s;
+    double p = 1.0 / 13.0;
+    for (int k = 11; k >= 1; k -= 2) p = std::fma(p, square, 1.0 / k);
+    return float(std::fma(double(e), 0.69314718055994531, 2.0 * s * p));
+}
+
+// Fold x (size,) into four times sixteen partial results: number i goes into the one of i % 64, by step(partial,
+// numbers). `start` is the value of each before; `pad` stands for the numbers that are missing at the end. Return
+// combine(combine(0, 1), combine(2, 3)) of the four.
+template <class Step, class Combine>
+inline Vector fold(const float* x, int64_t size, float start, float pad, const Step& step, const Combine& combine) {
+    Vector a = broadcast(start), b = a, c = a, d = a;
+    int64_t i = 0;
+    for (; i + 4 * LANES <= size; i += 4 * LANES) {
+        step(a, vector(x + i));
+        step(b, vector(x + i + LANES));
+        step(c, vector(x + i + 2 * LANES));
+        step(d, vector(x + i + 3 * LANES));
+    }
+    const auto rest = [&](Vector& part) {
+        if (i < size) step(part, vector(x + i, size - i, pad));
+        i += LANES;
+    };
+    if (i < size) {
+        rest(a);
+        rest(b);
+        rest(c);
+        rest(d);
+    }
+    return combine(combine(a, b), combine(c, d));
+}
+
+// Of two vectors of eight sums a and b: for each half of four, (a0 + a2, a1 + a3, b2 + b0, b3 + b1).
+inline __m256 halved(__m256 a, __m256 b) { return _mm256_blend_ps(a, b, 0xcc) + _mm256_shuffle_ps(a, b, 0x4e); }
+
+inline Four sums_of_halved(__m256 ab, __m256 cd) {
+    const __m256 four = _mm256_shuffle_ps(ab, cd, 0x88) + _mm256_shuffle_ps(ab, cd, 0xdd);
+    return (Four)(_mm256_castps256_ps128(four) + _mm256_extractf128_ps(four, 1));
+}
+
+// The sums over four vectors. Of one, with y[i] = x[i] + x[i + 8]:
+// ((y[0] + y[2]) + (y[1] + y[3])) + ((y[4] + y[6]) + (y[5] + y[7])).
+inline Four sums_of(const Vector& a, const Vector& b, const Vector& c, const Vector& d) {
+#ifdef __AVX512F__
+    const auto both = [](__m512 x, __m512 y) {  // the eight sums of x, then those of y
+        return _mm512_mask_blend_ps(0xff00, x, y) + _mm512_shuffle_f32x4(x, y, 0x4e);
+    };
+    const __m512 ac = both(a, c), bd = both(b, d);
+    const __m512 all = _mm512_mask_blend_ps(0xcccc, ac, bd) + _mm512_shuffle_ps(ac, bd, 0x4e);
+    return sums_of_halved(low_half(all), high_half(all));
+#else
+    const auto both = [](const Vector& x) { return x.low + x.high; };
+    return sums_of_halved(halved(both(a), both(b)), halved(both(c), both(d)));
+#endif
+}
+
+// The sum over one vector, in the same order.
+inline float sum_of(const Vector& x) {
+    const __m256 eight = low_half(x) + high_half(x), halves = halved(eight, eight);
+    return sums_of_halved(halves, halves)[0];
+}
+
+// The largest number of a vector without NaN.
+inline float largest_in(const Vector& x) {
+    float four[LANES];
+    put(over_fours(x, larger), four);
+    return std::max(std::max(four[0], four[1]), std::max(four[2], four[3]));
+}
+
+// Write x (count,) in fp32 or bf16.
+inline void store(const float* x, int64_t count, void* out, int dtype) {
+    if (dtype == FP32) {
+        std::memcpy(out, x, count * sizeof(float));
+    } else {
+        bf16* const y = static_cast<bf16*>(out);
+#pragma omp simd
+        for (int64_t i = 0; i < count; ++i) y[i] = to_bf16(x[i]);
+    }
+}
+
+// The largest |x|, infinity included; NaN if there is one. Without their signs, the bits of larger numbers are larger,
+// and those of NaN are the largest. So the order does not matter; there are many partial results to be fast.
+inline float largest_abs(const float* x, int64_t count) {
+    const auto without_sign = [](float y) { return bits_of(y) & 0x7fffffff; };
+    uint32_t most[4 * LANES] = {};
+    int64_t i = 0;
+    for (; i + 4 * LANES <= count; i += 4 * LANES) {
+#pragma omp simd
+        for (int j = 0; j < 4 * LANES; ++j) most[j] = std::max(most[j], without_sign(x[i + j]));
+    }
+    uint32_t largest = 0;
+    for (int j = 0; j < 4 * LANES; ++j) largest = std::max(largest, most[j]);
+    for (; i < count; ++i) largest = std::max(largest, without_sign(x[i]));
+    return number_of(largest);
+}
+
+// Write x (count,) in 8 bits, and return the scale: x is about the integer times the scale. The largest |x| becomes
+// 127, or 255 of UNSIGNED. If no number reaches 1e-36, all become 0, and so does the scale. If one is infinite or NaN,
+// the scale is NaN.
+inline float quantize(const float* x, int64_t count, uint8_t* out, Grid grid) {
+    const uint8_t zero = grid == OFFSET ? 128 : 0;
+    const float largest = largest_abs(x, count);
+    if (!(largest >= 1e-36f && largest < INFINITE)) {
+        std::fill_n(out, count, zero);
+        return largest < 1e-36f ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+    }
+    const float steps = grid == UNSIGNED ? 255.0f : 127.0f, inverse = steps / largest;
+    const Vector factor = broadcast(inverse);
+    int64_t i = 0;
+    for (; i + 2 * LANES <= count; i += 2 * LANES)
+        put_bytes(vector(x + i) * factor, vector(x + i + LANES) * factor, zero, out + i);
+    if (i < count) {
+        uint8_t rest[2 * LANES];
+        const Vector first = vector(x + i, count - i, 0.0f), second = vector(x + i + LANES, count - i - LANES, 0.0f);
+        put_bytes(first * factor, second * factor, zero, rest);
+        std::copy_n(rest, count - i, out + i);
+    }
+    return largest / steps;
+}
+
+// Where rows of results go.
+struct RowsOut {
+    void* data;     // (N, size)
+    float* scales;  // (N,), only of a Grid
+    int kind;       // FP32, BF16 or a Grid
+
+    void write(int64_t row, const float* x, int64_t size) const {
+        void* const out = static_cast<char*>(data) + row * size * size_of(kind);
+        if (kind <= BF16)
+            store(x, size, out, kind);
+        else
+            scales[row] = quantize(x, size, static_cast<uint8_t*>(out), Grid(kind));
+    }
+};
+
+// x (count,) += y
+inline void add(float* x, const float* y, int64_t count) {
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) x[i] += y[i];
+}
+
+// Memory that begins at a line of the caches: a Vector of AVX-512 then reads one line, not two.
+template <class T>
+struct LineAllocator {
+    using value_type = T;
+    T* allocate(size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t(LINE))); }
+    void deallocate(T* x, size_t) { ::operator delete(x, std::align_val_t(LINE)); }
+    bool operator==(const LineAllocator&) const { return true; }
+    bool operator!=(const LineAllocator&) const { return false; }
+};
+
+template <class T>
+using Aligned = std::vector<T, LineAllocator<T>>;
+
+struct Scratch {
+    Aligned<float> query, scores, out;
+};
+
+thread_local Scratch scratch;  // buffers of a pass
+
+}  // namespace

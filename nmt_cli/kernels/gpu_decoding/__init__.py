@@ -1,1 +1,0 @@
-"""The decoder of search as one CUDA graph per shape of a step."""

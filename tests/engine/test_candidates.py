@@ -1,0 +1,113 @@
+"""The engine ranks candidates as `ranked` and `normalized_` do in plain torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from small_models import needs_engine
+from torch import Tensor
+
+from nmt_cli.decoding.candidates import log_softmax_, normalized_, ranked, top_candidates
+from nmt_cli.engine.model import rank
+from nmt_cli.errors import ModelError
+
+pytestmark = needs_engine
+BATCH, BANNED = 6, (0, 1, 2, 3, 5, 6)
+
+
+def drawn(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def hypotheses(beam: int) -> tuple[Tensor, Tensor]:
+    """Log-probabilities (B, W), and the numbers of the open hypotheses, which are here and there; sentence 2 has none."""
+    so_far = drawn(BATCH, beam, seed=2).sort(1, descending=True).values
+    so_far[:, 1:][drawn(BATCH, beam - 1, seed=3) < -0.5] = -torch.inf
+    so_far[2] = -torch.inf
+    return so_far, so_far.flatten().isfinite().nonzero().flatten()
+
+
+def same(best: Callable[[Callable[..., tuple[Tensor, Tensor]]], tuple[Tensor, Tensor]], exact: bool = False) -> Tensor:
+    """`best(function)` calls the function. Return the values; those of `ranked` are nearly the same, and the candidates are."""
+    (values, flat), (plain_values, plain_flat) = best(top_candidates), best(ranked)
+    count = plain_values.size(1)
+    assert values[:, count:].isneginf().all()
+    tolerance = 0.0 if exact else 1e-5
+    torch.testing.assert_close(values[:, :count], plain_values, atol=tolerance, rtol=tolerance)
+    finite = plain_values.isfinite()
+    assert torch.equal(flat[:, :count][finite], plain_flat[finite])
+    return values
+
+
+@pytest.mark.parametrize("size", [7, 64, 100, 1000])
+@pytest.mark.parametrize(("beam", "count"), [(1, 1), (4, 8), (5, 10), (12, 24)])
+@pytest.mark.parametrize("bound", [False, True], ids=["free", "only"])
+@pytest.mark.parametrize("bans", [False, True], ids=["all", "some"])
+def test_the_best_candidates(size: int, beam: int, count: int, bound: bool, bans: bool) -> None:
+    """Random logits, equal logits, and log-probabilities; some hypotheses have one candidate, which may be banned."""
+    so_far, rows = hypotheses(beam)
+    only = torch.full((len(rows),), -1)
+    only[::3], only[1::4] = 4, 0
+    counts = torch.tensor([3, 6, 4, 0])[torch.arange(len(rows)) % 4] if bans else None
+    logits = drawn(len(rows), size)
+    zeros = so_far.masked_fill(so_far.isfinite(), 0.0)
+    for given, before, normalized in [
+        (logits, so_far, False),
+        (logits[:1].round().expand_as(logits), zeros, False),
+        (torch.zeros_like(logits), so_far, False),
+        (logits.log_softmax(1), so_far, True),
+        (logits.log_softmax(1).masked_fill(logits > 0.5, -torch.inf), so_far, True),
+    ]:
+        values = same(
+            lambda best, given=given, before=before, normalized=normalized: best(
+                given.clone(), before, rows, count, BANNED, only if bound else None, counts, normalized
+            ),
+            exact=normalized,
+        )
+        assert values[2].isneginf().all()
+
+
+def test_logits_that_are_no_numbers_come_first() -> None:
+    """NaN, or infinity, in a hypothesis of sentence 0."""
+    rows = torch.arange(4)
+    for value in (torch.nan, torch.inf):
+        logits = drawn(4, 500)
+        logits[1, 400] = value
+        values, _ = top_candidates(logits, torch.zeros(2, 2), rows, 4, (0,), None)
+        assert values[0, 0].isnan()
+        assert values[1].isfinite().all()
+
+
+def test_log_softmax() -> None:
+    for size in (1, 7, 256, 257, 5000):
+        logits = 5 * drawn(20, size)
+        logits[3, ::2] -= 1e30
+        torch.testing.assert_close(log_softmax_(logits.clone()), normalized_(logits.clone()), atol=1e-5, rtol=1e-6)
+        torch.testing.assert_close(log_softmax_(logits.clone()), logits.log_softmax(1), atol=1e-5, rtol=1e-6)
+        values, flat = top_candidates(logits.clone(), torch.zeros(20, 1), torch.arange(20), size, (), None)
+        assert torch.equal(values, log_softmax_(logits.clone()).gather(1, flat))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"count": 0}, "candidates is 0"),
+        ({"banned": [50]}, "50"),
+        ({"banned": [-1]}, "-1"),
+        ({"only": [0, 1, 50]}, "50"),
+        ({"banned_counts": [0, 0, 2]}, "2"),
+        ({"banned_counts": [0, 0, -2]}, "-2"),
+        ({"rows": [0, 2, 4]}, "number 2 is 4"),
+        ({"rows": [-1, 2, 3]}, "number 0 is -1"),
+        ({"rows": [0, 2, 1]}, "number 2 is 1"),
+        ({"rows": [0, 2]}, "3, expected 2"),
+        ({"only": [0, 1]}, "2, expected 3"),
+    ],
+    ids=str,
+)
+def test_what_is_out_of_range_is_refused(changes: dict[str, object], message: str) -> None:
+    arguments = {"rows": [0, 1, 3], "count": 4, "banned": [0], "only": None, "banned_counts": None, "normalized": False}
+    with pytest.raises(ModelError, match=message):
+        rank(drawn(3, 50).numpy(), torch.zeros(2, 2).numpy(), **arguments | changes)  # type: ignore[arg-type]

@@ -1,0 +1,464 @@
+"""The engine's C++ kernels: the same bits with each instruction set, and the values that NumPy computes in float64."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from nmt_cli.hardware import cpu_flags
+
+SOURCE = Path(__file__).with_name("kernels.cpp")
+INCLUDED = Path(__file__).parents[2] / "nmt_cli" / "engine" / "src"
+COMPILER = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+FLAGS = "-std=c++17 -O3 -fno-fast-math -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp-simd"
+FLAGS += " -fvisibility=hidden -fPIC -pthread -shared"
+AVX2 = "-mavx2 -mfma -mf16c -mbmi -mbmi2"
+AVX512 = "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512cd -mfma -mprefer-vector-width=512"
+SETS = {
+    "avx2": (AVX2, {"avx2", "fma", "f16c", "bmi1", "bmi2"}),
+    "avx2-vnni": (f"{AVX2} -mavxvnni", {"avx2", "fma", "f16c", "bmi1", "bmi2", "avx_vnni"}),
+    "avx512": (AVX512, {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "fma"}),
+    "avx512-vnni": (
+        f"{AVX512} -mavx512vnni",
+        {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "fma", "avx512_vnni"},
+    ),
+}
+"""The compiler's flags for each instruction set, and the flags of processors that have it."""
+FP32, BF16, SIGNED, OFFSET, UNSIGNED = range(5)
+GELU, SILU, SWIGLU = 1, 2, 3
+SIZES = [*range(1, 71), 128, 191, 256, 300, 512, 1024]
+
+Array = NDArray[np.float32]
+Run = Callable[..., None]
+"""run(name, *arguments) calls a kernel of one library; arrays are passed by address."""
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """Compile the kernels for each instruction set that this processor has."""
+    sets = {name: flags for name, (flags, needed) in SETS.items() if needed <= cpu_flags()}
+    if COMPILER is None or not sets:
+        pytest.skip("there is no C++ compiler, or the processor lacks AVX2")
+    folder = tmp_path_factory.mktemp("kernels")
+
+    def compiled(name: str) -> Run:
+        path = folder / f"{name}.so"
+        command = [
+            *COMPILER.split(),
+            *FLAGS.split(),
+            *sets[name].split(),
+            f"-I{INCLUDED}",
+            str(SOURCE),
+            "-o",
+            str(path),
+        ]
+        subprocess.run(command, check=True)
+        library = ctypes.CDLL(str(path))
+        return lambda kernel, *arguments: getattr(library, kernel)(*map(as_c, arguments))
+
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        return list(pool.map(compiled, sets))
+
+
+def as_c(argument: object) -> object:
+    if isinstance(argument, np.ndarray):
+        assert argument.flags.c_contiguous
+        return ctypes.c_void_p(argument.ctypes.data)
+    if isinstance(argument, float):
+        return ctypes.c_float(argument)
+    return ctypes.c_void_p(None) if argument is None else ctypes.c_int64(int(argument))  # type: ignore[call-overload]
+
+
+def same_everywhere(libraries: list[Run], compute: Callable[[Run], NDArray]) -> NDArray:
+    """Compute with each library; fail unless the bits are the same, and return them. All NaN are taken as one."""
+    first, *others = [compute(run) for run in libraries]
+    for other in others:
+        assert first.dtype == other.dtype
+        differing = (first.view(f"u{first.itemsize}") != other.view(f"u{first.itemsize}")) & ~(
+            (first != first) & (other != other)
+        )
+        assert not differing.any(), (
+            f"{differing.sum()} of {first.size} numbers differ, the first at {differing.argmax()}"
+        )
+    return first
+
+
+def drawn(*shape: int, seed: int = 1, scale: float = 1.0) -> Array:
+    return (scale * np.random.default_rng([seed, *shape]).standard_normal(shape)).astype(np.float32)
+
+
+def in_bf16(x: Array) -> tuple[NDArray[np.uint16], Array]:
+    """Round to bfloat16, ties to even: the stored numbers, and their values."""
+    bits = x.view(np.uint32)
+    stored = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return stored, (stored.astype(np.uint32) << 16).view(np.float32)
+
+
+def units(ours: Array, exact: NDArray[np.float64]) -> float:
+    """Return the largest error in units of the last place of fp32."""
+    return float((np.abs(ours.astype(np.float64) - exact) / np.spacing(np.abs(exact).astype(np.float32))).max())
+
+
+def mapped(name: str, x: Array) -> Callable[[Run], Array]:
+    def compute(run: Run) -> Array:
+        out = np.empty_like(x)
+        run(name, x.size, x, out)
+        return out
+
+    return compute
+
+
+def test_exponential(libraries: list[Run]) -> None:
+    x = np.concatenate([-np.linspace(0, 87, 2_000_000), -np.geomspace(1e-38, 1, 100_000), [-0.0]]).astype(np.float32)
+    out = same_everywhere(libraries, mapped("exponentials", x))
+    assert units(out, np.exp(x.astype(np.float64))) < 1.5
+    special = np.array(
+        [0.0, -87.0, np.nextafter(np.float32(-87), np.float32(-88)), -88, -1e4, -3e38, -np.inf, np.nan], np.float32
+    )
+    out = same_everywhere(libraries, mapped("exponentials", special))
+    assert out[0] == 1
+    assert out[1] > 0
+    assert not out[2:7].any()
+    assert np.isnan(out[7])
+
+
+def test_logarithm(libraries: list[Run]) -> None:
+    x = np.concatenate([np.geomspace(1.2e-38, 3.4e38, 500_000), np.linspace(0.5, 2, 500_000)]).astype(np.float32)
+    out = same_everywhere(libraries, mapped("logarithms", x))
+    assert np.array_equal(out, np.log(x.astype(np.float64)).astype(np.float32))
+    out = same_everywhere(libraries, mapped("logarithms", np.array([1, np.inf, np.nan], np.float32)))
+    assert out[0] == 0
+    assert out[1] == np.inf
+    assert np.isnan(out[2])
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
+def test_reductions(libraries: list[Run], scale: float) -> None:
+    """The sum, the largest number, the sum of exponentials, and the logarithm of that over chunks."""
+    for size in SIZES:
+        x = drawn(size, scale=scale)
+
+        def compute(run: Run, x: Array = x) -> Array:
+            out = np.empty(4, np.float32)
+            run("reductions", x.size, x, 16, out)
+            return out
+
+        total, largest, exponentials, logarithm = same_everywhere(libraries, compute)
+        exact = x.astype(np.float64)
+        assert total == pytest.approx(exact.sum(), abs=1e-6 * np.abs(exact).sum())
+        assert largest == x.max()
+        assert exponentials == pytest.approx(np.exp(exact - exact.max()).sum(), rel=1e-6)
+        assert logarithm == pytest.approx(np.log(np.exp(exact - exact.max()).sum()) + exact.max(), rel=1e-6, abs=1e-6)
+
+
+def test_logits_without_a_value(libraries: list[Run]) -> None:
+    """A logit of -infinity counts 0, also in a chunk of its own; NaN, infinity, and -infinity alone give NaN."""
+
+    def log_sum(*x: float) -> float:
+        def compute(run: Run) -> Array:
+            out = np.empty(4, np.float32)
+            run("reductions", len(x), np.array(x, np.float32), 1, out)
+            return out[3:]
+
+        return float(same_everywhere(libraries, compute)[0])
+
+    assert log_sum(1.0, -np.inf, 1.0) == pytest.approx(1 + np.log(2))
+    assert math.isnan(log_sum(1.0, np.nan, 1.0))
+    assert math.isnan(log_sum(1.0, np.inf))
+    assert math.isnan(log_sum(-np.inf, -np.inf))
+
+
+def written(x: Array, kind: int) -> Callable[[Run], NDArray]:
+    """Write rows x as `kind`, in bytes, with their scales behind them."""
+    width = x.shape[1] * {FP32: 4, BF16: 2}.get(kind, 1)
+
+    def compute(run: Run) -> NDArray:
+        out, scales = np.empty((len(x), width), np.uint8), np.zeros(len(x), np.float32)
+        run("write_rows", *x.shape, x, kind, out, scales)
+        return np.concatenate([out, np.nan_to_num(scales, nan=-1).view(np.uint8).reshape(-1, 4)], 1)
+
+    return compute
+
+
+def test_rows_in_fp32_and_bf16(libraries: list[Run]) -> None:
+    special = np.array([0.0, -0.0, np.inf, -np.inf, 1e-40, -1e-45, 3.4e38, 1 + 2**-8, 1 + 3 * 2**-8], np.float32)
+    for size in SIZES:
+        x = drawn(3, size)
+        x[0, : len(special)] = special[:size]
+        for kind, expected in [(FP32, x), (BF16, in_bf16(x)[0])]:
+            out = same_everywhere(libraries, written(x, kind))
+            assert out[:, :-4].tobytes() == expected.tobytes()
+    out = same_everywhere(libraries, written(np.full((1, 40), 0x7FFFFFFF, np.uint32).view(np.float32), BF16))
+    assert (out[:, :-4].view(np.uint16) == 0x7FC0).all()
+
+
+@pytest.mark.parametrize("grid", [SIGNED, OFFSET, UNSIGNED])
+def test_rows_in_8_bits(libraries: list[Run], grid: int) -> None:
+    for size in SIZES:
+        x = drawn(4, size) * np.array([[1], [1e-20], [1e30], [2e-36]], np.float32)
+        x = np.abs(x) if grid == UNSIGNED else x
+        out = same_everywhere(libraries, written(x, grid))
+        steps = np.float32(255 if grid == UNSIGNED else 127)
+        largest = np.abs(x).max(1, keepdims=True)
+        large = largest >= np.float32(1e-36)
+        inverse = np.divide(steps, largest, out=np.zeros_like(largest), where=large)
+        expected = np.rint(x * inverse).astype(np.int64) + (128 if grid == OFFSET else 0)
+        assert np.array_equal(out[:, :-4], (expected & 255).astype(np.uint8))
+        assert np.array_equal(out[:, -4:].copy().view(np.float32), np.where(large, largest / steps, np.float32(0)))
+
+
+@pytest.mark.parametrize("grid", [SIGNED, OFFSET, UNSIGNED])
+def test_rows_without_a_scale(libraries: list[Run], grid: int) -> None:
+    """A row of zeros has the scale 0, one with NaN or infinity the scale NaN."""
+    x = np.zeros((4, 33), np.float32)
+    x[1, 32], x[2, 5], x[3, 1] = np.nan, np.inf, 1e-40
+    out = same_everywhere(libraries, written(x, grid))
+    assert (out[:, :-4] == (128 if grid == OFFSET else 0)).all()
+    assert out[:, -4:].copy().view(np.float32).ravel().tolist() == [0, -1, -1, 0]
+
+
+@pytest.mark.parametrize("post", [False, True])
+@pytest.mark.parametrize("kind", ["layer", "rms", "none"])
+def test_norm(libraries: list[Run], kind: str, post: bool) -> None:
+    for size in SIZES:
+        before, added, weight, bias = (
+            drawn(3, size, scale=3) + 1,
+            drawn(3, size, seed=2),
+            drawn(size, seed=3),
+            drawn(size, seed=4),
+        )
+        for y in (added, None):
+
+            def compute(
+                run: Run, before: Array = before, y: Array | None = y, weight: Array = weight, bias: Array = bias
+            ) -> Array:
+                x, out = before.copy(), np.empty_like(before)
+                w, b = weight if kind != "none" else None, bias if kind == "layer" else None
+                run("normed", *x.shape, x, y, w, b, 1e-5, post, out)
+                return np.stack([x, out])
+
+            x, out = same_everywhere(libraries, compute)
+            total = before + y if y is not None else before
+            exact = total.astype(np.float64)
+            centered = exact - exact.mean(1, keepdims=True) if kind == "layer" else exact
+            normed = centered / np.sqrt((centered**2).mean(1, keepdims=True) + 1e-5) * weight + (
+                bias if kind == "layer" else 0
+            )
+            np.testing.assert_allclose(out, total if kind == "none" else normed, rtol=1e-5, atol=1e-5)
+            assert np.array_equal(x, out if post else total)
+
+
+@pytest.mark.parametrize("activation", [GELU, SILU, SWIGLU])
+def test_activations(libraries: list[Run], activation: int) -> None:
+    for size in SIZES:
+        x = drawn(3, size * (2 if activation == SWIGLU else 1), scale=4)
+
+        def compute(run: Run, x: Array = x, size: int = size) -> Array:
+            y = x.copy()
+            run("activated", activation, 3, size, y)
+            return y.ravel()[: 3 * size]
+
+        out = same_everywhere(libraries, compute).reshape(3, size)
+        exact = x.astype(np.float64)
+        if activation == GELU:
+            expected = exact * (1 + np.vectorize(math.erf)(exact / math.sqrt(2))) / 2
+        else:
+            expected = exact[:, :size] / (1 + np.exp(-exact[:, :size]))
+        if activation == SWIGLU:
+            expected *= exact[:, size:]
+        np.testing.assert_allclose(out, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("activation", [GELU, SILU])
+def test_activations_of_large_numbers(libraries: list[Run], activation: int) -> None:
+    x = np.array([0.0, -0.0, 100, -100, 1e30, -1e30, 3e38, -3e38, np.inf, np.nan], np.float32)
+
+    def compute(run: Run) -> Array:
+        y = x.copy()
+        run("activated", activation, 1, y.size, y)
+        return y
+
+    expected = np.where(x > 0, x, 0)
+    expected[-1] = np.nan
+    np.testing.assert_array_equal(same_everywhere(libraries, compute), expected)
+
+
+def test_embeddings(libraries: list[Run]) -> None:
+    rng = np.random.default_rng(1)
+    for size in SIZES:
+        table, positions = drawn(9, size), drawn(5, size, seed=2)
+        integers, scales = rng.integers(-127, 128, (9, size)).astype(np.int8), np.abs(drawn(9, seed=3)) / 100
+        ids, at = rng.integers(0, 9, 6), rng.integers(0, 5, 6)
+        factor = np.float32(size**0.5)
+        for numbers, s, p in [
+            (table, None, positions),
+            (table, None, None),
+            (integers, scales, positions),
+            (integers, scales, None),
+        ]:
+
+            def compute(
+                run: Run,
+                size: int = size,
+                numbers: NDArray = numbers,
+                s: Array | None = s,
+                p: Array | None = p,
+                ids: NDArray = ids,
+                at: NDArray = at,
+                factor: float = float(factor),
+            ) -> Array:
+                out = np.empty((6, size), np.float32)
+                run("embedded", 6, size, numbers, s, ids, factor, p, at, out)
+                return out
+
+            scaled = numbers[ids] * s[ids, None] if s is not None else numbers[ids]
+            expected = scaled * factor + (p[at] if p is not None else np.float32(0))
+            assert np.array_equal(same_everywhere(libraries, compute), expected)
+
+
+def test_rotations(libraries: list[Run]) -> None:
+    for key in [2, 4, 6, 8, 10, 16, 32, 36, 64, 66, 128]:
+        heads, width = 3, 3 * key + 5
+        x, angles, at = drawn(4, width), drawn(6, key // 2, seed=2, scale=3).astype(np.float64), np.array([3, 0, 5, 3])
+        turns = np.stack([np.cos(angles), np.sin(angles)], 2).reshape(6, key).astype(np.float32)
+
+        def compute(run: Run, x: Array = x, turns: Array = turns, at: NDArray = at, key: int = key) -> Array:
+            y = x.copy()
+            run("rotated", *y.shape, 3, key, turns, at, y)
+            return y
+
+        out = same_everywhere(libraries, compute)
+        pairs = x[:, : heads * key].astype(np.float64).reshape(4, heads, key // 2, 2)
+        cosine, sine = np.cos(angles)[at][:, None], np.sin(angles)[at][:, None]
+        even, odd = pairs[..., 0], pairs[..., 1]
+        expected = np.stack([even * cosine - odd * sine, odd * cosine + even * sine], 3).reshape(4, heads * key)
+        np.testing.assert_allclose(out[:, : heads * key], expected, rtol=1e-5, atol=1e-6)
+        assert np.array_equal(out[:, heads * key :], x[:, heads * key :])
+
+
+def memory_of(rows: int, width: int, dtype: int) -> tuple[NDArray, Array]:
+    """Return keys and values: as they are stored, and as fp32."""
+    numbers = drawn(rows, width, seed=2)
+    return in_bf16(numbers) if dtype == BF16 else (numbers, numbers)
+
+
+def attention(q: Array, keys: Array, values: Array, heads: int, scale: float) -> tuple[NDArray, NDArray]:
+    """Equation (1) in float64 of one query (H * K): the result (H * V), and the weights (H, count)."""
+    count = len(keys)
+    scores = np.einsum(
+        "hk,chk->hc", q.astype(np.float64).reshape(heads, -1), keys.astype(np.float64).reshape(count, heads, -1)
+    )
+    weights = np.exp(scale * (scores - scores.max(1, keepdims=True)))
+    weights /= weights.sum(1, keepdims=True)
+    return np.einsum("hc,chv->hv", weights, values.astype(np.float64).reshape(count, heads, -1)).ravel(), weights
+
+
+HEADS = [(64, 64), (32, 32), (128, 128), (8, 24), (5, 7), (16, 40), (70, 33)]
+
+
+@pytest.mark.parametrize("dtype", [FP32, BF16])
+@pytest.mark.parametrize(("key", "value"), HEADS)
+def test_attention_over_ranges(libraries: list[Run], key: int, value: int, dtype: int) -> None:
+    """Each row over the rows of its own sentence; a row of no sentence gets zeros."""
+    lengths, heads, scale = [1, 2, 70, 17, 5, 35], 3, key**-0.5
+    tokens, width = sum(lengths), heads * (key + value)
+    stored, memory = memory_of(tokens + 1, width, dtype)
+    queries = drawn(tokens + 1, heads * key)
+    begins = [sum(lengths[:i]) for i in range(len(lengths))]
+    first = np.array([begin for begin, n in zip(begins, lengths, strict=True) for _ in range(n)] + [0])
+    count = np.array([n for n in lengths for _ in range(n)] + [0])
+
+    def compute(run: Run, with_weights: bool = True) -> Array:
+        out = np.full((tokens + 1, heads * value), 9, np.float32)
+        weights = np.empty(heads * int(count.sum()), np.float32) if with_weights else None
+        values = stored.reshape(-1)[heads * key :]
+        run(
+            "attended_range",
+            tokens + 1,
+            heads,
+            key,
+            value,
+            scale,
+            queries,
+            stored,
+            values,
+            dtype,
+            first,
+            count,
+            out,
+            weights,
+        )
+        return np.concatenate([out.ravel(), weights]) if weights is not None else out.ravel()
+
+    results = same_everywhere(libraries, compute)
+    out, weights = (
+        results[: (tokens + 1) * heads * value].reshape(tokens + 1, -1),
+        results[(tokens + 1) * heads * value :],
+    )
+    assert np.array_equal(out.ravel(), compute(libraries[0], with_weights=False))
+    offset = 0
+    for n in range(tokens):
+        rows = memory[first[n] : first[n] + count[n]]
+        mixed, weight = attention(queries[n], rows[:, : heads * key], rows[:, heads * key :], heads, scale)
+        np.testing.assert_allclose(out[n], mixed, rtol=1e-5, atol=2e-6)
+        np.testing.assert_allclose(
+            weights[offset : offset + weight.size].reshape(weight.shape), weight, rtol=1e-5, atol=1e-7
+        )
+        offset += weight.size
+    assert offset == weights.size
+    assert not out[tokens].any()
+
+
+@pytest.mark.parametrize("dtype", [FP32, BF16])
+@pytest.mark.parametrize(("key", "value"), HEADS)
+def test_attention_over_slots(libraries: list[Run], key: int, value: int, dtype: int) -> None:
+    """Rows share slots or have their own: a row's result depends neither on the others nor on the way of computing."""
+    heads, scale, rng = 2, key**-0.5, np.random.default_rng(1)
+    stored, memory = memory_of(90, heads * (key + value), dtype)
+    for count in [1, 2, 3, 4, 5, 15, 16, 17, 64, 70]:
+        for rows in range(1, 5):
+            queries = drawn(rows, heads * key)
+            slots = np.tile(rng.permutation(90)[:count], (rows, 1)).astype(np.int32)
+            slots[:, count // 2 :] = rng.integers(0, 90, (rows, count - count // 2))
+
+            def compute(run: Run, as_written: bool = False, queries: Array = queries, slots: NDArray = slots) -> Array:
+                out = np.empty((len(queries), heads * value), np.float32)
+                values = stored.reshape(-1)[heads * key :]
+                run(
+                    "attended_slots",
+                    len(queries),
+                    heads,
+                    key,
+                    value,
+                    scale,
+                    queries,
+                    stored,
+                    values,
+                    dtype,
+                    slots,
+                    slots.shape[1],
+                    as_written,
+                    out,
+                )
+                return out
+
+            out = same_everywhere(libraries, compute)
+            assert np.array_equal(out, compute(libraries[0], as_written=True))
+            for r in range(rows):
+                assert np.array_equal(
+                    out[r : r + 1], compute(libraries[0], queries=queries[r : r + 1], slots=slots[r : r + 1])
+                )
+                mixed, _ = attention(
+                    queries[r], memory[slots[r], : heads * key], memory[slots[r], heads * key :], heads, scale
+                )
+                np.testing.assert_allclose(out[r], mixed, rtol=1e-5, atol=2e-6)

@@ -1,0 +1,129 @@
+"""Which library of the engine is loaded, and what is said if none is."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.engine import library as engine
+from nmt_cli.errors import UsageError
+from nmt_cli.hardware import cpu_flags
+
+RUNNING = [name for name, needs in engine.NEEDS.items() if engine.path_of(name).is_file() and needs <= cpu_flags()]
+"""Libraries that are built and that this processor runs, the fastest first."""
+
+needs_engine = pytest.mark.skipif(not RUNNING, reason=engine._unusable(list(engine.NEEDS)) if not RUNNING else "")
+
+
+@pytest.fixture(autouse=True)
+def _anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("NMT_ENGINE", raising=False)
+    engine._found.cache_clear()
+    yield
+    engine._found.cache_clear()
+
+
+def name_of_loaded() -> str:
+    loaded = engine.library()
+    assert loaded is not None, engine.missing()
+    assert engine.missing() == ""
+    return str(loaded.nmt_instructions().decode())
+
+
+@needs_engine
+@pytest.mark.parametrize("name", RUNNING)
+def test_the_best_library_for_the_processor_is_loaded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "cpu_flags", lambda: {"sse2", *engine.NEEDS[name]})
+    assert name_of_loaded() == name
+    assert engine.summary() == f"{name} (also installed: {', '.join(other for other in RUNNING if other != name)})"
+
+
+@needs_engine
+@pytest.mark.parametrize("name", RUNNING)
+def test_a_variable_names_the_library(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NMT_ENGINE", name)
+    assert name_of_loaded() == name
+
+
+def test_the_variable_turns_the_engine_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NMT_ENGINE", "off")
+    assert engine.library() is None
+    assert engine.summary() == "no engine: NMT_ENGINE is off; unset it to use the engine"
+
+
+def test_a_name_that_is_no_library_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NMT_ENGINE", "avx99")
+    message = "NMT_ENGINE = 'avx99': expected avx512-vnni, avx512, avx2-vnni, avx2 or off. Did you mean 'avx2'?"
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        engine.library()
+
+
+@needs_engine
+def test_a_library_that_the_processor_does_not_run_is_an_error_only_if_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine, "cpu_flags", lambda: set(engine.NEEDS["avx2"]) - {"fma", "f16c"})
+    reason = f"{engine.path_of('avx2').name} needs a processor with f16c, fma; use such a machine"
+    assert (engine.library(), engine.missing()) == (None, reason)
+    monkeypatch.setenv("NMT_ENGINE", "avx2")
+    engine._found.cache_clear()
+    message = f"NMT_ENGINE = 'avx2': {reason}. Or name another library, or unset NMT_ENGINE."
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        engine.library()
+
+
+def test_a_library_that_is_not_built_is_an_error_only_if_it_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(engine, "FOLDER", tmp_path)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    assert engine.library() is None
+    assert engine.missing().startswith(f"there is no {engine.path_of('avx2')}, because the package was built without")
+    monkeypatch.setenv("NMT_ENGINE", "avx2-vnni")
+    engine._found.cache_clear()
+    with pytest.raises(
+        UsageError, match=r"NMT_ENGINE = 'avx2-vnni': there is no .* a C\+\+ compiler that knows avx2-vnni;"
+    ):
+        engine.library()
+
+
+def test_on_another_processor_the_reason_is_the_processor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(engine, "FOLDER", tmp_path)
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert (
+        engine.summary()
+        == "no engine: the engine is for x86-64 processors, and this one is aarch64; translate with torch"
+    )
+
+
+@needs_engine
+def test_a_library_of_another_interface_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "ABI", engine.ABI + 1)
+    path = engine.path_of(RUNNING[0])
+    reason = f"{path} has interface {engine.ABI - 1}, expected {engine.ABI}; install the package again"
+    assert (engine.library(), engine.missing()) == (None, reason)
+
+
+@needs_engine
+def test_a_library_that_lacks_a_function_or_is_damaged_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(engine.FUNCTIONS, "nmt_nothing", (None, []))
+    path = engine.path_of(RUNNING[0])
+    assert re.fullmatch(rf"{path} cannot be loaded \(.*nmt_nothing.*\); install the package again", engine.missing())
+    monkeypatch.setattr(engine, "FOLDER", tmp_path)
+    path = engine.path_of(RUNNING[0])
+    path.write_bytes(b"no library")
+    engine._found.cache_clear()
+    assert re.fullmatch(rf"{path} cannot be loaded \(.*\); install the package again", engine.missing())
+
+
+def test_neither_torch_nor_numpy_is_loaded() -> None:
+    code = "import sys, nmt_cli.engine.library as e; e.summary(); print({'torch', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "set()\n", "")

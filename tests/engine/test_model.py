@@ -1,0 +1,168 @@
+"""The engine's decoder and its pass over whole sentences compute what the model computes in torch, for every form of model."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_models import EOS, VOCABULARY, needs_engine, small, sources
+from torch import Tensor
+
+from nmt_cli.data.tokenizer import BOS
+from nmt_cli.decoding import cached_decoder
+from nmt_cli.decoding.attention_record import record_pass
+from nmt_cli.decoding.cached_decoder import CachedDecoder, _SubBatch
+from nmt_cli.decoding.engine_decoder import EngineDecoder
+from nmt_cli.decoding.model_workers import engine_model
+from nmt_cli.model.precision import convert
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
+
+pytestmark = needs_engine
+
+FORMS: list[dict[str, Any]] = [
+    dict(zip(("norm", "residual", "activation", "positions"), names, strict=True))
+    for names in itertools.product(NORMS, RESIDUALS, ACTIVATIONS, POSITIONS)
+]
+SHAPES: list[dict[str, Any]] = [
+    {"tie_embeddings": False},
+    {"monotonic_attention": True},
+    {"monotonic_attention": True, "tie_embeddings": False, "residual": "pre", "positions": "rotary"},
+    {"d_k": 8, "d_v": 24},
+    {"d_model": 64, "num_heads": 8},
+    {"d_model": 64, "num_heads": 2, "positions": "rotary"},
+    {"d_model": 128, "num_heads": 2},
+    {"d_model": 20, "num_heads": 4, "d_k": 6, "d_v": 7, "d_ff": 36, "positions": "rotary"},
+    {"d_model": 36, "num_heads": 4, "d_k": 5, "d_v": 3, "d_ff": 1000},
+    {"d_model": 40, "num_heads": 1, "d_ff": 20, "encoder_layers": 3, "decoder_layers": 1},
+]
+WIDTH = 3
+
+
+def name(form: dict[str, Any]) -> str:
+    return "-".join(str(value) for value in form.values())
+
+
+class InBf16(_SubBatch):
+    """Keys and values are rounded to bf16, as the engine keeps them in int8."""
+
+    def _encode(self, *arguments: Any) -> list[tuple[Tensor, Tensor]]:
+        return [(in_bf16(keys), in_bf16(values)) for keys, values in super()._encode(*arguments)]
+
+    def self_attention(self, layer: int, rows: Tensor, *arguments: Any) -> Tensor:
+        return super().self_attention(layer, torch.cat([rows[:, :1], in_bf16(rows[:, 1:])], 1), *arguments)
+
+
+def in_bf16(x: Tensor) -> Tensor:
+    return x.bfloat16().float()
+
+
+@torch.inference_mode()
+def play(model: Transformer, precision: str, attention: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield logits, or attention, of random steps with both decoders, the engine's first.
+
+    Sentences of 1 to 70 tokens enter at three steps, hypotheses close, and sentences leave.
+    """
+    rng, generator = random.Random(1), torch.Generator().manual_seed(1)
+    ours = EngineDecoder(engine_model(model, precision), WIDTH)
+    theirs = CachedDecoder(convert(model, precision), [], WIDTH)
+    if attention:
+        ours.record_attention()
+        theirs.record_attention()
+    entering = {0: sources(1, 17, 70, 3), 2: sources(5), 9: sources(33, 1, 16, seed=2)}
+    open_ones: list[list[int]] = []  # of each sentence
+    for step in range(14):
+        if new := [[*source, EOS] for source in entering.get(step, [])]:
+            ours.add(new)
+            theirs.add(new)
+            open_ones += [[0] for _ in new]
+        rows = torch.tensor([b * WIDTH + w for b, hypotheses in enumerate(open_ones) for w in hypotheses])
+        tokens = torch.randint(4, VOCABULARY, (len(open_ones), WIDTH), generator=generator)
+        logits = ours.step(tokens, rows), theirs.step(tokens, rows)
+        longest = ours.attention().size(1)
+        yield (ours.attention(), theirs.attention()[:, :longest]) if attention else logits
+        parents = torch.tensor([[rng.choice(hypotheses) for _ in range(WIDTH)] for hypotheses in open_ones])
+        open_ones = [sorted(rng.sample(range(WIDTH), rng.randint(1, WIDTH))) for _ in open_ones]
+        for decoder in (ours, theirs):
+            decoder.reorder(parents)
+        if step in (4, 9, 11):
+            stay = sorted(rng.sample(range(len(open_ones)), len(open_ones) - 2))
+            open_ones = [open_ones[b] for b in stay]
+            for decoder in (ours, theirs):
+                decoder.keep(torch.tensor(stay))
+
+
+@pytest.mark.parametrize("form", [*FORMS, *SHAPES], ids=name)
+def test_steps_in_fp32_are_those_of_the_decoder_in_torch(form: dict[str, Any]) -> None:
+    for ours, theirs in play(small(**form), "fp32"):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("form", [*FORMS, *SHAPES], ids=name)
+def test_steps_in_int8_are_those_of_the_decoder_in_torch(form: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of floats have another order, so a few numbers are rounded to another integer: many rows, but not all, are equal."""
+    monkeypatch.setattr(cached_decoder, "_SubBatch", InBf16)
+    equal = []
+    for ours, theirs in play(small(**form), "int8"):
+        assert (ours - theirs).square().mean().sqrt() < 0.03 * theirs.std()
+        equal += ((ours - theirs).abs().amax(1) < 1e-4).tolist()
+    assert sum(equal) > 0.4 * len(equal)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_the_attention_of_steps_is_that_of_the_decoder_in_torch(layers: int, precision: str) -> None:
+    for ours, theirs in play(small(decoder_layers=layers), precision, attention=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-6 if precision == "fp32" else 0.01, rtol=0)
+        torch.testing.assert_close(ours.sum(1), torch.ones_like(ours[:, 0]))
+
+
+def forward(model: Transformer, source: list[int], read: list[int]) -> Tensor:
+    """The log-probabilities of the model's own pass, (T, V)."""
+    with torch.inference_mode():
+        hidden = model(torch.tensor([source]), None, torch.tensor([read]))
+        return model.logits(hidden)[0].log_softmax(-1)
+
+
+@pytest.mark.parametrize("form", [*FORMS, *SHAPES], ids=name)
+def test_a_step_and_a_pass_are_the_models_own_pass(form: dict[str, Any]) -> None:
+    """The longest source and output that the model takes, and the shortest ones."""
+    model = small(**form)
+    packed, sizes = engine_model(model, "fp32"), [(71, 71), (1, 71), (30, 1)]
+    pairs = [
+        ([*sources(size - 1, seed=size)[0], EOS], [BOS, *sources(length, seed=length)[0]]) for size, length in sizes
+    ]
+    log_probs, _ = packed.forced([s for s, _ in pairs], [t[:-1] for _, t in pairs], [t[1:] for _, t in pairs])
+    for (source, target), found in zip(pairs, log_probs, strict=True):
+        expected = forward(model, source, target[:-1])
+        torch.testing.assert_close(torch.from_numpy(found), expected[range(len(found)), target[1:]], atol=1e-5, rtol=0)
+        decoder = packed.decoder(1)
+        decoder.add([source])
+        steps = np.concatenate([decoder.step(np.array([[token]]), np.array([0])) for token in target[:-1]])
+        torch.testing.assert_close(torch.from_numpy(steps).log_softmax(-1), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("form", [{}, {"num_heads": 4, "d_k": 5, "d_v": 7, "positions": "learned"}], ids=name)
+def test_the_attention_of_a_pass_is_what_torch_records(form: dict[str, Any], precision: str) -> None:
+    """In int8, the engine keeps the decoder's keys and values in bf16."""
+    model = small(decoder_layers=3, **form)
+    reference = convert(model, precision)
+    [source], [target] = sources(20), sources(12, seed=2)
+    source, target = [*source, EOS], [BOS, *target]
+    kinds = {
+        "encoder": [layer.self_attention for layer in reference.encoder],
+        "decoder": [layer.self_attention for layer in reference.decoder],
+        "cross": [layer.cross_attention for layer in reference.decoder],
+    }
+    _, found = engine_model(model, precision).forced([source], [target], attention=list(kinds))
+    for kind, modules in kinds.items():
+        expected = torch.stack(record_pass(reference, modules, source, target)[1]).numpy()  # type: ignore[arg-type]
+        rounds = precision == "int8" and kind != "encoder"
+        np.testing.assert_allclose(found[kind], expected, atol=0.01 if rounds else 1e-6)
+        np.testing.assert_allclose(found[kind].sum(-1), 1, atol=1e-6)

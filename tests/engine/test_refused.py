@@ -1,0 +1,333 @@
+"""What the engine refuses, by name; nothing that is given to it ends the process."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from small_models import EOS, SMALL, VOCABULARY, needs_engine, small
+from torch import nn
+
+from nmt_cli.data.tokenizer import BOS
+from nmt_cli.engine.model import EngineDecoder, EngineModel, EngineSearch, SearchRequest, unsupported
+from nmt_cli.errors import ModelError
+from nmt_cli.model.folder import quantized_weights, weights_of
+from nmt_cli.recipe import ModelSection
+from nmt_cli.registry import ACTIVATIONS
+
+pytestmark = needs_engine
+
+Arrays = dict[str, NDArray[Any]]
+REQUEST = SearchRequest(4, 2, BOS, EOS, 0, 0, (0, 1, 2), (4, 5), False)
+PENALTIES = np.ones(100, np.float32)
+WEIGHT, BIAS = "encoder.0.self_attention.output.weight", "encoder.0.self_attention.output.bias"
+
+
+def packed(
+    change: Callable[[Arrays], object] = lambda arrays: None,
+    precision: str = "fp32",
+    stored: str = "fp32",
+    vocabularies: tuple[int, int] = (VOCABULARY, VOCABULARY),
+    **changes: Any,
+) -> EngineModel:
+    """The model with changed arrays, or with another configuration."""
+    tensors = (quantized_weights if stored == "int8" else weights_of)(small())
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+    change(arrays)
+    return EngineModel(ModelSection(**{**SMALL, **changes}), vocabularies, arrays, precision)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda a: a.pop(BIAS), f"the array {BIAS} is missing."),
+        (lambda a: a.clear(), "the array embeddings.shared is missing."),
+        (lambda a: a.update(more=a[BIAS]), "the array more is not part of such a model."),
+        (lambda a: a.update({WEIGHT: a[WEIGHT][:, :9]}), f"{WEIGHT} has the dimensions (32, 9), expected (32, 32)."),
+        (lambda a: a.update({WEIGHT: a[BIAS]}), f"{WEIGHT} has the dimensions (32, 0), expected (32, 32)."),
+        (lambda a: a.update({BIAS: a[WEIGHT]}), f"{BIAS} has the dimensions (32, 32), expected (32, 0)."),
+        (lambda a: a.update({BIAS: a[BIAS][:0]}), f"{BIAS} has the dimensions (0, 0), expected (32, 0)."),
+        (lambda a: a.update({BIAS: a[BIAS].astype(np.int8)}), f"{BIAS} has the dtype 2, expected fp32 or bf16."),
+        (lambda a: a.update({WEIGHT: a[WEIGHT].astype(np.int8)}), f"{WEIGHT} is in int8, and the model computes in fp32."),
+        (
+            lambda a: a.update({WEIGHT: a[WEIGHT].astype(np.float64)}),
+            f"{WEIGHT} has the dtype float64 and the shape (32, 32): no model has such an array.",
+        ),
+        (
+            lambda a: a.update({WEIGHT: a[WEIGHT][None]}),
+            f"{WEIGHT} has the dtype float32 and the shape (1, 32, 32): no model has such an array.",
+        ),
+    ],
+)  # fmt: skip
+def test_arrays_that_are_not_the_models(change: Callable[[Arrays], object], message: str) -> None:
+    with pytest.raises(ModelError) as refused:
+        packed(change)
+    assert str(refused.value) == message
+
+
+def test_integers_without_scales() -> None:
+    packed(precision="int8", stored="int8")
+    scales = WEIGHT.removesuffix(".weight") + ".scales"
+    with pytest.raises(ModelError, match=f"^the array {scales} is missing.$"):
+        packed(lambda arrays: arrays.pop(scales), "int8", "int8")
+    with pytest.raises(ModelError, match=f"^the array {scales} is not part of such a model.$"):
+        packed(lambda arrays: arrays.update({scales: arrays[BIAS]}), "int8")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_heads": 3, "d_k": 16, "d_v": 16}, r"query_key_value.weight has the dimensions \(96, 32\), expected \(144,"),
+        ({"encoder_layers": 3}, r"the array encoder\.2\.self_attention\.query_key_value\.weight is missing"),
+        ({"decoder_layers": 1}, r"the array decoder\.1\.\S+ is not part of such a model"),
+        ({"norm": "rms"}, r"the array \S+norm\.bias is not part of such a model"),
+        ({"residual": "pre"}, r"the array encoder_norm\.weight is missing"),
+        ({"positions": "learned"}, r"the array source_positions\.weight is missing"),
+        ({"activation": "swiglu"}, r"inner\.weight has the dimensions \(64, 32\), expected \(128, 32\)"),
+        ({"tie_embeddings": False}, r"the array embeddings\.source is missing"),
+        ({"monotonic_attention": True}, r"the array next_word\.begins is missing"),
+        ({"vocabularies": (60, 50)}, "embeddings are tied, and the vocabularies have 60 and 50 tokens"),
+        ({"vocabularies": (0, 0)}, "source_vocab is 0, expected 1 to"),
+    ],
+)  # fmt: skip
+def test_a_configuration_that_is_not_the_models(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        packed(**changes)
+
+
+class Cube(nn.Module):
+    """An activation that the engine does not have."""
+
+    def __init__(self, config: ModelSection) -> None:
+        super().__init__()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x**3
+
+
+def test_forms_that_the_engine_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ACTIVATIONS, "cube", f"{__name__}:Cube")
+    config = ModelSection(**SMALL)
+    for changed, precision, reason in [
+        (config, "fp32", ""),
+        (config, "int8", ""),
+        (config, "bf16", "the engine has no bf16"),
+        (ModelSection(**SMALL, activation="cube"), "fp32", "the engine has no model.activation = 'cube'"),
+        (ModelSection(**{**SMALL, "d_ff": 62}), "fp32", ""),
+        (
+            ModelSection(**{**SMALL, "d_ff": 62}),
+            "int8",
+            "the engine multiplies int8 in fours, and the model has a width of 62",
+        ),
+        (
+            ModelSection(**{**SMALL, "d_model": 34}),
+            "int8",
+            "the engine multiplies int8 in fours, and the model has a width of 34",
+        ),
+        (
+            ModelSection(**{**SMALL, "d_v": 5}),
+            "int8",
+            "the engine multiplies int8 in fours, and the model has a width of 10",
+        ),
+    ]:
+        assert unsupported(changed, precision) == reason
+        if reason:
+            with pytest.raises(ModelError, match=f"^{reason}.$"):
+                EngineModel(changed, (VOCABULARY, VOCABULARY), {}, precision)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"beam": 0}, "the beam is 0, expected 1 to"),
+        ({"beam": -1}, "the beam is -1"),
+        ({"beam": 1 << 40}, "the beam is 1099511627776"),
+        ({"nbest": 0}, "nbest is 0, expected 1 to the beam of 4"),
+        ({"nbest": 5}, "nbest is 5, expected 1 to the beam of 4"),
+        ({"lookahead": -1}, "lookahead and min_length must not be negative"),
+        ({"min_length": -1}, "lookahead and min_length must not be negative"),
+        ({"bos": 60}, "the token 60 is not in the vocabulary of 60"),
+        ({"eos": -1}, "the token -1 is not in the vocabulary of 60"),
+        ({"banned": (1, 99)}, "the token 99 is not in the vocabulary of 60"),
+        ({"textless": (-5,)}, "the token -5 is not in the vocabulary of 60"),
+    ],
+    ids=str,
+)
+def test_options_of_a_search_that_are_out_of_range(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        packed().search(replace(REQUEST, **changes))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([0], [[60]], [3]), "a source has the token 60, expected 0 to 59"),
+        (([0], [[-1]], [3]), "a source has the token -1, expected 0 to 59"),
+        (([0], [[]], [3]), "a source has 0 tokens, expected 1 to 71"),
+        (([0], [[5] * 72], [3]), "a source has 72 tokens, expected 1 to 71"),
+        (([0], [[5]], [71]), "the longest output has 71 tokens, expected at most 70"),
+        (([0], [[5]], [-1]), "the longest output has -1 tokens"),
+        (([0], [[5]], [(1 << 63) - 1]), "the longest output has 9223372036854775807 tokens"),
+        (([0], [[5]], [3], PENALTIES[:4]), "with penalties for two more"),
+        (([0, 1], [[5]], [3, 3]), "expected"),
+        (([0], [[5], [6]], [3]), "expected"),
+        (([0], [[5]], [3, 3]), "expected"),
+    ],
+)
+def test_sentences_that_a_search_does_not_take(arguments: tuple[Any, ...], message: str) -> None:
+    """The search goes on without them."""
+    search = packed().search(REQUEST)
+    search.add([7], [[5, EOS]], [3], PENALTIES)
+    with pytest.raises(ModelError, match=message):
+        search.add(*arguments, *[PENALTIES][len(arguments) - 3 :])
+    assert search.sentences == 1
+    found = search.step(10, 0.0)
+    assert found is not None
+    assert found.ids.tolist() == [7]
+
+
+def decoder(beam: int = 2) -> EngineDecoder:
+    """A decoder with two sentences, after a step."""
+    one = packed().decoder(beam)
+    one.add([[5, EOS], [6, 7, EOS]])
+    one.step(np.full((2, beam), BOS), np.array([0, beam]))
+    return one
+
+
+def best(one: EngineDecoder, count: int = 4, **changes: Any) -> object:
+    arguments = {"banned": [0], "only": None, "banned_counts": None, "so_far": np.zeros((2, 2)), "rows": [0, 2]}
+    return one.best(np.full((2, 2), 5), count=count, **{**arguments, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda d: d.add([[60]]), "a source has the token 60"),
+        (lambda d: d.add([[5], []]), "a source has 0 tokens"),
+        (lambda d: d.add([[5] * 72]), "a source has 72 tokens"),
+        (lambda d: d.step(np.full((2, 2), 60), np.array([1])), "60, expected 0 to 59"),
+        (lambda d: d.step(np.full((2, 2), -1), np.array([1])), "-1, expected 0 to 59"),
+        (lambda d: d.step(np.full((2, 2), 5), np.array([4])), "number 0 is 4, expected ascending numbers below 4"),
+        (lambda d: d.step(np.full((2, 2), 5), np.array([-1])), "number 0 is -1"),
+        (lambda d: d.step(np.full((2, 2), 5), np.array([2, 2])), "number 1 is 2"),
+        (lambda d: d.step(np.full((2, 2), 5), np.array([2, 1])), "number 1 is 1"),
+        (lambda d: d.step(np.full((3, 2), 5), np.array([1])), "expected"),
+        (lambda d: d.reorder(np.array([[0, 1], [2, 0]])), "parent is 2"),
+        (lambda d: d.reorder(np.array([[0, 1], [-1, 0]])), "parent is -1"),
+        (lambda d: d.reorder(np.array([[0, 1]])), "expected"),
+        (lambda d: d.keep(np.array([2])), "2, expected ascending numbers below 2"),
+        (lambda d: d.keep(np.array([-1])), "-1, expected ascending numbers below 2"),
+        (lambda d: d.keep(np.array([1, 0])), "0, expected ascending numbers below 2"),
+        (lambda d: d.record_attention(2), "the layer is 2, expected 0 to 1"),
+        (lambda d: d.record_attention(-1), "the layer is -1"),
+        (lambda d: best(d, 0), "candidates is 0"),
+        (lambda d: best(d, banned=[60]), "60, expected 0 to 59"),
+        (lambda d: best(d, banned=[-300]), "-300, expected 0 to 59"),
+        (lambda d: best(d, only=[60, -1]), "60"),
+        (lambda d: best(d, only=[5]), "1, expected 2"),
+        (lambda d: best(d, banned_counts=[0, 2]), "2"),
+        (lambda d: best(d, so_far=np.zeros((1, 2))), "expected"),
+        (lambda d: best(d, rows=[0, 9]), "number 1 is 9"),
+    ],
+)
+def test_calls_that_a_decoder_does_not_take(call: Callable[[EngineDecoder], object], message: str) -> None:
+    """Its state stays as it was: the next step is that of a decoder without the call."""
+    ours, theirs = decoder(), decoder()
+    with pytest.raises(ModelError, match=message):
+        call(ours)
+    assert ours.attention().shape == theirs.attention().shape
+    tokens, rows = np.array([[8, 9], [10, 11]]), np.array([0, 2])
+    assert np.array_equal(ours.step(tokens, rows), theirs.step(tokens, rows))
+
+
+def test_an_output_has_as_many_tokens_as_the_model_has_positions() -> None:
+    one = packed().decoder(1)
+    one.add([[5, EOS]])
+    for _ in range(71):
+        one.step(np.array([[5]]), np.array([0]))
+    with pytest.raises(ModelError, match="an output has more than 71 tokens"):
+        one.step(np.array([[5]]), np.array([0]))
+
+
+def test_a_decoder_without_sentences() -> None:
+    one = packed().decoder(3)
+    nothing = np.empty((0, 3), np.int64)
+    assert one.attention().shape == (0, 0)
+    one.add([])
+    assert one.step(nothing, nothing.ravel()).shape == (0, VOCABULARY)
+    one.reorder(nothing)
+    one.keep(nothing.ravel())
+    one.add([[5, EOS]])
+    one.record_attention(0)
+    one.step(np.full((1, 3), BOS), np.array([0]))
+    assert one.attention().shape == (1, 2)
+    one.keep(np.array([0]))
+    assert one.attention().shape == (0, 2)
+    for beam in (0, -1, 1 << 40):
+        with pytest.raises(ModelError, match=f"the beam is {beam}"):
+            packed().decoder(beam)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([[60]], [[2]], [[3]]), "a source has the token 60"),
+        (([[]], [[2]], [[3]]), "a source has 0 tokens"),
+        (([[5]], [[-1]], [[3]]), "a translation has the token -1"),
+        (([[5]], [[]], [[]]), "a translation has 0 tokens"),
+        (([[5]], [[2] * 72], [[3] * 72]), "a translation has 72 tokens, expected 1 to 71"),
+        (([[5]], [[2]], [[60]]), "a translation has the token 60"),
+        (([[5]], [[2]], [[3, 3]]), "expected"),
+        (([[5]], [[2]], []), "expected"),
+        (([[5], [6]], [[2]], [[3]]), "expected"),
+        (([[5]], [[2], [2]], [[3], [3]]), "expected"),
+    ],
+)
+def test_translations_that_a_pass_does_not_take(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        packed().forced(*arguments)
+
+
+def test_attention_of_several_pairs_is_refused() -> None:
+    with pytest.raises(ModelError, match="2, expected 1"):
+        packed().forced([[5], [6]], [[2], [2]], attention=["cross"])
+
+
+def test_random_calls_end_no_process() -> None:
+    """Right and wrong calls in any order: each returns, or raises an error by name."""
+    rng, model, refused = random.Random(1), packed(), 0
+    number = lambda: rng.choice([0, 0, 1, 1, 2, 3, 5, 59, 60, -1, 1 << 62, -(1 << 63)])  # noqa: E731
+    numbers = lambda: [number() for _ in range(rng.choice([0, 1, 1, 2, 3]))]  # noqa: E731
+    search, one = model.search(REQUEST), model.decoder(2)
+    calls: list[Callable[[], object]] = [
+        lambda: search.add(numbers(), [numbers() for _ in range(rng.randrange(3))], numbers(), PENALTIES[: number()]),
+        lambda: search.add([1], [[5, 3]], [rng.randrange(9)], PENALTIES),
+        lambda: search.step(rng.choice([-1, 0, 1, 3]), rng.choice([-1.0, 0.0, 0.7, 2.0, float("nan")])),
+        lambda: search.drop(numbers()),
+        lambda: one.add([numbers() for _ in range(rng.randrange(3))]),
+        lambda: one.add([[5, 3]]),
+        lambda: one.step(np.full((one.sentences, 2), number()), np.array(numbers(), np.int64)),
+        lambda: one.step(np.full((one.sentences, 2), 5), np.arange(2 * one.sentences)),
+        lambda: one.reorder(np.array([[number(), number()] for _ in range(one.sentences)]).reshape(-1, 2)),
+        lambda: one.keep(np.array(numbers(), np.int64)),
+        lambda: one.record_attention(number()),
+        lambda: one.attention(),
+        lambda: one.best(
+            np.full((one.sentences, 2), 5), np.arange(2 * one.sentences), np.zeros((one.sentences, 2)),
+            rng.choice([-1, 0, 1, 4, 300]), numbers(), rng.choice([None, numbers()]), rng.choice([None, numbers()]),
+        ),
+        lambda: model.forced([numbers()], [numbers()], [numbers()], attention=["encoder", "decoder", "cross"]),
+    ]  # fmt: skip
+    for _ in range(5000):
+        try:
+            rng.choice(calls)()
+        except (ModelError, MemoryError, OverflowError):
+            refused += 1
+    assert 1000 < refused < 4500
+    assert isinstance(search, EngineSearch)

@@ -1,0 +1,283 @@
+"""The engine's beam search finds what `BeamSearch` finds step by step, and a sentence's result depends on nothing else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_models import EOS, OPTIONS, VOCABULARY, needs_engine, searched, small, sources
+
+from nmt_cli.data.tokenizer import BOS, PAD, UNK
+from nmt_cli.decoding.beam_search import BeamSearch
+from nmt_cli.decoding.cached_decoder import CachedDecoder
+from nmt_cli.decoding.engine_decoder import EngineDecoder
+from nmt_cli.decoding.engine_workers import EngineModels, MixedSearch
+from nmt_cli.decoding.length_penalties import average, none
+from nmt_cli.decoding.model_workers import engine_model
+from nmt_cli.decoding.plain_search import PlainSearch
+from nmt_cli.decoding.protocols import GrowingDecoder
+from nmt_cli.decoding.search import Hypothesis, Search, SearchOptions
+from nmt_cli.decoding.sentence import Sentence
+from nmt_cli.decoding.workers import DecoderSearch
+from nmt_cli.engine.model import use_threads
+from nmt_cli.errors import ModelError
+from nmt_cli.model.transformer import Transformer
+
+pytestmark = needs_engine
+
+SEARCHES = {
+    "paper": OPTIONS,
+    "greedy": replace(OPTIONS, beam=1),
+    "wide": replace(OPTIONS, beam=12, nbest=12, alpha=1.2),
+    "no penalty": replace(OPTIONS, nbest=2, length_penalty=none),
+    "average": replace(OPTIONS, nbest=4, length_penalty=average),
+    "one ahead": replace(OPTIONS, nbest=2, alpha=1.2, lookahead=1),
+    "three ahead": replace(OPTIONS, nbest=2, alpha=1.2, lookahead=3),
+    "all ahead": replace(OPTIONS, nbest=2, alpha=1.2),
+    "to the end": replace(OPTIONS, nbest=2, alpha=1.2, stop_early=False),
+    "long": replace(OPTIONS, min_length=6),
+    "long in text": replace(OPTIONS, min_length=6, textless=tuple(range(4, VOCABULARY, 2))),
+    "longer than allowed": replace(OPTIONS, beam=1, min_length=50, textless=(4, 9, 17)),
+    "no token with text": replace(OPTIONS, min_length=3, textless=tuple(range(4, VOCABULARY))),
+    "many banned": replace(OPTIONS, banned_tokens=(*range(3), *range(20, 55), 20)),
+    "token by token": replace(OPTIONS, nbest=3, token_log_probs=True),
+    "one step a call": replace(OPTIONS, steps=1, compact_below=0.0),
+}
+SENTENCES = [
+    Sentence(tokens, longest)
+    for tokens, longest in zip(
+        sources(1, 3, 20, 70, 8, 5, 12, 2, 9, 30), [0, 1, 2, 70, 14, 6, 20, 8, 15, 40], strict=True
+    )
+]
+ENTERING = [(0, [0, 1, 2, 3]), (1, [4, 5]), (7, [6]), (60, [7, 8, 9])]
+
+
+def model(sure: bool = False, seed: int = 3, **changes: Any) -> Transformer:
+    """A model whose outputs end after any number of tokens; one that is `sure` of its next token ends many outputs early."""
+    one = small(seed=seed, **changes)
+    shift = one.decoder[-1].around_feed_forward.norm
+    with torch.no_grad():
+        table = one.embeddings["shared"]
+        table.mul_(5.0 if sure else 2.5)  # type: ignore[operator]
+        direction = shift.bias if hasattr(shift, "bias") else shift.weight
+        table[EOS] = 0.3 * table[EOS] + (18.0 if sure else 4.0) * direction / direction.square().sum()  # type: ignore[index, operator]
+    return one
+
+
+def over(new: Callable[[], GrowingDecoder], options: SearchOptions) -> Search:
+    return DecoderSearch(new, BeamSearch, options, torch.device("cpu"))
+
+
+def same(ours: list[list[Hypothesis]], theirs: list[list[Hypothesis]]) -> None:
+    """The same tokens, and nearly the same numbers."""
+    assert [[h.tokens for h in one] for one in ours] == [[h.tokens for h in one] for one in theirs]
+    for left, right in zip(*([h for one in found for h in one] for found in (ours, theirs)), strict=True):
+        numbers = [(h.log_prob, h.score, *h.token_log_probs) for h in (left, right)]
+        assert numbers[0] == pytest.approx(numbers[1], abs=1e-4)
+
+
+@pytest.mark.parametrize("options", SEARCHES.values(), ids=SEARCHES)
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("sure", [False, True], ids=["unsure", "sure"])
+def test_the_search_is_beam_search(options: SearchOptions, precision: str, sure: bool) -> None:
+    """Bit for bit that over the engine's decoder, and in fp32 nearly that in torch, also if sentences enter later."""
+    torch_model = model(sure)
+    packed = engine_model(torch_model, precision)
+    ours = searched(PlainSearch(packed, options), SENTENCES, ENTERING)
+    assert ours == searched(over(lambda: EngineDecoder(packed, options.beam), options), SENTENCES, ENTERING)
+    assert [len(one[0].tokens) <= sentence.max_length for one, sentence in zip(ours, SENTENCES, strict=True)]
+    if precision == "fp32":
+        same(ours, searched(over(lambda: CachedDecoder(torch_model, [], options.beam), options), SENTENCES, ENTERING))
+
+
+def test_every_option_matters_to_the_models_of_these_tests() -> None:
+    """So the test above fails if the engine does not use an option."""
+    models = [engine_model(model(sure), "fp32") for sure in (False, True)]
+    found = {
+        name: [
+            [h.tokens for h in one] for packed in models for one in searched(PlainSearch(packed, options), SENTENCES)
+        ]
+        for name, options in SEARCHES.items()
+    }
+    for one, other in [
+        ("paper", "greedy"),
+        ("paper", "long"),
+        ("paper", "many banned"),
+        ("long", "long in text"),
+        ("long", "no token with text"),
+        ("no penalty", "token by token"),
+        ("average", "wide"),
+        ("one ahead", "three ahead"),
+        ("three ahead", "all ahead"),
+    ]:
+        assert found[one] != found[other], (one, other)
+    assert found["all ahead"] == found["to the end"]
+    assert len({len(tokens) for one in found["wide"] for tokens in one}) > 20
+
+
+@pytest.mark.parametrize("beam", [1, 4, 12])
+def test_equal_scores_are_ordered_by_hypothesis_and_token(beam: int) -> None:
+    """All logits are 0."""
+    torch_model = small()
+    with torch.no_grad():
+        torch_model.embeddings["shared"].zero_()  # type: ignore[operator]
+    packed, options = engine_model(torch_model, "fp32"), replace(OPTIONS, beam=beam, nbest=beam)
+    ours = searched(PlainSearch(packed, options), SENTENCES)
+    same(ours, searched(over(lambda: CachedDecoder(torch_model, [], beam), options), SENTENCES))
+    assert ours[0][0].tokens == []
+    assert ours[3][0].tokens == []
+
+
+def test_a_vocabulary_smaller_than_the_beam() -> None:
+    torch_model = small(vocabulary=7)
+    packed, options = engine_model(torch_model, "fp32"), replace(OPTIONS, beam=12, nbest=12)
+    sentences = [
+        Sentence(tokens, longest) for tokens, longest in zip(sources(3, 9, 5, vocabulary=7), [0, 1, 9], strict=True)
+    ]
+    ours = searched(PlainSearch(packed, options), sentences)
+    same(ours, searched(over(lambda: CachedDecoder(torch_model, [], 12), options), sentences))
+    assert [len(one) for one in ours] == [1, 4, 12]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"num_heads": 1, "activation": "swiglu", "norm": "rms"}], ids=["paper", "other"]
+)
+def test_a_result_does_not_depend_on_other_sentences_nor_on_threads(changes: dict[str, Any], precision: str) -> None:
+    """Alone, together in any order, joining at any step, and with other threads: the same bits."""
+    packed = engine_model(model(**changes), precision)
+    options = replace(OPTIONS, nbest=2, token_log_probs=True)
+    alone = [searched(PlainSearch(packed, options), [sentence])[0] for sentence in SENTENCES]
+    for threads in (1, 2, 3, 4):
+        use_threads(threads)
+        try:
+            for more in (replace(options, steps=1), replace(options, steps=100, compact_below=0.3)):
+                assert searched(PlainSearch(packed, more), SENTENCES, ENTERING) == alone
+                assert searched(PlainSearch(packed, more), SENTENCES[::-1]) == alone[::-1]
+                assert searched(PlainSearch(packed, more), SENTENCES * 3) == alone * 3
+        finally:
+            use_threads(1)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_threads_change_no_bit_of_large_products(precision: str) -> None:
+    """Vocabulary and layers are large enough to be shared among threads; several callers at once."""
+    packed = engine_model(small(20_000, d_model=128, d_ff=512, encoder_layers=1, decoder_layers=1), precision)
+    sentences = [Sentence(tokens, 3) for tokens in sources(9, 2, 30, vocabulary=20_000)]
+    alone, found = searched(PlainSearch(packed, OPTIONS), sentences), list[list[list[Hypothesis]]]()
+
+    def search(threads: int) -> None:
+        use_threads(threads)
+        for _ in range(5):
+            found.append(searched(PlainSearch(packed, OPTIONS), sentences))
+
+    callers = [threading.Thread(target=search, args=(threads,)) for threads in (2, 3, 4, 1)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert found == [alone] * 20
+
+
+def test_dropped_sentences_leave_without_results() -> None:
+    packed = engine_model(model(), "fp32")
+    expected = searched(PlainSearch(packed, OPTIONS), SENTENCES)
+    search, found = PlainSearch(packed, replace(OPTIONS, steps=1)), dict[int, list[Hypothesis]]()
+    search.add(range(10), SENTENCES)
+    for dropped in ([3, 99], [], [8, 7]):
+        search.drop(dropped)
+        found.update(search.step())
+    while search.busy:
+        found.update(search.step())
+    assert found == {number: expected[number] for number in range(10) if number not in (3, 7, 8)}
+
+
+def test_sentences_with_inputs_of_constraints_are_searched_step_by_step() -> None:
+    packed = engine_model(model(), "fp32")
+    sentences = [replace(one, inputs={"prefix": [7, 8]} if i % 2 else {}) for i, one in enumerate(SENTENCES)]
+    step_by_step = lambda: over(lambda: EngineDecoder(packed, OPTIONS.beam), OPTIONS)  # noqa: E731
+    [worker] = EngineModels([packed], 1, 1).workers(OPTIONS, 1000, BeamSearch, False)
+    search = worker.new_search()
+    assert isinstance(search, MixedSearch)
+    ours = searched(search, sentences, ENTERING)
+    assert ours == searched(step_by_step(), sentences, ENTERING)
+    assert [one[0].tokens[:2] for one in ours[5::2]] == [[7, 8]] * 3
+
+
+class MeanOfProbabilities:
+    """An ensemble in torch."""
+
+    def __init__(self, members: Sequence[GrowingDecoder]) -> None:
+        self.members = members
+
+    def add(self, some: Sequence[Sequence[int]]) -> None:
+        for member in self.members:
+            member.add(some)
+
+    def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        steps = [member.step(tokens, rows) for member in self.members]
+        return torch.stack([logits.double().softmax(-1) for logits in steps]).mean(0).log()
+
+    def reorder(self, parents: torch.Tensor) -> None:
+        for member in self.members:
+            member.reorder(parents)
+
+    def keep(self, stay: torch.Tensor) -> None:
+        for member in self.members:
+            member.keep(stay)
+
+
+def test_an_ensemble_averages_probabilities() -> None:
+    members = [model(seed=3), model(seed=4, activation="gelu", d_ff=80)]
+    models = EngineModels([engine_model(one, "fp32") for one in members], 1, 1)
+    [worker] = models.workers(OPTIONS, 1000, None, False)
+    reference = lambda: MeanOfProbabilities([CachedDecoder(one, [], OPTIONS.beam) for one in members])  # noqa: E731
+    ours = searched(worker.new_search(), SENTENCES, ENTERING)
+    same(ours, searched(over(reference, OPTIONS), SENTENCES, ENTERING))
+    for one in members:
+        assert ours != searched(PlainSearch(engine_model(one, "fp32"), OPTIONS), SENTENCES)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_log_probabilities_of_a_pass_are_those_of_the_search(precision: str) -> None:
+    """Bit for bit the differences of its sums."""
+    packed = engine_model(model(), precision)
+    options = replace(OPTIONS, nbest=4, token_log_probs=True)
+    results = searched(PlainSearch(packed, options), SENTENCES)
+    outputs = [(s, h) for s, found in zip(SENTENCES, results, strict=True) for h in found]
+    log_probs, _ = packed.forced(
+        [[*sentence.tokens, EOS] for sentence, _ in outputs],
+        [[BOS, *h.tokens] for _, h in outputs],
+        [[*h.tokens, EOS] for _, h in outputs],
+    )
+    for (_, hypothesis), found in zip(outputs, log_probs, strict=True):
+        sums = found.cumsum(dtype=np.float32).tolist()
+        assert sums[-1] == hypothesis.log_prob
+        path = zip([0.0, *sums], sums, strict=False)
+        assert hypothesis.token_log_probs == tuple(after - before for before, after in path)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "where", ["embeddings.shared", "decoder.1.feed_forward.outer.bias", "encoder.0.self_attention.output.weight"]
+)
+def test_weights_that_are_no_numbers_are_an_error(where: str, value: float, precision: str) -> None:
+    torch_model = small()
+    with torch.no_grad():
+        torch_model.state_dict()[where].view(-1)[::7] = value
+    packed = engine_model(torch_model, precision)
+    with pytest.raises(ModelError, match="the model's output is not a number"):
+        searched(PlainSearch(packed, OPTIONS), SENTENCES)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_banned_tokens_are_no_outputs(beam: int) -> None:
+    options = replace(OPTIONS, beam=beam, nbest=beam, banned_tokens=(PAD, UNK, BOS, *range(10, 40)))
+    found = searched(PlainSearch(engine_model(model(), "int8"), options), SENTENCES)
+    assert not {token for one in found for h in one for token in h.tokens} & {PAD, UNK, BOS, *range(10, 40)}

@@ -1,0 +1,96 @@
+"""The reference decoder for search, and KINDS: the decoders that must compute the same.
+
+The reference has no caches: each step decodes every hypothesis from its beginning.
+
+    B sentences   W beam   N open hypotheses   S source length   T tokens generated   D d_model   V vocabulary
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import cast
+
+import pytest
+import torch
+from small_models import needs_engine
+from torch import Tensor
+
+from nmt_cli.decoding.alignment import alignment_layer
+from nmt_cli.decoding.cached_decoder import CachedDecoder, mean_of_heads
+from nmt_cli.decoding.engine_decoder import EngineDecoder
+from nmt_cli.decoding.model_workers import engine_model
+from nmt_cli.model.attention import CrossAttention, record_attention
+from nmt_cli.model.layers import DecoderLayer
+from nmt_cli.model.precision import in_int8
+from nmt_cli.model.transformer import Transformer
+
+PAD = 0
+"""The id that pads rows. Padding is masked, so the meaning of the id does not matter."""
+
+
+class ReferenceDecoder:
+    """A `Decoder` without caches. `sources` are the ids of B sentences, end symbols included."""
+
+    def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], beam: int) -> None:
+        device, size = model.device, max(len(source) for source in sources)
+        src = torch.tensor([[*source, *[PAD] * (size - len(source))] for source in sources], device=device)
+        lengths = torch.tensor([len(source) for source in sources], device=device)
+        mask = (torch.arange(size, device=device) < lengths[:, None])[:, None, None, :]
+        memory = model.encode(src, mask).repeat_interleave(beam, 0)  # (B * W, S, D)
+        self.model, self.beam = model, beam
+        self.memory, self.mask = model.project_memory(memory), mask.repeat_interleave(beam, 0)
+        self.src, self.states = src.repeat_interleave(beam, 0), memory
+        self.tokens = src.new_empty(src.size(0), beam, 0)  # (B, W, T)
+        self.recorded: CrossAttention | None = None
+        self.weights = memory.new_empty(0, 0)
+
+    def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+        """See `Decoder`."""
+        self.tokens = torch.cat([self.tokens, tokens[:, :, None]], dim=2)
+        recording: AbstractContextManager[list[Tensor]] = (
+            record_attention(self.recorded) if self.recorded else nullcontext([])
+        )
+        with recording as records:
+            tokens = self.tokens.flatten(0, 1)
+            hidden = self.model.decode(
+                tokens, self.memory, self.mask, read=self.model.read_next(self.src, self.mask, self.states, tokens)
+            )  # (B * W, T, D)
+        for weights in records:  # (B * W, H, T, S)
+            self.weights = mean_of_heads(weights[rows, :, -1])
+        return self.model.logits(hidden[rows, -1])
+
+    def record_attention(self) -> None:
+        """See `AttentionDecoder`. No other thread may use the model at the same time."""
+        self.recorded = cast(DecoderLayer, self.model.decoder[alignment_layer(self.model)]).cross_attention
+
+    def attention(self) -> Tensor:
+        """See `AttentionDecoder`."""
+        return self.weights
+
+    def reorder(self, parents: Tensor) -> None:
+        """See `Decoder`."""
+        self.tokens = self.tokens.gather(1, parents[:, :, None].expand_as(self.tokens))
+
+    def keep(self, sentences: Tensor) -> None:
+        """See `Decoder`."""
+        rows = (sentences[:, None] * self.beam + torch.arange(self.beam, device=sentences.device)).flatten()
+        self.tokens, self.mask, self.src, self.states = (
+            self.tokens[sentences],
+            self.mask[rows],
+            self.src[rows],
+            self.states[rows],
+        )
+        self.memory = [(keys[rows], values[rows]) for keys, values in self.memory]
+
+
+def of_engine(model: Transformer, sources: Sequence[Sequence[int]], beam: int) -> EngineDecoder:
+    """Return a decoder of the engine that holds these sentences, end symbols included."""
+    decoder = EngineDecoder(engine_model(model, "int8" if in_int8(model) else "fp32"), beam)
+    if sources:
+        decoder.add(sources)
+    return decoder
+
+
+KINDS = [CachedDecoder, pytest.param(of_engine, marks=needs_engine)]
+"""They take a model in fp32 or int8, sources and a beam."""
