@@ -54,7 +54,7 @@ class Checkout:
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command line of `nmt` from this tree."""
-        return [sys.executable, "-m", "nmt_cli", *arguments]
+        return [sys.executable, "-P", "-m", "nmt_cli", *arguments]  # -P: not the tree of the working folder
 
     @property
     def environment(self) -> dict[str, str]:

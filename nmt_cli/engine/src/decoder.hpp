@@ -7,12 +7,37 @@
 #include "layers.hpp"
 #include "top_candidates.hpp"
 
+namespace {
+
+// Bytes that grow. What is not written takes no memory, unlike in a vector.
+class Room {
+public:
+    char* data() { return start.get(); }
+    size_t size() const { return bytes; }
+
+    void grow(size_t wanted) {
+        char* const more = LineAllocator<char>().allocate(wanted);
+        if (bytes) std::memcpy(more, start.get(), bytes);
+        start.reset(more);
+        bytes = wanted;
+    }
+
+private:
+    struct Free {
+        void operator()(char* x) const { LineAllocator<char>().deallocate(x, 0); }
+    };
+    std::unique_ptr<char, Free> start;
+    size_t bytes = 0;
+};
+
+}  // namespace
+
 struct nmt_decoder {
     const nmt_model& model;
     const int64_t beam;
     BeamHistory history;
-    std::vector<Aligned<char>> caches;  // of each layer: keys and values in slots, rows (H * K + H * V)
-    int64_t recorded = -1;              // the layer whose attention is recorded, or -1
+    std::vector<Room> caches;  // of each layer: keys and values in slots, rows (H * K + H * V)
+    int64_t recorded = -1;     // the layer whose attention is recorded, or -1
 
     nmt_decoder(const nmt_model& model, int64_t beam)
         : model(model), beam(beam), history(beam), caches(model.config.decoder_layers) {
@@ -53,8 +78,8 @@ struct nmt_decoder {
         }
         positions.resize(rows);
         const size_t slots = history.step(rows, open, positions.data()) * slot;
-        for (Aligned<char>& cache : caches)
-            if (cache.size() < slots) cache.resize(std::max({slots, 2 * cache.size(), size_t(FIRST_SLOTS * slot)}));
+        for (Room& cache : caches)
+            if (cache.size() < slots) cache.grow(std::max({slots, 2 * cache.size(), size_t(FIRST_SLOTS * slot)}));
         const float* const read = model.begins ? next_words(rows, tokens) : nullptr;
         weights.clear();
         const RowsOut out = hidden.out(rows, size, input_of(model.output));
