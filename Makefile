@@ -1,6 +1,8 @@
 # make demo    from a fresh clone to a trained translator, on the embedded corpus
 # make test    the tests
 # make check   lint, types and tests
+# make wheel   this platform's wheel, in dist/
+# make image   a Docker image of nmt serve, without torch
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -9,7 +11,7 @@ PACKAGES = $(VENV)/.packages
 SOURCES = $(wildcard nmt_cli/engine/src/*)
 WORKERS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test lint types check wheel clean
+.PHONY: demo test lint types check wheel image clean
 
 $(PACKAGES): pyproject.toml constraints.txt nmt_cli/engine/CMakeLists.txt $(SOURCES)
 	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] <= (3, 13); sys.exit(0 if ok else "nmt needs Python 3.11 to 3.13; this is %s. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" % sys.version.split()[0])'
@@ -45,6 +47,10 @@ check: lint types test
 
 wheel: $(PACKAGES)
 	$(VENV)/bin/python -m build
+
+image:
+	@command -v docker > /dev/null || { echo "make image needs docker: https://docs.docker.com/engine/install" >&2; exit 1; }
+	docker build --tag nmt .
 
 clean:
 	rm -rf build dist nmt_cli/engine/lib $(VENV)

@@ -136,11 +136,11 @@ def random_weights(data_dir: Path | None, sentences: int, rounds: int) -> None:
     lines, vocabulary = valid_text(folder)[0][:sentences], Vocabulary.load(folder)
     torch.manual_seed(1)
     model = Transformer(recipe.model, vocabulary.source_size, vocabulary.target_size).eval()
-    decode, workers = recipe.decode.model_copy(update={"max_extra": 5}), ["cpu"] * torch.get_num_threads()
+    decode, workers = recipe.decode.model_copy(update={"max_extra": 5}), torch.get_num_threads()
 
     def side(precision: str, batches: Sequence[list[str]]) -> Callable[[int], int]:
         translator = Translator(
-            model, vocabulary.source, vocabulary.target, decode, precision=precision, devices=workers
+            model, vocabulary.source, vocabulary.target, decode, precision=precision, workers=workers
         )
         return lambda _: sum(result.tokens for batch in batches for result in translator.translate(batch))
 

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from nmt_cli.files import new_folder
 from nmt_cli.model.contents import read_config
-from nmt_cli.model.folder import load_model, weights_of, write_model
+from nmt_cli.model.folder import load_model, weights_of
+from nmt_cli.model.weights import write_model
 from nmt_cli.recipe import Recipe
 
 LAST_MAPS = ("self_attention.output.", "cross_attention.output.", "feed_forward.outer.")

@@ -300,7 +300,6 @@ def decode(options: Options) -> list[list[str]]:
                 settings,
                 longest=loaded.recipe.data.max_length,
                 precision=precision,
-                devices=[device],
             )
             timed(translator, source[:200])
             reset_peak_memory(device)

@@ -27,8 +27,8 @@ import torch
 from common import setup, test_set
 
 from nmt_cli.data.tokenizer import Vocabulary
-from nmt_cli.decoding import workers as module
-from nmt_cli.decoding.model_workers import ConvertedModels, searchable
+from nmt_cli.decoding import searchers as module
+from nmt_cli.decoding.torch_models import ConvertedModels, searchable
 from nmt_cli.decoding.translator import Candidate, Translator
 from nmt_cli.engine.library import NEEDS, VARIABLE, path_of
 from nmt_cli.hardware import cpu_flags
@@ -52,7 +52,7 @@ class Subject:
 
     def translator(self, precision: str, workers: int, batch_tokens: int = 0, reference: bool = False) -> Translator:
         decode = self.recipe.decode.model_copy(update={"batch_tokens": batch_tokens or self.recipe.decode.batch_tokens})
-        models = (ConvertedModels.of if reference else searchable)([self.model], precision, ["cpu"] * workers, workers)
+        models = (ConvertedModels if reference else searchable)([self.model], precision, workers, workers)
         safe, longest = length_limits(self.recipe.data, [read_config(self.folder).safe_length])
         return Translator(
             models, self.vocabulary.source, self.vocabulary.target, decode, longest=longest, safe_length=safe
@@ -60,8 +60,8 @@ class Subject:
 
 
 def translated(translator: Translator, lines: Iterable[str], batch: int = 0) -> list[Candidate]:
-    """The best candidate of each line, in batches of `batch` sentences; 0: as many as it takes itself."""
-    rows = 2 * batch * translator.decode.beam  # two batches fill a step
+    """The best candidate of each line, at most `batch` sentences at once; 0: as many as it takes itself."""
+    rows = batch * translator.decode.beam
     with patch.object(module, "CPU_ROWS", rows or module.CPU_ROWS):
         return [replace(result.best, part_lengths=()) for result in translator.translate(lines)]
 

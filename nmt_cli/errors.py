@@ -8,6 +8,7 @@
     ├── TrainingError       training cannot continue (a non-finite loss, a dead rank)
     │   └── RankFailed      exit status of the failed process, which has printed the reason
     ├── UsageError          exit 2: the command was called wrongly
+    ├── NeedsTorch          what was asked for needs torch, which is not installed
     ├── OutputError         standard output cannot be written to
     ├── ReaderLeft          exit 0, no message: the reader of standard output has closed it
     └── Stopped             exit 128 + signal: stopped by a signal, after saving
@@ -72,6 +73,13 @@ class UsageError(NmtError):
     """The command was called wrongly."""
 
     exit_code = 2
+
+
+class NeedsTorch(NmtError):
+    """`what` needs torch, which is not installed."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} needs torch, which is not installed: pip install torch")
 
 
 class OutputError(NmtError):

@@ -13,20 +13,37 @@ import re
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import console
-from .errors import UsageError, shown
+from .errors import NeedsTorch, UsageError, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import torch
 
 
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
 """Files of Linux, one of which exists where torch can see a CUDA device: of Nvidia's driver, of Windows' subsystem, of AMD's driver."""
+
+
+@contextmanager
+def loading_torch(what: str, shown: bool = True) -> Iterator[None]:
+    """Let the block import torch, and show that meanwhile.
+
+    Raises NeedsTorch with `what` needs it, if torch is not installed.
+    """
+    try:
+        with console.status("loading torch", shown=shown):
+            yield
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise NeedsTorch(what) from None
 
 
 @dataclass(frozen=True)
@@ -43,15 +60,17 @@ class Hardware:
 
         Raises UsageError for a device that does not exist.
         """
-        import torch
-
         device = device_named(device, local_rank)
         if device.startswith("cuda"):
+            import torch
+
             torch.backends.cuda.enable_cudnn_sdp(
                 False
             )  # it compiles attention for each new shape, and almost every batch has one
             memory = torch.cuda.mem_get_info(device)[0]
         elif device.startswith("mps"):
+            import torch
+
             memory = torch.mps.recommended_max_memory()
         else:
             memory = free_memory()
@@ -68,8 +87,14 @@ class Hardware:
 
 
 def device_named(device: str = "auto", local_rank: int = 0) -> str:
-    """Return torch's name of the device that `--device` names; "cuda" means GPU number `local_rank`. Raises UsageError if it does not exist."""
-    import torch
+    """Return torch's name of the device that `--device` names; "cuda" means GPU number `local_rank`.
+
+    Raises UsageError if it does not exist, NeedsTorch.
+    """
+    if device == "cpu" or (device == "auto" and not torch_build()):
+        return "cpu"
+    with loading_torch(f"--device {device}"):
+        import torch
 
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -103,10 +128,16 @@ def torch_build() -> str:
 
 
 def surely_cpu(device: str) -> bool:
-    """Return whether `--device` surely means the CPU. This does not load torch: for "auto", torch is built without GPUs, or Linux has no device of a GPU."""
+    """Return whether `--device` surely means the CPU.
+
+    This does not load torch: for "auto", torch is built without GPUs or is not installed, or Linux has no device of a
+    GPU.
+    """
     if device != "auto":
         return device == "cpu"
     build = torch_build()
+    if not build:
+        return True
     if re.search(r"^cuda\b.*= None$", build, re.MULTILINE) and re.search(r"^hip\b.*= None$", build, re.MULTILINE):
         return True
     return sys.platform == "linux" and not any(Path(path).exists() for path in GPU_DEVICES)
@@ -114,11 +145,13 @@ def surely_cpu(device: str) -> bool:
 
 def fast_precision(device: str) -> str:
     """Return the precision in which the device multiplies matrices fast: bf16, else fp16 on a CUDA device with tensor cores for fp16, else fp32."""
-    import torch
-
     if has_fast_bf16(device):
         return "bf16"
-    return "fp16" if device.startswith("cuda") and torch.cuda.get_device_capability(device) >= (7, 0) else "fp32"
+    if not device.startswith("cuda"):
+        return "fp32"
+    import torch
+
+    return "fp16" if torch.cuda.get_device_capability(device) >= (7, 0) else "fp32"
 
 
 def keep_freed_memory() -> None:
@@ -188,9 +221,9 @@ def out_of_memory(error: BaseException) -> bool:
 
 def has_fast_bf16(device: str) -> bool:
     """Return whether the hardware multiplies matrices in bf16."""
-    import torch
-
     if device.startswith("cuda"):
+        import torch
+
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device != "cpu":
         return False

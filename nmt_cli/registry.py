@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from .errors import UsageError, did_you_mean
+from .errors import NeedsTorch, UsageError, did_you_mean
 
 # --- the model: [model] of a recipe ---
 
@@ -119,7 +119,7 @@ DATASETS = {
 def load(registry: Mapping[str, str], name: str, what: str) -> Any:
     """Return the object that `registry` lists under `name`; `what` names the kind of choice in messages.
 
-    Raises UsageError for a name that is not listed, or whose object cannot be imported.
+    Raises UsageError for a name that is not listed, or whose object cannot be imported; NeedsTorch.
     """
     if name not in registry:
         raise UsageError(f"{what} {name!r}: expected {', '.join(registry)}.{did_you_mean(name, list(registry))}")
@@ -127,6 +127,8 @@ def load(registry: Mapping[str, str], name: str, what: str) -> Any:
     try:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            raise NeedsTorch(f"{what} {name!r}") from None
         raise UsageError(
             f"{what} {name!r} is listed as {registry[name]!r}, which cannot be imported: {error}."
         ) from None

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__, console
-from ..errors import NmtError, shown
+from ..errors import NeedsTorch, NmtError, shown
 from . import output, process
 from .attend import attend
 from .average import average
@@ -105,6 +105,8 @@ def _invoke() -> int:
 
 def _report(error: BaseException) -> int | None:
     """Print on stderr why the command ends and return its exit code; None for an error of the program itself."""
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        error = NeedsTorch(" ".join(["nmt", *sys.argv[1:2]]))
     if isinstance(error, NmtError):
         if str(error) and not error.reported:
             console.fail(str(error))

@@ -202,7 +202,7 @@ def _json(seen: AttentionRecord) -> str:
             "columns": view.columns,
             "layers": view.layers,
             "heads": view.heads,
-            "weights": view.weights.double().numpy().round(9).tolist(),
+            "weights": view.weights.astype(float).round(9).tolist(),
         }
         for view in seen.views
     ]

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 
 from .. import console
 from ..console import say, warn
+from ..device import is_host
 from ..errors import DataError
-from ..hardware import Hardware
-from ..interface.loading import check_precision
+from ..interface.loading import check_precision, load
 from ..lines import read_pairs, read_parallel
-from ..model.contents import find_model, read_config
 from . import output
 from .arguments import STDIN
-from .inputs import open_input
+from .inputs import open_input, say_model
 from .score_request import ScoreRequest
 
 if TYPE_CHECKING:
@@ -61,29 +60,14 @@ def score_by_model(request: ScoreRequest) -> None:
 
 
 def _scorer(path: Path, batch_tokens: int | None, device: str, precision: str | None) -> Scorer:
-    """Return a scorer with the model at `path`. If `precision` is None, the precision of the stored weights is used."""
-    folder = find_model(path)
-    if folder != path:
-        say(f"model: {folder}")
-    stored = read_config(folder).precision
-    precision = stored if precision is None or (precision == "auto" and stored == "int8") else precision
+    """Return a scorer with the model at `path`.
+
+    `precision` None, and "auto" on a CPU: fp32, or int8 if the model is stored in int8.
+    """
     with console.status("loading the model"):
-        hardware = Hardware.find(device, precision)
-        if precision == "auto":
-            precision = "fp32" if hardware.device == "cpu" else hardware.precision
-
-        from ..data.tokenizer import Vocabulary
-        from ..decoding.scoring import Scorer
-        from ..model.folder import load_model
-
-        loaded = load_model(folder, quantized=True)
-    vocabulary = Vocabulary.load(folder, loaded.config.vocabularies, loaded.config.tokenizers)
-    return Scorer(
-        loaded.model.to(hardware.device),
-        vocabulary,
-        batch_tokens=batch_tokens or loaded.recipe.decode.batch_tokens,
-        precision=precision,
-    )
+        loaded = load([path], [], device=device, chosen=say_model)
+        default = precision is None or (precision == "auto" and is_host(loaded.devices[0]))
+        return loaded.scorer("" if default else str(precision), batch_tokens)
 
 
 @dataclass

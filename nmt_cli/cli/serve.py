@@ -170,6 +170,15 @@ def serve(
     overrides: DecodeOverrides = None,
     device: Device = "auto",
     devices: Devices = None,
+    processes: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=256,
+            help="Processes that serve, each with the models in memory and --devices workers: one that dies is replaced.",
+        ),
+    ] = 1,
     precision: Precision = "auto",
 ) -> None:
     """Serve translations over HTTP, as LibreTranslate (/translate) and DeepL (/v2/translate) do, and a page for people.
@@ -187,6 +196,8 @@ def serve(
         raise UsageError(f"--log {log!r}: expected plain or json.")
     if keys and no_keys:
         raise UsageError("--keys and --no-keys were both given: with keys, requests need one. Give one of the two.")
+    if quota and processes > 1:
+        raise UsageError("--quota and --processes: each process would count by itself. Give one of the two.")
     check_precision(precision)
     decode_changes(overrides or [], {})
     from ..serving.keys import Keys, read_keys
@@ -212,6 +223,7 @@ def serve(
         cors=tuple(cors or ()),
         device=device,
         devices=devices,
+        processes=processes,
         precision=precision,
         overrides=tuple(overrides or ()),
         beam=beam,

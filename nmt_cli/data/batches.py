@@ -19,14 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from .tokenizer import BOS, EOS, PAD
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Indices = NDArray[np.int64]
 Pair = tuple[NDArray[np.integer], NDArray[np.integer]]
@@ -202,6 +203,8 @@ def collate(pairs: Sequence[Pair]) -> Batch:
 
 
 def _padded(rows: Sequence[NDArray[np.integer]], start: bool = False, end: bool = False) -> tuple[Tensor, Tensor]:
+    import torch
+
     lengths = np.array([len(row) + 1 for row in rows], dtype=np.int64)
     padded = np.full((len(rows), int(lengths.max())), PAD, dtype=np.int64)
     for i, row in enumerate(rows):

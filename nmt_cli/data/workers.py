@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -21,6 +21,8 @@ from typing import Any, TypeVar
 
 from ..errors import DataError
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a program."""
 FROM_TERMINAL = (signal.SIGINT, signal.SIGHUP)
 INTERVAL = 0.5
 """Seconds between two checks whether the parent is gone."""
@@ -52,7 +54,7 @@ def pool(
         yield lambda items: ((item, job(item)) for item in items)
         return
     earlier = set(multiprocessing.active_children())
-    with _blocked():  # also in the helper process that multiprocessing starts with the pool
+    with blocked(FROM_TERMINAL):  # also in the helper process that multiprocessing starts with the pool
         executor = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (job, os.getpid()))
     try:
         yield lambda items: _ordered(executor, items, 3 * workers)
@@ -78,14 +80,14 @@ def _ordered(executor: ProcessPoolExecutor, items: Iterable[ItemT], ahead: int) 
 
 
 def _submit(executor: ProcessPoolExecutor, item: Any) -> Future[Any]:
-    with _blocked():  # in the workers, which are started here on demand
+    with blocked(FROM_TERMINAL):  # in the workers, which are started here on demand
         return executor.submit(_work, item)
 
 
 @contextmanager
-def _blocked() -> Iterator[None]:
-    """Block the signals FROM_TERMINAL. New processes inherit the block; this process receives the signals afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, FROM_TERMINAL)
+def blocked(signals: Sequence[signal.Signals]) -> Iterator[None]:
+    """Block these signals. New processes inherit the block; this process receives the signals afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
     finally:

@@ -13,45 +13,44 @@ before the largest weight in a row (T) is taken. docs/documents.md compares this
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
 
-from ..model.layers import DecoderLayer
-from ..model.transformer import Transformer
-from .attention_record import record_pass
+from ..data.tokenizer import BOS
+from ..recipe import ModelSection
+from .forced import ForcedModel
 
 
-def alignment_layer(model: Transformer) -> int:
+def alignment_layer(config: ModelSection) -> int:
     """Return the index of the decoder layer whose attention is nearest to an alignment: the last but one."""
-    return max(len(model.decoder) - 2, 0)
+    return max(config.decoder_layers - 2, 0)
 
 
 def cross_attention(
-    model: Transformer, source: Sequence[int], target: Sequence[int], layer: int | None = None
-) -> Tensor:
-    """Return the mean weights over the heads of a decoder layer, (T, S).
+    model: ForcedModel, source: Sequence[int], target: Sequence[int], layer: int | None = None
+) -> npt.NDArray[Any]:
+    """Return the mean weights over the heads of a decoder layer, (T, S), fp32.
 
     `source` are ids with the end symbol (S,), `target` ids that start with the begin symbol (T,). `layer` is an index from 0;
     None: the last but one. Row t belongs to the token that is predicted after target token t, and sums to 1.
     """
-    layer = alignment_layer(model) if layer is None else layer
-    _, [weights] = record_pass(model, [cast(DecoderLayer, model.decoder[layer]).cross_attention], source, target)
-    return weights.mean(0)
+    _, weights = model.forced([source], [target], attention=["cross"])
+    of_layer: npt.NDArray[Any] = weights["cross"][alignment_layer(model.config) if layer is None else layer]
+    return of_layer.mean(0)  # type: ignore[no-any-return]
 
 
 SMOOTHING = 0.1
 """Added to the sum of each column, so that tokens with hardly any attention are not chosen by chance."""
 
 
-def aligned(model: Transformer, source: Sequence[int], output: Sequence[int], bos: int) -> list[int]:
+def aligned(model: ForcedModel, source: Sequence[int], output: Sequence[int]) -> list[int]:
     """Return for each token of `output` the index of the token of `source` to which it is aligned. `source` ends with the end symbol."""
     if not output:
         return []
-    layers = list(model.decoder)[1:] or list(model.decoder)
-    _, records = record_pass(
-        model, [cast(DecoderLayer, layer).cross_attention for layer in layers], source, [bos, *output[:-1]]
-    )
-    weights = torch.stack([record.float().mean(0) for record in records]).mean(0)  # (T, S)
-    return cast(list[int], (weights / (weights.sum(0) + SMOOTHING)).argmax(1).tolist())
+    _, weights = model.forced([source], [[BOS, *output[:-1]]], attention=["cross"])
+    layers = weights["cross"][1:] if len(weights["cross"]) > 1 else weights["cross"]
+    mean = layers.astype(np.float64).mean((0, 1))  # (T, S)
+    indices: list[int] = (mean / (mean.sum(0) + SMOOTHING)).argmax(1).tolist()
+    return indices

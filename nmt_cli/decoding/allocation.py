@@ -11,16 +11,13 @@ keeps its best candidate before any bank keeps its second best, and banks with m
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
-from .beam_state import NONE, Beam, Candidates, Scores
-from .candidates import best_tokens
+from .arrays import NONE, Array, arrays_of
+from .beam_state import Beam, Candidates, Scores
 from .constraint import Constraints, Step
 
 
 def allocate(
-    beam: Beam, candidates: Candidates, scores: Scores, constraints: Constraints, step: Step, rows: Tensor, eos: int
+    beam: Beam, candidates: Candidates, scores: Scores, constraints: Constraints, step: Step, rows: Array, eos: int
 ) -> Candidates:
     """Return `candidates` and more. Of those that do not end, at most W are kept: the ones that `choose` selects.
 
@@ -28,51 +25,60 @@ def allocate(
     is the most probable token. This end symbol may be missing among `candidates`, because the tokens that constraints
     demanded lower the probability of the hypothesis. `rows` (B, W) are the rows of the hypotheses among the N open ones.
     """
-    logits, states = scores.logits, beam.constraints
+    logits, states, arrays = scores.logits, beam.constraints, arrays_of(scores.logits)
+    where, concat = arrays.where, arrays.concat
     proposals = constraints.proposals(states, step, logits)  # (B, W, E)
-    batch, width, count = proposals.shape
-    wants_end = logits[:, eos] == logits.amax(1)
-    ends = (
-        logits[:, eos].masked_fill(~wants_end, NONE)[rows].masked_fill(~constraints.demands(states)[:, None], NONE)
-    )  # (B, W)
+    batch, width, _ = proposals.shape
+    ends = arrays.copy(logits[:, eos])[rows]  # (B, W)
     logits[:, eos] = NONE
-    best = best_tokens(logits)[rows]  # (B, W) the best token to follow each hypothesis
-    tokens = torch.cat([best[:, :, None], torch.full_like(best, eos)[:, :, None], proposals], dim=2)  # (B, W, 2 + E)
-    values = logits[rows[:, :, None], tokens.clamp_min(0)].masked_fill(tokens < 0, NONE)
-    values[:, :, 1] = ends
+    best = logits.argmax(1)[rows][:, :, None]  # (B, W, 1) the best token to follow each hypothesis
+    tokens = concat([best, best * 0 + eos, proposals], 2)  # (B, W, 2 + E)
+    values = where(tokens < 0, NONE, logits[rows[:, :, None], tokens.clip(0)])
+    wants_end = constraints.demands(states)[:, None] & (ends >= values[:, :, 0])
+    values[:, :, 1] = where(wants_end, ends, NONE)
     if scores.only is not None:
-        values = values.masked_fill((scores.only[rows] >= 0)[:, :, None], NONE)
-    log_probs = torch.cat([candidates.log_probs, (beam.open.log_probs[:, :, None] + values).flatten(1)], dim=1)
-    hypotheses = torch.arange(width, device=logits.device).repeat_interleave(2 + count).expand(batch, -1)
-    parents = torch.cat([candidates.parents, hypotheses], dim=1)
-    tokens = torch.cat([candidates.tokens, tokens.flatten(1)], dim=1)
-    log_probs = without_repeats(log_probs, parents * logits.size(1) + tokens)
-    kept = choose(log_probs.masked_fill(tokens == eos, NONE), constraints.progress(states, parents, tokens), width)
-    return Candidates(log_probs.masked_fill(~kept & (tokens != eos), NONE), parents, tokens, None)
+        values = where((scores.only[rows] >= 0)[:, :, None], NONE, values)
+    log_probs = (beam.open.log_probs[:, :, None] + values).reshape((batch, -1))
+    log_probs = concat([candidates.log_probs, log_probs], 1)
+    hypotheses = tokens * 0 + arrays.arange(width)[:, None]
+    parents = concat([candidates.parents, hypotheses.reshape((batch, -1))], 1)
+    tokens = concat([candidates.tokens, tokens.reshape((batch, -1))], 1)
+    log_probs = without_repeats(log_probs, parents * logits.shape[1] + tokens)
+    ends = tokens == eos
+    kept = choose(where(ends, NONE, log_probs), constraints.progress(states, parents, tokens), width)
+    return Candidates(where(kept | ends, log_probs, NONE), parents, tokens, None)
 
 
-def without_repeats(log_probs: Tensor, numbers: Tensor) -> Tensor:
+def without_repeats(log_probs: Array, numbers: Array) -> Array:
     """Return log_probs (B, C) with -inf for each candidate whose number (B, C) an earlier candidate has too, with a log-probability above -inf."""
-    numbers = torch.where(log_probs.isneginf(), -1 - torch.arange(numbers.size(1), device=numbers.device), numbers)
-    ordered, order = numbers.sort(dim=1, stable=True)
-    repeated = torch.zeros_like(ordered, dtype=torch.bool)
+    arrays = arrays_of(numbers)
+    numbers = arrays.where(log_probs == NONE, -1 - arrays.arange(numbers.shape[1]), numbers)
+    order = arrays.argsort(numbers)
+    ordered = arrays.gather(numbers, order)
+    repeated = ordered != ordered
     repeated[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
-    return log_probs.masked_fill(torch.zeros_like(repeated).scatter_(1, order, repeated), NONE)
+    log_probs = arrays.copy(log_probs)
+    sentence, position = arrays.nonzero(repeated)
+    log_probs[sentence, order[sentence, position]] = NONE
+    return log_probs
 
 
-def choose(log_probs: Tensor, progress: Tensor, width: int) -> Tensor:
+def choose(log_probs: Array, progress: Array, width: int) -> Array:
     """Return whether the beam keeps each candidate: bool, (B, C), true for at most W = `width` per sentence.
 
     log_probs (B, C), -inf: no candidate; progress (B, C) at least 0. Equal candidates are ordered by index.
     """
-    absent = log_probs.isneginf()
-    order = log_probs.sort(dim=1, descending=True, stable=True).indices
-    banks, by_bank = progress.masked_fill(absent, -1).gather(1, order).sort(dim=1, descending=True, stable=True)
-    order = order.gather(1, by_bank)  # by bank, then by probability
-    position = torch.arange(banks.size(1), device=banks.device).expand_as(banks)
-    begins = torch.ones_like(banks, dtype=torch.bool)
+    arrays, absent = arrays_of(log_probs), log_probs == NONE
+    order = arrays.argsort(log_probs)
+    banks = arrays.gather(arrays.where(absent, -1, progress), order)
+    by_bank = arrays.argsort(banks)
+    order, banks = arrays.gather(order, by_bank), arrays.gather(banks, by_bank)  # by bank, then by probability
+    position = arrays.arange(banks.shape[1])
+    begins = banks == banks
     begins[:, 1:] = banks[:, 1:] != banks[:, :-1]
-    rank = position - torch.where(begins, position, 0).cummax(dim=1).values  # within its bank
-    rank = rank.masked_fill(banks < 0, banks.size(1))
-    chosen = order.gather(1, rank.sort(dim=1, stable=True).indices[:, :width])
-    return torch.zeros_like(absent).scatter_(1, chosen, True) & ~absent
+    rank = position - arrays.running_max(arrays.where(begins, position, 0))  # within its bank
+    rank = arrays.where(banks < 0, banks.shape[1], rank)
+    chosen = arrays.gather(order, arrays.argsort(-rank)[:, :width])
+    kept = absent & False
+    kept[arrays.arange(len(kept))[:, None], chosen] = True
+    return kept & ~absent

@@ -1,29 +1,31 @@
 """Attention maps: the attention weights of all layers and heads, from one pass over a sentence and its translation.
 
-    source ids (S), target ids ──▶ `record_pass` ──▶ encoder (L, H, S, S), decoder (L, H, T, T), cross (L, H, T, S), logits (T, V)
+    source ids (S), target ids ──▶ a forced pass (`forced`)
+        ──▶ encoder (L, H, S, S), decoder (L, H, T, T), cross (L, H, T, S), log P
 
-The pass is the model's own, in fp32, over all target tokens at once (teacher forcing). A row is a query, a column a key,
-and a row sums to 1. The rows of the target are steps: step t reads the begin symbol and t tokens, and predicts token
-t + 1; the last step predicts the end symbol. So a row of `decoder` and `cross` is labelled with the token that it predicts, and a
-column of `decoder` with the token that it reads.
+The pass is in fp32 (int8 for a model that is stored in int8), over all target tokens at once (teacher forcing). A row
+is a query, a column a key, and a row sums to 1. The rows of the target are steps: step t reads the begin symbol and t
+tokens, and predicts token t + 1; the last step predicts the end symbol. So a row of `decoder` and `cross` is labelled
+with the token that it predicts, and a column of `decoder` with the token that it reads.
 
-    L layers   H heads   S source tokens, end symbol counted   T target tokens, end symbol counted   V vocabulary
+    L layers   H heads   S source tokens, end symbol counted   T target tokens, end symbol counted
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any
 
-import torch
-from torch import Tensor
+import numpy.typing as npt
 
 from ..data.tokenizer import BOS, EOS, Vocabulary
 from ..errors import DataError, UsageError
-from ..model.transformer import Transformer
 from ..recipe import ModelSection
-from .attention_record import Attention, record_pass
+from .forced import ForcedModel
+
+Array = npt.NDArray[Any]
 
 KINDS = {
     "encoder": "the source reads itself",
@@ -31,14 +33,6 @@ KINDS = {
     "cross": "the translation reads the source",
 }
 """The three uses of attention (section 3.2.3): encoder self-attention, decoder self-attention, encoder-decoder attention."""
-
-
-@dataclass(frozen=True)
-class Maps:
-    """Weights by kind, (L, H, rows, columns), and the logits (T, V) of the pass; on the CPU, in fp32."""
-
-    weights: dict[str, Tensor]
-    logits: Tensor
 
 
 @dataclass(frozen=True)
@@ -51,8 +45,8 @@ class View:
     columns: tuple[str, ...]
     layers: tuple[int, ...]
     heads: tuple[int, ...]
-    weights: Tensor
-    """(layers, heads, rows, columns)."""
+    weights: Array
+    """(layers, heads, rows, columns), fp32."""
 
     @property
     def causal(self) -> bool:
@@ -83,25 +77,8 @@ class AttentionRecord:
     views: tuple[View, ...]
 
 
-def attention_maps(model: Transformer, source: Sequence[int], target: Sequence[int]) -> Maps:
-    """Return all weights, given the ids of a source with its end symbol and of a target that starts with the begin symbol.
-
-    The model is in evaluation mode.
-    """
-    modules = {
-        "encoder": [cast(Attention, layer.self_attention) for layer in model.encoder],
-        "decoder": [cast(Attention, layer.self_attention) for layer in model.decoder],
-        "cross": [cast(Attention, layer.cross_attention) for layer in model.decoder],
-    }
-    hidden, weights = record_pass(model, [module for kind in KINDS for module in modules[kind]], source, target)
-    layers = iter(weights)
-    by_kind = {kind: torch.stack([next(layers) for _ in modules[kind]]).float().cpu() for kind in KINDS}
-    with torch.inference_mode():
-        return Maps(by_kind, model.logits(hidden).float().cpu())
-
-
 def compute_attention(
-    model: Transformer, vocabulary: Vocabulary, source: Sequence[int], target: Sequence[int]
+    model: ForcedModel, vocabulary: Vocabulary, source: Sequence[int], target: Sequence[int]
 ) -> tuple[tuple[View, ...], float]:
     """Return a view of each kind, and log P, given the ids of a sentence and of its translation without begin and end symbols.
 
@@ -113,17 +90,15 @@ def compute_attention(
             raise DataError(
                 f"the {side} has {len(ids):,} pieces; the model takes {longest:,} at once (model.max_positions, less one for the end symbol). Give a shorter one."
             )
-    maps = attention_maps(model, [*source, EOS], [BOS, *target])
-    predicted = torch.tensor([*target, EOS])
-    log_prob = maps.logits.double().log_softmax(-1).gather(1, predicted[:, None]).sum().item()
+    [log_probs], weights = model.forced([[*source, EOS]], [[BOS, *target]], [[*target, EOS]], attention=list(KINDS))
     source_table, target_table = vocabulary.source.table, vocabulary.target.table
     source_pieces = [source_table[i] for i in (*source, EOS)]
     read, output = [target_table[i] for i in (BOS, *target)], [target_table[i] for i in (*target, EOS)]
     labels = {"encoder": (source_pieces, source_pieces), "decoder": (output, read), "cross": (output, source_pieces)}
-    return tuple(_view(kind, *labels[kind], maps.weights[kind]) for kind in KINDS), log_prob
+    return tuple(_view(kind, *labels[kind], weights[kind]) for kind in KINDS), math.fsum(log_probs.tolist())
 
 
-def _view(kind: str, rows: Sequence[str], columns: Sequence[str], weights: Tensor) -> View:
+def _view(kind: str, rows: Sequence[str], columns: Sequence[str], weights: Array) -> View:
     layers, heads = (tuple(range(1, size + 1)) for size in weights.shape[:2])
     return View(kind, tuple(rows), tuple(columns), layers, heads, weights)
 

@@ -32,36 +32,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+import numpy as np
 
-from ..device import is_host
 from ..errors import UsageError
 from .allocation import allocate
-from .beam_state import NONE, Beam, Candidates, FinishedHypotheses, OpenHypotheses, Scores, Status, appended
-from .candidates import log_softmax_, top_candidates
+from .arrays import NONE, Array, quiet
+from .beam_state import Beam, Candidates, FinishedHypotheses, OpenHypotheses, Scores, Status, append
 from .constraint import Constraints, Step
 from .coverage import Coverage
 from .length_penalties import penalties_of
 from .min_length import Bans, MinLength
 from .protocols import AttentionDecoder, Decoder, RankingDecoder
-from .search import (
-    FinishedSentences,
-    Hypothesis,
-    SearchOptions,
-    plain_sentences,
-    run_to_end,
-)
+from .search import FinishedSentences, Hypothesis, SearchOptions, plain_sentences, run_to_end
 from .search_state import Sentences, split_off_finished, without
 from .sentence import Sentence
 
 
 def beam_search(
-    decoder: Decoder, max_lengths: Tensor, options: SearchOptions, prefixes: Sequence[Sequence[int]] | None = None
+    decoder: Decoder,
+    max_lengths: Sequence[int],
+    options: SearchOptions,
+    prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the `nbest` best hypotheses of each sentence that `decoder` holds; see `Search.add`."""
-    return run_to_end(BeamSearch(decoder, options), plain_sentences(max_lengths, prefixes), max_lengths.device)
+    return run_to_end(BeamSearch(decoder, options), plain_sentences(max_lengths, prefixes))
 
 
 def _reporting(decoder: Decoder) -> AttentionDecoder:
@@ -78,7 +72,7 @@ class BeamSearch:
     """See `Search`. Raises UsageError for a coverage penalty if the decoder is not an `AttentionDecoder`."""
 
     def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
-        self.decoder, self.options = decoder, options
+        self.decoder, self.arrays, self.options = decoder, decoder.arrays, options
         self.min_length, self.constraints = MinLength(options), Constraints(options.constraints)
         self.normalized, self.adjusts = self.constraints.edits, self.constraints.adjusts
         self.attention = _reporting(decoder) if options.coverage_penalty else None
@@ -86,8 +80,9 @@ class BeamSearch:
         self.ranking = decoder if plain and isinstance(decoder, RankingDecoder) else None
         self.beam: Beam | None = None
         self.status: Status
-        self._rows: tuple[Tensor, Tensor] | None = None  # see `_on_both`
-        self.penalties = torch.empty(0)  # lp by length
+        self.on_host: np.ndarray  # (N,) the numbers of the open hypotheses
+        self.rows: Array  # the same, in an array of the decoder's kind
+        self.penalties: Array = ()  # lp by length
 
     @property
     def busy(self) -> bool:
@@ -97,26 +92,28 @@ class BeamSearch:
     @property
     def open_hypotheses(self) -> int:
         """See `Search`."""
-        return int(self.status.exists.sum()) if self.beam else 0
+        return len(self.on_host) if self.beam else 0
 
-    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence], device: torch.device) -> None:
+    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
         """See `Search`."""
-        max_lengths = torch.tensor([sentence.max_length for sentence in sentences], device=device)
+        arrays, options = self.arrays, self.options
+        max_lengths = arrays.array([sentence.max_length for sentence in sentences], arrays.int64)
+        missing = self.min_length.missing(max_lengths)
         new = Beam(
-            Sentences.start(sentence_ids, max_lengths),
-            OpenHypotheses.start(max_lengths, self.options, self.min_length.missing(max_lengths), self.adjusts),
-            FinishedHypotheses.start(max_lengths, self.options, self.constraints.progresses),
-            self.constraints.start(sentences, self.options.beam, device),
-            Coverage.start(sentences, self.options.beam, device) if self.attention else None,
+            Sentences.start(arrays, sentence_ids, max_lengths),
+            OpenHypotheses.start(arrays, max_lengths, options, missing, self.adjusts),
+            FinishedHypotheses.start(arrays, max_lengths, options, self.constraints.progresses),
+            self.constraints.start(sentences, options.beam, arrays),
+            Coverage.start(sentences, options.beam, arrays) if self.attention else None,
         )
         beam = self.beam.concat(new) if self.beam else new
         self._set(beam, Status.read(beam))
         longest = int(max_lengths.max())
         if len(self.penalties) < longest + 2:
             penalties = penalties_of(self.options.length_penalty, self.options.alpha, longest)
-            self.penalties = torch.from_numpy(penalties).to(device)
+            self.penalties = arrays.array(penalties, arrays.float32)
 
-    @torch.inference_mode()
+    @quiet
     def step(self) -> FinishedSentences:
         """See `Search`."""
         beam = self.beam
@@ -128,7 +125,7 @@ class BeamSearch:
         if self.ranking:
             candidates = self._ranked_by_decoder(self.ranking, beam, too_short)
         else:
-            candidates = self._candidates(beam, self.decoder.step(beam.open.newest, self.on_host).float(), too_short)
+            candidates = self._candidates(beam, self.decoder.step(beam.open.newest, self.on_host), too_short)
         if self.attention and beam.coverage:
             beam.coverage.add(self.rows, self.attention.attention())
         ends = candidates.tokens == self.options.eos
@@ -139,14 +136,14 @@ class BeamSearch:
         self.decoder.reorder(parents)
         return self._leave(beam)
 
-    def _candidates(self, beam: Beam, logits: Tensor, too_short: bool) -> Candidates:
+    def _candidates(self, beam: Beam, logits: Array, too_short: bool) -> Candidates:
         """Return the best candidates, given the logits (N, V) of the open hypotheses."""
         step = beam.step(self.rows)
-        bans, only, own = self._bans(beam, step, too_short, logits.size(1)), self._only(beam, step), None
+        bans, only, own = self._bans(beam, step, too_short, logits.shape[1]), self._only(beam, step), None
         if self.normalized:
-            logits = log_softmax_(logits)
+            logits = self.arrays.log_softmax(logits)
         if self.constraints.edits:
-            own = logits.clone() if self.constraints.adjusts else None
+            own = self.arrays.copy(logits) if self.constraints.adjusts else None
             self.constraints.edit(beam.constraints, step, logits, only, self.options.eos)
             bans = self.min_length.give_way(bans, logits)
         return self._best(beam, Scores(self.rows, logits, own, bans, only))
@@ -157,7 +154,7 @@ class BeamSearch:
         bans, only = self._bans(beam, step, too_short, vocabulary), self._only(beam, step)
         log_probs, flat = decoder.best(
             beam.open.newest,
-            self.rows,
+            self.on_host,
             beam.open.log_probs,
             2 * width if width > 1 else 1,
             bans.tokens,
@@ -174,7 +171,7 @@ class BeamSearch:
             else self.min_length.always
         )
 
-    def _only(self, beam: Beam, step: Step) -> Tensor | None:
+    def _only(self, beam: Beam, step: Step) -> Array | None:
         """Return the one token that may follow each open hypothesis, (N,), or FREE; None: any token may follow all of them."""
         required = self.constraints.required(beam.constraints, step)
         return (
@@ -187,10 +184,8 @@ class BeamSearch:
         """Return the best candidates by `scores`, with their own log-probabilities where they differ."""
         candidates = self._ranked(beam, scores)
         if scores.own is not None and beam.open.own is not None:
-            own = (
-                beam.open.own.gather(1, candidates.parents)
-                + scores.own[self._row_of(candidates.parents, scores.rows), candidates.tokens]
-            )
+            rows = self._row_of(candidates.parents, scores.rows)
+            own = self.arrays.gather(beam.open.own, candidates.parents) + scores.own[rows, candidates.tokens]
             candidates = candidates._replace(own=own)
         return candidates
 
@@ -198,7 +193,7 @@ class BeamSearch:
         """Return the best candidates by `scores`. The logits may be written to."""
         logits, width = scores.logits, self.options.beam
         count = 2 * width if width > 1 else 1
-        log_probs, flat = top_candidates(
+        log_probs, flat = self.arrays.top_candidates(
             logits,
             beam.open.log_probs,
             scores.rows,
@@ -208,91 +203,88 @@ class BeamSearch:
             scores.bans.counts,
             self.normalized,
         )
-        candidates = Candidates(log_probs, flat // logits.size(1), flat % logits.size(1), None)
+        candidates = Candidates(log_probs, flat // logits.shape[1], flat % logits.shape[1], None)
         if not self.constraints.progresses:
             return candidates
-        rows = self._row_of(torch.arange(width, device=logits.device).expand_as(beam.open.newest), scores.rows)
+        hypotheses = beam.open.newest * 0 + self.arrays.arange(width)
+        rows = self._row_of(hypotheses, scores.rows)
         return allocate(beam, candidates, scores, self.constraints, beam.step(scores.rows), rows, self.options.eos)
 
-    def _row_of(self, parents: Tensor, open_rows: Tensor) -> Tensor:
+    def _row_of(self, parents: Array, open_rows: Array) -> Array:
         """Return the rows of hypotheses (B, C) among the N open ones; any row for a closed hypothesis."""
-        batch, width = len(parents), self.options.beam
-        row_of = torch.zeros(batch * width, dtype=torch.long, device=parents.device)
-        row_of[open_rows] = torch.arange(len(open_rows), device=parents.device)
-        return row_of[parents + torch.arange(batch, device=parents.device)[:, None] * width]
+        arrays, (batch, width) = self.arrays, (len(parents), self.options.beam)
+        row_of = arrays.zeros((batch * width,), arrays.int64)
+        row_of[open_rows] = arrays.arange(len(open_rows))
+        return arrays.gather(row_of.reshape((batch, width)), parents)
 
-    def _finish(self, beam: Beam, candidates: Candidates, ends: Tensor) -> None:
+    def _finish(self, beam: Beam, candidates: Candidates, ends: Array) -> None:
         """Add the candidates that end, where `ends` (B, C) is true, to the finished hypotheses."""
-        log_probs = candidates.log_probs.masked_fill(~ends, NONE)
-        if is_host(log_probs.device) and bool(
-            torch.isneginf(log_probs).all()
-        ):  # on another device, this would wait for it
+        arrays, parents, path = self.arrays, candidates.parents, beam.open.path
+        log_probs = arrays.where(ends, candidates.log_probs, NONE)
+        if isinstance(log_probs, np.ndarray) and not (log_probs != NONE).any():  # a device would have to be waited for
             return
-        parents, lengths, path = candidates.parents, beam.sentences.lengths[:, None], beam.open.path
-        coverage = (
-            beam.coverage.log_coverage(parents, log_probs != NONE) * self.options.coverage_penalty
-            if beam.coverage
-            else None
-        )
-        scores = (
-            log_probs / self.penalties[lengths.clamp_max(len(self.penalties) - 1)]
-        )  # finished sentences may stay for long
+        lengths = beam.sentences.lengths[:, None]
+        coverage = None
+        if beam.coverage:
+            coverage = beam.coverage.log_coverage(parents, log_probs != NONE) * self.options.coverage_penalty
+        # finished sentences may stay for long: their lengths go on
+        scores = log_probs / self.penalties[lengths.clip(None, len(self.penalties) - 1)]
+        missing = self.constraints.missing(beam.constraints) if self.constraints.progresses else None
         beam.finished = beam.finished.add(
             FinishedHypotheses(
-                tokens=beam.open.of_parents(beam.open.tokens, parents),
-                lengths=(lengths - 1).expand_as(log_probs),
-                log_probs=candidates.own_log_probs.masked_fill(~ends, NONE),
+                tokens=arrays.gather(beam.open.tokens, parents),
+                lengths=parents * 0 + (lengths - 1),
+                log_probs=arrays.where(ends, candidates.own_log_probs, NONE),
                 scores=scores if coverage is None else scores + coverage,
-                lacking=self.constraints.missing(beam.constraints).gather(1, parents)
-                if self.constraints.progresses
-                else None,
+                lacking=None if missing is None else arrays.gather(missing, parents),
                 coverage=coverage,
-                path=None if path is None else beam.open.of_parents(path, parents),
+                path=None if path is None else arrays.gather(path, parents),
             )
         )
 
-    def _extend(self, beam: Beam, candidates: Candidates, ends: Tensor, too_short: bool) -> Tensor:
+    def _extend(self, beam: Beam, candidates: Candidates, ends: Array, too_short: bool) -> Array:
         """Replace the open hypotheses by the W best candidates that do not end. Return their parents, (B, W)."""
-        hypotheses, width = beam.open, self.options.beam
+        hypotheses, gather = beam.open, self.arrays.gather
         hypotheses.log_probs, order = self._best_open(candidates, ends)
-        parents = candidates.parents.gather(1, order)
-        hypotheses.newest = candidates.tokens.gather(1, order)
+        parents = gather(candidates.parents, order)
+        hypotheses.newest = gather(candidates.tokens, order)
         if candidates.own is not None:
-            hypotheses.own = candidates.own.gather(1, order)
+            hypotheses.own = gather(candidates.own, order)
         if too_short:
-            hypotheses.missing = self.min_length.missing_after(hypotheses.missing.gather(1, parents), hypotheses.newest)
+            hypotheses.missing = self.min_length.missing_after(gather(hypotheses.missing, parents), hypotheses.newest)
         if self.constraints.members:
             beam.constraints = self.constraints.advance(beam.constraints.reorder(parents), hypotheses.newest)
         if beam.coverage:
             beam.coverage.attended = beam.coverage.attended.reorder(parents)
-        position = (beam.sentences.lengths - 1)[:, None, None].expand(-1, width, 1)
-        hypotheses.tokens = appended(hypotheses.of_parents(hypotheses.tokens, parents), position, hypotheses.newest)
+        position = beam.sentences.lengths - 1
+        hypotheses.tokens = gather(hypotheses.tokens, parents)
+        append(hypotheses.tokens, position, hypotheses.newest)
         if hypotheses.path is not None:
-            hypotheses.path = appended(
-                hypotheses.of_parents(hypotheses.path, parents), position, candidates.own_log_probs.gather(1, order)
-            )
+            hypotheses.path = gather(hypotheses.path, parents)
+            append(hypotheses.path, position, gather(candidates.own_log_probs, order))
         return parents
 
-    def _best_open(self, candidates: Candidates, ends: Tensor) -> tuple[Tensor, Tensor]:
+    def _best_open(self, candidates: Candidates, ends: Array) -> tuple[Array, Array]:
         """Return the W best candidates that do not end, best first: log-probabilities and indices, (B, W)."""
-        width = self.options.beam
-        log_probs, order = candidates.log_probs.masked_fill(ends, NONE).sort(dim=1, descending=True, stable=True)
-        if lacking := max(0, width - order.size(1)):  # greedy search, or a vocabulary smaller than the beam
-            log_probs, order = F.pad(log_probs, (0, lacking), value=NONE), F.pad(order, (0, lacking))
-        return log_probs[:, :width], order[:, :width]
+        arrays, shape = self.arrays, (len(ends), self.options.beam)
+        log_probs = arrays.where(ends, NONE, candidates.log_probs)
+        order = arrays.argsort(log_probs)[:, : shape[1]]
+        log_probs = arrays.gather(log_probs, order)
+        # greedy search, or a vocabulary smaller than the beam, may have fewer candidates
+        return arrays.padded(log_probs, shape, NONE), arrays.padded(order, shape, 0)
 
     def _give_up(self, beam: Beam) -> None:
         """Close hypotheses that are complete, and those that cannot reach the n best within `lookahead` tokens."""
         hopeless = beam.sentences.complete[:, None]
         if self.options.stop_early:
             hopeless = hopeless | self._hopeless(beam, beam.open.log_probs)
-        beam.open.log_probs = beam.open.log_probs.masked_fill(hopeless, NONE)
+        beam.open.log_probs = self.arrays.where(hopeless, NONE, beam.open.log_probs)
 
-    def _hopeless(self, beam: Beam, log_probs: Tensor) -> Tensor:
+    def _hopeless(self, beam: Beam, log_probs: Array) -> Array:
         """Return whether hypotheses with these log-probabilities (B, W) cannot reach the n best within `lookahead` tokens: bool, (B, W)."""
-        longest = torch.minimum(beam.sentences.max_lengths + 1, beam.sentences.lengths + self.options.lookahead)
+        longest = self.arrays.minimum(beam.sentences.max_lengths + 1, beam.sentences.lengths + self.options.lookahead)
         if self.constraints.progresses:
-            longest = torch.where(self.constraints.demands(beam.constraints), beam.sentences.lengths + 1, longest)
+            longest = self.arrays.where(self.constraints.demands(beam.constraints), beam.sentences.lengths + 1, longest)
         attainable = log_probs / self.penalties[longest][:, None]
         worse = attainable <= beam.finished.scores[:, -1:]
         return worse if beam.finished.lacking is None else worse & (beam.finished.lacking[:, -1:] == 0)
@@ -305,47 +297,29 @@ class BeamSearch:
             self._set(beam, status)
             return []
         stay, leave = split
-        leaving = beam.select(leave.to(beam.open.newest.device)) if len(stay) else beam
+        leaving = beam.select(self.arrays.array(leave)) if len(stay) else beam
         self._keep(beam, status, stay)
         return self._results(leaving)
 
     def drop(self, sentence_ids: Sequence[int]) -> None:
         """See `Search`."""
         if self.beam:
-            self._keep(self.beam, self.status, without(self.beam.sentences.ids, sentence_ids).cpu())
+            self._keep(self.beam, self.status, without(self.beam.sentences.ids, sentence_ids))
 
-    def _keep(self, beam: Beam, status: Status, stay: Tensor) -> None:
+    def _keep(self, beam: Beam, status: Status, stay: np.ndarray) -> None:
         """Keep the sentences at the indices `stay` (on the host), and drop the others here and in the decoder."""
         self.decoder.keep(stay)
         if len(stay):
-            self._set(beam.select(stay.to(beam.open.newest.device)), status.select(stay))
+            self._set(beam.select(self.arrays.array(stay)), status.select(stay))
         else:
             self.beam = None
 
     def _set(self, beam: Beam, status: Status) -> None:
         """Make this the beam of the search."""
-        self.beam, self.status, self._rows = beam, status, None
+        self.beam, self.status, self.on_host = beam, status, status.rows
+        self.rows = self.arrays.array(self.on_host)
 
-    @property
-    def on_host(self) -> Tensor:
-        """(N,) the numbers of the open hypotheses, on the host."""
-        return self._on_both()[0]
-
-    @property
-    def rows(self) -> Tensor:
-        """(N,) the numbers of the open hypotheses, on the device."""
-        return self._on_both()[1]
-
-    def _on_both(self) -> tuple[Tensor, Tensor]:
-        if self._rows is None:
-            on_host = self.status.rows
-            self._rows = (
-                on_host,
-                on_host if self.beam is None else on_host.to(self.beam.open.newest.device, non_blocking=True),
-            )
-        return self._rows
-
-    def _split(self, unfinished: Tensor) -> tuple[Tensor, Tensor] | None:
+    def _split(self, unfinished: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """See `split_off_finished`."""
         return split_off_finished(unfinished, self.options.compact_below)
 

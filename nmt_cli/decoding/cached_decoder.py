@@ -35,6 +35,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -45,6 +46,7 @@ from ..model.monotonic import NextWords
 from ..model.packing import Packing
 from ..model.transformer import Transformer
 from .alignment import alignment_layer
+from .torch_arrays import TorchArrays
 
 LANES = {torch.float32: 16, torch.bfloat16: 32, torch.float16: 32}
 """S and C are multiples of this number, by the dtype of keys and values."""
@@ -268,7 +270,7 @@ class CachedDecoder:
     """
 
     def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], beam: int) -> None:
-        self.model, self.beam = model, beam
+        self.model, self.beam, self.arrays = model, beam, TorchArrays(model.device)
         self.layers = [cast(DecoderLayer, layer) for layer in model.decoder]
         own = self.layers[0].self_attention
         self.heads, self.scale = own.num_heads, math.sqrt(own.num_heads / own.sizes[0])
@@ -278,7 +280,7 @@ class CachedDecoder:
         self.weights: list[Tensor] = []  # of the last step, (n, S) of each sub-batch
         self.add(sources)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def add(self, sources: Sequence[Sequence[int]]) -> None:
         """Add sentences behind the present ones; an empty list is allowed."""
         if sources:
@@ -286,10 +288,11 @@ class CachedDecoder:
             if self.next_words:
                 self.next_words.add(sources, self.sub_batches[-1].states)
 
-    def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+    @torch.no_grad()
+    def step(self, tokens: Tensor, rows: np.ndarray) -> Tensor:
         """See `Decoder`."""
-        on_host, count = rows.to("cpu"), len(rows)
-        rows = on_host.to(tokens.device, non_blocking=True)
+        on_host, count = torch.from_numpy(rows), len(rows)
+        opened = on_host.to(tokens.device, non_blocking=True)
         padding = padded_rows(count) - count
         parts = [
             (sub_batch, on_host[left:right] - offset * self.beam, left)
@@ -301,22 +304,22 @@ class CachedDecoder:
             for number, (sub_batch, own, first) in enumerate(parts)
         ]
         steps_taken = [sub_batch.steps for sub_batch, own, _ in parts for _ in own] + [0] * padding
-        positions = torch.tensor(steps_taken).to(rows.device, non_blocking=True)
-        ids = F.pad(tokens.flatten().index_select(0, rows), (0, padding))
+        positions = torch.tensor(steps_taken).to(tokens.device, non_blocking=True)
+        ids = F.pad(tokens.flatten().index_select(0, opened), (0, padding))
         self.weights = []
         encoded = self.model.target_positions.at(positions)  # type: ignore[operator]
         if self.next_words:
-            encoded = encoded + F.pad(self.next_words.read(tokens, rows), (0, 0, 0, padding))
+            encoded = encoded + F.pad(self.next_words.read(tokens, opened), (0, 0, 0, padding))
         x = self.model.embed(ids, "target", encoded)
         for number, layer in enumerate(self.layers):
             x = self._layer(number, layer, x, steps, positions)
         for sub_batch in self.sub_batches:
             sub_batch.steps += 1
-        return self.model.logits(self.model.decoder_norm(x))[:count]
+        return self.model.logits(self.model.decoder_norm(x))[:count].float()
 
     def record_attention(self) -> None:
         """See `AttentionDecoder`."""
-        self.recorded_layer = alignment_layer(self.model)
+        self.recorded_layer = alignment_layer(self.model.config)
 
     def attention(self) -> Tensor:
         """See `AttentionDecoder`."""
@@ -396,13 +399,13 @@ class CachedDecoder:
             for sub_batch, offset in self._offsets():
                 sub_batch.reorder(parents[offset : offset + len(sub_batch.present)])
 
-    def keep(self, sentences: Tensor) -> None:
+    def keep(self, sentences: np.ndarray) -> None:
         """See `Decoder`."""
+        kept = torch.from_numpy(sentences)
         if self.next_words:
-            self.next_words.keep(sentences)
-        sentences = sentences.to("cpu")
+            self.next_words.keep(kept)
         for sub_batch, offset in self._offsets():
-            inside = sentences[(sentences >= offset) & (sentences < offset + len(sub_batch.present))] - offset
+            inside = kept[(kept >= offset) & (kept < offset + len(sub_batch.present))] - offset
             if len(inside) < len(sub_batch.present):
                 sub_batch.keep(inside)
         self.sub_batches = [sub_batch for sub_batch in self.sub_batches if len(sub_batch.present)]

@@ -2,7 +2,7 @@
 
     B sentences   W hypotheses per sentence   N open hypotheses   V vocabulary   C candidates   E proposals
 
-    Search.add  ──▶ Constraint.start: the state of new sentences, tensors (B, …) and (B, W, …)
+    Search.add  ──▶ Constraint.start: the state of new sentences, arrays (B, …) and (B, W, …)
     each step   ──▶ required: the one token that may follow       edit: log-probabilities (N, V), -inf forbids a token
                 ──▶ (beam search) proposals, progress, missing: which candidates come nearer to the demands of the rule
                 ──▶ the state follows the hypotheses that were chosen, then `advance` by their new tokens
@@ -18,16 +18,19 @@ demands of the rules rank behind outputs that do.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import reduce
-from typing import Any, Generic, Protocol, Self, TypeVar
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from ..data.tokenizer import Tokenizer
+from .arrays import NONE, Array, Arrays, arrays_of, merged
 from .search_state import FREE, Rows
 from .sentence import Sentence
+
+if TYPE_CHECKING:
+    from ..data.tokenizer import Tokenizer
 
 LAST_RESORT = -1e4
 """Added to the log-probability of an end symbol that breaks a rule, so that outputs that obey the rules rank before such an output."""
@@ -37,52 +40,46 @@ LAST_RESORT = -1e4
 class Step:
     """The open hypotheses that a step of the search extends."""
 
-    rows: Tensor
+    rows: Array
     """(N,) the numbers b * W + w of the open hypotheses, ascending."""
-    tokens: Tensor
+    tokens: Array
     """(B, W, L) the outputs; only the first `lengths` tokens mean anything."""
-    lengths: Tensor
+    lengths: Array
     """(B,) number of tokens of an open output; any number for a sentence without open hypotheses."""
-    remaining: Tensor
+    remaining: Array
     """(B,) number of tokens that an output may still get, end symbol not counted."""
 
     @property
     def width(self) -> int:
         """W, the hypotheses per sentence."""
-        return self.tokens.size(1)
+        return int(self.tokens.shape[1])
 
-    @property
-    def sentences(self) -> Tensor:
+    @cached_property
+    def sentences(self) -> Array:
         """(N,) the sentence of each open hypothesis."""
         return self.rows // self.width
 
-    def of_rows(self, values: Tensor) -> Tensor:
+    def of_rows(self, values: Array) -> Array:
         """Return the values of the open hypotheses: (B, W, …) -> (N, …)."""
-        return values.flatten(0, 1).index_select(0, self.rows)
+        return arrays_of(values).take(merged(values), self.rows)
 
 
-class Movable(Protocol):
-    """An object with tensors."""
-
-    def to(self, device: torch.device) -> Self:
-        """Return a copy of the object on a device."""
-        ...
-
-
-Tables = TypeVar("Tables", bound=Movable)
+Tables = TypeVar("Tables", bound=Any)
 
 
 class OnDevices(Generic[Tables]):
-    """Tables of a constraint, copied to each device once."""
+    """Tables of a constraint, a dataclass with arrays of NumPy. Each kind of arrays gets one copy on each device."""
 
     def __init__(self, tables: Tables) -> None:
-        self.tables, self.copies = tables, dict[torch.device, Tables]()
+        self.tables, self.copies = tables, dict[Arrays, Tables]()
 
-    def on(self, device: torch.device) -> Tables:
-        """Return the tables on a device."""
-        if device not in self.copies:
-            self.copies[device] = self.tables.to(device)
-        return self.copies[device]
+    def on(self, arrays: Arrays) -> Tables:
+        """Return the tables as arrays of this kind."""
+        if arrays not in self.copies:
+            own = {name: value for name, value in vars(self.tables).items() if isinstance(value, np.ndarray)}
+            moved = {name: arrays.array(value) for name, value in own.items()}
+            self.copies[arrays] = replace(self.tables, **moved)
+        return self.copies[arrays]
 
 
 @dataclass
@@ -119,7 +116,7 @@ class Constraint:
         """Return how many more tokens an output may have because of its input, which `encode` returned."""
         return 0
 
-    def start(self, sentences: Sequence[Sentence], width: int, device: torch.device) -> Rows:
+    def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> Rows:
         """Return the state of new sentences, whose W = `width` hypotheses are empty."""
         return Stateless()
 
@@ -127,30 +124,30 @@ class Constraint:
         """Return whether the constraint does nothing for the sentences of this state: they are then searched without it."""
         return False
 
-    def required(self, state: Any, step: Step) -> Tensor | None:
+    def required(self, state: Any, step: Step) -> Array | None:
         """Return the one token that may follow each open hypothesis, (N,), or FREE; None: any token may follow all of them."""
         return None
 
-    def edit(self, state: Any, step: Step, log_probs: Tensor) -> None:
+    def edit(self, state: Any, step: Step, log_probs: Array) -> None:
         """Change the log-probabilities (N, V) of the next token of each open hypothesis, in place; -inf forbids a token."""
 
-    def advance(self, state: Any, tokens: Tensor) -> Any:
+    def advance(self, state: Any, tokens: Array) -> Any:
         """Return the state after the hypotheses got the tokens (B, W). Tokens of closed hypotheses mean nothing."""
         return state
 
-    def proposals(self, state: Any, step: Step, log_probs: Tensor) -> Tensor:
+    def proposals(self, state: Any, step: Step, log_probs: Array) -> Array:
         """Return tokens with which each hypothesis makes or keeps progress, (B, W, E), or FREE; log_probs (N, V)."""
         raise NotImplementedError
 
-    def progress(self, state: Any, parents: Tensor, tokens: Tensor) -> Tensor:
+    def progress(self, state: Any, parents: Array, tokens: Array) -> Array:
         """Return how far the hypotheses `parents` (B, C) meet the rule's demands after `tokens` (B, C): int64, (B, C)."""
         raise NotImplementedError
 
-    def demands(self, state: Any) -> Tensor:
+    def demands(self, state: Any) -> Array:
         """Return whether the rule demands anything of a sentence's outputs: bool, (B,)."""
         raise NotImplementedError
 
-    def missing(self, state: Any) -> Tensor:
+    def missing(self, state: Any) -> Array:
         """Return how much a hypothesis lacks if it ends now: int64, (B, W); 0: it may end."""
         raise NotImplementedError
 
@@ -161,7 +158,7 @@ class States(Rows):
     def __init__(self, states: Sequence[Rows]) -> None:
         self.states = list(states)
 
-    def select(self, rows: Tensor) -> Self:
+    def select(self, rows: Array) -> Self:
         """See `Rows`."""
         return type(self)([state.select(rows) for state in self.states])
 
@@ -169,85 +166,87 @@ class States(Rows):
         """See `Rows`."""
         return type(self)([mine.concat(theirs) for mine, theirs in zip(self.states, other.states, strict=True)])
 
-    def reorder(self, parents: Tensor) -> Self:
+    def reorder(self, parents: Array) -> Self:
         """See `Rows`."""
         return type(self)([state.reorder(parents) for state in self.states])
 
 
 class Constraints:
-    """All constraints of a search as one."""
+    """All constraints of a search as one. `exhausts`: whether they may leave a hypothesis no token."""
 
     def __init__(self, members: Sequence[Constraint]) -> None:
         self.members = members
         self.edits = any(member.edits for member in members)
         self.adjusts = any(member.adjusts for member in members)
+        self.exhausts = self.adjusts or sum(member.edits for member in members) > 1
         self.progresses = any(member.progresses for member in members)
 
-    def start(self, sentences: Sequence[Sentence], width: int, device: torch.device) -> States:
+    def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> States:
         """See `Constraint.start`."""
-        return States([member.start(sentences, width, device) for member in self.members])
+        return States([member.start(sentences, width, arrays) for member in self.members])
 
     def rest(self, states: States) -> bool:
         """Return whether all constraints rest, see `Constraint.rests`."""
         return all(member.rests(state) for member, state in zip(self.members, states.states, strict=True))
 
-    def required(self, states: States, step: Step) -> Tensor | None:
+    def required(self, states: States, step: Step) -> Array | None:
         """See `Constraint.required`. If several constraints require a token, the first constraint wins."""
-        required: Tensor | None = None
+        required: Array | None = None
         for member, state in zip(self.members, states.states, strict=True):
             own = member.required(state, step)
-            required = (
-                own if required is None else required if own is None else torch.where(required == FREE, own, required)
-            )
+            if required is None or own is None:
+                required = own if required is None else required
+            else:
+                required = arrays_of(own).where(required == FREE, own, required)
         return required
 
-    def edit(self, states: States, step: Step, log_probs: Tensor, required: Tensor | None, eos: int) -> None:
+    def edit(self, states: States, step: Step, log_probs: Array, required: Array | None, eos: int) -> None:
         """See `Constraint.edit`. The tokens `required` (N,), or FREE, may follow in any case.
 
         A hypothesis may end if no other token may follow it.
         """
-        own = log_probs[:, eos].clone()
-        wanted = None if required is None else required.clamp_min(0)[:, None]
-        kept = None if wanted is None else log_probs.gather(1, wanted)
+        arrays = arrays_of(log_probs)
+        end = log_probs[:, eos]
+        own = arrays.copy(end)
+        if required is not None:
+            bound = arrays.nonzero(required >= 0)[0]
+            wanted = required[bound]
+            kept = log_probs[bound, wanted]
         for member, state in zip(self.members, states.states, strict=True):
             if member.edits:
                 member.edit(state, step, log_probs)
-        nothing, last_resort = log_probs.amax(1).isneginf(), LAST_RESORT if self.adjusts else 0.0
-        log_probs[:, eos] = torch.where(nothing, own + last_resort, log_probs[:, eos])
-        if required is not None and wanted is not None and kept is not None:
-            edited = log_probs.gather(1, wanted)
-            forbidden = edited.isneginf() & (required >= 0)[:, None]
-            log_probs.scatter_(1, wanted, torch.where(forbidden, kept + last_resort * (wanted == eos), edited))
-        log_probs[:, 0].masked_fill_(own.isnan(), float("nan"))  # a model whose output is not a number must be noticed
+        last_resort = LAST_RESORT if self.adjusts else 0.0
+        if self.exhausts:
+            end[:] = arrays.where(arrays.amax(log_probs, 1) == NONE, own + last_resort, end)
+        if required is not None:
+            edited = log_probs[bound, wanted]
+            penalties = arrays.astype(wanted == eos, edited.dtype) * last_resort
+            log_probs[bound, wanted] = arrays.where(edited == NONE, kept + penalties, edited)
+        # a model whose output is not a number must be noticed
+        log_probs[:, 0] = arrays.where(own != own, own, log_probs[:, 0])
 
-    def advance(self, states: States, tokens: Tensor) -> States:
+    def advance(self, states: States, tokens: Array) -> States:
         """See `Constraint.advance`."""
         return States(
             [member.advance(state, tokens) for member, state in zip(self.members, states.states, strict=True)]
         )
 
-    def proposals(self, states: States, step: Step, log_probs: Tensor) -> Tensor:
+    def proposals(self, states: States, step: Step, log_probs: Array) -> Array:
         """See `Constraint.proposals`."""
-        return torch.cat(
-            [member.proposals(state, step, log_probs) for member, state in self._progressing(states)], dim=2
-        )
+        every = [member.proposals(state, step, log_probs) for member, state in self._progressing(states)]
+        return arrays_of(log_probs).concat(every, 2)
 
-    def progress(self, states: States, parents: Tensor, tokens: Tensor) -> Tensor:
+    def progress(self, states: States, parents: Array, tokens: Array) -> Array:
         """See `Constraint.progress`: the sum over all constraints."""
-        return sum(
-            (member.progress(state, parents, tokens) for member, state in self._progressing(states)),
-            torch.zeros_like(tokens),
-        )
+        return sum(member.progress(state, parents, tokens) for member, state in self._progressing(states))
 
-    def demands(self, states: States) -> Tensor:
+    def demands(self, states: States) -> Array:
         """See `Constraint.demands`: whether any constraint demands something."""
-        first, *others = (member.demands(state) for member, state in self._progressing(states))
-        return reduce(torch.logical_or, others, first)
+        return reduce(or_, (member.demands(state) for member, state in self._progressing(states)))
 
-    def missing(self, states: States) -> Tensor:
+    def missing(self, states: States) -> Array:
         """See `Constraint.missing`: the sum over all constraints."""
-        first, *others = (member.missing(state) for member, state in self._progressing(states))
-        return sum(others, first)
+        return sum(member.missing(state) for member, state in self._progressing(states))
 
     def _progressing(self, states: States) -> list[tuple[Constraint, Rows]]:
         return [(member, state) for member, state in zip(self.members, states.states, strict=True) if member.progresses]

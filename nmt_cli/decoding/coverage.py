@@ -20,10 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-import torch
-from torch import Tensor
-
-from ..device import widest_float
+from .arrays import Array, Arrays, arrays_of, merged
 from .search_state import OfHypotheses, Rows
 from .sentence import Sentence
 
@@ -35,7 +32,7 @@ LEAST = 1e-30
 class Attended(OfHypotheses):
     """The attention that each hypothesis has paid to the source so far."""
 
-    sums: Tensor  # (B, W, S) fp64; beyond the source's own tokens the values mean nothing
+    sums: Array  # (B, W, S) fp64; beyond the source's own tokens the values mean nothing
 
 
 @dataclass
@@ -43,33 +40,32 @@ class Coverage(Rows):
     """The coverage state of B sentences."""
 
     attended: Attended
-    sources: Tensor  # (B,) number of source tokens, end symbol not counted
+    sources: Array  # (B,) number of source tokens, end symbol not counted
 
     @classmethod
-    def start(cls, sentences: Sequence[Sentence], width: int, device: torch.device) -> Self:
+    def start(cls, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> Self:
         """Return the state of new sentences."""
         sources = [len(sentence.tokens) for sentence in sentences]
-        return cls(
-            Attended(torch.zeros(len(sources), width, max(sources), dtype=widest_float(device), device=device)),
-            torch.tensor(sources, device=device),
-        )
+        sums = arrays.zeros((len(sources), width, max(sources)), arrays.widest)
+        return cls(Attended(sums), arrays.array(sources, arrays.int64))
 
-    def add(self, rows: Tensor, attention: Tensor) -> None:
+    def add(self, rows: Array, attention: Array) -> None:
         """Add the attention (N, S or another length) of a step to the hypotheses `rows` (N,), which are numbers b * W + w; in place."""
-        sums = self.attended.sums.flatten(0, 1)
-        size = min(sums.size(1), attention.size(1))
+        sums = merged(self.attended.sums)
+        size = min(sums.shape[1], attention.shape[1])
         sums[rows, :size] += attention[:, :size]
-        self.attended = Attended(sums.view(self.attended.sums.shape))
+        self.attended = Attended(sums.reshape(self.attended.sums.shape))
 
-    def log_coverage(self, parents: Tensor, wanted: Tensor) -> Tensor:
+    def log_coverage(self, parents: Array, wanted: Array) -> Array:
         """Return Σ_i log(min(Σ_j p_ij, 1)) of the hypotheses `parents` (B, C) where `wanted`, elsewhere 0: (B, C) fp32."""
-        sentence, candidate = wanted.nonzero().unbind(1)
+        arrays = arrays_of(parents)
+        sentence, candidate = arrays.nonzero(wanted)
         sums = self.attended.sums[sentence, parents[sentence, candidate]].tolist()
         sources = self.sources[sentence].tolist()
         values = [
             math.fsum(math.log(min(max(value, LEAST), 1.0)) for value in row[:size])
             for row, size in zip(sums, sources, strict=True)
         ]
-        result = torch.zeros(parents.shape, device=parents.device)
-        result[sentence, candidate] = torch.tensor(values, device=parents.device)
+        result = arrays.zeros(parents.shape, arrays.float32)
+        result[sentence, candidate] = arrays.array(values, arrays.float32)
         return result

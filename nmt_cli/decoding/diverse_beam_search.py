@@ -23,13 +23,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+import numpy as np
 
 from ..errors import UsageError
+from .arrays import NONE, Array, arrays_of
 from .beam_search import BeamSearch
-from .beam_state import NONE, Beam, Candidates, Scores
+from .beam_state import Beam, Candidates, Scores
 from .min_length import Bans
 from .protocols import AttentionDecoder, Decoder
 from .search import FinishedSentences, Hypothesis, SearchOptions
@@ -41,26 +40,27 @@ class Groups:
     """A `Decoder` whose sentences are the groups of another decoder's sentences."""
 
     def __init__(self, decoder: Decoder, groups: int, width: int) -> None:
-        self.decoder, self.groups, self.width = decoder, groups, width
+        self.decoder, self.arrays, self.groups, self.width = decoder, decoder.arrays, groups, width
 
-    def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+    def step(self, tokens: Array, rows: np.ndarray) -> Array:
         """See `Decoder`."""
-        return self.decoder.step(tokens.view(-1, self.groups * self.width), rows)
+        return self.decoder.step(tokens.reshape((-1, self.groups * self.width)), rows)
 
     def record_attention(self) -> None:
         """See `AttentionDecoder`. The other decoder must be an `AttentionDecoder`."""
         cast(AttentionDecoder, self.decoder).record_attention()
 
-    def attention(self) -> Tensor:
+    def attention(self) -> Array:
         """See `AttentionDecoder`."""
         return cast(AttentionDecoder, self.decoder).attention()
 
-    def reorder(self, parents: Tensor) -> None:
+    def reorder(self, parents: Array) -> None:
         """See `Decoder`."""
-        first = torch.arange(self.groups, device=parents.device)[:, None] * self.width
-        self.decoder.reorder((parents.view(-1, self.groups, self.width) + first).flatten(1))
+        first = self.arrays.arange(self.groups)[:, None] * self.width
+        numbers = parents.reshape((-1, self.groups, self.width)) + first
+        self.decoder.reorder(numbers.reshape((-1, self.groups * self.width)))
 
-    def keep(self, sentences: Tensor) -> None:
+    def keep(self, sentences: np.ndarray) -> None:
         """See `Decoder`: the groups of a sentence are kept together."""
         self.decoder.keep(sentences[:: self.groups] // self.groups)
 
@@ -87,12 +87,11 @@ class DiverseBeamSearch(BeamSearch):
         if self.penalises:
             self.normalized = self.adjusts = True
 
-    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence], device: torch.device) -> None:
+    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
         """See `Search`."""
         super().add(
             [number for number in sentence_ids for _ in range(self.groups)],
             [sentence for sentence in sentences for _ in range(self.groups)],
-            device,
         )
 
     def _best(self, beam: Beam, scores: Scores) -> Candidates:
@@ -105,31 +104,33 @@ class DiverseBeamSearch(BeamSearch):
         """Return the best candidates, one group after the other."""
         if not self.penalises:
             return super()._ranked(beam, scores)
-        tokens = beam.open.newest.new_zeros(
-            len(beam.sentences.ids) // self.groups, 0
-        )  # (B, w) tokens of the earlier groups
-        counted = tokens.bool()  # (B, w) whether these tokens are penalised
+        arrays, count = self.arrays, len(beam.sentences.ids)
+        tokens = arrays.zeros((count // self.groups, 0), arrays.int64)  # (B, w) tokens of the earlier groups
+        counted = arrays.zeros(tokens.shape, arrays.boolean)  # (B, w) whether these tokens are penalised
         parts: list[Candidates] = []
         for group in range(self.groups):
-            mine = beam.select(torch.arange(group, len(beam.sentences.ids), self.groups, device=tokens.device))
+            mine = beam.select(arrays.arange(group, count, self.groups))
             part = self._of_group(mine, self._scores_of_group(group, scores, tokens, counted))
             log_probs, order = self._best_open(part, part.tokens == self.options.eos)
-            tokens = torch.cat([tokens, part.tokens.gather(1, order)], dim=1)
-            counted = torch.cat([counted, ~(log_probs.isneginf() | self._hopeless(mine, log_probs))], dim=1)
+            tokens = arrays.concat([tokens, arrays.gather(part.tokens, order)], 1)
+            counted = arrays.concat([counted, (log_probs != NONE) & ~self._hopeless(mine, log_probs)], 1)
             parts.append(part)
         return _interleaved(parts)
 
-    def _scores_of_group(self, group: int, scores: Scores, tokens: Tensor, counted: Tensor) -> Scores:
+    def _scores_of_group(self, group: int, scores: Scores, tokens: Array, counted: Array) -> Scores:
         """Return the penalised scores of one group; `tokens` (B, w) of earlier groups are penalised where they are `counted`."""
-        index = (scores.rows // self.width % self.groups == group).nonzero().flatten()
+        arrays = self.arrays
+        index = arrays.nonzero(scores.rows // self.width % self.groups == group)[0]
         rows = scores.rows[index]
         sentences = rows // (self.width * self.groups)
         only = None if scores.only is None else scores.only[index]
         logits = scores.logits[index]
-        penalties = counted[sentences].to(logits.dtype) * -self.penalty  # (n, w)
+        penalties = arrays.astype(counted[sentences], logits.dtype) * -self.penalty  # (n, w)
         if only is not None:
-            penalties = penalties.masked_fill((only != FREE)[:, None], 0.0)
-        logits.scatter_add_(1, tokens[sentences], penalties)
+            penalties = arrays.where((only != FREE)[:, None], 0.0, penalties)
+        numbers, chosen = arrays.arange(len(index)), tokens[sentences]
+        for position in range(chosen.shape[1]):  # one after the other: a token may be in several
+            logits[numbers, chosen[:, position]] += penalties[:, position]
         bans = Bans(scores.bans.tokens, None if scores.bans.counts is None else scores.bans.counts[index])
         return Scores(sentences * self.width + rows % self.width, logits, None, bans, only)
 
@@ -137,20 +138,16 @@ class DiverseBeamSearch(BeamSearch):
         """Return the best candidates of one group of each sentence."""
         if len(scores.rows):
             return super()._ranked(beam, scores)
-        none = beam.open.newest[:, :1]
-        return Candidates(
-            torch.full_like(none, NONE, dtype=scores.logits.dtype), torch.zeros_like(none), torch.zeros_like(none), None
-        )
+        none = self.arrays.zeros((len(beam.sentences.ids), 1), self.arrays.int64)
+        return Candidates(none + NONE, none, none, None)
 
-    def _split(self, unfinished: Tensor) -> tuple[Tensor, Tensor] | None:
+    def _split(self, unfinished: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """See `split_off_finished`: the groups of a sentence stay or leave together."""
-        split = split_off_finished(unfinished.view(-1, self.groups).any(1), self.options.compact_below)
+        open_groups = np.any(unfinished.reshape(-1, self.groups), 1)
+        split = split_off_finished(open_groups, self.options.compact_below)
         if split is None:
             return None
-        stay, leave = (
-            (sentences[:, None] * self.groups + torch.arange(self.groups, device=sentences.device)).flatten()
-            for sentences in split
-        )
+        stay, leave = ((part[:, None] * self.groups + np.arange(self.groups)).reshape(-1) for part in split)
         return stay, leave
 
     def _results(self, leaving: Beam) -> FinishedSentences:
@@ -160,10 +157,10 @@ class DiverseBeamSearch(BeamSearch):
             scores = finished.log_probs / self.penalties[finished.lengths + 1]
             if finished.coverage is not None:
                 scores = scores + finished.coverage
-            finished.scores = scores.masked_fill(finished.scores == NONE, NONE)
-        count = self.groups * finished.scores.size(1)
-        merged = finished.each(lambda values: values.reshape(-1, count, *values.shape[2:]))
+            finished.scores = self.arrays.where(finished.scores == NONE, NONE, scores)
         ids = leaving.sentences.ids[:: self.groups].tolist()
+        count = self.groups * finished.scores.shape[1]
+        merged = finished.each(lambda values: values.reshape((len(ids), count, *values.shape[2:])))
         return [
             (number, _distinct(hypotheses)[: self.nbest])
             for number, hypotheses in zip(ids, merged.best(count).hypotheses(), strict=True)
@@ -172,12 +169,12 @@ class DiverseBeamSearch(BeamSearch):
 
 def _interleaved(parts: Sequence[Candidates]) -> Candidates:
     """Return the candidates (B, C) of each group as candidates of B * G groups, (B * G, C)."""
-    widest = max(part.tokens.size(1) for part in parts)
+    arrays = arrays_of(parts[0].tokens)
+    shape = len(parts[0].tokens), max(part.tokens.shape[1] for part in parts)
 
-    def of_all(columns: Sequence[Tensor], fill: float) -> Tensor:
-        return torch.stack(
-            [F.pad(column, (0, widest - column.size(1)), value=fill) for column in columns], dim=1
-        ).flatten(0, 1)
+    def of_all(columns: Sequence[Array], fill: float) -> Array:
+        wide = [arrays.padded(column, shape, fill) for column in columns]
+        return arrays.concat([column[:, None] for column in wide], 1).reshape((-1, shape[1]))
 
     return Candidates(
         of_all([part.log_probs for part in parts], NONE),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import cast
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from .arrays import Array
 from .protocols import AttentionDecoder, GrowingDecoder
 
 
@@ -16,32 +17,34 @@ class EnsembleDecoder:
     """A decoder that averages the probabilities of several decoders over the same sentences and vocabulary."""
 
     def __init__(self, members: Sequence[GrowingDecoder]) -> None:
-        self.members = members
+        self.members, self.arrays = members, members[0].arrays
 
     def add(self, sources: Sequence[Sequence[int]]) -> None:
         """See `Decoder`."""
         for member in self.members:
             member.add(sources)
 
-    def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+    def step(self, tokens: Array, rows: np.ndarray) -> Array:
         """See `Decoder`; the logits are log-probabilities."""
-        log_probs = [member.step(tokens, rows).float().log_softmax(-1) for member in self.members]
-        return torch.stack(log_probs).logsumexp(0) - math.log(len(log_probs))
+        log_probs = [self.arrays.log_softmax(member.step(tokens, rows)) for member in self.members]
+        largest = reduce(self.arrays.maximum, log_probs)
+        total = sum(self.arrays.exp(each - largest) for each in log_probs)
+        return self.arrays.log(total) + (largest - math.log(len(log_probs)))
 
     def record_attention(self) -> None:
         """See `AttentionDecoder`: the attention is the first member's, which must be an `AttentionDecoder`."""
         cast(AttentionDecoder, self.members[0]).record_attention()
 
-    def attention(self) -> Tensor:
+    def attention(self) -> Array:
         """See `AttentionDecoder`."""
         return cast(AttentionDecoder, self.members[0]).attention()
 
-    def reorder(self, parents: Tensor) -> None:
+    def reorder(self, parents: Array) -> None:
         """See `Decoder`."""
         for member in self.members:
             member.reorder(parents)
 
-    def keep(self, sentences: Tensor) -> None:
+    def keep(self, sentences: np.ndarray) -> None:
         """See `Decoder`."""
         for member in self.members:
             member.keep(sentences)

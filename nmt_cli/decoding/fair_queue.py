@@ -1,4 +1,4 @@
-"""The queue of a `service`: it holds sentences of several requests, and the requests take turns.
+"""The queue of a `pool`: it holds sentences of several requests, and the requests take turns.
 
     put(request, sentences) ──▶ two rings of requests ──▶ take: one sentence of the request whose turn it is
                                   fresh    requests of which no sentence is searched now: they come first
@@ -76,14 +76,6 @@ class FairQueue(Generic[R, T]):
     def drop(self, request: R) -> None:
         """Remove all items of a request."""
         self._count -= len(self._ring(request).pop(request, ()))
-
-    def clear(self) -> list[R]:
-        """Remove everything. Return the requests that had items."""
-        requests = [*self._fresh, *self._started]
-        self._fresh.clear()
-        self._started.clear()
-        self._count = 0
-        return requests
 
     def _ring(self, request: R) -> OrderedDict[R, deque[T]]:
         return self._fresh if request in self._fresh else self._started

@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ..registry import UTILITIES, load
@@ -64,9 +63,9 @@ class MbrSearch:
         """See `Search`."""
         return self.search.open_hypotheses
 
-    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence], device: torch.device) -> None:
+    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
         """See `Search`."""
-        self.search.add(sentence_ids, sentences, device)
+        self.search.add(sentence_ids, sentences)
 
     def step(self) -> FinishedSentences:
         """See `Search`."""

@@ -15,10 +15,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
-from .candidates import ban
+from .arrays import NONE, Array, arrays_of, ban
 from .search import SearchOptions
 
 
@@ -26,7 +23,7 @@ class Bans(NamedTuple):
     """Tokens that may not follow: the first counts[n] of `tokens` for hypothesis n; all of them if `counts` is None."""
 
     tokens: tuple[int, ...]
-    counts: Tensor | None
+    counts: Array | None
 
 
 class MinLength:
@@ -38,26 +35,29 @@ class MinLength:
         self.tokens = tuple(dict.fromkeys((*options.banned_tokens, options.eos, *options.textless)))
         self.always_banned = len(set(options.banned_tokens))
 
-    def missing(self, max_lengths: Tensor) -> Tensor:
+    def missing(self, max_lengths: Array) -> Array:
         """Return the number of missing tokens of an empty hypothesis of each sentence, (B,)."""
-        return max_lengths.clamp_max(min(self.min_length, int(max_lengths.max())))
+        return max_lengths.clip(None, min(self.min_length, int(max_lengths.max())))
 
-    def bans(self, missing: Tensor, remaining: Tensor, vocabulary: int) -> Bans:
+    def bans(self, missing: Array, remaining: Array, vocabulary: int) -> Bans:
         """Return the tokens that may not follow hypotheses, given the numbers of missing tokens (N,) and of tokens that may still be added (N,)."""
         if len(self.tokens) >= vocabulary:
             return self.always
-        counts = torch.where(missing > 0, self.always_banned + 1, self.always_banned)
-        return Bans(self.tokens, counts.masked_fill((missing > 0) & (missing >= remaining), len(self.tokens)))
+        where, short = arrays_of(missing).where, missing > 0
+        counts = where(short, self.always_banned + 1, self.always_banned)
+        return Bans(self.tokens, where(short & (missing >= remaining), len(self.tokens), counts))
 
-    def give_way(self, bans: Bans, log_probs: Tensor) -> Bans:
+    def give_way(self, bans: Bans, log_probs: Array) -> Bans:
         """Return the bans, reduced for hypotheses to which they leave no token, given edited log-probabilities (N, V)."""
         if bans.counts is None:
             return bans
-        left = log_probs.clone()
+        arrays = arrays_of(log_probs)
+        left = arrays.copy(log_probs)
         ban(left, bans.tokens, bans.counts)
-        return bans._replace(counts=bans.counts.masked_fill(left.amax(1).isneginf(), self.always_banned))
+        return bans._replace(counts=arrays.where(arrays.amax(left, 1) == NONE, self.always_banned, bans.counts))
 
-    def missing_after(self, missing: Tensor, tokens: Tensor) -> Tensor:
+    def missing_after(self, missing: Array, tokens: Array) -> Array:
         """Return the numbers of missing tokens after each hypothesis got one of `tokens`; all have the same shape."""
-        textless = torch.tensor(self.textless, dtype=torch.long, device=tokens.device)
-        return (missing - (tokens[..., None] != textless).all(-1).long()).clamp_min(0)
+        arrays = arrays_of(tokens)
+        textless = arrays.array(self.textless, arrays.int64)
+        return (missing - arrays.astype((tokens[..., None] != textless).all(-1), missing.dtype)).clip(0)

@@ -1,164 +1,336 @@
-"""The pool of workers: it searches batches while lines are read and results are written.
+"""The pool of workers: threads that search the sentences of everybody who waits for translations with the same models.
 
-    Translator ── submit(batches) ──▶ BatchQueue ──▶ a thread per worker ─┬─ one GPU: Worker.run in this thread
-        ◀── results(), in any order                                       ├─ several GPUs: SpawnedProcess.serve ── pipe ── a new process: Worker.run
-                                                                          └─ CPU: WorkerProcess.serve ── pipe ── a forked process: Worker.run
+    Translator ──▶ Pool.submit(searcher, sentences, client) ──▶ FairQueue ──▶ a thread for each worker: a running search
+        Future[list[SearchResult]] ◀── when the last sentence has come ◀──────  for each searcher
 
-What runs where
-    caller's thread   reads windows of lines, makes batches, submits them, waits for results.
-    reader thread     reads ahead of the caller (`windows`).
-    worker threads    one per worker, started when several batches are submitted. A single worker runs in the thread
-                      itself. With several workers, each thread sends batches to a process that searches: threads of
-                      one process would wait for each other between any two operations. On a CPU the process is
-                      forked: a fork starts at once and shares the memory of the weights. On GPUs it is a new process,
-                      which is kept for later streams (`spawned`). On systems without such processes, as Windows, the
-                      threads search.
-    A single batch is searched in the caller's thread, when its results are asked for: all of a CPU's cores then work on
-    it. No thread or process is started for it.
+The threads share the weights. The engine computes without Python's lock, so they run side by side. A thread that has room takes
+sentences from the queue and adds them to its search after the steps that are under way; no sentence waits until a batch is full.
+The results do not depend on the thread, nor on the other sentences.
 
-What a batch is
-    A `Batch` holds sentences: sources, longest outputs and inputs of constraints. Its future `done` holds the results, or
-    the error that the search raised. A process gets a copy of the sentences and sends back results or the error. Each batch
-    goes to the first worker that asks for one; the results do not depend on the worker.
+Who takes what
+    `RunningSearch.load` says how full a thread is: 1 is full. A thread that is at most half full takes sentences until it is full.
+    It takes sentences of a client none of whose sentences is searched (`fair_queue`) even beyond that, up to twice: a single
+    sentence does not wait for a long document. Few sentences are not divided: one thread computes them with all cores of a CPU.
 
-How a session stops
-    `Session.close` stops the queue, kills forked processes, stops the others and joins the threads. A search ends after
-    its step, in the middle of a batch. Close is called when the last result was read, when the caller closes the iterator or
-    raises, and when Python exits while the iterator is kept.
+Cores
+    A thread computes with its share of a CPU's cores: all of them while no other thread of the pool has work.
 
-Threads and forks of the caller
-    Several threads may translate with one translator: each has a session of its own, and single batches take turns. After a
-    fork by the caller the child may translate too. It never touches the parent's workers.
+Errors
+    If a search fails, each of its sentences is searched again alone. The error goes to the futures of those that fail alone.
 
-How a process ends
-    Signals that end a program (SIGINT, SIGTERM, SIGHUP) reach all processes of a terminal or a job. The caller's process
-    alone decides what they mean, because training saves first. So worker processes ignore them. They are killed by
-    `Session.close`, or end when the caller's process is gone and the pipe breaks. When a worker process dies for another
-    reason, every batch that it had, and every batch that its thread would take, fails with an error that names the cause.
+Ends
+    A client that is gone (`drop`) takes its sentences out of the queue and of the searches. `close` ends the threads after their steps;
+    so do the end of the pool's life and the exit of Python. After a fork, the child's pool makes threads of its own.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING
 
-from .batches import Batch, BatchQueue, SearchResult, token_batches
-from .processes import WorkerProcess, can_fork
-from .workers import Worker
-
-if TYPE_CHECKING:
-    from .spawned import ProcessPool
+from ..errors import NmtError
+from .fair_queue import FairQueue
+from .searchers import HALF, RunningSearch, Searcher
+from .sentence import SearchResult, Sentence
 
 FEW_SENTENCES = 16
-"""Up to this number of sentences, one worker with all cores of a CPU is faster than several workers with one core each."""
+"""Up to this number of sentences, one thread with all cores of a CPU is faster than several threads with one core each."""
+
+
+class PoolClosed(NmtError):
+    """The pool was closed before the search was done."""
+
+
+@dataclass
+class Counts:
+    """The work of a pool since it began."""
+
+    sentences: int = 0
+    tokens: int = 0
+    """Tokens of the best translations, end symbols included."""
+
+
+@dataclass(eq=False)
+class Client:
+    """Somebody who waits for results. The sentences of different clients take turns."""
+
+    running: int = 0
+    """Number of sentences that threads have."""
+    gone: bool = False
+    """Whether the client does not wait any more."""
+
+
+@dataclass(eq=False)
+class _Request:
+    """The sentences of one call of `submit`, and their results so far."""
+
+    client: Client
+    searcher: Searcher
+    sentences: int
+    """Number of sentences."""
+    future: Future[list[SearchResult]] = field(default_factory=Future)
+    results: dict[int, SearchResult] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class _Task:
+    """A sentence of a request. `alone`: it is searched by itself, after a search that failed."""
+
+    request: _Request
+    index: int
+    sentence: Sentence
+    alone: bool = False
 
 
 class Pool:
-    """Workers that search for one translator."""
+    """At most `workers` threads. `cores` are those of a CPU that the threads share."""
 
-    def __init__(self, workers: Sequence[Worker], processes: ProcessPool | None = None) -> None:
-        """`processes` holds the new processes that search instead of `workers`, if there are any (`spawned`). Raises UsageError, see `ProcessPool.session`."""
-        self.workers, self.processes = workers, processes
-        self.search = processes.session(workers[0]) if processes is not None else b""
-        self._local, self._owner = workers[0].copy(), os.getpid()
+    def __init__(self, workers: int, cores: int) -> None:
+        self.workers, self.cores, self._owner = workers, cores, os.getpid()
+        self._new_threads()
+
+    def _new_threads(self) -> None:
+        self._threads = _Threads(self.workers, self.cores)
+        weakref.finalize(self, self._threads.close)
 
     @property
-    def local(self) -> Worker:
-        """The worker of the caller's threads. A fork gets a new worker: a thread that does not exist in the fork may have held the lock of the old one."""
+    def waiting(self) -> int:
+        """Number of sentences that no thread has yet."""
+        return len(self._threads.queue)
+
+    @property
+    def running(self) -> int:
+        """Number of sentences that threads have."""
+        return self._threads.running
+
+    @property
+    def counts(self) -> Counts:
+        """The work that is done."""
+        return self._threads.counts
+
+    def submit(
+        self, searcher: Searcher, sentences: Sequence[Sentence], client: Client | None = None
+    ) -> Future[list[SearchResult]]:
+        """Return a future of the results of these sentences. Without a `client`, the request is a client of its own.
+
+        The future raises the error of the search, or PoolClosed. Raises PoolClosed after `close`, and NmtError if the
+        system starts no thread.
+        """
         if self._owner != os.getpid():
-            self._local, self._owner = self.workers[0].copy(), os.getpid()
-        return self._local
+            self._owner = os.getpid()
+            self._new_threads()
+        return self._threads.submit(searcher, sentences, client or Client())
 
-    def session(self) -> Session:
-        """Return a session, to be used in a `with` statement."""
-        return Session(self)
+    def drop(self, client: Client) -> None:
+        """Stop the search of a client's sentences. Its futures are never done."""
+        self._threads.drop(client)
 
-    def divide(self, lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
-        """Return batches of indices of sources with these lengths: similar lengths together, long ones first. More than FEW_SENTENCES are divided among the workers."""
-        share = len(lengths) if len(lengths) <= FEW_SENTENCES else -(-len(lengths) // len(self.workers))
-        order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-        return token_batches(order, lengths, batch_tokens, min(self.workers[0].sentences, share))
+    def close(self, wait: float = 0.0) -> bool:
+        """Refuse new sentences; end the threads when all is done, or after `wait` seconds. Return whether all was done.
 
-
-@dataclass(frozen=True)
-class Submission:
-    """Batches that are searched."""
-
-    batches: Sequence[Batch]
-    local: Worker | None
-    """The worker that searches the batches when their results are asked for; None: the session's workers search them now."""
-
-    def results(self) -> list[list[SearchResult]]:
-        """Wait for the results of each batch and return them. Raises the error of a worker."""
-        if self.local is not None:
-            for batch in self.batches:
-                self.local.search_one(batch)
-        return [batch.done.result() for batch in self.batches]
+        What is not done fails with PoolClosed.
+        """
+        return self._threads.close(wait)
 
 
-class Session:
-    """The threads and processes that search the batches of one stream of lines."""
+class _Threads:
+    """What the threads of a pool share. They do not keep the pool itself alive."""
 
-    def __init__(self, pool: Pool) -> None:
-        self.pool, self.queue, self.owner = pool, BatchQueue(), os.getpid()
+    def __init__(self, workers: int, cores: int) -> None:
+        self.workers, self.cores, self.owner = workers, cores, os.getpid()
+        self.queue: FairQueue[Client, _Task] = FairQueue()
+        self.changed = threading.Condition()  # its lock is that of the queue, of clients and of requests
         self.threads: list[threading.Thread] = []
-        self.processes: list[WorkerProcess] = []
+        self.busy: set[_Worker] = set()
+        """Those that have sentences."""
+        self.running, self.counts = 0, Counts()
+        self.refusing = self.closed = False
 
-    def __enter__(self) -> Session:
-        atexit.register(self.close)  # Python joins threads when it exits: the iterator may be kept, half read
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-        atexit.unregister(self.close)
-
-    def submit(self, batches: Sequence[Batch]) -> Submission:
-        """Submit these batches to the workers."""
-        if len(batches) <= 1:
-            return Submission(batches, self.pool.local)
-        if not self.threads:
+    def submit(self, searcher: Searcher, sentences: Sequence[Sentence], client: Client) -> Future[list[SearchResult]]:
+        """See `Pool`."""
+        request = _Request(client, searcher, len(sentences))
+        if not sentences:
+            request.future.set_result([])
+            return request.future
+        order = sorted(range(len(sentences)), key=lambda index: -len(sentences[index].tokens))
+        with self.changed:
+            if self.refusing:
+                raise PoolClosed("the models are closed.")
             self._start()
-        for batch in batches:
-            self.queue.put(batch)
-        return Submission(batches, None)
-
-    def close(self) -> None:
-        """Stop all work and wait for the threads. In a fork of the caller's process this does nothing."""
-        if os.getpid() != self.owner:
-            return
-        self.queue.stop()
-        for process in self.processes:
-            process.stop()
-        for thread in self.threads:
-            thread.join()
-        if self.pool.processes is not None:
-            self.pool.processes.give_back(self.processes)
-            self.processes.clear()
+            self.queue.put(client, [_Task(request, index, sentences[index]) for index in order])
+            self.changed.notify(1 if len(sentences) <= FEW_SENTENCES else self.workers)
+        return request.future
 
     def _start(self) -> None:
-        """Start a thread for each worker, and its process where there is one."""
-        workers = self.pool.workers
-        targets: list[Callable[[], None]] = [partial(self._run, worker.copy()) for worker in workers]
-        if self.pool.processes is not None:
-            self.processes += self.pool.processes.take(self.pool.search)
-        elif can_fork(workers):
-            for worker in workers:
-                self.processes.append(WorkerProcess(worker))
-        if self.processes:
-            targets = [partial(process.serve, self.queue) for process in self.processes]
-        self.threads = [threading.Thread(target=target, name="nmt-worker", daemon=True) for target in targets]
-        for thread in self.threads:
-            thread.start()
+        """Start the threads that are missing. If the system starts fewer, these do the work."""
+        try:
+            while len(self.threads) < self.workers:
+                thread = threading.Thread(target=_Worker(self).run, daemon=True, name="nmt-worker")
+                thread.start()
+                self.threads.append(thread)
+        except RuntimeError:
+            if not self.threads:
+                raise NmtError(
+                    "the system starts no thread for the search: this process, or this user, has too many."
+                ) from None
 
-    def _run(self, worker: Worker) -> None:
-        if len(self.pool.workers) > 1:
-            worker.threads = 1
-        worker.run(self.queue)
+    def drop(self, client: Client) -> None:
+        """See `Pool`."""
+        with self.changed:
+            client.gone = True
+            self.queue.drop(client)
+
+    def close(self, wait: float = 0.0) -> bool:
+        """See `Pool`. In a fork of the process that started the threads this does nothing."""
+        if self.owner != os.getpid():
+            return True
+        with self.changed:
+            self.refusing = True
+            done = self.changed.wait_for(lambda: not (self.queue or self.running), wait)
+            self.closed = True
+            self.changed.notify_all()
+        for thread in self.threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        with self.changed:
+            while following := self.queue.take():
+                _fail(following[1].request, _closed())
+        return done
+
+
+class _Worker:
+    """One thread, and its searches: one for each searcher, and one for each sentence that is searched alone."""
+
+    def __init__(self, threads: _Threads) -> None:
+        self.threads = threads
+        self.searches: dict[Hashable, RunningSearch[_Task]] = {}
+
+    def run(self) -> None:
+        """Search until the pool is closed."""
+        while (tasks := self._take()) is not None:
+            self._add(tasks)
+            for key in list(self.searches):
+                self._try(key, self._step)
+        for search in self.searches.values():
+            for task in search.tasks.values():
+                _fail(task.request, _closed())
+
+    def _take(self) -> list[_Task] | None:
+        """Wait until there is something to do. Return new sentences; None: the pool is closed."""
+        threads, load = self.threads, sum(search.load for search in self.searches.values())
+        with threads.changed:
+            self._leave_out()
+            if not self.searches:
+                threads.busy.discard(self)
+                threads.changed.wait_for(lambda: threads.queue or threads.closed)
+                threads.busy.add(self)
+            return None if threads.closed else self._chosen(load)
+
+    def _leave_out(self) -> None:
+        """Remove the sentences of clients that are gone. The lock is held."""
+        for key, search in list(self.searches.items()):
+            gone = {number: task for number, task in search.tasks.items() if task.request.client.gone}
+            if gone:
+                search.drop(gone)
+                for task in gone.values():
+                    self._returned(task)
+                if not search.tasks:
+                    del self.searches[key]
+
+    def _chosen(self, load: float) -> list[_Task]:
+        """Take sentences from the queue, given how full the thread is. The lock is held."""
+        queue, tasks, fresh_only = self.threads.queue, list[_Task](), load > HALF
+        most = max(FEW_SENTENCES, -(-len(queue) // self.threads.workers))
+        while (
+            len(tasks) < most and load < (2 if fresh_only else 1) and (following := queue.take(fresh_only=fresh_only))
+        ):
+            client, task = following
+            client.running += 1
+            self.threads.running += 1
+            tasks.append(task)
+            load += task.request.searcher.load(task.sentence)
+            fresh_only = fresh_only or load >= 1
+        return tasks
+
+    def _add(self, tasks: Sequence[_Task]) -> None:
+        """Add sentences to their searches."""
+        by_search: dict[Hashable, list[_Task]] = {}
+        for task in tasks:
+            by_search.setdefault(task if task.alone else task.request.searcher, []).append(task)
+        for key, those in by_search.items():
+            try:
+                if key not in self.searches:
+                    self.searches[key] = RunningSearch(those[0].request.searcher)
+            except Exception as error:  # whatever the sentences are
+                with self.threads.changed:
+                    for task in those:
+                        self._returned(task)
+                for task in those:
+                    _fail(task.request, error)
+            else:
+                self._try(key, partial(self._begin, those))
+
+    def _begin(self, tasks: Sequence[_Task], search: RunningSearch[_Task]) -> None:
+        search.add(tasks, [task.sentence for task in tasks])
+
+    def _step(self, search: RunningSearch[_Task]) -> None:
+        """Take a step, and store the results of the sentences that finish."""
+        search.searcher.use_threads(max(1, self.threads.cores // max(1, len(self.threads.busy))))
+        finished = search.step()
+        complete: list[_Request] = []
+        with self.threads.changed:
+            for task, result in finished:
+                self._returned(task)
+                request = task.request
+                request.results[task.index] = result
+                self.threads.counts.sentences += 1
+                self.threads.counts.tokens += len(result.hypotheses[0].tokens) + 1
+                if len(request.results) == request.sentences:
+                    complete.append(request)
+        for request in complete:
+            if request.future.set_running_or_notify_cancel():
+                request.future.set_result([request.results[index] for index in range(request.sentences)])
+
+    def _try(self, key: Hashable, work: Callable[[RunningSearch[_Task]], None]) -> None:
+        """Work on a search. If the search fails, its sentences return to the queue, each to be searched alone."""
+        search = self.searches[key]
+        try:
+            work(search)
+        except Exception as error:
+            with self.threads.changed:
+                for task in search.tasks.values():
+                    self._returned(task)
+                    if not task.alone and not task.request.client.gone:
+                        task.alone = True
+                        self.threads.queue.put(task.request.client, [task], first=True)
+            if isinstance(key, _Task):
+                _fail(key.request, error)
+            search.tasks.clear()
+        if not search.tasks:
+            del self.searches[key]
+
+    def _returned(self, task: _Task) -> None:
+        """Take note that the thread has the sentence no more. The lock is held."""
+        client, threads = task.request.client, self.threads
+        client.running -= 1
+        threads.running -= 1
+        if not client.running:
+            threads.queue.paused(client)
+        if not threads.running:
+            threads.changed.notify_all()  # `close` may wait for this
+
+
+def _closed() -> PoolClosed:
+    return PoolClosed("the models were closed before the search was done.")
+
+
+def _fail(request: _Request, error: Exception) -> None:
+    """Set the error of a request's future, unless the future is done."""
+    with suppress(InvalidStateError):
+        request.future.set_exception(error)

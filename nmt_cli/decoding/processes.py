@@ -1,242 +1,317 @@
-"""A worker in a forked process, and the pipe to it. `pool` and `service` say when and why workers are processes.
+"""Sessions: how the sentences of one stream of lines reach the workers, and come back.
 
-    thread of the caller's process: WorkerProcess.serve     pipe     forked process: Worker.run over a PipeSource
-                                                       ◀── Request(wait)
-                                         Order or None ──▶           None with `wait`: end; without: none is ready
-                                                       ◀── Report(number, results or error)
+    Translator.windows ──▶ Session.submit(sentences) ─┬─ ThreadSession: the pool's threads
+        Results ◀─────────────────────────────────────┼─ ForkedSession: forks of this process, for searches that run in Python on a CPU
+                                                      └─ SpawnedSession: new processes, one for each of several GPUs
 
-The forked process computes with one thread, so it does not need the threads of its parent, which a fork does not copy. It
-closes all files of its parent but the pipe and the standard streams: else a connection that the parent closes would stay
-open. It ends when its parent is gone, even in the middle of a search.
+Why processes: threads of one process wait for each other between any two operations of Python. Plain beam search on a CPU spends
+its time in the engine, so threads do it. The other searches and torch's decoder have hundreds of short operations in a step.
+
+The processes are those of `concurrent.futures`. Each searches a group of sentences after another; the results do not depend on
+the groups. Forks share the memory of the weights and live as long as the session. New processes load the models from their folders,
+and are kept for later sessions (`DeviceProcesses`); like all that `multiprocessing` starts, they import the main module, so a script needs `if __name__ == "__main__":`.
+
+Signals that end a program reach all processes of a terminal or a job. The caller's process alone decides what they mean, so the
+processes block them. They end with the session, with the pool, or when the caller's process is gone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import multiprocessing
 import os
-import signal
 import sys
+import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
-from functools import partial
-from multiprocessing.connection import Connection
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.reduction import ForkingPickler
+from multiprocessing.synchronize import Event
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
 
-from ..data.workers import end_with_parent
-from ..device import is_host
-from ..errors import NmtError
-from .batches import Batch, BatchSource, SearchResult
-from .sentence import Sentence
-from .workers import Worker, use_threads
+from ..data.workers import ENDING, blocked, end_with_parent
+from ..errors import NmtError, UsageError
+from .pool import FEW_SENTENCES, Client, Pool
+from .searchers import Searcher, search_all
+from .sentence import SearchResult, Sentence
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a program."""
+if TYPE_CHECKING:
+    from .torch_models import ConvertedModels, ModelSearcher
+
+GROUPS = 2
+"""Groups of sentences for each process, of those that come together. With more groups, processes wait more often for their last sentences."""
+
+Results = Callable[[], list[SearchResult]]
+"""Waits for the results of sentences and returns them. Raises the error of the search."""
 
 
 class WorkerDied(NmtError):
-    """A worker process died; the batches that it searched have no results."""
+    """A worker process died; the sentences that it searched have no results."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """The process asks for a batch; see `BatchSource.get`."""
+class Session(ABC):
+    """The way of the sentences of one stream. After the `with` block nothing is searched any more."""
 
-    wait: bool
+    def __init__(self) -> None:
+        self._owner = os.getpid()
 
+    @abstractmethod
+    def submit(self, sentences: Sequence[Sentence]) -> Results:
+        """Begin to search these sentences."""
 
-@dataclass(frozen=True)
-class Order:
-    """A batch to search."""
+    def close(self) -> None:
+        """Stop all work. In a fork of the process that began the session this does nothing."""
+        if self._owner == os.getpid():
+            self._stop()
 
-    number: int
-    sentences: list[Sentence]
+    @abstractmethod
+    def _stop(self) -> None:
+        """Stop all work."""
 
+    def __enter__(self) -> Self:
+        return self
 
-@dataclass(frozen=True)
-class Report:
-    """The process has searched a batch, or failed."""
-
-    number: int
-    results: list[SearchResult]
-    error: BaseException | None
-
-
-def can_fork(workers: Sequence[Worker]) -> bool:
-    """Return whether these workers are faster as processes, and can be forked."""
-    return len(workers) > 1 and sys.platform == "linux" and all(is_host(worker.device) for worker in workers)
-
-
-@contextlib.contextmanager
-def blocked_signals() -> Iterator[None]:
-    """Block the signals that end a program, in this thread and in the processes that it starts. These ignore the signals later by themselves."""
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
 
-def ignore_signals() -> None:
-    """Ignore the signals that end a program, in a worker's process."""
-    for number in ENDING:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+class ThreadSession(Session):
+    """The threads of a pool search."""
+
+    def __init__(self, pool: Pool, searcher: Searcher) -> None:
+        super().__init__()
+        self.pool, self.searcher, self.client = pool, searcher, Client()
+
+    def submit(self, sentences: Sequence[Sentence]) -> Results:
+        """See `Session`."""
+        return self.pool.submit(self.searcher, sentences, self.client).result
+
+    def _stop(self) -> None:
+        self.pool.drop(self.client)
 
 
-class ForkedProcess:
-    """A process that runs `target` with its end of a pipe; `pipe` is the other end."""
-
-    def __init__(self, target: Callable[[Connection], None]) -> None:
-        context = multiprocessing.get_context("fork")
-        self.pipe, far_end = context.Pipe()
-        self.process = context.Process(target=_run, args=(target, far_end, os.getpid()), daemon=True, name="nmt-worker")
-        with blocked_signals(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # about a fork while threads run: see above
-            self.process.start()
-        far_end.close()
-
-    def kill(self) -> None:
-        """End the process at once."""
-        self.process.kill()
-
-    def exit_status(self) -> int | None:
-        """Return the exit status of a process that died."""
-        self.process.join(1)
-        return self.process.exitcode
-
-    def death(self) -> WorkerDied:
-        """Return the error that names the cause of the process's death. Call this after its end of the pipe was closed."""
-        code = self.exit_status()
-        cause = f"killed by signal {-code}" if code is not None and code < 0 else f"exit status {code}"
-        return WorkerDied(
-            f"a worker process died ({cause}); perhaps the memory was full. Give fewer --devices, or smaller --batch-tokens."
-        )
+def can_fork() -> bool:
+    """Return whether forks of this process can search."""
+    return sys.platform == "linux"
 
 
-class WorkerProcess(ForkedProcess):
-    """The process of a worker."""
+class ForkedSession(ThreadSession):
+    """Forks of this process search. If there are few sentences, the threads do."""
 
-    def __init__(self, worker: Worker) -> None:
-        super().__init__(partial(_search, worker))
+    def __init__(self, pool: Pool, searcher: Searcher, workers: int) -> None:
+        super().__init__(pool, searcher)
+        self.workers, self.context = workers, multiprocessing.get_context("fork")
+        self.executor: ProcessPoolExecutor | None = None
+        self.stopped = self.context.Event()
+        _open.add(self)
 
-    def serve(self, batches: BatchSource) -> None:
-        """Hand batches to the process until no more will come. If it dies, its batches and all later ones fail."""
-        under_way: dict[int, Batch] = {}
-        try:
-            while self._answer(self._receive(), batches, under_way):
-                pass
-        except (EOFError, OSError):
-            self.fail(self.death(), batches, under_way)
-        except Exception as error:  # a batch cannot be pickled
-            self.fail(error, batches, under_way)
+    def submit(self, sentences: Sequence[Sentence]) -> Results:
+        """See `Session`."""
+        if self.executor is None:
+            if len(sentences) <= FEW_SENTENCES:
+                return super().submit(sentences)
+            arguments = (self.searcher, self.stopped, os.getpid())
+            self.executor = ProcessPoolExecutor(self.workers, self.context, _begin_fork, arguments)
+        return _submit(self.executor, _search_in_fork, self.workers, sentences).results
 
-    def fail(self, error: Exception, batches: BatchSource, under_way: Mapping[int, Batch]) -> None:
-        """Set the error of the batches that the process has, and of all that come."""
-        for batch in under_way.values():
-            batch.done.set_exception(error)
-        while lost := batches.get(wait=True):
-            lost.done.set_exception(error)
-
-    def stop(self) -> None:
-        """End the process's work at once."""
-        self.kill()
-
-    def _receive(self) -> object:
-        """Wait for a message. Raises EOFError and OSError if the process died."""
-        return self.pipe.recv()
-
-    def _answer(self, message: object, batches: BatchSource, under_way: dict[int, Batch]) -> bool:
-        """Answer a message. Return False if the answer was that no more batches will come. Raises EOFError and OSError if it died."""
-        if isinstance(message, Report):
-            self._report(message, under_way)
-            return True
-        assert isinstance(message, Request)
-        order = self._next(message, batches, under_way)
-        self.pipe.send(order)
-        return order is not None or not message.wait
-
-    def _report(self, message: Report, under_way: dict[int, Batch]) -> None:
-        """Finish a batch."""
-        done = under_way.pop(message.number).done
-        done.set_exception(message.error) if message.error is not None else done.set_result(message.results)
-
-    def _next(self, message: Request, batches: BatchSource, under_way: dict[int, Batch]) -> Order | None:
-        """Return the answer to a request."""
-        batch = batches.get(wait=message.wait)
-        if batch is None:
-            return None
-        under_way[id(batch)] = batch
-        return Order(id(batch), batch.sentences)
+    def _stop(self) -> None:
+        super()._stop()
+        self.stopped.set()
+        if self.executor:
+            self.executor.shutdown(cancel_futures=True)
 
 
-def portable(error: BaseException) -> BaseException:
-    """Return the error itself; if it cannot be sent through a pipe, an NmtError with its text."""
-    try:
-        pickled = ForkingPickler.dumps(error)
-        ForkingPickler.loads(pickled)
-    except Exception:
-        return NmtError(f"{type(error).__name__}: {error}")
-    return error
+class DeviceProcesses:
+    """A new process for each device. `load` returns the models on a device; it can be pickled."""
 
+    def __init__(self, load: Callable[[str], ConvertedModels], devices: Sequence[str]) -> None:
+        self.load, self.devices, self._executor, self._owner = load, devices, None, 0
 
-class PipeSource:
-    """The source of a worker's batches in its own process."""
-
-    def __init__(self, pipe: Connection) -> None:
-        self.pipe = pipe
+    _executor: ProcessPoolExecutor | None
 
     @property
-    def stopped(self) -> bool:
-        """See `BatchSource`. Always False: the process is killed instead."""
-        return False
+    def executor(self) -> ProcessPoolExecutor:
+        """The processes; new ones at first, in a fork, and after `close`."""
+        if self._executor is None or self._owner != os.getpid():
+            context = multiprocessing.get_context("spawn")
+            devices = context.SimpleQueue()
+            for device in self.devices:
+                devices.put(device)
+            arguments = (self.load, devices, os.getpid())
+            self._executor, self._owner = (
+                ProcessPoolExecutor(len(self.devices), context, _begin, arguments),
+                os.getpid(),
+            )
+        return self._executor
 
-    def get(self, *, wait: bool) -> Batch | None:
-        """See `BatchSource`. Raises EOFError or OSError if the parent is gone."""
-        self.pipe.send(Request(wait))
-        order = self._take(self.pipe.recv())
-        if not isinstance(order, Order):
-            return None
-        batch = Batch(order.sentences)
-        batch.done.add_done_callback(partial(self._report, order.number))
-        return batch
-
-    def _take(self, answer: object) -> object:
-        """Return the parent's answer; subclasses may change it."""
-        return answer
-
-    def _report(self, number: int, done: Future[list[SearchResult]]) -> None:
-        error = done.exception()
-        with contextlib.suppress(OSError):  # the parent is gone: `get` will raise
-            self.pipe.send(Report(number, [], portable(error)) if error else Report(number, done.result(), None))
+    def close(self) -> None:
+        """End the processes, after the groups that they search."""
+        if self._executor and self._owner == os.getpid():
+            self._executor.shutdown(cancel_futures=True)
+        self._executor = None
 
 
-def _search(worker: Worker, pipe: Connection) -> None:
-    """Run the worker in its process."""
-    use_threads(1)
-    worker.threads = 1
-    worker.run(PipeSource(pipe))
+class SpawnedSession(ThreadSession):
+    """The processes of several devices search. If there are few sentences, a thread does, on the first device.
+
+    Raises UsageError if the searcher cannot be sent to them.
+    """
+
+    def __init__(self, pool: Pool, searcher: ModelSearcher, processes: DeviceProcesses) -> None:
+        super().__init__(pool, searcher)
+        self.processes, self.groups = processes, list[_Groups]()
+        _open.add(self)
+        try:
+            self.pickled = bytes(ForkingPickler.dumps(searcher.arguments))
+        except Exception as error:
+            raise UsageError(
+                f"the search cannot be sent to the processes of several devices: {error}. Define classes and functions of your own in a module, or use one device."
+            ) from None
+
+    def submit(self, sentences: Sequence[Sentence]) -> Results:
+        """See `Session`."""
+        if len(sentences) <= FEW_SENTENCES:
+            return super().submit(sentences)
+        processes = self.processes
+        try:
+            groups = _submit(processes.executor, _search, len(processes.devices), sentences, self.pickled)
+        except BrokenProcessPool:  # a process died in an earlier session
+            processes.close()
+            groups = _submit(processes.executor, _search, len(processes.devices), sentences, self.pickled)
+        self.groups.append(groups)
+        return groups.results
+
+    def _stop(self) -> None:
+        super()._stop()
+        for groups in self.groups:
+            groups.cancel()
 
 
-def _run(target: Callable[[Connection], None], pipe: Connection, parent: int) -> None:
-    """Run `target` in its process, until the parent sends the end or is gone."""
-    ignore_signals()
-    close_others(pipe.fileno())
+_open: WeakSet[Session] = WeakSet()
+"""Sessions to close when Python exits, while an iterator of results is kept unread: else `concurrent.futures` would wait for the results."""
+
+
+def _close_all() -> None:
+    for session in list(_open):
+        session.close()
+
+
+threading._register_atexit(_close_all)  # type: ignore[attr-defined]  # as `concurrent.futures` does, which registers itself before
+
+
+class _Groups:
+    """Sentences that processes search in groups."""
+
+    def __init__(self, indices: Sequence[Sequence[int]], futures: Sequence[Future[list[SearchResult]]]) -> None:
+        self.indices, self.futures = indices, futures
+
+    def results(self) -> list[SearchResult]:
+        """See `Results`. Raises WorkerDied."""
+        found = dict[int, SearchResult]()
+        try:
+            for indices, future in zip(self.indices, self.futures, strict=True):
+                found.update(zip(indices, future.result(), strict=True))
+        except BrokenProcessPool:
+            raise WorkerDied(
+                "a worker process died; perhaps the memory was full. Give fewer --devices, or smaller --batch-tokens."
+            ) from None
+        return [found[index] for index in range(len(found))]
+
+    def cancel(self) -> None:
+        """Do not begin to search the groups that no process has."""
+        for future in self.futures:
+            future.cancel()
+
+
+def _submit(
+    executor: ProcessPoolExecutor,
+    search: Callable[..., list[SearchResult]],
+    processes: int,
+    sentences: Sequence[Sentence],
+    *arguments: Any,
+) -> _Groups:
+    """Search sentences in groups, in each long and short ones. Raises BrokenProcessPool."""
+    order = sorted(range(len(sentences)), key=lambda index: -len(sentences[index].tokens))
+    count = max(1, min(processes * GROUPS, len(order) // FEW_SENTENCES))
+    indices = [order[first::count] for first in range(count)]
+    with blocked(ENDING), warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # about a fork while threads run: the child uses none of them
+        futures = [executor.submit(search, *arguments, [sentences[index] for index in group]) for group in indices]
+    return _Groups(indices, futures)
+
+
+_searcher: Searcher
+_stopped: Event
+_models: ConvertedModels
+_arguments = b""
+_failure = ""
+
+
+def _begin_fork(searcher: Searcher, stopped: Event, parent: int) -> None:
+    """Begin to work, in a fork."""
+    global _searcher, _stopped
     end_with_parent(parent)
     gc.freeze()  # a collection would write to the parent's objects, and so copy their memory
+    _searcher, _stopped = searcher, stopped
+    searcher.use_threads(1)
+
+
+def _search_in_fork(sentences: Sequence[Sentence]) -> list[SearchResult]:
+    """Search a group of sentences, in a fork."""
+    return _portable(lambda: search_all(_searcher, sentences, _stopped.is_set))
+
+
+def _begin(load: Callable[[str], ConvertedModels], devices: Any, parent: int) -> None:
+    """Load the models, in a new process, on the next device."""
+    global _models, _failure
+    end_with_parent(parent)
+    from ..device import start_process
+    from ..hardware import reproducible_products
+
+    reproducible_products()
+    device = devices.get()
     try:
-        target(pipe)
-    except (EOFError, OSError):
-        pass
-    finally:
-        os._exit(0)  # files of the parent are not flushed or closed a second time
+        start_process(device)
+        _models = load(device)
+    except Exception as error:
+        _failure = f"the worker process of {device!r} cannot search: {error}"
 
 
-def close_others(kept: int) -> None:
-    """Close all files of this process except the descriptor `kept` and the standard streams."""
-    most = os.sysconf("SC_OPEN_MAX")
-    os.closerange(3, kept)
-    os.closerange(kept + 1, most if most > 0 else 65536)
+def _search(arguments: bytes, sentences: Sequence[Sentence]) -> list[SearchResult]:
+    """Search a group of sentences, in a new process, with the `ModelSearcher.arguments` that were pickled."""
+    global _searcher, _arguments
+    if _failure:
+        raise NmtError(_failure)
+    if arguments != _arguments:
+        _searcher, _arguments = _models.searcher(*_unpickled(arguments)), arguments
+        _searcher.use_threads(1)
+    return _portable(lambda: search_all(_searcher, sentences))
+
+
+def _unpickled(arguments: bytes) -> Any:
+    try:
+        return ForkingPickler.loads(arguments)
+    except (AttributeError, ImportError) as error:
+        raise NmtError(
+            f"the processes of several devices cannot search: {error}. Define classes and functions of your own in a module, not in the script, or use one device."
+        ) from None
+
+
+def _portable(search: Callable[[], list[SearchResult]]) -> list[SearchResult]:
+    """Return the results of a search. Raises its error; if that cannot be sent through a pipe, an NmtError with its text."""
+    try:
+        return search()
+    except Exception as error:
+        try:
+            ForkingPickler.loads(ForkingPickler.dumps(error))
+        except Exception:
+            raise NmtError(f"{type(error).__name__}: {error}") from None
+        raise

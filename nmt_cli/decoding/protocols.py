@@ -4,32 +4,41 @@
 
 A search sees a `Decoder`, never a model. A decoder holds B sentences with W hypotheses each. Hypothesis w of sentence b
 is number b * W + w. A hypothesis is open while tokens are still added to it. `cached_decoder` and `engine_decoder` are decoders.
+
+The arrays of a decoder are NumPy's or torch's (`arrays`). What the host must know, `rows` and `sentences`, is always an
+array of NumPy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-if TYPE_CHECKING:
-    from torch import Tensor
+import numpy as np
+
+from .arrays import Array, Arrays
 
 
 class Decoder(Protocol):
     """A model with the sentences that are being translated."""
 
-    def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
-        """Return logits of the next token of each open hypothesis, (N, V). The caller may write to them.
+    @property
+    def arrays(self) -> Arrays:
+        """The kind of arrays that the decoder takes and returns."""
+        ...
+
+    def step(self, tokens: Array, rows: np.ndarray) -> Array:
+        """Return logits of the next token of each open hypothesis, (N, V) fp32. The caller may write to them.
 
         `tokens` (B, W) are the newest tokens of all hypotheses; `rows` (N,) are the numbers of the open ones, ascending.
         """
         ...
 
-    def reorder(self, parents: Tensor) -> None:
+    def reorder(self, parents: Array) -> None:
         """Replace hypothesis w of sentence b by hypothesis parents[b, w] of the same sentence; `parents` is (B, W)."""
         ...
 
-    def keep(self, sentences: Tensor) -> None:
+    def keep(self, sentences: np.ndarray) -> None:
         """Keep the sentences at these indices, (B',) ascending, and drop the others."""
         ...
 
@@ -50,7 +59,7 @@ class AttentionDecoder(Decoder, Protocol):
         """Record the attention of each step from now on."""
         ...
 
-    def attention(self) -> Tensor:
+    def attention(self) -> Array:
         """Return the weights of the last step's open hypotheses, (N, S) fp64, for S source tokens, end symbol included.
 
         They are the mean over the heads of the decoder layer that alignments use. A row sums to 1; beyond the sentence's
@@ -70,13 +79,13 @@ class RankingDecoder(Decoder, Protocol):
 
     def best(
         self,
-        tokens: Tensor,
-        rows: Tensor,
-        log_probs: Tensor,
+        tokens: Array,
+        rows: np.ndarray,
+        log_probs: Array,
         count: int,
         banned_tokens: Sequence[int],
-        only: Tensor | None,
-        banned_counts: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        """Take a step. Return the same as `candidates.top_candidates` for the logits of the step, which are not normalised."""
+        only: Array | None,
+        banned_counts: Array | None,
+    ) -> tuple[Array, Array]:
+        """Take a step. Return what `Arrays.top_candidates` does for its logits, which are not normalised."""
         ...

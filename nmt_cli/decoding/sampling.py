@@ -20,13 +20,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional as F
 
-from ..device import is_host, widest_float
 from ..errors import UsageError
-from .candidates import CHUNK, LOGITS_IN_CACHE, ban, log_softmax_, log_sum_exp
+from .arrays import NONE, NUMPY, Array, arrays_of, ban, merged, quiet
 from .constraint import Constraints, States, Step
 from .min_length import Bans, MinLength
 from .protocols import Decoder
@@ -42,21 +38,23 @@ from .search import (
 from .search_state import Rows, Sentences, split_off_finished, without
 from .sentence import Sentence
 
+CHUNK = 64
+"""Size of the chunks of the vocabulary: a draw chooses a chunk, then a token of it."""
+LOGITS_IN_CACHE = 1 << 18
+"""Number of logits that are processed at once, so that they stay in a core's cache: 1 MiB."""
 NUCLEUS = 64
 """Number of candidates that `top_p` sorts first. Where they do not reach p, the whole vocabulary is sorted."""
 
 
 def sample(
     decoder: Decoder,
-    max_lengths: Tensor,
+    max_lengths: Sequence[int],
     options: SearchOptions,
     sources: Sequence[Sequence[int]],
     prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """Return `options.beam` samples of each sentence that `decoder` holds, the best `options.nbest` of them; see `Search.add`."""
-    return run_to_end(
-        SamplingSearch(decoder, options), plain_sentences(max_lengths, prefixes, sources), max_lengths.device
-    )
+    return run_to_end(SamplingSearch(decoder, options), plain_sentences(max_lengths, prefixes, sources))
 
 
 @dataclass
@@ -65,15 +63,15 @@ class Samples(Rows):
 
     sentences: Sentences
     constraints: States
-    open: Tensor  # (B, W) whether a sample has not ended
-    tokens: Tensor  # (B, W, L + 1) end symbol included
-    newest: Tensor  # (B, W) the last token
-    lengths: Tensor  # (B, W) end symbol counted
-    log_probs: Tensor  # (B, W)
-    missing: Tensor  # (B, W) see `MinLength`
-    leaders: Tensor  # (B, W) the first sample of the sentence that has the same tokens; for open samples only
-    uniform: Tensor  # (B, W, L + 1) random numbers in [0, 1), one per token
-    token_log_probs: Tensor | None  # (B, W, L + 1) if asked for
+    open: Array  # (B, W) whether a sample has not ended
+    tokens: Array  # (B, W, L + 1) end symbol included
+    newest: Array  # (B, W) the last token
+    lengths: Array  # (B, W) end symbol counted
+    log_probs: Array  # (B, W)
+    missing: Array  # (B, W) see `MinLength`
+    leaders: Array  # (B, W) the first sample of the sentence that has the same tokens; for open samples only
+    uniform: Array  # (B, W, L + 1) random numbers in [0, 1), one per token
+    token_log_probs: Array | None  # (B, W, L + 1) if asked for
 
     def hypotheses(self, options: SearchOptions) -> list[list[Hypothesis]]:
         """Return the samples of each sentence, by score. Raises ModelError, see `check_numbers`."""
@@ -103,16 +101,16 @@ class SamplingSearch:
     """See `Search`."""
 
     def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
-        self.decoder, self.options = decoder, options
+        self.decoder, self.arrays, self.options = decoder, decoder.arrays, options
         self.min_length, self.constraints = MinLength(options), Constraints(options.constraints)
         if self.constraints.progresses:
             raise UsageError(
                 "sampling cannot follow constraints that demand something of the output, as --terms does: they need beam search."
             )
         self.samples: Samples | None = None
-        self.open = torch.empty(0, dtype=torch.long)  # (M,) the open samples, b * W + w
-        self.rows = torch.empty(0, dtype=torch.long)  # (N,) their leaders
-        self.row_of = torch.empty(0, dtype=torch.long)  # (M,) the index in `rows` of each sample's leader
+        self.open: Array = ()  # (M,) the open samples, b * W + w
+        self.rows: Array  # (N,) their leaders
+        self.row_of: Array  # (M,) the index in `rows` of each sample's leader
 
     @property
     def busy(self) -> bool:
@@ -124,126 +122,119 @@ class SamplingSearch:
         """See `Search`. Samples that are still equal count: they will differ soon."""
         return len(self.open)
 
-    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence], device: torch.device) -> None:
+    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
         """See `Search`. The random numbers depend on the tokens of the sentences."""
-        max_lengths = torch.tensor([sentence.max_length for sentence in sentences], device=device)
+        arrays, seed = self.arrays, self.options.sampling.seed
+        max_lengths = arrays.array([sentence.max_length for sentence in sentences], arrays.int64)
         shape, longest = (len(sentences), self.options.beam), int(max_lengths.max()) + 1
-        numbers = np.stack(
-            [_uniform(self.options.sampling.seed, sentence.tokens, shape[1], longest) for sentence in sentences]
-        )
+        numbers = np.stack([_uniform(seed, sentence.tokens, shape[1], longest) for sentence in sentences])
+        zeros = arrays.zeros(shape, arrays.int64)
+        path = arrays.zeros((*shape, longest), arrays.float32) if self.options.token_log_probs else None
         new = Samples(
-            Sentences.start(sentence_ids, max_lengths),
-            self.constraints.start(sentences, shape[1], device),
-            open=torch.ones(shape, dtype=torch.bool, device=device),
-            tokens=torch.zeros(*shape, longest, dtype=torch.long, device=device),
-            newest=torch.full(shape, self.options.bos, dtype=torch.long, device=device),
-            lengths=torch.zeros(shape, dtype=torch.long, device=device),
-            log_probs=torch.zeros(shape, device=device),
-            missing=self.min_length.missing(max_lengths)[:, None].repeat(1, shape[1]),
-            leaders=torch.zeros(shape, dtype=torch.long, device=device),
-            uniform=torch.from_numpy(numbers).to(device),
-            token_log_probs=torch.zeros(*shape, longest, device=device) if self.options.token_log_probs else None,
+            Sentences.start(arrays, sentence_ids, max_lengths),
+            self.constraints.start(sentences, shape[1], arrays),
+            open=arrays.full(shape, True, arrays.boolean),
+            tokens=arrays.zeros((*shape, longest), arrays.int64),
+            newest=zeros + self.options.bos,
+            lengths=arrays.copy(zeros),
+            log_probs=arrays.zeros(shape, arrays.float32),
+            missing=zeros + self.min_length.missing(max_lengths)[:, None],
+            leaders=zeros,
+            uniform=arrays.array(numbers, arrays.widest),
+            token_log_probs=path,
         )
         self._set(self.samples.concat(new) if self.samples else new)
 
-    @torch.inference_mode()
+    @quiet
     def step(self) -> FinishedSentences:
         """See `Search`."""
-        samples = self.samples
+        samples, arrays = self.samples, self.arrays
         if samples is None:
             return []
-        logits = self.decoder.step(samples.newest, self.rows).float()
+        own = arrays.log_softmax(self.decoder.step(samples.newest, arrays.host(self.rows)))
         step = Step(self.rows, samples.tokens, samples.sentences.lengths - 1, samples.sentences.remaining)
         required = self.constraints.required(samples.constraints, step)
         if bool(samples.sentences.complete.any()):
             required = samples.sentences.required_tokens(required, step.sentences, self.options.eos)
-        logits, own = self._edited(samples, step, logits, required)
-        missing = step.of_rows(samples.missing)
-        bans = (
-            self.min_length.bans(missing, step.remaining[step.sentences], logits.size(1))
-            if bool(missing.any())
-            else self.min_length.always
-        )
-        tokens = self._draw(samples, step, logits, bans, required)
-        log_probs = own[self.row_of, tokens]
-        self._append(
-            samples, tokens, log_probs if self.constraints.edits else log_probs - log_sum_exp(own)[self.row_of]
-        )
+        edited, bans = self._edited(samples, step, own, required)
+        tokens = self._draw(samples, step, edited, bans, required)
+        self._append(samples, tokens, own[self.row_of, tokens])
         if bans.counts is not None:
-            missing = samples.missing.view(-1)
+            missing = merged(samples.missing)
             missing[self.open] = self.min_length.missing_after(missing[self.open], tokens)
-        self._part(samples, tokens, logits.size(1))
+        self._part(samples, tokens, own.shape[1])
         return self._leave(samples)
 
     def _set(self, samples: Samples) -> None:
         """Make these the samples of the search."""
-        width = self.options.beam
+        width, arrays = self.options.beam, self.arrays
         self.samples = samples if len(samples.sentences.ids) else None
-        self.open = samples.open.flatten().nonzero().flatten()
-        leaders = self.open // width * width + samples.leaders.flatten()[self.open]
-        self.rows, self.row_of = torch.unique(leaders, return_inverse=True)
+        self.open = arrays.nonzero(merged(samples.open))[0]
+        self.rows, self.row_of = arrays.unique(self.open // width * width + merged(samples.leaders)[self.open])
 
-    def _edited(self, samples: Samples, step: Step, logits: Tensor, required: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities (N, V) that the constraints have edited, and the model's own. Without such constraints: the logits, twice."""
-        if not self.constraints.edits:
-            return logits, logits
-        own = log_softmax_(logits)
-        edited = own.clone()
-        self.constraints.edit(samples.constraints, step, edited, required, self.options.eos)
-        return edited, own
-
-    def _draw(self, samples: Samples, step: Step, logits: Tensor, bans: Bans, required: Tensor | None) -> Tensor:
-        """Return the next token of each open sample, (M,). Where the leader has a `required` token, (N,), it is this token."""
-        uniform = samples.uniform.flatten(0, 1)[self.open, step.lengths[self.open // self.options.beam]]
+    def _edited(self, samples: Samples, step: Step, own: Array, required: Array | None) -> tuple[Array, Bans]:
+        """Return the log-probabilities (N, V) that the constraints have edited, and the tokens that may not follow."""
+        missing, bans, edited = step.of_rows(samples.missing), self.min_length.always, own
+        if bool(missing.any()):
+            bans = self.min_length.bans(missing, step.remaining[step.sentences], own.shape[1])
         if self.constraints.edits:
-            bans = self.min_length.give_way(bans, logits)
-        tokens = draw(logits, uniform, bans, self.options.sampling, self.row_of)
-        return tokens if required is None else torch.where(required[self.row_of] >= 0, required[self.row_of], tokens)
+            edited = self.arrays.copy(own)
+            self.constraints.edit(samples.constraints, step, edited, required, self.options.eos)
+            bans = self.min_length.give_way(bans, edited)
+        return edited, bans
 
-    def _append(self, samples: Samples, tokens: Tensor, log_probs: Tensor) -> None:
+    def _draw(self, samples: Samples, step: Step, logits: Array, bans: Bans, required: Array | None) -> Array:
+        """Return the next token of each open sample, (M,). Where the leader has a `required` token, (N,), it is this token."""
+        uniform = merged(samples.uniform)[self.open, step.lengths[self.open // self.options.beam]]
+        tokens = draw(logits, uniform, bans, self.options.sampling, self.row_of)
+        if required is None:
+            return tokens
+        return self.arrays.where(required[self.row_of] >= 0, required[self.row_of], tokens)
+
+    def _append(self, samples: Samples, tokens: Array, log_probs: Array) -> None:
         """Append to each open sample its token (M,) with its log-probability (M,)."""
         lengths = samples.sentences.lengths[self.open // self.options.beam]
-        samples.tokens.view(-1, samples.tokens.size(2))[self.open, lengths - 1] = tokens
-        samples.log_probs.view(-1)[self.open] += log_probs
+        merged(samples.tokens)[self.open, lengths - 1] = tokens
+        merged(samples.log_probs)[self.open] += log_probs
         if samples.token_log_probs is not None:
-            samples.token_log_probs.view(-1, samples.tokens.size(2))[self.open, lengths - 1] = log_probs
-        samples.newest.view(-1)[self.open] = tokens
-        samples.lengths.view(-1)[self.open] = lengths
-        samples.open.view(-1)[self.open] = tokens != self.options.eos
+            merged(samples.token_log_probs)[self.open, lengths - 1] = log_probs
+        merged(samples.newest)[self.open] = tokens
+        merged(samples.lengths)[self.open] = lengths
+        merged(samples.open)[self.open] = tokens != self.options.eos
         samples.sentences.lengths = samples.sentences.lengths + 1
         samples.constraints = self.constraints.advance(samples.constraints, samples.newest)
 
-    def _part(self, samples: Samples, tokens: Tensor, vocabulary: int) -> None:
+    def _part(self, samples: Samples, tokens: Array, vocabulary: int) -> None:
         """Set new leaders where samples that were equal got different tokens (M,)."""
-        width = self.options.beam
-        _, equal = torch.unique(
-            self.row_of * vocabulary + tokens, return_inverse=True
-        )  # (M,) samples with the same number are equal now
-        first = torch.full_like(self.open, samples.open.numel()).scatter_reduce_(0, equal, self.open, "amin")
-        parents = torch.arange(width, device=tokens.device).repeat(len(samples.open))
-        parents[self.open] = self.rows[self.row_of] % width
-        samples.leaders.view(-1)[self.open] = first[equal] % width
-        if not parents[first[equal]].equal(first[equal] % width):
-            self.decoder.reorder(parents.view(-1, width))
+        width, arrays = self.options.beam, self.arrays
+        _, equal = arrays.unique(self.row_of * vocabulary + tokens)  # (M,) samples with the same number are equal
+        leaders = arrays.least(self.open, equal)[equal]  # (M,)
+        parents = samples.leaders * 0 + arrays.arange(width)
+        merged(parents)[self.open] = self.rows[self.row_of] % width
+        merged(samples.leaders)[self.open] = leaders % width
+        if bool((merged(parents)[leaders] != leaders % width).any()):
+            self.decoder.reorder(parents)
 
     def _leave(self, samples: Samples) -> FinishedSentences:
         """Return the finished sentences and drop them, if enough have finished."""
         finished: FinishedSentences = []
-        if split := split_off_finished(samples.open.any(1), self.options.compact_below):
+        if split := split_off_finished(self.arrays.host(samples.open.any(1)), self.options.compact_below):
             stay, leave = split
-            leaving = samples.select(leave)
+            leaving = samples.select(self.arrays.array(leave))
             finished = list(zip(leaving.sentences.ids.tolist(), leaving.hypotheses(self.options), strict=True))
-            samples = samples.select(stay)
-            self.decoder.keep(stay)
+            samples = self._kept(samples, stay)
         self._set(samples)
         return finished
+
+    def _kept(self, samples: Samples, stay: np.ndarray) -> Samples:
+        """Keep only these sentences in the decoder. Return their samples."""
+        self.decoder.keep(stay)
+        return samples.select(self.arrays.array(stay))
 
     def drop(self, sentence_ids: Sequence[int]) -> None:
         """See `Search`."""
         if self.samples:
-            stay = without(self.samples.sentences.ids, sentence_ids)
-            self.decoder.keep(stay)
-            self._set(self.samples.select(stay))
+            self._set(self._kept(self.samples, without(self.samples.sentences.ids, sentence_ids)))
 
 
 def _uniform(seed: int, source: Sequence[int], width: int, length: int) -> np.ndarray:
@@ -261,110 +252,112 @@ def _uniform(seed: int, source: Sequence[int], width: int, length: int) -> np.nd
     return numbers
 
 
-def draw(logits: Tensor, uniform: Tensor, bans: Bans, options: SamplingOptions, row_of: Tensor | None = None) -> Tensor:
+def draw(logits: Array, uniform: Array, bans: Bans, options: SamplingOptions, row_of: Array | None = None) -> Array:
     """Return a token for each of M samples, given uniform (M,) in [0, 1). Sample m uses row row_of[m] of the logits (N, V).
 
     Without `row_of`, M is N, one sample per row. The logits are left unchanged.
     """
-    weights = _weights(logits, bans, options).view(len(logits), -1, CHUNK)
+    arrays, weights = arrays_of(logits), _weights(logits, bans, options)
+    chunks = weights.reshape((len(logits), -1, CHUNK))
     if row_of is None:
-        row_of = torch.arange(len(logits), device=logits.device)
-    chunk, inside = _choose(_widened(weights.sum(-1)).cumsum(1)[row_of], uniform)
-    token, _ = _choose(_widened(weights[row_of, chunk]).cumsum(1), inside)
-    return (chunk * CHUNK + token).clamp_max(logits.size(1) - 1)  # larger only where the logits are not numbers
+        row_of = arrays.arange(len(logits))
+    cumulative = arrays.astype(arrays.sums(chunks), arrays.widest).cumsum(1)
+    chunk, inside = _choose(cumulative[row_of], uniform)
+    token, _ = _choose(arrays.astype(chunks[row_of, chunk], arrays.widest).cumsum(1), inside)
+    return (chunk * CHUNK + token).clip(0, logits.shape[1] - 1)  # outside only where the logits are not numbers
 
 
-def _widened(weights: Tensor) -> Tensor:
-    return weights.to(widest_float(weights.device))
-
-
-def _choose(cumulative: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+def _choose(cumulative: Array, uniform: Array) -> tuple[Array, Array]:
     """Return the part of [0, 1) into which `uniform` (M,) falls, if weights divide [0, 1): its index, and the share of the part before `uniform`.
 
-    `cumulative` (M, C) fp64 are the cumulative sums of the weights. A weight of 0 is never chosen.
+    `cumulative` (M, C) are the cumulative sums of the weights. A weight of 0 is never chosen.
     """
-    total = cumulative[:, -1:].contiguous()
+    arrays, total = arrays_of(cumulative), cumulative[:, -1:]
     target = uniform[:, None] * total
-    last = torch.searchsorted(cumulative, total).clamp_max(cumulative.size(1) - 1)  # the last one with a weight above 0
-    index = torch.minimum(torch.searchsorted(cumulative, target, right=True), last)
-    before = F.pad(cumulative, (1, 0)).gather(1, index)
-    share = (target - before) / (cumulative.gather(1, index) - before)
-    return index[:, 0], share[:, 0].clamp(0.0, 1.0)
+    last = (cumulative < total).sum(1)  # the last one with a weight above 0
+    index = arrays.minimum((cumulative <= target).sum(1), last)
+    numbers = arrays.arange(len(index))
+    end, before = cumulative[numbers, index], cumulative[numbers, index - 1]
+    before = arrays.where(index > 0, before, 0.0)
+    return index, ((target[:, 0] - before) / (end - before)).clip(0.0, 1.0)
 
 
-def _weights(logits: Tensor, bans: Bans, options: SamplingOptions) -> Tensor:
+def _weights(logits: Array, bans: Bans, options: SamplingOptions) -> Array:
     """Return weights (N, V rounded up to chunks): the probabilities of the tokens, times a factor per row; 0: banned or cut off."""
-    count, size = logits.shape
-    weights = logits.new_empty(count, -(-size // CHUNK) * CHUNK)
-    at_once = LOGITS_IN_CACHE // size + 1 if is_host(logits.device) else max(1, count)
+    arrays, (count, size) = arrays_of(logits), logits.shape
+    weights = arrays.zeros((count, -(-size // CHUNK) * CHUNK), logits.dtype)
+    at_once = LOGITS_IN_CACHE // size + 1 if arrays is NUMPY else max(1, count)
     for start in range(0, count, at_once):
         rows = slice(start, start + at_once)
         block = weights[rows]
-        block[:, :size], block[:, size:] = logits[rows], float("-inf")
+        block[:, :size], block[:, size:] = logits[rows], NONE
         ban(block, bans.tokens, None if bans.counts is None else bans.counts[rows])
         if 0 < options.top_k < size or options.top_p < 1:
             _keep_best(block, options)
             continue
-        _to_weights(block, block.amax(1, keepdim=True), options)
+        _to_weights(block, arrays.amax(block, 1), options)
         if options.min_p:
-            torch.threshold_(
-                block, float(np.nextafter(np.float32(options.min_p), np.float32(0))), 0.0
-            )  # keeps larger values
+            block *= block >= options.min_p
     return weights
 
 
-def _to_weights(logits: Tensor, largest: Tensor, options: SamplingOptions) -> Tensor:
-    """Turn logits (N, C) into exp((logit - largest) / temperature), in the same memory, given `largest` (N, 1)."""
-    logits -= largest
+def _to_weights(logits: Array, largest: Array, options: SamplingOptions) -> None:
+    """Turn logits (N, C) into exp((logit - largest) / temperature), in the same memory, given `largest` (N,)."""
+    logits -= largest[:, None]
     if options.temperature != 1:
         logits /= options.temperature
-    return logits.exp_()
+    arrays_of(logits).exp(logits, out=logits)
 
 
-def _keep_best(logits: Tensor, options: SamplingOptions) -> None:
+def _keep_best(logits: Array, options: SamplingOptions) -> None:
     """Turn logits (N, V) into weights, in place; 0 for tokens that `top_k`, `top_p` and `min_p`, applied in this order, do not keep."""
-    values, tokens = logits.topk(min(options.top_k or NUCLEUS, logits.size(1)), dim=1)
+    arrays, (rows, size) = arrays_of(logits), logits.shape
+    numbers = arrays.arange(rows)
+    none, count = arrays.zeros((rows, 1), logits.dtype), min(options.top_k or NUCLEUS, size)
+    values, tokens = arrays.top_candidates(logits, none, numbers, count, (), None, None, True)
     total = None
     if not options.top_k:
-        total = _widened(_to_weights(logits.clone(), values[:, :1], options).view(len(logits), -1, CHUNK).sum(-1)).sum(
-            1
-        )
+        weights = arrays.copy(logits)
+        _to_weights(weights, values[:, 0], options)
+        total = arrays.astype(arrays.sums(weights.reshape((rows, -1, CHUNK))), arrays.widest).sum(1)
     kept, complete = _cut(values, total, options)
-    rows = complete.logical_not().nonzero().flatten()
-    others = logits[rows]
-    logits.zero_().scatter_(1, tokens, kept)
-    if len(rows):
-        sorted_values, sorted_tokens = _sorted_tokens(others)
-        logits[rows] = torch.zeros_like(sorted_values).scatter_(1, sorted_tokens, _cut(sorted_values, None, options)[0])
+    others = arrays.nonzero(~complete)[0]
+    flat = logits[others]
+    logits[:] = 0.0
+    row, position = arrays.nonzero(kept)
+    logits[row, tokens[row, position]] = kept[row, position]
+    if len(others):
+        values, tokens = _sorted_tokens(flat)
+        logits[others[:, None], tokens] = _cut(values, None, options)[0]
 
 
-def _cut(values: Tensor, total: Tensor | None, options: SamplingOptions) -> tuple[Tensor, Tensor]:
+def _cut(values: Array, total: Array | None, options: SamplingOptions) -> tuple[Array, Array]:
     """Return the weights of logits `values` (N, C), largest first, with 0 for those cut off; and whether C candidates are enough, (N,).
 
     `total` (N,) is the weight of all tokens before `top_p`; None: the weight of these C.
     """
-    weights = _to_weights(values.clone(), values[:, :1], options)
-    cumulative = _widened(weights).cumsum(1)
+    arrays = arrays_of(values)
+    weights = arrays.copy(values)
+    _to_weights(weights, values[:, 0], options)
+    cumulative = arrays.astype(weights, arrays.widest).cumsum(1)
     needed = options.top_p * (cumulative[:, -1] if total is None else total)
     kept = (cumulative < needed[:, None]).sum(1) + 1  # up to the candidate that reaches p
     complete = cumulative[:, -1] >= needed
     if options.min_p:
         likely = (weights >= options.min_p).sum(1)
-        kept, complete = torch.minimum(kept, likely), complete | (likely < weights.size(1))
-    return weights.masked_fill_(torch.arange(weights.size(1), device=weights.device) >= kept[:, None], 0.0), complete
+        kept, complete = arrays.minimum(kept, likely), complete | (likely < weights.shape[1])
+    return weights * (arrays.arange(weights.shape[1]) < kept[:, None]), complete
 
 
-def _sorted_tokens(logits: Tensor) -> tuple[Tensor, Tensor]:
+def _sorted_tokens(logits: Array) -> tuple[Array, Array]:
     """Return logits (N, V) sorted, largest first, and their tokens. Equal logits are ordered by token.
 
-    The sort gets integers: the logit in the upper bits, the token in the lower ones. On a CPU, numpy sorts them several times
-    as fast as torch sorts values and indices.
+    The sort gets integers: the logit in the upper bits, the token in the lower ones. NumPy sorts them several times as
+    fast as values and indices.
     """
-    bits = (logits + 0.0).view(torch.int32)  # -0 becomes 0
+    arrays = arrays_of(logits)
+    bits = (logits + 0.0).view(arrays.int32)  # -0 becomes 0
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # integers in the order of the values
-    sort_keys = (~ordered.long() << 32) | torch.arange(logits.size(1), device=logits.device)
-    in_order = (
-        torch.from_numpy(np.sort(sort_keys.numpy(), axis=1)) if is_host(logits.device) else sort_keys.sort(dim=1).values
-    )
-    ordered = ~(in_order >> 32).int()
-    return (ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).view(torch.float32), in_order & 0xFFFFFFFF
+    in_order = arrays.sort((arrays.astype(~ordered, arrays.int64) << 32) | arrays.arange(logits.shape[1]))
+    ordered = ~arrays.astype(in_order >> 32, arrays.int32)
+    return (ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).view(arrays.float32), in_order & 0xFFFFFFFF

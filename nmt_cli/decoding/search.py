@@ -24,9 +24,6 @@ from .length_penalties import gnmt
 from .sentence import Sentence
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
     from .constraint import Constraint
 
 
@@ -183,17 +180,17 @@ class Search(Steps, Protocol):
 class StepSearch(Steps, Protocol):
     """A search over the sentences that a decoder holds, as `nmt_cli.registry.SEARCHES` lists them. It is made from the decoder and `SearchOptions`."""
 
-    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence], device: torch.device) -> None:
+    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
         """Start the search of sentences that were just added to the decoder, behind its earlier sentences.
 
-        `sentence_ids` name them in the results. `device` is the decoder's.
+        `sentence_ids` name them in the results.
         """
         ...
 
 
-def run_to_end(search: StepSearch, sentences: Sequence[Sentence], device: torch.device) -> list[list[Hypothesis]]:
+def run_to_end(search: StepSearch, sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
     """Return the hypotheses of each sentence that the decoder of a new search holds; see `Search.add`."""
-    search.add(range(len(sentences)), sentences, device)
+    search.add(range(len(sentences)), sentences)
     results = dict[int, list[Hypothesis]]()
     while search.busy:
         results.update(search.step())
@@ -201,13 +198,15 @@ def run_to_end(search: StepSearch, sentences: Sequence[Sentence], device: torch.
 
 
 def plain_sentences(
-    max_lengths: Tensor, prefixes: Sequence[Sequence[int]] | None = None, sources: Sequence[Sequence[int]] | None = None
+    max_lengths: Sequence[int],
+    prefixes: Sequence[Sequence[int]] | None = None,
+    sources: Sequence[Sequence[int]] | None = None,
 ) -> list[Sentence]:
     """Return sentences with these largest output lengths (B,), prefixes and source tokens."""
     none: list[Sequence[int]] = [()] * len(max_lengths)
     return [
         Sentence(tokens, longest, {"prefix": prefix} if prefix else {})
-        for tokens, longest, prefix in zip(sources or none, max_lengths.tolist(), prefixes or none, strict=True)
+        for tokens, longest, prefix in zip(sources or none, max_lengths, prefixes or none, strict=True)
     ]
 
 

@@ -1,4 +1,4 @@
-"""The state of a search as tensors, with one row per sentence.
+"""The state of a search as arrays, with one row per sentence.
 
     B sentences   W hypotheses per sentence
 
@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+import numpy as np
 
+from .arrays import Array, Arrays, arrays_of
 from .search import COMPACT_BELOW
 
 AT_ONCE = 1.0
@@ -24,9 +23,9 @@ FREE = -1
 
 
 class Rows:
-    """Base class of dataclasses whose fields are tensors (B, …), `Rows` themselves, or None."""
+    """Base class of dataclasses whose fields are arrays (B, …), `Rows` themselves, or None."""
 
-    def select(self, rows: Tensor) -> Self:
+    def select(self, rows: Array) -> Self:
         """Return the rows at these indices."""
         return type(self)(**{name: _select(value, rows) for name, value in vars(self).items()})
 
@@ -34,7 +33,7 @@ class Rows:
         """Return these rows, then those of `other`. Shorter dimensions are filled up with -1, or False."""
         return type(self)(**{name: _concat(value, getattr(other, name)) for name, value in vars(self).items()})
 
-    def reorder(self, parents: Tensor) -> Self:
+    def reorder(self, parents: Array) -> Self:
         """Return the rows after hypothesis w of sentence b continued its hypothesis parents[b, w]; only `OfHypotheses` move."""
         return type(self)(
             **{name: value.reorder(parents) if isinstance(value, Rows) else value for name, value in vars(self).items()}
@@ -42,23 +41,18 @@ class Rows:
 
 
 class OfHypotheses(Rows):
-    """Base class of dataclasses whose fields are tensors (B, W, …), one entry per hypothesis."""
+    """Base class of dataclasses whose fields are arrays (B, W, …), one entry per hypothesis."""
 
-    def reorder(self, parents: Tensor) -> Self:
+    def reorder(self, parents: Array) -> Self:
         """See `Rows`."""
-        return type(self)(**{name: _gather(value, parents) for name, value in vars(self).items()})
+        gather = arrays_of(parents).gather
+        return type(self)(**{name: gather(value, parents) for name, value in vars(self).items()})
 
 
-def _select(value: Any, rows: Tensor) -> Any:
+def _select(value: Any, rows: Array) -> Any:
     if value is None:
         return None
-    return value.select(rows) if isinstance(value, Rows) else value.index_select(0, rows)
-
-
-def _gather(value: Tensor, parents: Tensor) -> Tensor:
-    """(B, W, …) -> (B, C, …) of the hypotheses `parents` (B, C)."""
-    index = parents.view(*parents.shape, *[1] * (value.dim() - 2))
-    return value.gather(1, index.expand(*parents.shape, *value.shape[2:]))
+    return value.select(rows) if isinstance(value, Rows) else arrays_of(value).take(value, rows)
 
 
 def _concat(first: Any, second: Any) -> Any:
@@ -66,66 +60,58 @@ def _concat(first: Any, second: Any) -> Any:
         return None
     if isinstance(first, Rows):
         return first.concat(second)
+    arrays = arrays_of(first)
     shape = [max(sizes) for sizes in zip(first.shape[1:], second.shape[1:], strict=True)]
-    return torch.cat([_filled(part, shape) for part in (first, second)])
-
-
-def _filled(tensor: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return `tensor` (B, …) with its dimensions after the first filled up to `shape`."""
-    if list(tensor.shape[1:]) == list(shape):
-        return tensor
-    missing = [
-        bound
-        for size, wanted in zip(reversed(tensor.shape[1:]), reversed(shape), strict=True)
-        for bound in (0, wanted - size)
-    ]
-    return F.pad(tensor, missing, value=False if tensor.dtype == torch.bool else -1)
+    fill = 0 if first.dtype == arrays.boolean else -1
+    return arrays.concat([arrays.padded(part, (len(part), *shape), fill) for part in (first, second)])
 
 
 @dataclass
 class Sentences(Rows):
     """The state of each sentence, apart from its hypotheses."""
 
-    ids: Tensor  # (B,)
-    lengths: Tensor  # (B,) |Y| of an output that ends in the next step, end symbol counted
-    max_lengths: Tensor  # (B,) largest number of tokens of an output, end symbol not counted
+    ids: Array  # (B,)
+    lengths: Array  # (B,) |Y| of an output that ends in the next step, end symbol counted
+    max_lengths: Array  # (B,) largest number of tokens of an output, end symbol not counted
 
     @staticmethod
-    def start(ids: Sequence[int], max_lengths: Tensor) -> Sentences:
+    def start(arrays: Arrays, ids: Sequence[int], max_lengths: Array) -> Sentences:
         """Return the state of sentences whose outputs are empty."""
-        return Sentences(torch.tensor(ids, device=max_lengths.device), torch.ones_like(max_lengths), max_lengths)
+        ones = arrays.full((len(ids),), 1, arrays.int64)
+        return Sentences(arrays.array(list(ids), arrays.int64), ones, max_lengths)
 
     @property
-    def remaining(self) -> Tensor:
+    def remaining(self) -> Array:
         """(B,) number of tokens that may still be added to an open output, end symbol not counted."""
         return self.max_lengths + 1 - self.lengths
 
     @property
-    def complete(self) -> Tensor:
+    def complete(self) -> Array:
         """(B,) whether an open output has all the tokens that it may have, so that only the end symbol may follow."""
         return self.max_lengths < self.lengths
 
-    def required_tokens(self, required: Tensor | None, rows: Tensor, eos: int) -> Tensor:
+    def required_tokens(self, required: Array | None, rows: Array, eos: int) -> Array:
         """Return the one token that may follow each row, (N,), or FREE.
 
         `required` (N,) are the tokens that constraints require; `rows` (N,) are the sentences of the rows. A complete output must end.
         """
-        free = torch.full_like(rows, FREE) if required is None else required
-        return free.masked_fill(self.complete[rows], eos)
+        return arrays_of(rows).where(self.complete[rows], eos, FREE if required is None else required)
 
 
-def split_off_finished(unfinished: Tensor, compact_below: float = COMPACT_BELOW) -> tuple[Tensor, Tensor] | None:
+def split_off_finished(
+    unfinished: np.ndarray, compact_below: float = COMPACT_BELOW
+) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the indices of the sentences that stay and of those that leave; None: no sentence leaves in this step.
 
-    `unfinished` (B,) says which sentences still have open hypotheses; on a device, the function waits for it. Sentences leave once
-    at most the share `compact_below` is unfinished.
+    `unfinished` (B,) says which sentences still have open hypotheses. Sentences leave once at most the share
+    `compact_below` is unfinished.
     """
-    count = int(unfinished.sum())
+    count = np.count_nonzero(unfinished)
     if count > compact_below * len(unfinished) or count == len(unfinished):
         return None
-    return unfinished.nonzero().flatten(), unfinished.logical_not().nonzero().flatten()
+    return unfinished.nonzero()[0], (~unfinished).nonzero()[0]
 
 
-def without(ids: Tensor, dropped: Sequence[int]) -> Tensor:
+def without(ids: Array, dropped: Sequence[int]) -> np.ndarray:
     """Return the indices of the ids (B,) that are not among `dropped`."""
-    return torch.isin(ids, torch.tensor(dropped, device=ids.device), invert=True).nonzero().flatten()
+    return np.isin(arrays_of(ids).host(ids), list(dropped), invert=True).nonzero()[0]

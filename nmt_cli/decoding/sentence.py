@@ -1,10 +1,13 @@
-"""A sentence to search outputs for."""
+"""A sentence to search outputs for, and what the search found."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .search import Hypothesis
 
 
 @dataclass(frozen=True)
@@ -17,3 +20,11 @@ class Sentence:
     """Largest number of output tokens, end symbol not counted."""
     inputs: Mapping[str, Any] = field(default_factory=dict)
     """The inputs of constraints for this sentence, by `name` of the constraint; see `Constraint.encode`."""
+
+
+@dataclass
+class SearchResult:
+    """The hypotheses of a sentence, best first; if asked for, the alignment of the best one (see `alignment.aligned`)."""
+
+    hypotheses: list[Hypothesis]
+    alignment: list[int]

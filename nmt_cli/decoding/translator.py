@@ -1,31 +1,32 @@
 """Translate a stream of lines, in order.
 
-    lines ──▶ windows ──▶ parts: token ids, long lines in several ──▶ batches of like length ──▶ pool of workers ──▶ hypotheses
+    lines ──▶ windows ──▶ parts: token ids, long lines in several ──▶ sentences ──▶ session: workers ──▶ hypotheses
           ──▶ texts ──▶ parts joined ──▶ a Result per line, in the order of the lines
 
 `nmt translate`, `nmt attend` and training's validation use it. Empty and blank lines never reach the model: their
 translation is empty. While one window is translated the next one is read and prepared. How lines are divided into
-windows, batches and workers does not change their translations (see `cached_decoder`). `pool` says what runs where.
+windows and among workers does not change their translations (see `cached_decoder`). `processes` says what runs where.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from ..recipe import DecodeSection
 from ..registry import CONSTRAINTS, LENGTH_PENALTIES, SEARCHES, load
-from .batches import Batch, SearchResult
-from .pool import Pool, Session, Submission
+from .pool import Client
+from .processes import Results, Session
 from .search import UNLIMITED, DiverseOptions, MbrOptions, SamplingOptions, SearchOptions
-from .sentence import Sentence
+from .searchable import SearchableModels
+from .sentence import SearchResult, Sentence
 from .split import joined, parts_of
 from .windows import WindowSize, windows
-from .workers import SearchableModels
 
 if TYPE_CHECKING:
     from ..model.transformer import Transformer
@@ -130,11 +131,10 @@ class Prepared:
 
 @dataclass(frozen=True)
 class _Window:
-    """Lines that are being translated, and for each batch the indices of its sources among the parts."""
+    """Lines that are being translated."""
 
     prepared: Prepared
-    batches: list[list[int]]
-    submission: Submission
+    results: Results
 
 
 class Translator:
@@ -145,8 +145,7 @@ class Translator:
     `safe_length` tokens is translated in parts, unless a constraint reads whole lines: see `parts_of`. `longest` 0:
     the largest length that the model can take; the recipe's `data.max_length` is the largest length in training.
     `safe_length` 0: the same as `longest`. `nbest` is at most `decode.beam`. `precision` is a name of the registry's
-    PRECISIONS. `devices` are torch devices, one worker each; give "cpu" several times for several cores; none: one
-    worker on the device of the model. `search` is a name of the registry's SEARCHES, "": the recipe's search. "sample"
+    PRECISIONS. `workers` of them search at once, on the device of the model. `search` is a name of the registry's SEARCHES, "": the recipe's search. "sample"
     draws `decode.beam` outputs per line with the options `sampling`; "mbr" chooses among `decode.beam` hypotheses with
     the options `mbr`. `constraints` are names of the registry's CONSTRAINTS with their values, in addition to the
     recipe's constraints. `defaults` are the values of constraints that `decode.constraints` names; without one the
@@ -169,7 +168,7 @@ class Translator:
         safe_length: int = 0,
         nbest: int = 1,
         precision: str = "fp32",
-        devices: Sequence[str] = (),
+        workers: int = 1,
         search: str = "",
         sampling: SamplingOptions | None = None,
         mbr: MbrOptions | None = None,
@@ -179,7 +178,7 @@ class Translator:
         token_log_probs: bool = False,
         plain: bool = False,
     ) -> None:
-        models = model if isinstance(model, SearchableModels) else _converted(model, precision, devices)
+        models = model if isinstance(model, SearchableModels) else _searchable(model, precision, workers)
         self.source, self.target, self.decode, self.align = source, target, decode, align
         capacity = models.max_positions - 1  # one for the end symbol, or the begin symbol
         self.longest, self.longest_output = min(longest, capacity) if longest else capacity, capacity
@@ -209,7 +208,9 @@ class Translator:
             coverage_penalty=decode.coverage_penalty,
         )
         self.source_pieces, self.target_pieces = source.table, target.table
-        self.pool = Pool(models.workers(self.options, decode.batch_tokens, search_class, align), models.processes)
+        self.models = models
+        self.searcher = models.searcher(self.options, decode.batch_tokens, search_class, align)
+        self._prompt = self.searcher.prompt()
 
     def translate(self, lines: Iterable[Line]) -> Iterator[Result]:
         """Yield a result for each line, in order. A thread reads ahead, unless `lines` is a sequence."""
@@ -229,7 +230,7 @@ class Translator:
             None if in_memory else lambda: bool(pending),
         )
         input_error: Exception | None = None
-        with closing(read), self.pool.session() as session:
+        with closing(read), self.models.session(self.searcher) as session:
             while True:
                 try:
                     window = next(read)
@@ -247,19 +248,40 @@ class Translator:
             if input_error is not None:
                 raise input_error
 
+    def submit(
+        self, lines: Sequence[Line], finish: Callable[[list[Result]], Any] = lambda results: results
+    ) -> Future[Any]:
+        """Return a future of `finish(results)`, with the results of `translate`. The lines are encoded before this returns.
+
+        The lines of all unfinished calls, whatever translator of the same models they were given to, are translated together. If
+        the future is cancelled, the search for its lines stops. It raises the error of the search or of `finish`, or PoolClosed.
+        Raises PoolClosed after `close` of the models.
+        """
+        prepared, client, future = self.prepare(lines), Client(), Future[Any]()
+        pool = self.models.pool
+
+        def searched(results: Future[list[SearchResult]]) -> None:
+            with suppress(InvalidStateError):  # it was cancelled
+                try:
+                    future.set_result(finish(self.results(prepared, results.result())))
+                except InvalidStateError:
+                    raise
+                except Exception as error:
+                    future.set_exception(error)
+
+        found = pool.submit(self._prompt, prepared.sentences, client)
+        future.add_done_callback(lambda _: pool.drop(client))  # its other sentences, if it was cancelled or failed
+        found.add_done_callback(searched)
+        return future
+
     def _submit(self, lines: list[Line], session: Session) -> _Window:
-        """Submit the batches of these lines to the workers."""
+        """Submit these lines to the workers."""
         prepared = self.prepare(lines)
-        batches = self.pool.divide([len(part.ids) + 1 for part in prepared.parts], self.decode.batch_tokens)
-        submission = session.submit([Batch([prepared.sentences[i] for i in indices]) for indices in batches])
-        return _Window(prepared, batches, submission)
+        return _Window(prepared, session.submit(prepared.sentences))
 
     def _finish(self, window: _Window) -> list[Result]:
         """Wait for the results of a window and return them."""
-        by_part: dict[int, SearchResult] = {}
-        for indices, results in zip(window.batches, window.submission.results(), strict=True):
-            by_part.update(zip(indices, results, strict=True))
-        return self.results(window.prepared, [by_part[i] for i in range(len(window.prepared.parts))])
+        return self.results(window.prepared, window.results())
 
     def prepare(self, lines: Sequence[Line]) -> Prepared:
         """Return the parts of these lines, ready to be searched."""
@@ -355,15 +377,14 @@ class Translator:
         return Candidate(text, self.options.score(log_prob, length), log_prob, pieces, token_log_probs, part_lengths)
 
 
-def _converted(model: Transformer | Sequence[Transformer], precision: str, devices: Sequence[str]) -> SearchableModels:
-    """Return models in this precision on these devices; none: on the device of the first one."""
+def _searchable(model: Transformer | Sequence[Transformer], precision: str, workers: int) -> SearchableModels:
+    """Return models in this precision, on their device."""
     import torch
 
-    from .model_workers import searchable
+    from .torch_models import searchable
 
     models = list(model) if isinstance(model, Sequence) else [model]
-    devices = list(devices) or [str(models[0].device)]
-    return searchable(models, precision, devices, max(len(devices), torch.get_num_threads()))
+    return searchable(models, precision, workers, max(workers, torch.get_num_threads()))
 
 
 def named_constraints(

@@ -8,8 +8,8 @@ own, up to rounding. `nmt_cli.registry.UTILITIES` lists the utilities by name.
     n distinct texts   P symbols of all texts   F features
 
 Two texts share min(count, count) occurrences of an n-gram. So feature (g, k) of a text is "n-gram g occurs more than k
-times". The features that two texts have in common are their matches: one product of 0/1 matrices (n, F) per order counts
-them for all pairs. A sum of ones in fp32 is exact up to 2^24.
+times". The features that two texts have in common are their matches. The features of a text are bits, 64 to a number:
+the bits that two texts share are counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 Scores = NDArray[np.float64]
@@ -26,8 +25,6 @@ Integers = NDArray[np.int64]
 
 CHARACTER_ORDER, BETA = 6, 2
 WORD_ORDER = 4
-FEATURES = 8192
-"""Number of features in one matrix product."""
 
 
 def chrf(texts: Sequence[str]) -> Scores:
@@ -141,10 +138,8 @@ def _matches(ngrams: Integers, texts: Integers, count: int) -> tuple[Scores, NDA
 
 def _products(rows: Integers, features: Integers, count: int, size: int) -> Scores:
     """Return how many features each pair of `count` rows shares, (n, n). Row rows[i] has feature features[i]."""
-    sums = torch.zeros(count, count)
-    for start in range(0, size, FEATURES):
-        within = (features >= start) & (features < start + FEATURES)
-        matrix = torch.zeros(count, min(FEATURES, size - start))
-        matrix[torch.from_numpy(rows[within]), torch.from_numpy(features[within] - start)] = 1.0
-        sums += matrix @ matrix.T
-    return sums.double().numpy()
+    width = -(-size // 64)
+    words = np.zeros(count * width, np.uint64)
+    np.add.at(words, rows * width + features // 64, np.uint64(1) << (features % 64).astype(np.uint64))
+    sets = words.reshape(count, width)
+    return np.array([np.bitwise_count(sets & own).sum(1) for own in sets], np.float64).reshape(count, count)

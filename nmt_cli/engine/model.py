@@ -81,6 +81,11 @@ def use_threads(count: int) -> None:
         functions.nmt_use_threads(count)
 
 
+def _free_with(owner: object, delete: Any, handle: int) -> None:
+    """Free what a handle names when its owner is collected. When Python exits, a thread may still compute with it: then nothing is freed."""
+    weakref.finalize(owner, delete, handle).atexit = False
+
+
 class EngineModel:
     """A model in `precision`. Its arrays have the names of a model folder; they are copied.
 
@@ -126,7 +131,7 @@ class EngineModel:
             *(_described(name, array, isinstance(arrays[name], np.memmap)) for name, array in kept.items())
         )
         self.handle = self.checked(functions.nmt_model_new(ctypes.byref(described), len(kept), given))
-        weakref.finalize(self, functions.nmt_model_delete, self.handle)
+        _free_with(self, functions.nmt_model_delete, self.handle)
 
     def checked(self, result: int | None) -> int:
         """Return the result of a function. Raises ModelError, or MemoryError, if it failed."""
@@ -278,7 +283,7 @@ class EngineSearch:
             address(textless),
         )
         self.handle = model.checked(self.library.nmt_search_new(model.handle, ctypes.byref(described)))
-        weakref.finalize(self, self.library.nmt_search_delete, self.handle)
+        _free_with(self, self.library.nmt_search_delete, self.handle)
 
     @property
     def sentences(self) -> int:
@@ -348,7 +353,7 @@ class EngineDecoder:
         self.model, self.library, self.sentences, self.beam = model, model.library, 0, beam
         self.rows = 0  # of the last step
         self.handle = model.checked(self.library.nmt_decoder_new(model.handle, beam))
-        weakref.finalize(self, self.library.nmt_decoder_delete, self.handle)
+        _free_with(self, self.library.nmt_decoder_delete, self.handle)
 
     def add(self, sources: Sequence[Sequence[int]]) -> None:
         """Add sentences behind the others; sources have end symbols."""

@@ -1,6 +1,8 @@
 """A model folder in int8: the integers and scales with which `--precision int8` computes, instead of fp32 weights.
 
-fp32 model folder ──▶ `model.folder.quantized_weights` ──▶ model folder with precision int8, which translates the same
+fp32 model folder ──▶ mapped weights ──▶ `weights.quantize_weights` ──▶ model folder with precision int8
+
+It translates the same as the model with --precision int8. This file does not load torch.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from ..console import status
 from ..data.tokenizer import LARGEST
 from ..errors import ModelError, write_failed
 from ..files import follow_links, read_bounded, system_error
-from ..model.contents import WEIGHTS, not_quantized
-from ..model.folder import load_model, quantized_weights, write_model
+from ..model.contents import WEIGHTS, check_fp32, checked_recipe, not_quantized, read_config
+from ..model.weights import check_weights, forms_of, mapped_weights, quantize_weights, write_model
 from ..output_paths import check_output_folder, output_folder
 
 WHAT = "the model in int8"
@@ -37,8 +39,10 @@ def quantize(model: Path, out: Path) -> Quantized:
     Raises ModelError if `model` is damaged or already in int8, UsageError if `out` is neither free nor an earlier result.
     """
     check_output_folder(out, WHAT, not_quantized, [model])
-    loaded = load_model(model)
-    config = loaded.config
+    config = read_config(model)
+    check_fp32(model, config)
+    recipe = checked_recipe(model, config)
+    check_weights(model, config, recipe)
     try:
         with (
             status(f"rounding {config.parameters:,} parameters"),
@@ -47,8 +51,8 @@ def quantize(model: Path, out: Path) -> Quantized:
             tokenizers = {name: read_bounded(model / name, LARGEST) for name in config.tokenizers}
             write_model(
                 aside,
-                quantized_weights(loaded.model),
-                loaded.recipe,
+                quantize_weights(mapped_weights(model / WEIGHTS), forms_of(recipe.model, config.vocabularies, "int8")),
+                recipe,
                 config.vocabularies,
                 tokenizers,
                 {"quantized": follow_links(model).name},

@@ -72,7 +72,7 @@ def attend(
     from ..decoding.attention_maps import check_choice, select_views
 
     loaded = load(models_named([] if model is None else [Path(model)]), changes, device=device, chosen=chosen)
-    check_choice(loaded.models[0].config, kind, layer, head)
+    check_choice(loaded.recipe.model, kind, layer, head)
     whole = _record(loaded, sentence, target.replace("\n", " ") if target else None, precision)
     record = replace(whole, views=select_views(whole.views, kind, layer, head))
     written = [_write_page(page, record)] if page else []
@@ -107,23 +107,23 @@ def cross_attention_of(translator: Translator, translation: Translation) -> list
     [source] = loaded.vocabulary.source.encode([translation.source])
     numbers = {piece: number for number, piece in enumerate(loaded.vocabulary.target.table)}
     target = [numbers[piece] for piece in translation.tokens]
-    model = loaded.models[0]
     if (
         not source
         or not target
-        or max(len(source) + 1, len(target) + 1) > model.config.max_positions
+        or max(len(source) + 1, len(target) + 1) > loaded.recipe.model.max_positions
         or _parts(loaded, translation.source, source) > 1
     ):
         return []
-    weights: list[list[float]] = cross_attention(model, [*source, EOS], [BOS, *target[:-1]])[:, :-1].tolist()
-    return weights
+    weights = cross_attention(loaded.stored.forced(), [*source, EOS], [BOS, *target[:-1]])
+    rows: list[list[float]] = weights[:, :-1].tolist()
+    return rows
 
 
 def _parts(loaded: Loaded, text: str, source: list[int]) -> int:
     """Return in how many parts a line with the ids `source` is translated."""
     from ..decoding.split import parts_of
 
-    limits = (min(limit, loaded.models[0].config.max_positions - 1) for limit in loaded.length_limits)
+    limits = (min(limit, loaded.recipe.model.max_positions - 1) for limit in loaded.length_limits)
     return len(parts_of(text, source, loaded.vocabulary.source.encode, *limits))
 
 
@@ -144,12 +144,12 @@ def _record(loaded: Loaded, text: str, target: str | None, precision: str) -> At
             "Give one of its parts."
         )
     if target is None:
-        [result] = loaded.translator(precision=precision).translate([text])
+        [result] = loaded.translator(precision=precision, plain=True).translate([text])
         numbers = {piece: number for number, piece in enumerate(loaded.vocabulary.target.table)}
         translation, output = result.translation, [numbers[piece] for piece in result.best.pieces]
     else:
         translation, [output] = target, loaded.vocabulary.target.encode([target])
-    views, log_prob = compute_attention(loaded.models[0], loaded.vocabulary, source, output)
+    views, log_prob = compute_attention(loaded.stored.forced(), loaded.vocabulary, source, output)
     decode = loaded.recipe.decode
     score = log_prob / load_named(LENGTH_PENALTIES, decode.length_penalty, "length penalty")(
         len(output) + 1, decode.alpha

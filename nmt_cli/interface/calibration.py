@@ -93,6 +93,7 @@ def calibrate(
             precision=precision,
             chosen=chosen,
             token_log_probs=True,
+            plain=True,
         )
         rows, chrf = measured(translator, source, reference)
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from .. import console
 from ..errors import DataError, ModelError, TrainingError, UsageError
 from ..files import read_bounded
+from ..hardware import loading_torch
 from .progress import ProgressOption, showing
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def train(
     if compiled:
         compile_cache()
 
-    with console.status("loading torch", shown=os.environ.get("RANK", "0") == "0"):
+    with loading_torch("nmt train", shown=os.environ.get("RANK", "0") == "0"):
         from ..device import start_training
         from ..training.launch import launch
         from ..training.rendezvous import joined, local_rank, started_by_torchrun
@@ -185,7 +186,8 @@ def forecast(
         recipe, run, data, precision, memory_limit, loggers, changes_of(overrides)
     )
 
-    from ..training.dry_run import dry_run
+    with loading_torch("nmt train"):
+        from ..training.dry_run import dry_run
 
     with (
         showing(progress),
@@ -312,7 +314,7 @@ def average(
     if len(folders) > 1 and out is None:
         raise UsageError("several folders are averaged: give --out DIR, the model folder to write.")
 
-    with console.status("loading torch"):
+    with loading_torch("nmt average"):
         from ..training.averaging import average as average_folders
         from ..training.averaging import choose
 
@@ -329,9 +331,8 @@ def quantize(model: str | Path, out: str | Path, *, progress: ProgressOption = N
     The new model gives the same translations as the old one with precision="int8". Raises ModelError, and UsageError if `out`
     exists and is not an earlier result.
     """
-    with console.status("loading torch"):
-        from ..exporting.quantizing import quantize as write
-        from ..model.contents import find_model
+    from ..exporting.quantizing import quantize as write
+    from ..model.contents import find_model
 
     with showing(progress):
         return write(find_model(Path(model)), Path(out))
@@ -344,7 +345,7 @@ def export(
 
     Raises UsageError, and ModelError if the library cannot express the model, or if the result is not equal.
     """
-    with console.status("loading torch"):
+    with loading_torch("nmt export"):
         from ..exporting.convert import export as convert
         from ..model.contents import find_model
 

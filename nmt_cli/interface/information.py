@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import console
-from ..errors import UsageError
+from ..errors import NeedsTorch, UsageError
+from ..hardware import loading_torch
 from .commands import Overrides, changes_of, torch_threads
 from .progress import ProgressOption, showing
 
@@ -70,12 +71,10 @@ def info(
 
 def _here(recipe: Recipe, vocabularies: tuple[int, int], device: str, devices: int, probe: bool) -> Values:
     """Return the estimates for the recipe on this machine: parameters, memory, kernels, with `probe` also the time."""
-    with console.status("loading torch"):
-        from ..engine.library import summary as engine_summary
-        from ..engine.model import unsupported
-        from ..hardware import Hardware
-        from ..kernels.choice import summary
-        from ..training.estimate import estimate
+    from ..engine.library import summary as engine_summary
+    from ..engine.model import unsupported
+    from ..hardware import Hardware
+    from ..training.estimate import estimate
 
     hardware = Hardware.find(device, recipe.train.precision)
     numbers = estimate(recipe, vocabularies, hardware, devices)
@@ -91,14 +90,25 @@ def _here(recipe: Recipe, vocabularies: tuple[int, int], device: str, devices: i
     on_gpu = "" if hardware.device == "cpu" else f"the device is {hardware.device}"
     reason = on_gpu or unsupported(recipe.model, "int8") or unsupported(recipe.model, "fp32")
     decoding = f"plain torch: {reason}" if reason else f"engine for {engine_summary()}"
-    training = summary(recipe.model, hardware.device, hardware.dtype)
-    return {**numbers, "kernels": {"training": training, "decoding": f"decoding: {decoding}"}}
+    return {**numbers, "kernels": {"training": _training(recipe, hardware), "decoding": f"decoding: {decoding}"}}
+
+
+def _training(recipe: Recipe, hardware: Hardware) -> str:
+    """Return which kernels a training on this hardware uses; without torch, that it cannot run."""
+    try:
+        with loading_torch("it"):
+            from ..kernels.choice import summary
+    except NeedsTorch as error:
+        return f"training: {error}"
+    return summary(recipe.model, hardware.device, hardware.dtype)
 
 
 def _measured(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int) -> float:
     """Measure and return the seconds per update, with as many threads as a training uses."""
     from ..hardware import cores
-    from ..training.speed import seconds_per_update
+
+    with loading_torch("--probe"):
+        from ..training.speed import seconds_per_update
 
     with torch_threads(cores()):
         return seconds_per_update(recipe, vocabularies, hardware, devices)
@@ -127,7 +137,7 @@ def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], Val
     from ..data.tokenizer import Vocabulary
     from ..files import sha256
     from ..model.contents import CONFIG, check_files, find_model, read_config, read_metrics
-    from ..model.folder import check_weights
+    from ..model.weights import check_weights
     from ..recipe import Recipe
     from ..training.run import RunFolder
 

@@ -9,15 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..console import status, warn_once
+from ..device import is_host
 from ..errors import ModelError, NmtError, RecipeError, UsageError
+from ..hardware import fast_precision, loading_torch
+from ..model.contents import check_int8
 from ..registry import PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ..data.tokenizer import Vocabulary
+    from ..decoding.forced import ForcedModel
+    from ..decoding.scoring import Scorer
+    from ..decoding.searchable import SearchableModels
     from ..decoding.translator import Translator
-    from ..decoding.workers import SearchableModels
     from ..model.contents import ModelConfig
     from ..model.transformer import Transformer
     from ..recipe import ModelSection, Recipe
@@ -109,13 +114,17 @@ class StoredModels:
         except RecipeError as error:
             raise ModelError(str(error)) from None
 
-    def models(self) -> list[Transformer]:
-        """Return the models on the first device, in fp32; models that are stored in int8 stay in int8. Raises ModelError."""
-        if not self._models:
-            import torch
+    def models(self, reason: str = "") -> list[Transformer]:
+        """Return the models of torch on the first device, in fp32; models that are stored in int8 stay in int8.
 
-            from ..device import let_forks_compute
-            from ..model.folder import load_model
+        Raises ModelError; NeedsTorch, with the `reason` why the engine does not take them.
+        """
+        if not self._models:
+            with loading_torch(f"the model {str(self.folders[0])!r}{f' ({reason})' * bool(reason)}"):
+                import torch
+
+                from ..device import let_forks_compute
+                from ..model.folder import load_model
 
             let_forks_compute()
             torch.set_num_threads(self.threads)
@@ -128,53 +137,81 @@ class StoredModels:
         return self._models
 
     def precision(self, name: str) -> str:
-        """Return the precision that "auto" means: int8 if a model is stored in int8, else the fastest one; any other name unchanged."""
+        """Return the precision that "auto" means: int8 for models stored in int8, else the fastest. Other names stay.
+
+        Raises UsageError for a precision that models in int8 do not have.
+        """
+        if self.in_int8:
+            check_int8("int8" if name == "auto" else name)
+            return "int8"
         if name != "auto":
             return name
-        if self.in_int8:
-            return "int8"
-        if self.devices[0] == "cpu":
-            from ..engine.model import unsupported
-
-            reasons = {
-                precision: next(filter(None, (unsupported(section, precision) for section in self.sections)), "")
-                for precision in ("int8", "fp32")
-            }
-            for precision, reason in reasons.items():
-                if not reason:
-                    return precision
-            warn_once(f"{SLOWER}{reasons['fp32']}.")
-        from ..hardware import fast_precision
-
+        if is_host(self.devices[0]):
+            precision = next((one for one in ("int8", "fp32") if not self.declined(one)), "")
+            if precision:
+                return precision
+            warn_once(f"{SLOWER}{self.declined('fp32')}.")
         return fast_precision(self.devices[0])
 
+    def declined(self, precision: str) -> str:
+        """Return why the engine does not take the models in this precision; "" if it does. Raises ModelError."""
+        from ..engine.model import unsupported
+
+        if not is_host(self.devices[0]):
+            return f"the device is {self.devices[0]}"
+        return next(filter(None, (unsupported(section, precision) for section in self.sections)), "")
+
     def searchable(self, precision: str) -> SearchableModels:
-        """Return the models in this precision, on all devices. Raises ModelError, UsageError."""
+        """Return the models in this precision, on all devices. Raises ModelError, UsageError, NeedsTorch."""
         name = self.precision(precision)
         if name not in self._searchable:
             with status("loading the model"):
-                self._searchable[name] = self._packed(name) or self._converted(name)
+                reason = self._reason(name)
+                self._searchable[name] = self._converted(name, reason) if reason else self._packed(name)
         return self._searchable[name]
 
-    def _packed(self, precision: str) -> SearchableModels | None:
-        """Return the engine's models; None if it does not take them. They are packed while their files are checked."""
-        if self.devices[0] != "cpu" or (self.in_int8 and precision != "int8"):
-            return None
-        from ..decoding.engine_workers import EngineModels
-        from ..engine.model import PRECISIONS, EngineModel, unsupported, use_threads
+    def forced(self, precision: str = "", batch_tokens: int = 4096) -> ForcedModel:
+        """Return the first model, for forced passes by this thread. `precision` "": fp32, or int8 if stored in int8.
+
+        `batch_tokens`: see `TorchForced`. Raises ModelError, UsageError, NeedsTorch.
+        """
+        name = self.precision(precision or ("int8" if self.in_int8 else "fp32"))
+        if reason := self._reason(name):
+            model = self.models(reason)[0]
+
+            from ..decoding.torch_forced import TorchForced
+            from ..model.precision import convert
+
+            return TorchForced(convert(model, name), batch_tokens)
+        from ..decoding.engine_models import EngineModels
+        from ..engine.model import use_threads
+
+        models = self.searchable(name)
+        assert isinstance(models, EngineModels)
+        use_threads(self.threads)
+        return models.models[0]
+
+    def _reason(self, precision: str) -> str:
+        """Return `declined`, and warn if the engine has this precision but does not take the models."""
+        from ..engine.model import PRECISIONS
+
+        reason = self.declined(precision)
+        if reason and is_host(self.devices[0]) and precision in PRECISIONS:
+            warn_once(f"{SLOWER}{reason}.")
+        return reason
+
+    def _packed(self, precision: str) -> SearchableModels:
+        """Return the engine's models. They are packed while their files are checked."""
+        from ..decoding.engine_models import EngineModels
+        from ..engine.model import EngineModel, use_threads
         from ..model.contents import REMEDY, WEIGHTS
         from ..model.weights import mapped_weights
 
-        sections = self.sections
-        if reason := next(filter(None, (unsupported(section, precision) for section in sections)), ""):
-            if precision in PRECISIONS:
-                warn_once(f"{SLOWER}{reason}.")
-            return None
         use_threads(self.threads)
         try:
             models = [
                 EngineModel(section, config.vocabularies, mapped_weights(folder / WEIGHTS), precision)
-                for folder, config, section in zip(self.folders, self.configs, sections, strict=True)
+                for folder, config, section in zip(self.folders, self.configs, self.sections, strict=True)
             ]
         except (ModelError, OSError) as error:
             self.check()
@@ -184,11 +221,22 @@ class StoredModels:
         self.check()
         return EngineModels(models, len(self.devices), self.threads)
 
-    def _converted(self, precision: str) -> SearchableModels:
-        """Return models of torch."""
-        from ..decoding.model_workers import ConvertedModels
+    def _converted(self, precision: str, reason: str) -> SearchableModels:
+        """Return models of torch; `reason`: see `models`."""
+        several = len(set(self.devices)) > 1
+        models = [] if several else self.models(reason)
 
-        return ConvertedModels.of(self.models(), precision, self.devices, self.threads)
+        from ..decoding.torch_models import ConvertedModels, DeviceModels
+
+        if several:
+            self.check()
+            return DeviceModels(self.folders, precision, self.devices)
+        return ConvertedModels(models, precision, len(self.devices), self.threads)
+
+    def close(self) -> None:
+        """End the workers."""
+        for models in self._searchable.values():
+            models.close()
 
 
 @dataclass(frozen=True)
@@ -204,11 +252,6 @@ class Loaded:
     devices: list[str]
 
     @property
-    def models(self) -> list[Transformer]:
-        """The models on the first of `devices`, in fp32; models that are stored in int8 stay in int8. Raises ModelError."""
-        return self.stored.models()
-
-    @property
     def length_limits(self) -> tuple[int, int]:
         """See `contents.length_limits`."""
         from ..model.contents import length_limits
@@ -218,6 +261,16 @@ class Loaded:
     def changed(self, changes: Sequence[str], nbest: int = 1) -> Loaded:
         """Return the same models, with their unchanged recipe and these changes of [decode]. Raises UsageError."""
         return replace(self, recipe=_changed(self.values, changes, nbest))
+
+    def scorer(self, precision: str = "", batch_tokens: int | None = None) -> Scorer:
+        """Return a scorer with the first model.
+
+        Options: see `StoredModels.forced`; `batch_tokens` None is the recipe's.
+        """
+        from ..decoding.scoring import Scorer
+
+        model = self.stored.forced(precision, batch_tokens or self.recipe.decode.batch_tokens)
+        return Scorer(model, self.vocabulary)
 
     def translator(self, *, nbest: int = 1, precision: str = "auto", plain: bool = False, **options: Any) -> Translator:
         """Return a Translator with these models. `options` are further parameters of Translator. `plain`: the lines and `options` need nothing but beam search."""
@@ -286,7 +339,7 @@ def load(
     else:
         from ..hardware import Hardware
 
-        with status("loading torch"):
+        with loading_torch(f"--device {device}"):
             workers = workers_on(Hardware.find(device).device, device, devices)
 
     from ..data.tokenizer import Vocabulary

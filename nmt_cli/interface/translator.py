@@ -5,12 +5,11 @@
                                  └─ score(pairs) ──▶ Scored: log P of each translation given its source
 
 For each set of options there is one Translator of `decoding`; all of them share the models. Several threads may use a Translator at
-once. After a fork, the child process may use it too, with one thread, even if the parent used several.
+once. After a fork, the child process may use it too.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
 
     from ..decoding import translator as decoding
     from ..decoding.confidence import Calibration
+    from ..decoding.pool import Pool
     from ..decoding.scoring import Scored
-    from ..decoding.service import Service
     from ..decoding.translator import Request, Result
     from .parsing import Parse, Parses
 
@@ -194,7 +193,6 @@ class Translator:
         )
         self._lock = threading.Lock()
         self._translators: dict[str, decoding.Translator] = {}
-        self._service: Service | None = None
         self._running: weakref.WeakSet[Generator[Translation, None, None] | Generator[Parse, None, None]] = (
             weakref.WeakSet()
         )
@@ -209,9 +207,9 @@ class Translator:
 
     def close(self) -> None:
         """Stop running translations and free the models. The translator cannot be used any more."""
-        if self._service:
-            self._service.close()
-        self._loaded = self._service = None
+        if self._loaded:
+            self._loaded.stored.close()
+        self._loaded = None
         self._translators.clear()
         for stream in list(self._running):
             with suppress(ValueError):  # another thread is in the middle of it
@@ -240,10 +238,7 @@ class Translator:
         if in_memory and any(isinstance(line, Line) and line.terms for line in lines):
             options = {**options, "terms": True}
         calibration = calibration_of(bool(options.get("confidence")), options.get("calibration"))
-        plain = in_memory and not any(
-            isinstance(line, Line) and (line.prefix is not None or line.terms) for line in lines
-        )
-        translator = self._translator(options, plain)
+        translator = self._translator(options, in_memory and _are_plain(lines))
         requests = map(partial(_request, terms=bool(options.get("terms"))), lines)
         stream = self._stream(translator, list(requests) if in_memory else requests, calibration)
         if in_memory:
@@ -254,9 +249,8 @@ class Translator:
     def submit(self, lines: Sequence[str | Line], **options: Unpack[TranslateOptions]) -> Future[list[Translation]]:
         """Return a future of the translations of these lines; they are the same as those of `translate`. Raises UsageError for a wrong option.
 
-        Lines of all unfinished calls are translated together, by workers that live until `close`. This is for servers, with many
-        callers who have a few lines each. If a future is cancelled, the search for its lines stops. A future raises `WorkerDied` if
-        worker processes died twice while its lines were translated.
+        Lines of all unfinished calls are translated together. This is for servers, with many callers who have a few lines each. If a
+        future is cancelled, the search for its lines stops.
         """
         if isinstance(lines, str):
             raise UsageError(f"submit was given the text {lines[:60]!r}: expected a list of lines. Give [text].")
@@ -264,32 +258,27 @@ class Translator:
             options = {**options, "terms": True}
         calibration = calibration_of(bool(options.get("confidence")), options.get("calibration"))
         requests = [_request(line, terms=bool(options.get("terms"))) for line in lines]
-        return self.service.submit(
-            requests, _frozen(options), lambda results: [translation_of(result, calibration) for result in results]
+        return self._translator(options, _are_plain(lines)).submit(
+            requests, lambda results: [translation_of(result, calibration) for result in results]
         )
 
     def warm_up(self, **options: Unpack[TranslateOptions]) -> None:
-        """Read the model, and load torch if these options need it, now and not at the first translation. No worker is started. Raises UsageError for a wrong option."""
-        self._translator(options)
+        """Read the model, and load torch if these options need it, now and not at the first translation. Raises UsageError for a wrong option."""
+        self._translator(options, True)
 
     @property
     def recipe_beam(self) -> int:
         """The beam of the model's recipe."""
         return self._models().recipe.decode.beam
 
+    @property
+    def pool(self) -> Pool:
+        """The workers of `submit`."""
+        return self._models().stored.searchable(self.precision).pool
+
     def finish(self, seconds: float) -> bool:
         """Refuse new lines, and wait at most `seconds` until all submitted lines are done. Return whether they are done."""
-        return self._service is None or self._service.close(seconds)
-
-    @property
-    def service(self) -> Service:
-        """The service with the workers of `submit`; its first use starts them. After a fork, the child process has its own service."""
-        from ..decoding.service import Service
-
-        with self._lock:
-            if self._service is None or self._service.owner != os.getpid():
-                self._service = Service(self._built, ())
-            return self._service
+        return self.pool.close(seconds)
 
     def translate_document(
         self,
@@ -376,18 +365,9 @@ class Translator:
         loaded = self._models()
         if precision:
             check_precision(precision)
-        if len(loaded.models) > 1:
-            raise UsageError(f"score was called with an ensemble of {len(loaded.models)} models: load one of them.")
-        from ..decoding.scoring import Scorer
-        from ..model.precision import in_int8
-
-        chosen = precision or ("int8" if in_int8(loaded.models[0]) else "fp32")
-        scorer = Scorer(
-            loaded.models[0],
-            loaded.vocabulary,
-            batch_tokens=batch_tokens or loaded.recipe.decode.batch_tokens,
-            precision=chosen,
-        )
+        if len(loaded.folders) > 1:
+            raise UsageError(f"score was called with an ensemble of {len(loaded.folders)} models: load one of them.")
+        scorer = loaded.scorer(precision or "", batch_tokens)
         return [scored for window in scorer.windows(pairs) for scored in window]
 
     def _stream(
@@ -411,10 +391,6 @@ class Translator:
                     del self._translators[next(iter(self._translators))]
                 self._translators[key] = self._new_translator(*arguments)
             return self._translators[key]
-
-    def _built(self, options: Any) -> decoding.Translator:
-        """Return a new translator for options that `_frozen` returned. This takes no lock, because forked processes call it."""
-        return self._new_translator(*self._arguments(dict(options)), False)
 
     def _arguments(self, options: Mapping[str, Any]) -> tuple[list[str], int, dict[str, Any], bool]:
         """Return the changes of the recipe, the size of the n-best list, and further parameters of a translator for these options; and whether they are plain."""
@@ -443,14 +419,9 @@ class Translator:
         )
 
 
-def _frozen(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Return options in a hashable form, without `calibration`, which the search does not use, and without options that are not given."""
-    explicit = {
-        name: value
-        for name, value in options.items()
-        if name != "calibration" and value is not None and value is not False
-    }
-    return tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in sorted(explicit.items()))
+def _are_plain(lines: Iterable[str | Line]) -> bool:
+    """Return whether no line has a prefix or terms."""
+    return not any(isinstance(line, Line) and (line.prefix is not None or line.terms) for line in lines)
 
 
 def _sentence(line: str) -> str:

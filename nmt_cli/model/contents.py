@@ -17,12 +17,12 @@ from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, Validati
 
 from .. import console
 from ..cache import remembered_sha256
-from ..errors import ModelError, shown, shown_name
+from ..errors import ModelError, NmtError, UsageError, shown, shown_name
 from ..files import read_bounded
 from ..records import Record, parse_json, read_record
 
 if TYPE_CHECKING:
-    from ..recipe import DataSection
+    from ..recipe import DataSection, Recipe
 
 WEIGHTS, CONFIG, METRICS = "model.safetensors", "config.json", "metrics.json"
 TOKENIZERS = ({"tokenizer.model"}, {"tokenizer.source.model", "tokenizer.target.model"})
@@ -97,6 +97,23 @@ def read_config(folder: Path) -> ModelConfig:
             f"and {' or '.join(' with '.join(sorted(names)) for names in TOKENIZERS)}. {REMEDY}"
         )
     return config
+
+
+def check_int8(precision: str) -> None:
+    """Raise UsageError unless `precision`, in which a model that is stored in int8 shall compute, is int8."""
+    if precision != "int8":
+        raise UsageError(
+            f"the model's weights are stored in int8, and {precision} was asked for: "
+            "give int8 or auto as the precision, or name the model that it was made from."
+        )
+
+
+def check_fp32(folder: Path, config: ModelConfig) -> None:
+    """Raise ModelError if the model is stored in int8."""
+    if config.precision == "int8":
+        raise ModelError(
+            f"the model {str(folder)!r} is in int8, which translates only: name the model that it was made from."
+        )
 
 
 def length_limits(data: DataSection, stored: Iterable[int | None]) -> tuple[int, int]:
@@ -204,6 +221,22 @@ def checking(folder: Path, config: ModelConfig) -> Future[None]:
 
     Thread(target=check, name="nmt-checking", daemon=True).start()
     return future
+
+
+def checked_recipe(folder: Path, config: ModelConfig, checked: Future[None] | None = None) -> Recipe:
+    """Return the recipe of a model folder whose files are complete.
+
+    `checked` is the future of `checking`; without it the files are checked here.
+
+    Raises ModelError.
+    """
+    from ..recipe import Recipe
+
+    try:
+        checked.result() if checked else check_files(folder, config.sha256)
+        return Recipe.from_dict(config.recipe, f"{str(folder / CONFIG)!r}")
+    except NmtError as error:
+        raise ModelError(str(error)) from None
 
 
 def find_model(path: Path) -> Path:

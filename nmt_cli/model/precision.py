@@ -26,8 +26,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..errors import UsageError
 from ..registry import PRECISIONS, load
+from .contents import check_int8
 from .embeddings import Int8Embedding
 from .layers import FeedForward
 from .transformer import Transformer
@@ -53,10 +53,7 @@ def convert(model: Transformer, precision: str) -> Transformer:
     weights are stored in int8 can only run in int8; any other precision raises UsageError too.
     """
     if in_int8(model):
-        if precision != "int8":
-            raise UsageError(
-                f"the model's weights are stored in int8, and {precision} was asked for: give int8 or auto as the precision, or name the model that it was made from."
-            )
+        check_int8(precision)
         return fp32(model).eval()  # the weights are converted already
     converted: Transformer = load(PRECISIONS, precision, "precision")(model)
     return converted.eval()

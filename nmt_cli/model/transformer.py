@@ -26,6 +26,7 @@ from .layers import DecoderLayer, EncoderLayer
 from .monotonic import NextWord
 from .packing import PADDED, Layout, Packing
 from .residuals import build_norm
+from .weights import count_numbers
 
 KeysValues = tuple[Tensor, Tensor]
 
@@ -188,8 +189,4 @@ def _values(embedding: Embedding) -> Tensor:
 
 def count_parameters(model: Transformer) -> dict[str, int]:
     """Return the number of trained parameters by part, and in total; a shared matrix counts once."""
-    parts = {"embeddings": 0, "positions": 0, "encoder": 0, "decoder": 0}
-    for name, parameter in model.named_parameters():
-        part = "positions" if "positions" in name else name.split(".")[0].split("_")[0]
-        parts[part] += parameter.numel()
-    return {**parts, "total": sum(parts.values())}
+    return count_numbers((name, parameter.shape) for name, parameter in model.named_parameters())

@@ -1,17 +1,30 @@
-"""The weights file of a model folder, read without torch: names, dtypes and shapes, and the numbers, mapped into memory."""
+"""The weights of a model folder, without torch: their forms, their numbers, mapped into memory, and rounding to int8.
+
+recipe ──▶ forms_of ──▶ check_weights ◀── read_forms ◀── weights file
+    weights file ──▶ mapped_weights ──▶ quantize_weights ──▶ write_model
+"""
 
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
+from .. import __version__
 from ..errors import ModelError, shown, shown_name
-from .contents import WEIGHTS
+from ..files import sha256
+from ..hardware import loading_torch
+from ..recipe import ModelSection, Recipe
+from ..records import to_json
+from ..registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
+from .contents import CONFIG, FORMAT_VERSION, METRICS, REMEDY, WEIGHTS, ModelConfig
 
 LARGEST_HEADER = 1 << 24
 """Largest size of the header of a weights file, in bytes; about 100 for each tensor."""
@@ -21,6 +34,18 @@ Form = tuple[str, tuple[int, ...]]
 """The dtype of a tensor, by its name in safetensors, and its shape."""
 DTYPES = {"F32": np.float32, "I8": np.int8}
 """The dtypes of weights files."""
+SCALES = ".scales"
+"""Ending of the names under which int8 stores scales, beside the parameters."""
+TABLES = "next_word."
+"""The beginning of the names of tensors that are stored but not trained."""
+Array = npt.NDArray[Any]
+KNOWN: tuple[tuple[str, Mapping[str, str], frozenset[str]], ...] = (
+    ("norm", NORMS, frozenset({"layer", "rms"})),
+    ("residual", RESIDUALS, frozenset({"post", "pre"})),
+    ("activation", ACTIVATIONS, frozenset({"relu", "gelu", "silu", "swiglu"})),
+    ("positions", POSITIONS, frozenset({"sinusoidal", "learned", "rotary"})),
+)
+"""Keys of [model], their registries, and the entries of this package, whose parameters `forms_of` lists."""
 
 
 def read_forms(path: Path) -> dict[str, Form]:
@@ -40,7 +65,7 @@ def read_forms(path: Path) -> dict[str, Form]:
     return {name: form for name, form in forms.items() if not name.endswith(INPUT_SCALES)}
 
 
-def mapped_weights(path: Path) -> dict[str, npt.NDArray[Any]]:
+def mapped_weights(path: Path) -> dict[str, Array]:
     """Return the tensors of a weights file by name: the file's pages, read when they are used. Raises ModelError, OSError."""
     forms = read_forms(path)
     for name, (dtype, shape) in forms.items():
@@ -57,3 +82,161 @@ def mapped_weights(path: Path) -> dict[str, npt.NDArray[Any]]:
         begin, end = header[name]["data_offsets"]
         tensors[name] = block[first + begin : first + end].view(DTYPES[dtype]).reshape(shape)
     return tensors
+
+
+def forms_of(config: ModelSection, vocabularies: tuple[int, int], precision: str = "fp32") -> dict[str, Form]:
+    """Return the forms of the tensors that a folder stores of such a model.
+
+    For a norm, a residual, an activation or positions of another package, torch builds the model without values.
+    Raises NeedsTorch.
+    """
+    for key, registry, known in KNOWN:
+        name = getattr(config, key)
+        if name not in known or not registry[name].startswith("nmt_cli.model."):
+            with loading_torch(f"model.{key} = {name!r}"):
+                from .folder import forms_of_model, without_weights
+            return forms_of_model(without_weights(config, *vocabularies), precision == "int8")
+    forms: dict[str, Form] = {}
+    for name, shape, is_matrix in _parameters(config, *vocabularies):
+        in_int8 = precision == "int8" and is_matrix
+        forms[name] = ("I8" if in_int8 else "F32", shape)
+        if in_int8:
+            forms[name.removesuffix(".weight") + SCALES] = ("F32", shape[:1])
+    return forms
+
+
+def _parameters(
+    config: ModelSection, source_vocab: int, target_vocab: int
+) -> Iterator[tuple[str, tuple[int, ...], bool]]:
+    """Yield name, shape, and whether int8 stores integers, of each tensor of a model in fp32."""
+    size, keys, values = config.d_model, config.num_heads * config.key_size, config.num_heads * config.value_size
+    inner = config.d_ff * (2 if config.activation == "swiglu" else 1)
+    separate = {"source": source_vocab, "target": target_vocab, "output": target_vocab}
+    for use, count in ({"shared": source_vocab} if config.tie_embeddings else separate).items():
+        yield f"embeddings.{use}", (count, size), True
+    if config.positions == "learned":
+        for side in ("source", "target"):
+            yield f"{side}_positions.weight", (config.max_positions, size), False
+    of_query = (
+        {"query_key_value": (2 * keys + values, size)},
+        {"query": (keys, size), "key_value": (keys + values, size)},
+    )
+    output = {"output": (size, values)}
+    own, other = {**of_query[0], **output}, {**of_query[1], **output}
+    feed_forward = {"inner": (inner, size), "outer": (size, config.d_ff)}
+    norms = []
+    for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        sublayers = {"self_attention": own, "cross_attention": other, "feed_forward": feed_forward}
+        if side == "encoder":
+            del sublayers["cross_attention"]
+        for layer in range(layers):
+            for name, maps in sublayers.items():
+                for part, shape in maps.items():
+                    yield f"{side}.{layer}.{name}.{part}.weight", shape, True
+                    yield f"{side}.{layer}.{name}.{part}.bias", shape[:1], False
+                norms.append(f"{side}.{layer}.around_{name}.norm")
+        norms += [f"{side}_norm"] * (config.residual == "pre")
+    for name in norms:
+        for part in ("weight", "bias") if config.norm == "layer" else ("weight",):
+            yield f"{name}.{part}", (size,), False
+    if config.monotonic_attention:
+        yield f"{TABLES}begins", (source_vocab,), False
+        yield f"{TABLES}ends", (target_vocab,), False
+
+
+def count_numbers(shapes: Iterable[tuple[str, Sequence[int]]]) -> dict[str, int]:
+    """Return how many trained numbers the tensors with these names and shapes have, by part of the model and in
+    total."""
+    parts = {"embeddings": 0, "positions": 0, "encoder": 0, "decoder": 0}
+    for name, shape in shapes:
+        if not name.startswith(TABLES):
+            part = "positions" if "positions" in name else name.split(".")[0].split("_")[0]
+            parts[part] += math.prod(shape)
+    return {**parts, "total": sum(parts.values())}
+
+
+def check_weights(folder: Path, config: ModelConfig, recipe: Recipe) -> None:
+    """Raise ModelError unless the names, dtypes and shapes in the weights file are those of the recipe.
+
+    Only its header is read.
+    """
+    try:
+        check_fit(forms_of(recipe.model, config.vocabularies, config.precision), read_forms(folder / WEIGHTS))
+    except (ModelError, OSError) as error:
+        raise ModelError(f"{str(folder)!r} does not load: {error} {REMEDY}") from None
+
+
+def check_fit(expected: Mapping[str, Form], stored: Mapping[str, Form]) -> None:
+    """Raise ModelError unless the names, dtypes and shapes are equal."""
+    if expected.keys() != stored.keys():
+        differing = sorted(expected.keys() ^ stored.keys())
+        raise ModelError(
+            f"the weights do not fit the recipe: {len(differing)} names differ, the first is {shown(differing[0])}."
+        )
+    for name, form in expected.items():
+        for what, has, needs in zip(("dtype", "shape"), stored[name], form, strict=True):
+            if has != needs:
+                raise ModelError(f"the weights do not fit the recipe: {name} has {what} {has}, expected {needs}.")
+
+
+INT8_MAX = 127
+"""The largest integer of a weight."""
+
+
+def quantize_weights(weights: Mapping[str, Array], forms: Mapping[str, Form]) -> dict[str, Array]:
+    """Return what an int8 folder stores of weights in fp32; `forms` are those of the int8 folder.
+
+    A matrix becomes integers in -127 .. 127 (N, D), and one scale per row, fp32 (N,): the value of the integer 1. All
+    other parameters are unchanged. It is what `precision.integers` returns.
+    """
+    stored: dict[str, Array] = {}
+    for name, weight in weights.items():
+        if forms[name][0] != "I8":
+            stored[name] = weight
+            continue
+        assert weight.ndim == 2
+        largest = np.maximum(weight.max(1), -weight.min(1))
+        scales = np.maximum(largest, np.float32(1e-12)) / np.float32(INT8_MAX)
+        stored[name] = np.rint(weight / scales[:, None]).astype(np.int8)
+        stored[name.removesuffix(".weight") + SCALES] = scales
+    return stored
+
+
+def write_model(
+    folder: Path,
+    weights: Mapping[str, Any],
+    recipe: Recipe,
+    vocabularies: tuple[int, int],
+    tokenizers: Mapping[str, bytes],
+    metrics: Mapping[str, Any],
+    precision: Literal["fp32", "int8"] = "fp32",
+    safe_length: int | None = None,
+) -> None:
+    """Write a model into `folder`. `vocabularies` are their sizes, `tokenizers` maps file names to bytes.
+
+    `weights` are arrays, or torch's tensors on the CPU, from `folder.weights_of`, or for int8 from
+    `quantize_weights`. `safe_length`: see `ModelConfig`. Raises OSError.
+    """
+    arrays = {name: np.asarray(value) for name, value in weights.items()}
+    save_file(arrays, folder / WEIGHTS)
+    (folder / METRICS).touch()
+    (folder / WEIGHTS).chmod((folder / METRICS).stat().st_mode)  # safetensors lets only the owner read it
+    for name, content in tokenizers.items():
+        (folder / name).write_bytes(content)
+    (folder / METRICS).write_text(
+        json.dumps(metrics, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
+    )
+    config = ModelConfig(
+        format_version=FORMAT_VERSION,
+        package_version=__version__,
+        parameters=sum(
+            array.size for name, array in arrays.items() if not name.endswith(SCALES) and not name.startswith(TABLES)
+        ),
+        source_vocab=vocabularies[0],
+        target_vocab=vocabularies[1],
+        sha256={name: sha256(folder / name) for name in (WEIGHTS, METRICS, *tokenizers)},
+        recipe=recipe.to_dict(),
+        precision=precision,
+        safe_length=safe_length,
+    )
+    (folder / CONFIG).write_bytes(to_json(config))

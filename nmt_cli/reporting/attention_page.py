@@ -15,7 +15,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 
 from ..decoding.attention_maps import KINDS, AttentionRecord, View
 from ..errors import DataError
@@ -43,7 +43,7 @@ HEADINGS = {
 
 def page(seen: AttentionRecord) -> str:
     """Return the HTML file. Raises DataError if it would have more than LARGEST weights."""
-    count = sum(view.weights.numel() for view in seen.views)
+    count = sum(view.weights.size for view in seen.views)
     if count > LARGEST:
         raise DataError(
             f"the page would have {count:,} weights; browsers open {LARGEST:,} at once. "
@@ -102,11 +102,11 @@ def _kind(view: View) -> dict[str, Any]:
 
 def _numbers(view: View) -> list[list[list[int]]]:
     """Return the weights of each layer and head, row by row, in units of 10^-DIGITS. For causal attention, return the past only."""
-    whole = (view.weights * 10**DIGITS).round().to(torch.int32)  # (L, H, T, S)
+    whole = (view.weights * 10**DIGITS).round().astype(np.int32)  # (L, H, T, S)
     if view.causal:
-        past = torch.ones(whole.shape[2:], dtype=torch.bool).tril()
+        past = np.tril(np.ones(whole.shape[2:], bool))
         return whole[:, :, past].tolist()  # type: ignore[no-any-return]
-    return whole.flatten(2).tolist()  # type: ignore[no-any-return]
+    return whole.reshape(*whole.shape[:2], -1).tolist()  # type: ignore[no-any-return]
 
 
 def _json(value: Any) -> str:

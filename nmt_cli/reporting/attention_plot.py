@@ -17,7 +17,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
 
 from ..decoding.attention_maps import AttentionRecord, View
 from ..errors import UsageError, install_command
@@ -179,10 +179,10 @@ def _map(axes: Axes, weights: Any, colour: str) -> None:
     from matplotlib.colors import to_rgb
 
     rows, columns = weights.shape
-    image = torch.empty(rows, columns, 4)
-    image[:, :, :3] = torch.tensor(to_rgb(colour))
-    image[:, :, 3] = weights.sqrt()
-    axes.imshow(image.numpy(), interpolation="nearest", aspect="auto")
+    image = np.empty((rows, columns, 4), np.float32)
+    image[:, :, :3] = to_rgb(colour)
+    image[:, :, 3] = np.sqrt(weights)
+    axes.imshow(image, interpolation="nearest", aspect="auto")
     axes.set_xticks([])
     axes.set_yticks([])
 
@@ -228,7 +228,7 @@ def _lines(board: _Board, view: View) -> float:
     for head, number in enumerate(view.heads):
         weights, colour = view.weights[0, head], to_rgb(COLOURS[(number - 1) % len(COLOURS)])
         offset = ((head + 0.5) / len(view.heads) - 0.5) * 0.5
-        pairs = (weights >= LEAST).nonzero().tolist()
+        pairs = np.argwhere(weights >= LEAST).tolist()
         ends = [[(0.0, row + offset), (1.0, column + offset)] for row, column in pairs]
         axes.add_collection(
             LineCollection(

@@ -1,4 +1,4 @@
-"""Counters for Prometheus, at /metrics. The counts of the workers are read from their services at each request."""
+"""Counters for Prometheus, at /metrics. The counts of the workers are read at each request."""
 
 from __future__ import annotations
 
@@ -19,8 +19,13 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 class Metrics:
     """The counters. Each has a description."""
 
-    def __init__(self) -> None:
+    def __init__(self, processes: int = 1) -> None:
         self.registry = CollectorRegistry()
+        Gauge(
+            "nmt_processes",
+            "Processes of the server. All other metrics are of the one that answered this request.",
+            registry=self.registry,
+        ).set(processes)
         ProcessCollector(registry=self.registry)
         self.requests = Counter(
             "nmt_requests", "Requests that were answered.", ["path", "status"], registry=self.registry
@@ -61,18 +66,12 @@ class _Workers(Collector):
         tokens = CounterMetricFamily(
             "nmt_tokens", "Tokens of translations, since the model was loaded.", labels=["pair"]
         )
-        restarts = CounterMetricFamily(
-            "nmt_worker_restarts",
-            "Worker processes that died and were replaced, since the model was loaded.",
-            labels=["pair"],
-        )
         for (source, target), model in models.pairs.models.items():
-            service, pair = model.translator.service, [f"{source}-{target}"]
-            waiting.add_metric(pair, service.waiting)
-            running.add_metric(pair, service.running)
-            tokens.add_metric(pair, service.counts.tokens)
-            restarts.add_metric(pair, service.counts.restarts)
-        yield from (waiting, running, tokens, restarts)
+            pool, pair = model.translator.pool, [f"{source}-{target}"]
+            waiting.add_metric(pair, pool.waiting)
+            running.add_metric(pair, pool.running)
+            tokens.add_metric(pair, pool.counts.tokens)
+        yield from (waiting, running, tokens)
         yield CounterMetricFamily("nmt_reloads", "Times that the models were loaded anew.", models.reloads)
         yield CounterMetricFamily(
             "nmt_failed_reloads", "Times that models could not be loaded anew.", models.failed_reloads

@@ -6,7 +6,6 @@ reload: new models are loaded and started beside the old ones; then they replace
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -86,7 +85,7 @@ class Pairs:
     @property
     def waiting(self) -> int:
         """Number of sentences that wait for a worker."""
-        return sum(model.translator.service.waiting for model in self.models.values())
+        return sum(model.translator.pool.waiting for model in self.models.values())
 
     def close(self, wait: float = 0.0) -> None:
         """Finish running requests within `wait` seconds, then end all workers."""
@@ -110,20 +109,12 @@ def load_pairs(settings: Settings, say: Callable[[str], None]) -> Pairs:
             models[pair] = Served(pair, translator, options)
             translator.warm_up(**options)  # raises UsageError for wrong options
             say(f"{pair[0]} → {pair[1]}: {translator.folders[0]}, loaded in {time.perf_counter() - began:.1f} s")
-        keep_shared()
         for served in models.values():
             served.submit(["."]).result()  # starts the workers
     except BaseException:
         Pairs(models).close()
         raise
     return Pairs(models)
-
-
-def keep_shared() -> None:
-    """Collect garbage, then exclude all present objects from later collections. A collection writes to each object, and so copies memory that is shared with the workers."""
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
 
 
 def _check(pair: Pair, folder: Path, models: Mapping[Pair, Served]) -> None:
@@ -175,7 +166,6 @@ class Models:
         self.pairs.close()
         for old in list(self._old):
             old.close()
-        gc.unfreeze()
 
     def _retire(self, old: Pairs) -> None:
         """Let models that were replaced finish, then close them."""
@@ -184,4 +174,3 @@ class Models:
         except Exception as error:
             self.warn(f"the old models did not end well: {type(error).__name__}: {error}")
         self._old.discard(old)
-        keep_shared()  # without this, frozen garbage would stay in memory

@@ -17,7 +17,6 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import uvicorn
 
@@ -51,6 +50,10 @@ def serve(settings: Settings) -> None:
     check_exposure(settings)
     listener = listen(settings.host, settings.port)
     with contextlib.closing(listener):
+        if settings.processes > 1:
+            from .supervisor import supervise
+
+            supervise(settings, listener, address_of(listener))
         models = Models(settings, logs.say, logs.warn)
         try:
             server = make_server(settings, models)
@@ -63,12 +66,12 @@ def serve(settings: Settings) -> None:
         raise Terminated(server.received)
 
 
-def make_server(settings: Settings, models: Models) -> Server:
-    """Return a server with these models. Its `run(sockets=[…])` answers requests until `stop` is called or a signal arrives."""
+def make_server(settings: Settings, models: Models, kind: type[Server] | None = None) -> Server:
+    """Return a server of this kind with these models. Its `run(sockets=[…])` answers requests until `stop` is called or a signal arrives."""
     detection.warm_up()
-    metrics = Metrics()
+    metrics = Metrics(settings.processes)
     metrics.watch(lambda: models)
-    return Server(settings, Context(settings, models, metrics))
+    return (kind or Server)(settings, Context(settings, models, metrics))
 
 
 def check_exposure(settings: Settings) -> None:
@@ -135,6 +138,11 @@ def address_of(listener: socket.socket) -> str:
 class Server(uvicorn.Server):
     """uvicorn with our application and our signals."""
 
+    ending: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
+    """Signals that stop the server."""
+    reloading: tuple[int, ...] = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()
+    """Signals that load the models anew."""
+
     def __init__(self, settings: Settings, context: Context) -> None:
         limits = settings.limits
         config = uvicorn.Config(
@@ -157,13 +165,11 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle SIGINT, SIGTERM and SIGHUP while the block runs, if the server runs in the main thread."""
+        """Handle `ending` and `reloading` while the block runs, if the server runs in the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        handlers: dict[int, Any] = {signal.SIGINT: self._stop, signal.SIGTERM: self._stop}
-        if hasattr(signal, "SIGHUP"):
-            handlers[signal.SIGHUP] = self._reload
+        handlers = dict.fromkeys(self.ending, self._stop) | dict.fromkeys(self.reloading, self._reload)
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:
             yield

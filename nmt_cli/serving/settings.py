@@ -48,6 +48,8 @@ class Settings:
     """Origins whose pages may use the server; "*": all."""
     device: str = "auto"
     devices: int | None = None
+    processes: int = 1
+    """Processes that serve, each with models of its own."""
     precision: str = "auto"
     overrides: tuple[str, ...] = ()
     """Changes of the recipes' [decode], as decode.KEY=VALUE."""

@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from ..decoding.processes import WorkerDied
-from ..decoding.service import ServiceClosed
+from ..decoding.pool import PoolClosed
 from ..documents import Document, read_document
 from ..errors import NmtError
 from ..interface.translator import Translation
@@ -104,7 +103,7 @@ async def submit(
         current = context.models.pairs.models.get(model.pair)
         if current is not None and current is not model:
             return await submit(size, context, current, lines, options)
-        if isinstance(error, ServiceClosed):
+        if isinstance(error, PoolClosed):
             raise Refusal(503, "The server is being stopped.", retry_after=RETRY_AFTER) from None
         raise Refusal(400, str(error)) from None
 
@@ -132,11 +131,7 @@ async def answer(request: Request, future: Future[T], seconds: float) -> T:
         if not context_of(request).stopping:
             raise
         raise Refusal(503, "The server was stopped before the translation was done.", retry_after=RETRY_AFTER) from None
-    except WorkerDied:
-        raise Refusal(
-            503, "The translation failed: worker processes died. Ask again.", retry_after=RETRY_AFTER
-        ) from None
-    except ServiceClosed:
+    except PoolClosed:
         raise Refusal(503, "The server was stopped before the translation was done.", retry_after=RETRY_AFTER) from None
     except NmtError as error:
         raise Refusal(500, str(error)) from None

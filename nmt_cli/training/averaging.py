@@ -24,7 +24,8 @@ from ..data.tokenizer import LARGEST
 from ..errors import ModelError, UsageError, write_failed
 from ..files import follow_links, read_bounded, system_error
 from ..model.contents import CONFIG, WEIGHTS, ModelConfig, check_files, not_an_average, read_config
-from ..model.folder import load_model, weights_of, write_model
+from ..model.folder import load_model, weights_of
+from ..model.weights import write_model
 from ..output_paths import check_output_folder, output_folder
 from ..recipe import Recipe
 from .average_validation import Comparison, compare, otherwise

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from ..data.batches import buckets_of
 from ..device import is_host
 from ..hardware import Hardware
-from ..model.transformer import Transformer, count_parameters
+from ..model.weights import count_numbers, forms_of
 from ..recipe import ModelSection, Recipe
 
 CPU_MICRO_BATCH = 2048
@@ -65,8 +63,7 @@ def estimate(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, 
 
     `vocabularies` are the sizes of the source and the target vocabulary.
     """
-    with torch.device("meta"):
-        parts = count_parameters(Transformer(recipe.model, *vocabularies))
+    parts = count_numbers((name, shape) for name, (_, shape) in forms_of(recipe.model, vocabularies).items())
     train = recipe.train
     tokens = train.micro_batch_tokens or estimate_micro_batch(
         recipe.model, parts["total"], train.batch_tokens, vocabularies[1], hardware, devices

@@ -21,22 +21,23 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from ..data.shards import FILE_KEYS, ShardIndex
 from ..errors import ModelError, NmtError, TrainingError, UsageError, write_failed
 from ..files import clear_partial, link_atomic, new_folder, sha256, system_error
 from ..model.contents import CONFIG, WEIGHTS, check_files
-from ..model.folder import write_model
+from ..model.weights import write_model
 from ..recipe import DecodeSection, Recipe
 from ..records import to_json
 from .checkpoint import OPTIMIZER_STATE, STATE, Checkpoint, State, best_of, trained_on
 from .checks import existing
 from .progress import Progress
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MAY_CHANGE = {
     "train": {
@@ -184,6 +185,8 @@ class RunFolder:
         safe_length: int | None = None,
     ) -> Checkpoint:
         """Write a checkpoint, and point the link `last` to it. Raises TrainingError; earlier checkpoints then stay unchanged."""
+        from safetensors.torch import save_file
+
         folder = self.checkpoint_folder(progress.update)
         try:
             with new_folder(folder) as partial:
@@ -255,6 +258,8 @@ class RunFolder:
         Raises ModelError when this checkpoint is missing; when it is damaged, with the name of the one before it; and when the
         recipe or the shards are those of another experiment.
         """
+        from safetensors.torch import load_file
+
         checkpoints = [checkpoint for checkpoint in self.checkpoints() if checkpoint.update <= update]
         if not checkpoints or checkpoints[-1].update != update:
             raise ModelError(

@@ -8,8 +8,9 @@ import pytest
 import torch
 from deepen import LAST_MAPS, deepen
 
-from nmt_cli.model.folder import load_model, weights_of, write_model
+from nmt_cli.model.folder import load_model, weights_of
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.model.weights import write_model
 from nmt_cli.recipe import Recipe
 
 SIZES = {"d_model": 16, "d_ff": 32, "num_heads": 2, "max_positions": 512, "dropout": 0.0}

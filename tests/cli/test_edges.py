@@ -72,31 +72,29 @@ COMMANDS = {
     "score by a model": Command(
         "score --model model --src - --ref ref", "nmt_cli.decoding.scoring:Scorer.windows", reads=True
     ),
-    "translate": Command("translate --model model --devices 1", "nmt_cli.decoding.pool:Session.submit", reads=True),
+    "translate": Command("translate --model model --devices 1", "nmt_cli.decoding.pool:Pool.submit", reads=True),
     "translate on two cores": Command(
         "translate --model model --devices 2 --batch-tokens 20",
-        "nmt_cli.decoding.pool:Submission.results",
+        "nmt_cli.decoding.translator:Translator._finish",
         reads=True,
     ),
     "translate to a file": Command(
-        "translate --model model --output out{n}", "nmt_cli.decoding.pool:Session.submit", writes=False, reads=True
+        "translate --model model --output out{n}", "nmt_cli.decoding.pool:Pool.submit", writes=False, reads=True
     ),
     "translate by mbr": Command(
         "translate --model model --devices 1 --search mbr --mbr-samples 4",
-        "nmt_cli.decoding.pool:Session.submit",
+        "nmt_cli.decoding.pool:Pool.submit",
         reads=True,
     ),
     "translate with terms": Command(
         "translate --model model --devices 1 --terms words --banned-words ref",
-        "nmt_cli.decoding.pool:Session.submit",
+        "nmt_cli.decoding.pool:Pool.submit",
         reads=True,
     ),
-    "parse": Command(
-        "parse --model parser --devices 1 --tokenized", "nmt_cli.decoding.pool:Session.submit", reads=True
-    ),
+    "parse": Command("parse --model parser --devices 1 --tokenized", "nmt_cli.decoding.pool:Pool.submit", reads=True),
     "calibrate": Command(
         "calibrate --model model --devices 1 --src - --ref many --out calibration{n}.json",
-        "nmt_cli.decoding.pool:Session.submit",
+        "nmt_cli.decoding.pool:Pool.submit",
         writes=False,
         reads=True,
     ),
@@ -388,8 +386,8 @@ translator.Translator.windows = windows
         "model",
         "--devices",
         "2",
-        "--batch-tokens",
-        "20",
+        "--no-repeat-ngram",
+        "2",
         text=(TEXT * 30).encode(),
         prelude=prelude,
     )

@@ -33,17 +33,9 @@ def killed(count):  # as soon as so many processes are held
     os.kill(os.getpid(), signal.SIGKILL)
 """
 TRANSLATE = """
-from nmt_cli.decoding.workers import Worker
-Worker.run = hold
+from nmt_cli.decoding import processes
+processes.search_all = hold
 threading.Thread(target=killed, args=(2,)).start()
-"""
-SUBMIT = """
-import nmt_cli
-from nmt_cli.decoding.service_worker import ServiceWorker
-ServiceWorker.run = hold
-translator = nmt_cli.load("model", device="cpu", devices=2)
-translator.submit(["the cat sees a dog."])
-killed(2)
 """
 PREPROCESS = """
 import multiprocessing
@@ -62,12 +54,13 @@ workers._submit = submit
 LINES = "".join(f"the cat sees {'a big red dog and ' * (number % 5)}a house.\n" for number in range(200)).encode()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, workers are threads")
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, workers of translate are threads")
 @pytest.mark.parametrize(
     ("prelude", "arguments", "held"),
     [
-        pytest.param(TRANSLATE, ["translate", "-m", "model", "--device", "cpu", "--devices", 2], 2, id="translate"),
-        pytest.param(SUBMIT, ["--version"], 2, id="submit"),
+        pytest.param(
+            TRANSLATE, ["translate", "-m", "model", "--no-repeat-ngram", 2, "--devices", 2], 2, id="translate"
+        ),
         pytest.param(
             PREPROCESS,
             ["preprocess", "numbers.toml", "--data-dir", ".", "--out", "new", "--workers", 2],

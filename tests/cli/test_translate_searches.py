@@ -104,7 +104,6 @@ def in_python(
         section,
         longest=recipe.data.max_length,
         nbest=nbest,
-        devices=["cpu"],
         **options,
     )
     return [

@@ -9,9 +9,10 @@ import torch
 from small_models import needs_engine
 from torch import Tensor, nn
 
-from nmt_cli.decoding.alignment import SMOOTHING, aligned, cross_attention
-from nmt_cli.decoding.engine_workers import aligned as aligned_by_engine
-from nmt_cli.decoding.model_workers import engine_model
+from nmt_cli.decoding import alignment
+from nmt_cli.decoding.alignment import SMOOTHING, aligned
+from nmt_cli.decoding.torch_forced import TorchForced
+from nmt_cli.decoding.torch_models import engine_model
 from nmt_cli.model.attention import attend_plain
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
@@ -20,6 +21,10 @@ from nmt_cli.recipe import ModelSection
 BOS, EOS = 2, 3
 SOURCE, TARGET = [9, 30, 8, 7, 41, EOS], [BOS, 20, 7, 33, 12]
 FEATURES: list[dict[str, object]] = [{}, {"residual": "pre", "positions": "learned"}, {"d_k": 8, "d_v": 24}]
+
+
+def cross_attention(model: Transformer, source: list[int], target: list[int], layer: int | None = None) -> Tensor:
+    return torch.from_numpy(alignment.cross_attention(TorchForced(model), source, target, layer))
 
 
 def make(layers: int = 3, **features: object) -> Transformer:
@@ -89,23 +94,23 @@ def test_a_token_is_aligned_by_what_predicts_it() -> None:
     """The row of token t is that of the position before it, which the begin symbol fills at first."""
     model, output = make(), [20, 7, 33, 12, 5]
     weights = torch.stack([cross_attention(model, SOURCE, [BOS, 20, 7, 33, 12], layer) for layer in (1, 2)]).mean(0)
-    assert aligned(model, SOURCE, output, BOS) == (weights / (weights.sum(0) + SMOOTHING)).argmax(1).tolist()
-    assert aligned(model, SOURCE, [], BOS) == []
+    assert aligned(TorchForced(model), SOURCE, output) == (weights / (weights.sum(0) + SMOOTHING)).argmax(1).tolist()
+    assert aligned(TorchForced(model), SOURCE, []) == []
 
 
 def test_one_layer_is_enough_for_an_alignment() -> None:
     model = make(1)
     weights = cross_attention(model, SOURCE, TARGET, 0)
-    assert aligned(model, SOURCE, [*TARGET[1:], 5], BOS) == (weights / (weights.sum(0) + SMOOTHING)).argmax(1).tolist()
+    assert (
+        aligned(TorchForced(model), SOURCE, [*TARGET[1:], 5])
+        == (weights / (weights.sum(0) + SMOOTHING)).argmax(1).tolist()
+    )
 
 
 def test_a_source_token_that_all_attend_to_is_no_tokens_alignment(monkeypatch: pytest.MonkeyPatch) -> None:
-    weights = torch.tensor([[0.3, 0.1, 0.6], [0.1, 0.3, 0.6], [0.05, 0.05, 0.9]])
-    monkeypatch.setattr(
-        "nmt_cli.decoding.alignment.record_pass",
-        lambda model, modules, source, target: (None, [weights.expand(4, -1, -1)] * len(modules)),
-    )
-    assert aligned(make(), [7, 8, EOS], [20, 21, 22], BOS) == [0, 1, 2]
+    weights = torch.tensor([[0.3, 0.1, 0.6], [0.1, 0.3, 0.6], [0.05, 0.05, 0.9]]).expand(3, 4, -1, -1)
+    monkeypatch.setattr(TorchForced, "forced", lambda *_, attention: ([], {"cross": weights.numpy()}))
+    assert aligned(TorchForced(make()), [7, 8, EOS], [20, 21, 22]) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
@@ -121,4 +126,4 @@ def test_converted_models_align_nearly_alike(precision: str) -> None:
 def test_the_engine_aligns_alike(layers: int) -> None:
     model = make(layers)
     for output in ([20, 7, 33, 12, 5], [8], []):
-        assert aligned_by_engine(engine_model(model, "fp32"), SOURCE, output) == aligned(model, SOURCE, output, BOS)
+        assert aligned(engine_model(model, "fp32"), SOURCE, output) == aligned(TorchForced(model), SOURCE, output)

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -14,17 +15,20 @@ from torch import Tensor, nn
 
 from nmt_cli.data.tokenizer import BOS, EOS, Tokenizer, Vocabulary, learn_bpe
 from nmt_cli.decoding.alignment import cross_attention
-from nmt_cli.decoding.attention_maps import KINDS, attention_maps, check_choice, compute_attention, select_views
+from nmt_cli.decoding.attention_maps import KINDS, check_choice, compute_attention, select_views
 from nmt_cli.decoding.scoring import Scorer
+from nmt_cli.decoding.torch_forced import TorchForced
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.model.attention import attend, record_attention
-from nmt_cli.model.folder import load_model, weights_of, write_model
+from nmt_cli.model.folder import load_model, weights_of
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.model.weights import write_model
 from nmt_cli.recipe import DataSection, ModelSection, Recipe
 
 D, H, V = 24, 4, 50
 SOURCE, TARGET = [9, 30, 8, 7, 41, EOS], [BOS, 20, 7, 33, 12]
 S, T = len(SOURCE), len(TARGET)
+NEXT = [*TARGET[1:], EOS]
 FEATURES: list[dict[str, Any]] = [
     {},
     {"residual": "pre"},
@@ -62,6 +66,17 @@ def make(source_vocab: int = V, target_vocab: int = V, **features: Any) -> Trans
     return model.eval()
 
 
+def attention_maps(model: Transformer, source: list[int], target: list[int]) -> dict[str, Tensor]:
+    _, weights = TorchForced(model).forced([source], [target], attention=list(KINDS))
+    return {kind: torch.from_numpy(array) for kind, array in weights.items()}
+
+
+def log_probs(model: Transformer, following: list[int]) -> Tensor:
+    """Log P of these tokens after those of TARGET, from the pass that also returns weights."""
+    [found], _ = TorchForced(model).forced([SOURCE], [TARGET], [following], attention=["cross"])
+    return torch.from_numpy(found)
+
+
 def modules_of(model: Transformer, kind: str) -> list[Any]:
     stack: Any = model.encoder if kind == "encoder" else model.decoder
     return [layer.cross_attention if kind == "cross" else layer.self_attention for layer in stack]
@@ -70,7 +85,7 @@ def modules_of(model: Transformer, kind: str) -> list[Any]:
 @pytest.mark.parametrize("features", FEATURES)
 def test_rows_sum_to_one_and_the_future_is_never_looked_at(features: dict[str, Any]) -> None:
     model = make(**features)
-    config, weights = model.config, attention_maps(model, SOURCE, TARGET).weights
+    config, weights = model.config, attention_maps(model, SOURCE, TARGET)
     heads = config.num_heads
     assert {kind: tuple(found.shape) for kind, found in weights.items()} == {
         "encoder": (config.encoder_layers, heads, S, S),
@@ -92,7 +107,7 @@ def test_the_first_layer_follows_equation_1_from_the_raw_matrices(features: dict
     recipe = Recipe(data=DataSection(generator="teaching", vocab_size=V, max_length=8), model=section(**features))
     write_model(tmp_path, weights_of(make(**features)), recipe, (V, V), {"tokenizer.model": b"-"}, {})
     model, raw, config = load_model(tmp_path).model, load_file(tmp_path / "model.safetensors"), recipe.model
-    ours = attention_maps(model, SOURCE, TARGET).weights
+    ours = attention_maps(model, SOURCE, TARGET)
     size, heads = config.key_size, config.num_heads
     for kind, side, ids in (("encoder", "source", SOURCE), ("decoder", "target", TARGET)):
         table = raw["embeddings.shared" if config.tie_embeddings else f"embeddings.{side}"]
@@ -211,9 +226,10 @@ def test_all_layers_and_heads_equal_torchs_own_weights(residual: str) -> None:
     ours = attention_maps(model, SOURCE, TARGET)
     for kind, several in modules.items():
         expected = torch.stack([asked(module, caught[module]) for module in several])
-        torch.testing.assert_close(ours.weights[kind], expected, atol=2e-6, rtol=1e-4)
+        torch.testing.assert_close(ours[kind], expected, atol=2e-6, rtol=1e-4)
     with torch.no_grad():
-        torch.testing.assert_close(ours.logits, model.logits(hidden)[0], atol=1e-4, rtol=1e-4)
+        expected = model.logits(hidden)[0].log_softmax(-1)
+        torch.testing.assert_close(log_probs(model, NEXT), expected[range(T), NEXT], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("features", FEATURES)
@@ -243,9 +259,10 @@ def test_weights_times_values_are_what_each_module_gives(features: dict[str, Any
                 .unflatten(1, (model.config.num_heads, -1))
                 .transpose(0, 1)
             )
-            context = (maps.weights[kind][layer] @ value).transpose(0, 1).flatten(1)  # (T, H * W)
+            context = (maps[kind][layer] @ value).transpose(0, 1).flatten(1)  # (T, H * W)
             torch.testing.assert_close(module.output(context), made[0], atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(maps.logits, model.logits(hidden)[0], atol=1e-5, rtol=1e-4)
+    expected = model.logits(hidden)[0].log_softmax(-1)
+    torch.testing.assert_close(log_probs(model, NEXT), expected[range(T), NEXT], atol=1e-5, rtol=1e-4)
 
 
 def test_a_module_attends_as_before_afterwards() -> None:
@@ -266,8 +283,8 @@ def test_a_module_attends_as_before_afterwards() -> None:
 def test_alignments_read_the_same_weights(number: int) -> None:
     model = make()
     torch.testing.assert_close(
-        attention_maps(model, SOURCE, TARGET).weights["cross"][number].mean(0),
-        cross_attention(model, SOURCE, TARGET, number),
+        attention_maps(model, SOURCE, TARGET)["cross"][number].mean(0),
+        torch.from_numpy(cross_attention(TorchForced(model), SOURCE, TARGET, number)),
         atol=1e-6,
         rtol=1e-5,
     )
@@ -291,8 +308,8 @@ def test_pieces_and_probability_of_a_pair(joint: bool) -> None:
     model = make(both.source_size, both.target_size, tie_embeddings=joint)
     lines = ("the cat sees", "red house likes" if joint else "die Katze sieht")
     source, target = both.source.encode([lines[0]])[0], both.target.encode([lines[1]])[0]
-    views, log_prob = compute_attention(model, both, source, target)
-    [scored] = Scorer(model, both).score([lines])
+    views, log_prob = compute_attention(TorchForced(model), both, source, target)
+    [scored] = Scorer(TorchForced(model), both).score([lines])
     assert log_prob == pytest.approx(scored.log_prob, abs=1e-4)
     heard, written = both.source.pieces(lines[0]), both.target.pieces(lines[1])
     by_kind = {view.kind: (list(view.rows), list(view.columns), view.causal) for view in views}
@@ -301,31 +318,31 @@ def test_pieces_and_probability_of_a_pair(joint: bool) -> None:
         "decoder": ([*written, "</s>"], ["<s>", *written], True),
         "cross": ([*written, "</s>"], [*heard, "</s>"], False),
     }
-    maps = attention_maps(model, [*source, EOS], [BOS, *target]).weights
-    assert all(torch.equal(view.weights, maps[view.kind]) for view in views)
+    maps = attention_maps(model, [*source, EOS], [BOS, *target])
+    assert all(np.array_equal(view.weights, maps[view.kind]) for view in views)
 
 
 def test_sides_that_are_too_long_are_named() -> None:
     both = vocabulary(True)
     model = make(both.source_size, both.target_size, max_positions=6)
-    assert len(compute_attention(model, both, [5] * 5, [5] * 5)[0]) == 3
+    assert len(compute_attention(TorchForced(model), both, [5] * 5, [5] * 5)[0]) == 3
     with pytest.raises(DataError, match="the sentence has 6 pieces; the model takes 5 at once"):
-        compute_attention(model, both, [5] * 6, [5])
+        compute_attention(TorchForced(model), both, [5] * 6, [5])
     with pytest.raises(DataError, match="the translation has 6 pieces; the model takes 5 at once"):
-        compute_attention(model, both, [5], [5] * 6)
+        compute_attention(TorchForced(model), both, [5], [5] * 6)
 
 
 def test_layers_and_heads_are_chosen_by_number() -> None:
     both = vocabulary(True)
-    views, _ = compute_attention(make(both.source_size, both.target_size), both, [7, 8], [9])
-    assert all(torch.equal(one.weights, view.weights) for one, view in zip(select_views(views), views, strict=True))
+    views, _ = compute_attention(TorchForced(make(both.source_size, both.target_size)), both, [7, 8], [9])
+    assert all(np.array_equal(one.weights, view.weights) for one, view in zip(select_views(views), views, strict=True))
     [one] = select_views(views, "cross", 3, 2)
     assert (one.layers, one.heads, tuple(one.weights.shape)) == ((3,), (2,), (1, 1, 2, 3))
-    assert torch.equal(one.weights[0, 0], views[2].weights[2, 1])
+    assert np.array_equal(one.weights[0, 0], views[2].weights[2, 1])
     assert [view.kind for view in select_views(views, layer=3)] == ["decoder", "cross"]  # the encoder has two layers
     by_head = select_views(views, head=4)
     assert [(view.layers, view.heads) for view in by_head] == [((1, 2), (4,)), ((1, 2, 3), (4,)), ((1, 2, 3), (4,))]
-    assert torch.equal(by_head[0].weights[:, 0], views[0].weights[:, 3])
+    assert np.array_equal(by_head[0].weights[:, 0], views[0].weights[:, 3])
 
 
 @pytest.mark.parametrize(

@@ -11,23 +11,25 @@ from typing import Any
 
 import pytest
 import torch
+from both_arrays import TORCH
 from reference_decoder import KINDS, ReferenceDecoder
 from small_models import needs_engine
 from toy_decoder import ToyDecoder
 
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
 from nmt_cli.decoding.alignment import cross_attention
-from nmt_cli.decoding.batches import Batch
 from nmt_cli.decoding.beam_search import BeamSearch, beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.coverage import Coverage
 from nmt_cli.decoding.diverse_beam_search import DiverseBeamSearch
 from nmt_cli.decoding.ensemble import EnsembleDecoder
 from nmt_cli.decoding.length_penalties import gnmt
-from nmt_cli.decoding.model_workers import ConvertedModels, searchable
 from nmt_cli.decoding.protocols import Decoder, GrowingDecoder
 from nmt_cli.decoding.search import DiverseOptions, Hypothesis, SearchOptions, plain_sentences, run_to_end
+from nmt_cli.decoding.searchers import search_all
 from nmt_cli.decoding.sentence import Sentence
+from nmt_cli.decoding.torch_forced import TorchForced
+from nmt_cli.decoding.torch_models import ConvertedModels, searchable
 from nmt_cli.decoding.translator import Candidate, Translator
 from nmt_cli.errors import UsageError
 from nmt_cli.model.precision import convert
@@ -35,7 +37,6 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
-CPU = torch.device("cpu")
 FEATURES: list[dict[str, object]] = [
     {},
     {"residual": "pre", "positions": "learned", "d_k": 8, "d_v": 24},
@@ -68,9 +69,7 @@ def sources(count: int, vocabulary: int = 60, longest: int = 30) -> list[list[in
 
 
 def sentences(batch: list[list[int]], limit: int = 0) -> list[Sentence]:
-    return plain_sentences(
-        torch.tensor([limit or 3 + len(source) for source in batch]), None, [source[:-1] for source in batch]
-    )
+    return plain_sentences([limit or 3 + len(source) for source in batch], None, [source[:-1] for source in batch])
 
 
 def options(beam: int = 4, beta: float = 0.3, **more: Any) -> SearchOptions:
@@ -97,12 +96,12 @@ def searched(
     search: type[BeamSearch] = BeamSearch,
     limit: int = 0,
 ) -> list[list[Hypothesis]]:
-    return run_to_end(search(kind(model, batch, opts.beam), opts), sentences(batch, limit), CPU)
+    return run_to_end(search(kind(model, batch, opts.beam), opts), sentences(batch, limit))
 
 
 def log_coverage(model: Transformer, source: list[int], tokens: list[int]) -> float:
     """Equation 14 without β, from a pass over the whole output."""
-    sums = cross_attention(model, source, [BOS, *tokens]).double().sum(0)
+    sums = torch.from_numpy(cross_attention(TorchForced(model), source, [BOS, *tokens])).double().sum(0)
     return sum(math.log(min(float(value), 1.0)) for value in sums[:-1])
 
 
@@ -181,7 +180,7 @@ def test_sentences_that_join_others_are_searched_as_if_alone(kind: Callable[...,
     for step in range(300):
         if entering := {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 18)}.get(step):
             decoder.add([batch[i] for i in entering])
-            search.add(entering, sentences([batch[i] for i in entering]), CPU)
+            search.add(entering, sentences([batch[i] for i in entering]))
         found.update(search.step())
     assert not search.busy
     assert [found[i] for i in range(18)] == searched(kind, make(), batch, options())
@@ -228,19 +227,16 @@ def test_a_decoder_without_attention_is_named() -> None:
         BeamSearch(ToyDecoder([0], 4, 7, (4, 5)), options())
 
 
-@pytest.mark.parametrize("models_of", [ConvertedModels.of, pytest.param(searchable, marks=needs_engine)])
+@pytest.mark.parametrize("models_of", [ConvertedModels, pytest.param(searchable, marks=needs_engine)])
 @pytest.mark.parametrize("beta", [0.0, 0.3])
-def test_workers_search_with_the_attention_of_an_ensembles_first_model(beta: float, models_of: Any) -> None:
+def test_searchers_use_the_attention_of_an_ensembles_first_model(beta: float, models_of: Any) -> None:
     opts = options(beta=beta)
-    [worker] = models_of([make(), make(1)], "fp32", ["cpu"], 1).workers(opts, 1000, BeamSearch, False)
-    batch = Batch(sentences(sources(5)))
-    worker.search_one(batch)
+    searcher = models_of([make(), make(1)], "fp32", 1, 1).searcher(opts, 1000, BeamSearch, False)
+    found = search_all(searcher, sentences(sources(5)))
     plain = EnsembleDecoder([ReferenceDecoder(model, sources(5), 4) for model in (make(), make(1))])
     with torch.inference_mode():
-        expected = run_to_end(BeamSearch(plain, opts), sentences(sources(5)), CPU)
-    assert [[h.tokens for h in result.hypotheses] for result in batch.done.result()] == [
-        [h.tokens for h in row] for row in expected
-    ]
+        expected = run_to_end(BeamSearch(plain, opts), sentences(sources(5)))
+    assert [[h.tokens for h in result.hypotheses] for result in found] == [[h.tokens for h in row] for row in expected]
 
 
 def test_an_ensemble_has_the_attention_of_its_first_model() -> None:
@@ -263,7 +259,7 @@ def test_an_ensemble_has_the_attention_of_its_first_model() -> None:
 
 def test_a_token_without_any_attention_costs_much_and_not_everything() -> None:
     """Padding and the end symbol's own column do not count."""
-    state = Coverage.start([Sentence([5, 6], 4), Sentence([5, 6, 7], 4)], 2, CPU)
+    state = Coverage.start([Sentence([5, 6], 4), Sentence([5, 6, 7], 4)], 2, TORCH)
     state.add(torch.tensor([0, 3]), torch.tensor([[0.25, 0.0, 0.75, 0.0], [0.5, 0.25, 0.25, 0.0]], dtype=torch.float64))
     state.add(torch.tensor([0, 3]), torch.tensor([[0.5, 0.0, 0.5, 0.0], [0.75, 0.25, 0.0, 0.0]], dtype=torch.float64))
     found = state.log_coverage(torch.tensor([[0, 1], [1, 0]]), torch.tensor([[True, False], [True, False]]))

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from reference_decoder import KINDS, ReferenceDecoder
@@ -14,18 +15,17 @@ from small_models import needs_engine
 from nmt_cli.decoding.beam_search import BeamSearch, beam_search
 from nmt_cli.decoding.cached_decoder import MIN_ROWS, CachedDecoder, padded_rows
 from nmt_cli.decoding.ensemble import EnsembleDecoder
-from nmt_cli.decoding.model_workers import engine_model
 from nmt_cli.decoding.plain_search import MANY, PlainSearch
 from nmt_cli.decoding.protocols import GrowingDecoder
 from nmt_cli.decoding.search import Hypothesis, Search, SearchOptions
+from nmt_cli.decoding.searchers import DecoderSearch
 from nmt_cli.decoding.sentence import Sentence
-from nmt_cli.decoding.workers import DecoderSearch
+from nmt_cli.decoding.torch_models import engine_model
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
-CPU = torch.device("cpu")
 VOCABULARY = 150
 MONOTONIC: dict[str, object] = {"residual": "pre", "monotonic_attention": True}
 FEATURES: list[dict[str, object]] = [
@@ -89,7 +89,7 @@ def test_a_decoder_with_caches_is_the_reference_step_by_step(features: dict[str,
     opened = torch.ones(count, beam, dtype=torch.bool)
     for step in range(45):
         tokens = torch.randint(4, VOCABULARY, (count, beam), generator=generator)
-        rows = opened.flatten().nonzero().flatten()
+        rows = np.flatnonzero(opened)
         plain, fast = (s.step(tokens, rows).log_softmax(-1) for s in decoders)
         assert fast.shape == (len(rows), VOCABULARY)
         torch.testing.assert_close(fast, plain, atol=1e-5, rtol=1e-5)
@@ -102,7 +102,7 @@ def test_a_decoder_with_caches_is_the_reference_step_by_step(features: dict[str,
         for decoder in decoders:
             decoder.reorder(parents)
         if step % 10 == 9:
-            stay = torch.arange(count)[torch.arange(count) != step // 10]
+            stay = np.delete(np.arange(count), step // 10)
             count, opened = len(stay), opened[stay]
             for decoder in decoders:
                 decoder.keep(stay)
@@ -150,7 +150,7 @@ def test_rounded_precisions_are_near_the_model(precision: str) -> None:
     model, batch = make(num_heads=1), sources(6)
     rounded, plain = CachedDecoder(convert(model, precision), batch, 4), ReferenceDecoder(model, batch, 4)
     for step in range(6):
-        tokens, rows = torch.full((6, 4), BOS + step), torch.arange(24)
+        tokens, rows = torch.full((6, 4), BOS + step), np.arange(24)
         difference = rounded.step(tokens, rows).log_softmax(-1) - plain.step(tokens, rows).log_softmax(-1)
         assert 1e-4 < float(difference.abs().max()) < 0.2
 
@@ -169,9 +169,10 @@ def test_an_ensemble_averages_probabilities(kind: Kind) -> None:
     def ensemble(of: Kind, beam: int) -> EnsembleDecoder:
         return EnsembleDecoder([of(model, batch, beam) for model in models])
 
-    tokens, rows = torch.full((4, 2), BOS), torch.arange(8)
-    alone = [kind(model, batch, 2).step(tokens, rows).softmax(-1) for model in models]
-    torch.testing.assert_close(ensemble(kind, 2).step(tokens, rows).exp(), torch.stack(alone).mean(0))
+    several = ensemble(kind, 2)
+    tokens, rows = several.arrays.full((4, 2), BOS, several.arrays.int64), np.arange(8)
+    alone = [torch.as_tensor(kind(model, batch, 2).step(tokens, rows)).softmax(-1) for model in models]
+    torch.testing.assert_close(torch.as_tensor(several.step(tokens, rows)).exp(), torch.stack(alone).mean(0))
     fast, plain = (
         translate(lambda _, batch, beam: ensemble(of, beam), models[0], batch)  # noqa: B023
         for of in (kind, ReferenceDecoder)
@@ -200,7 +201,7 @@ def test_sentences_that_join_others_are_computed_as_if_alone(
 
 def over(decoder: Callable[[], GrowingDecoder], chosen: SearchOptions) -> Search:
     """A beam search over this decoder."""
-    return DecoderSearch(decoder, BeamSearch, chosen, CPU)
+    return DecoderSearch(decoder, BeamSearch, chosen)
 
 
 def sentences(batch: list[list[int]], longer: int = 4) -> list[Sentence]:

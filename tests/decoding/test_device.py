@@ -13,9 +13,9 @@ from engine_switch import without_engine
 from few_words import LIST, WORDS, lines, model, tokenizer
 from simulated_device import DEVICE, DeviceTensor, SimulatedDevice
 
-from nmt_cli.decoding.batches import Batch
 from nmt_cli.decoding.beam_search import BeamSearch
 from nmt_cli.decoding.search import MbrOptions, SamplingOptions
+from nmt_cli.decoding.searchers import search_all
 from nmt_cli.decoding.translator import Request, Result, Translator
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
@@ -46,12 +46,10 @@ def plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def translated(models: Any, given: list[Any], decode: dict[str, Any] | None = None, **more: Any) -> list[Result]:
-    """In one batch, which is searched in this thread: the device is simulated there."""
-    return list(
-        Translator(models, tokenizer(), tokenizer(), DecodeSection(max_extra=3, **(decode or {})), **more).translate(
-            given
-        )
-    )
+    """In this thread: the device is simulated there."""
+    some = Translator(models, tokenizer(), tokenizer(), DecodeSection(max_extra=3, **(decode or {})), **more)
+    prepared = some.prepare(given)
+    return some.results(prepared, search_all(some.searcher, prepared.sentences))
 
 
 def on_device(some: Transformer) -> Transformer:
@@ -66,7 +64,7 @@ def test_translations_are_those_of_the_host(case: str) -> None:
         given = [Request(line if isinstance(line, str) else line[0], {"terms": ["big dog|cat"]}) for line in given]
     expected = translated(model(), given, **CASES[case])
     with SimulatedDevice() as device:
-        assert translated(on_device(model()), given, devices=[DEVICE], **CASES[case]) == expected
+        assert translated(on_device(model()), given, **CASES[case]) == expected
     assert device.operations > 1000
 
 
@@ -74,7 +72,7 @@ def test_translations_are_those_of_the_host(case: str) -> None:
 def test_an_ensemble_is_on_the_device() -> None:
     expected = translated([model(), model()], lines()[:8])
     with SimulatedDevice():
-        assert translated([on_device(model()), on_device(model())], lines()[:8], devices=[DEVICE]) == expected
+        assert translated([on_device(model()), on_device(model())], lines()[:8]) == expected
 
 
 @pytest.mark.parametrize("positions", ["learned", "rotary"])
@@ -95,7 +93,7 @@ def test_forms_of_the_model_are_on_the_device(positions: str) -> None:
     some = Transformer(config, tokenizer().vocab_size, tokenizer().vocab_size).eval()
     expected = translated(some, lines()[:8])
     with SimulatedDevice():
-        assert translated(on_device(some), lines()[:8], devices=[DEVICE]) == expected
+        assert translated(on_device(some), lines()[:8]) == expected
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16", "int8"])
@@ -122,19 +120,7 @@ def test_a_model_stored_in_int8_translates_on_a_device() -> None:
     stored = convert(model(), "int8")
     expected = translated(stored, lines()[:8], precision="int8")
     with SimulatedDevice():
-        assert translated(on_device(stored), lines()[:8], precision="int8", devices=[DEVICE]) == expected
-
-
-class Stream:
-    """Batches that a worker takes one after another: several are searched at once."""
-
-    stopped = False
-
-    def __init__(self, batches: list[Batch]) -> None:
-        self.batches = iter(batches)
-
-    def get(self, *, wait: bool) -> Batch | None:
-        return next(self.batches, None)
+        assert translated(on_device(stored), lines()[:8], precision="int8") == expected
 
 
 @pytest.fixture
@@ -159,14 +145,9 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Counter[str]]]:
 @pytest.mark.parametrize("decode", [{}, {"min_length": 4}, {"beam": 1}])
 @torch.no_grad()
 def test_a_step_waits_for_the_device_once(decode: dict[str, Any], waits: list[Counter[str]]) -> None:
-    some = Translator(
-        on_device(model()), tokenizer(), tokenizer(), DecodeSection(max_extra=30, **decode), devices=[DEVICE]
-    )
-    given = [line for line in lines() if isinstance(line, str)]
-    sentences = some.prepare(given).sentences
-    batches = [Batch(sentences[start : start + 24]) for start in range(0, len(sentences), 24)]
-    some.pool.workers[0].run(Stream(batches))
-    assert all(batch.done.done() for batch in batches)
+    some = Translator(on_device(model()), tokenizer(), tokenizer(), DecodeSection(max_extra=30, **decode))
+    sentences = some.prepare([line for line in lines() if isinstance(line, str)]).sentences
+    search_all(some.searcher, sentences)
     assert len(waits) > 15
     assert all(one["to"] == 1 and not one.keys() - {"to", "item"} for one in waits)
     assert sum(one.total() for one in waits) <= 1.25 * len(waits)

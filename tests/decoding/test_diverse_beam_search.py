@@ -11,12 +11,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from reference_decoder import KINDS, ReferenceDecoder
 from toy_decoder import Histories
 
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
+from nmt_cli.decoding.arrays import Arrays
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.constraint import Constraint, Step
 from nmt_cli.decoding.constraints.prefix import Prefix
@@ -34,7 +36,6 @@ from nmt_cli.recipe_files import load_recipe
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 NEVER = (PAD, UNK, BOS)
-CPU = torch.device("cpu")
 
 
 @cache
@@ -50,7 +51,7 @@ class Toy(Histories):
         super().__init__(sentences, beam)
         self.size, self.spread = size, spread
 
-    def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
         return torch.stack([toy_logits(*pair, self.size, self.spread) for pair in self.extended(tokens, rows)])
 
 
@@ -70,14 +71,14 @@ def options(beam: int, groups: int, penalty: float = 0.5, **more: Any) -> Search
 
 
 def diverse(decoder: Decoder, sentences: list[Sentence], opts: SearchOptions) -> list[list[Hypothesis]]:
-    return run_to_end(DiverseBeamSearch(decoder, opts), sentences, CPU)
+    return run_to_end(DiverseBeamSearch(decoder, opts), sentences)
 
 
 def searched(
     sentences: list[int], opts: SearchOptions, prefixes: list[list[int]] | None = None, limits: list[int] | None = None
 ) -> list[list[Hypothesis]]:
     limits = limits or [2 + s * 5 % 9 for s in sentences]
-    return diverse(Toy(sentences, opts.beam), plain_sentences(torch.tensor(limits), prefixes), opts)
+    return diverse(Toy(sentences, opts.beam), plain_sentences(limits, prefixes), opts)
 
 
 def published(
@@ -141,13 +142,13 @@ def test_one_group_or_no_penalty_is_plain_beam_search(groups: int, penalty: floa
     sentences, limits = list(range(30)), [1 + s * 7 % 12 for s in range(30)]
     opts = options(beam * groups, groups, penalty, nbest=beam, token_log_probs=True)
     plain = options(beam, 1, nbest=beam, token_log_probs=True)
-    assert searched(sentences, opts, limits=limits) == beam_search(Toy(sentences, beam), torch.tensor(limits), plain)
+    assert searched(sentences, opts, limits=limits) == beam_search(Toy(sentences, beam), limits, plain)
 
 
 def test_a_group_per_hypothesis_is_greedy_search_in_each() -> None:
     """The first is plain greedy search. A beam smaller than the groups has as many groups as hypotheses."""
     for sentence, found in enumerate(searched(list(range(20)), options(4, 4, 1.0))):
-        [greedy] = beam_search(Toy([sentence], 1), torch.tensor([2 + sentence * 5 % 9]), options(1, 1))[0]
+        [greedy] = beam_search(Toy([sentence], 1), [2 + sentence * 5 % 9], options(1, 1))[0]
         assert greedy in found
     assert searched(list(range(20)), options(2, 4)) == searched(list(range(20)), options(2, 2))
 
@@ -207,8 +208,7 @@ def test_sentences_that_come_and_go_are_searched_as_if_alone(groups: int) -> Non
             toy.add(sentences)
             search.add(
                 sentences,
-                plain_sentences(torch.tensor([limits[s] for s in sentences]), [prefixes[s] for s in sentences]),
-                CPU,
+                plain_sentences([limits[s] for s in sentences], [prefixes[s] for s in sentences]),
             )
         for number, hypotheses in search.step():
             assert number not in found
@@ -242,7 +242,7 @@ class Sevens(Constraint):
     name = "sevens"
     progresses = True
 
-    def start(self, sentences: Sequence[Sentence], width: int, device: torch.device) -> Has:
+    def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> Has:
         return Has(torch.zeros(len(sentences), width, dtype=torch.bool))
 
     def advance(self, state: Has, tokens: torch.Tensor) -> Has:
@@ -288,11 +288,11 @@ def test_constraints_that_edit_hold_in_every_group() -> None:
 
 def test_a_model_whose_logits_are_nan_is_named() -> None:
     class Broken(Toy):
-        def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
             return super().step(tokens, rows) * math.nan
 
     with pytest.raises(ModelError, match="not a number"):
-        diverse(Broken([0, 1], 4), plain_sentences(torch.tensor([3, 3])), options(4, 2))
+        diverse(Broken([0, 1], 4), plain_sentences([3, 3]), options(4, 2))
 
 
 def test_a_beam_that_is_no_multiple_of_the_groups_is_named() -> None:
@@ -317,7 +317,7 @@ def sources(count: int) -> list[list[int]]:
 
 
 def with_model(kind: Any, batch: list[list[int]], opts: SearchOptions) -> list[list[Hypothesis]]:
-    sentences = plain_sentences(torch.tensor([len(source) + 4 for source in batch]))
+    sentences = plain_sentences([len(source) + 4 for source in batch])
     with torch.inference_mode():
         return diverse(kind(model(), batch, opts.beam), sentences, opts)
 

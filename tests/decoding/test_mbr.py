@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import sacrebleu
 import torch
-from torch import Tensor
 
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder
@@ -51,8 +50,8 @@ def sources() -> list[list[int]]:
     return [[*(rng.randrange(4, VOCABULARY) for _ in range(rng.randint(1, 9))), EOS] for _ in range(12)]
 
 
-def limits(batch: list[list[int]]) -> Tensor:
-    return torch.tensor([len(source) + 3 for source in batch])
+def limits(batch: list[list[int]]) -> list[int]:
+    return [len(source) + 3 for source in batch]
 
 
 def options(nbest: int = SAMPLES, sampling: SamplingOptions | None = None, **mbr: Any) -> SearchOptions:
@@ -76,7 +75,6 @@ def search(
     return run_to_end(
         MbrSearch(CachedDecoder(model(), batch, SAMPLES), chosen),
         plain_sentences(limits(batch), prefixes, batch),
-        torch.device("cpu"),
     )
 
 
@@ -166,9 +164,7 @@ def test_sentences_that_come_and_go_are_searched_as_if_alone(candidates: str) ->
         if entering := {0: range(4), 3: range(4, 6), 6: range(6, 9), 70: range(9, 12)}.get(step):
             batch = [sources()[i] for i in entering]
             decoder.add(batch)
-            running.add(
-                entering, plain_sentences(limits(batch), [prefixes[i] for i in entering], batch), torch.device("cpu")
-            )
+            running.add(entering, plain_sentences(limits(batch), [prefixes[i] for i in entering], batch))
             assert running.busy
             assert running.open_hypotheses >= len(batch)
         if finished := running.step():

@@ -92,7 +92,7 @@ def test_they_are_the_plain_models_translations() -> None:
     """Tokens, of every fifth sentence."""
     sources = [[*ids, EOS] for ids in tokenizer().encode(lines()[::5])]
     options = SearchOptions(beam=BEAM, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS))
-    plain = beam_search(ReferenceDecoder(model(), sources, BEAM), torch.full((200,), LONGEST), options)
+    plain = beam_search(ReferenceDecoder(model(), sources, BEAM), [LONGEST] * 200, options)
     found = in_batches("fp32", 1000)[::5]
     table = tokenizer().table
     assert [result.best.pieces for result in found] == [tuple(table[token] for token in row[0].tokens) for row in plain]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from both_arrays import TORCH
 from reference_decoder import ReferenceDecoder, of_engine
 from small_models import needs_engine
 from torch import Tensor
@@ -34,10 +35,12 @@ DRAWS = 4000
 class Chain:
     """Logits that depend on the newest token alone: a Markov chain."""
 
+    arrays = TORCH
+
     def __init__(self) -> None:
         self.logits = 1.5 * torch.randn(SIZE, SIZE, generator=torch.Generator().manual_seed(4))
 
-    def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+    def step(self, tokens: Tensor, rows: np.ndarray) -> Tensor:
         return self.logits[tokens.flatten()[rows]]
 
     def reorder(self, parents: Tensor) -> None:
@@ -101,7 +104,7 @@ def test_outputs_are_as_frequent_as_their_probability_says(settings: dict[str, f
         expected |= {(first, second): steps[BOS][first] * steps[first][second] for second in range(EOS + 1, SIZE)}
     assert sum(expected.values()) == pytest.approx(1)
 
-    [found] = sample(Chain(), torch.tensor([2]), options(DRAWS, **settings), [[5, EOS]])
+    [found] = sample(Chain(), [2], options(DRAWS, **settings), [[5, EOS]])
     counts = dict.fromkeys(expected, 0)
     for hypothesis in found:
         counts[tuple(hypothesis.tokens)] += 1
@@ -135,7 +138,7 @@ def test_outputs_are_no_shorter_than_asked_and_as_frequent_as_before_among_thems
             (first, second): chance * following[second] for second in range(EOS + 1, SIZE) if following[second]
         }
     assert sum(expected.values()) == pytest.approx(1)
-    [found] = sample(Chain(), torch.tensor([2]), short, [[5, EOS]])
+    [found] = sample(Chain(), [2], short, [[5, EOS]])
     counts = dict.fromkeys(expected, 0)
     whole = Chain().logits.log_softmax(1)
     for hypothesis in found:
@@ -266,8 +269,8 @@ def sources() -> list[list[int]]:
     return [[*(rng.randrange(4, VOCABULARY) for _ in range(rng.randint(1, 25))), EOS] for _ in range(20)]
 
 
-def limits(batch: list[list[int]]) -> Tensor:
-    return torch.tensor([len(source) + 4 for source in batch])
+def limits(batch: list[list[int]]) -> list[int]:
+    return [len(source) + 4 for source in batch]
 
 
 def samples(
@@ -363,7 +366,7 @@ def test_equal_samples_are_computed_once() -> None:
     class Counting(CachedDecoder):
         rows: list[int] = []  # noqa: RUF012
 
-        def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+        def step(self, tokens: Tensor, rows: np.ndarray) -> Tensor:
             self.rows.append(len(rows))
             return super().step(tokens, rows)
 
@@ -380,11 +383,11 @@ def test_equal_samples_are_computed_once() -> None:
 
 def test_a_model_whose_logits_are_nan_is_named() -> None:
     class Broken(Chain):
-        def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+        def step(self, tokens: Tensor, rows: np.ndarray) -> Tensor:
             return super().step(tokens, rows) * math.nan
 
     with pytest.raises(ModelError, match="not a number"):
-        sample(Broken(), torch.tensor([3]), options(2), [[5, EOS]])
+        sample(Broken(), [3], options(2), [[5, EOS]])
 
 
 def test_sentences_that_come_and_go_are_sampled_as_if_alone() -> None:
@@ -397,9 +400,7 @@ def test_sentences_that_come_and_go_are_sampled_as_if_alone() -> None:
         if entering := {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 20)}.get(step):
             batch = [sources()[i] for i in entering]
             decoder.add(batch)
-            search.add(
-                entering, plain_sentences(limits(batch), [prefixes[i] for i in entering], batch), torch.device("cpu")
-            )
+            search.add(entering, plain_sentences(limits(batch), [prefixes[i] for i in entering], batch))
         found.update(search.step())
     assert not search.busy
     assert [found[i] for i in range(20)] == alone

@@ -6,16 +6,17 @@ import itertools
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from engine_switch import without_engine
 from small_models import needs_engine
 from toy_decoder import Histories
 
+from nmt_cli.decoding.arrays import NUMPY
 from nmt_cli.decoding.beam_search import BeamSearch, beam_search
-from nmt_cli.decoding.candidates import largest_log_probs, top_candidates
 from nmt_cli.decoding.length_penalties import gnmt
 from nmt_cli.decoding.search import UNLIMITED, Hypothesis, SearchOptions, plain_sentences
+from nmt_cli.decoding.torch_arrays import TorchArrays, largest_log_probs
 from nmt_cli.errors import ModelError
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
@@ -34,10 +35,19 @@ class Toy(Histories):
         super().__init__(sentences, beam)
         self.size, self.spread, self.steps, self.asked = size, spread, 0, 0
 
-    def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
         self.steps += 1
         self.asked += len(rows)
         return torch.stack([toy_logits(*pair, self.size, self.spread) for pair in self.extended(tokens, rows)])
+
+
+class NumPyToy(Toy):
+    """Its arrays are NumPy's."""
+
+    arrays = NUMPY
+
+    def step(self, tokens: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        return super().step(tokens, rows).numpy()
 
 
 class Scripted(Histories):
@@ -47,7 +57,7 @@ class Scripted(Histories):
         super().__init__([0], beam)
         self.probabilities = probabilities
 
-    def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
         logits = torch.zeros(len(rows), 9)
         for row, (_, history) in zip(logits, self.extended(tokens, rows), strict=True):
             for token, probability in self.probabilities.get(history, {}).items():
@@ -64,7 +74,7 @@ def search(
     sentences: list[int], limits: list[int], size: int = 7, spread: float = 1.0, **kwargs: Any
 ) -> list[list[Hypothesis]]:
     opts = options(**kwargs)
-    return beam_search(Toy(sentences, opts.beam, size, spread), torch.tensor(limits), opts)
+    return beam_search(Toy(sentences, opts.beam, size, spread), limits, opts)
 
 
 def log_prob(sentence: int, tokens: tuple[int, ...], size: int, spread: float = 1.0) -> float:
@@ -121,7 +131,7 @@ SHORT = {"min_length": 2, "textless": (5, 7)}
 class Brief(Toy):
     """Prefers to end, and tokens without text."""
 
-    def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
         logits = super().step(tokens, rows)
         logits[:, [EOS, 5, 7]] += 3.0
         return logits
@@ -130,10 +140,10 @@ class Brief(Toy):
 @pytest.mark.parametrize("beam", [1, 4])
 def test_no_hypothesis_of_an_nbest_list_is_too_short(beam: int) -> None:
     limits = [i % 7 for i in range(40)]
-    found = beam_search(Brief(list(range(40)), beam, 9), torch.tensor(limits), options(beam, nbest=beam, **SHORT))
+    found = beam_search(Brief(list(range(40)), beam, 9), limits, options(beam, nbest=beam, **SHORT))
     for limit, row in zip(limits, found, strict=True):
         assert all(sum(token not in (5, 7) for token in h.tokens) >= min(2, limit) for h in row)
-    free = beam_search(Brief(list(range(40)), beam, 9), torch.tensor(limits), options(beam, nbest=beam))
+    free = beam_search(Brief(list(range(40)), beam, 9), limits, options(beam, nbest=beam))
     assert any(h.tokens == [] for row in free for h in row)
 
 
@@ -141,9 +151,7 @@ def test_too_short_hypotheses_are_searched_alike_alone_and_to_the_longest_output
     limits = [1 + i * 7 % 12 for i in range(30)]
 
     def found(sentences: list[int], **more: Any) -> list[list[Hypothesis]]:
-        return beam_search(
-            Brief(sentences, 4, 9), torch.tensor([limits[s] for s in sentences]), options(4, nbest=3, **SHORT, **more)
-        )
+        return beam_search(Brief(sentences, 4, 9), [limits[s] for s in sentences], options(4, nbest=3, **SHORT, **more))
 
     together = found(list(range(30)))
     assert together == [found([s])[0] for s in range(30)]
@@ -161,7 +169,7 @@ def test_a_hypothesis_does_not_inherit_what_another_one_lacked() -> None:
     }
 
     class Scripted(Toy):
-        def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
             super().step(tokens, rows)
             every = [history[1:] for row in self.histories for history in row]
             logits = torch.full((len(rows), self.size), -30.0)
@@ -171,19 +179,17 @@ def test_a_hypothesis_does_not_inherit_what_another_one_lacked() -> None:
             return logits
 
     toy = Scripted([0], 2, 7)
-    [[best]] = beam_search(toy, torch.tensor([20]), options(2, alpha=1.2, min_length=1, textless=(5,)))
+    [[best]] = beam_search(toy, [20], options(2, alpha=1.2, min_length=1, textless=(5,)))
     assert best.tokens == [4, 6, 6]
 
 
 def test_a_prefix_counts_as_what_it_is() -> None:
     """Its tokens that carry text count, the others do not; one that fills the output leaves room for nothing."""
     prefixes = [[4, 6], [5], [5, 5], []]
-    found = beam_search(
-        Brief([0, 1, 2, 3], 1, 9), torch.tensor([8, 8, 2, 8]), options(1, min_length=2, textless=(5, 7)), prefixes
-    )
+    found = beam_search(Brief([0, 1, 2, 3], 1, 9), [8, 8, 2, 8], options(1, min_length=2, textless=(5, 7)), prefixes)
     tokens = [best.tokens for [best] in found]
     assert [row[: len(prefix)] for row, prefix in zip(tokens, prefixes, strict=True)] == prefixes
-    assert tokens[0] == beam_search(Brief([0], 1, 9), torch.tensor([8]), options(1), prefixes[:1])[0][0].tokens
+    assert tokens[0] == beam_search(Brief([0], 1, 9), [8], options(1), prefixes[:1])[0][0].tokens
     assert sum(token not in (5, 7) for token in tokens[1]) >= 2
     assert tokens[2] == [5, 5]
 
@@ -202,12 +208,13 @@ def test_where_nothing_is_too_short_candidates_are_sought_as_without_a_shortest_
     for min_length, calls_with_bans in ((0, 0), (1, 1)):
         asked = []
 
-        def recorded(*given: Any, asked: list[Any] = asked) -> tuple[torch.Tensor, torch.Tensor]:
-            asked.append((given[4], given[6]))
-            return top_candidates(*given)
+        class Recording(TorchArrays):
+            def top_candidates(self, *given: Any, asked: list[Any] = asked) -> tuple[torch.Tensor, torch.Tensor]:
+                asked.append((given[4], given[6]))
+                return super().top_candidates(*given)
 
-        monkeypatch.setattr("nmt_cli.decoding.beam_search.top_candidates", recorded)
-        beam_search(Toy([0, 1, 2], 4, 7), torch.tensor([9, 9, 9]), options(4, min_length=min_length))
+        monkeypatch.setattr(Toy, "arrays", Recording(torch.device("cpu")))
+        beam_search(Toy([0, 1, 2], 4, 7), [9, 9, 9], options(4, min_length=min_length))
         assert len(asked) > 3
         assert [(tokens, counts is None) for tokens, counts in asked[calls_with_bans:]] == [(NEVER, True)] * (
             len(asked) - calls_with_bans
@@ -259,7 +266,7 @@ def test_stopping_early_saves_steps() -> None:
     for stop_early in (True, False):
         opts = options(beam=4, stop_early=stop_early)
         toy = Toy(list(range(20)), 4, 7, 6.0)
-        beam_search(toy, torch.full((20,), 30), opts)
+        beam_search(toy, [30] * 20, opts)
         steps.append(toy.steps)
     assert steps[1] == 31
     assert steps[0] < 31
@@ -271,9 +278,7 @@ def test_a_short_lookahead_asks_the_model_less_and_finds_no_better_output(nbest:
     asked, found = [], []
     for lookahead in (1, 3, 13, UNLIMITED):
         toy = Toy(list(range(40)), 4, 9, 1.0)
-        found.append(
-            beam_search(toy, torch.full((40,), 12), options(beam=4, alpha=1.0, nbest=nbest, lookahead=lookahead))
-        )
+        found.append(beam_search(toy, [12] * 40, options(beam=4, alpha=1.0, nbest=nbest, lookahead=lookahead)))
         asked.append(toy.asked)
     assert asked == sorted(asked)
     assert asked[0] < asked[-1]
@@ -288,7 +293,7 @@ def test_a_hypothesis_is_given_up_when_the_tokens_of_the_lookahead_would_have_to
     for lookahead, tokens in ((1, []), (2, [5, 6]), (UNLIMITED, [5, 6])):
         best = beam_search(
             Scripted(probabilities, 2),
-            torch.tensor([2]),
+            [2],
             options(beam=2, length_penalty=lambda n, alpha: 10.0 ** (n - 1), lookahead=lookahead),
         )[0][0]
         assert best.tokens == tokens, lookahead
@@ -298,7 +303,7 @@ def test_giving_up_the_hopeless_asks_the_model_less() -> None:
     asked = []
     for stop_early in (True, False):
         toy = Toy(list(range(20)), 4, 9, 4.0)
-        beam_search(toy, torch.full((20,), 12), options(beam=4, stop_early=stop_early))
+        beam_search(toy, [12] * 20, options(beam=4, stop_early=stop_early))
         asked.append(toy.asked)
     assert asked[1] == 20 + 12 * 20 * 4  # one hypothesis in the first step, four from then on
     assert asked[0] < 0.8 * asked[1]
@@ -307,7 +312,7 @@ def test_giving_up_the_hopeless_asks_the_model_less() -> None:
 @pytest.mark.parametrize("beam", [1, 4])
 def test_a_prefix_is_kept_and_counts(beam: int) -> None:
     prefixes = [[], [5], [6, 4, 5], [4, 4]]
-    found = beam_search(Toy([0, 1, 2, 3], beam, 7), torch.tensor([6, 1, 8, 2]), options(beam), prefixes)
+    found = beam_search(Toy([0, 1, 2, 3], beam, 7), [6, 1, 8, 2], options(beam), prefixes)
     for sentence, (prefix, [best]) in enumerate(zip(prefixes, found, strict=True)):
         assert best.tokens[: len(prefix)] == prefix
         assert best.log_prob == pytest.approx(log_prob(sentence, tuple(best.tokens), 7), abs=1e-4)
@@ -316,7 +321,7 @@ def test_a_prefix_is_kept_and_counts(beam: int) -> None:
 
 def test_a_prefix_is_the_best_of_what_begins_so() -> None:
     best = next(tokens for _, tokens in brute_force(3, 4, 7, 0.6) if tokens[:2] == [6, 5])
-    [found] = beam_search(Toy([3], 81, 7), torch.tensor([4]), options(81), [[6, 5]])
+    [found] = beam_search(Toy([3], 81, 7), [4], options(81), [[6, 5]])
     assert found[0].tokens == best
 
 
@@ -333,13 +338,13 @@ def test_reported_numbers_belong_to_the_tokens() -> None:
 
 def test_an_end_symbol_that_never_wins_is_forced_at_the_limit() -> None:
     class Endless(Toy):
-        def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
             logits = super().step(tokens, rows)
             logits[..., EOS] = -50.0
             return logits
 
     for beam in (1, 4):
-        found = beam_search(Endless([0, 1, 2], beam, 7), torch.tensor([2, 9, 5]), options(beam))
+        found = beam_search(Endless([0, 1, 2], beam, 7), [2, 9, 5], options(beam))
         assert [len(h[0].tokens) for h in found] == [2, 9, 5]
         assert all(h[0].log_prob < -50 for h in found)
 
@@ -348,23 +353,23 @@ def test_certain_endings_do_not_starve_the_beam() -> None:
     """When every hypothesis ends at the first step, the open ones must still be W others."""
 
     class Ending(Toy):
-        def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
             logits = super().step(tokens, rows)
             if self.steps == 1:
                 logits[..., EOS] += 3.0
             return logits
 
-    found = beam_search(Ending([0], 3, 12), torch.tensor([4]), options(3, alpha=3.0, nbest=3, stop_early=False))[0]
+    found = beam_search(Ending([0], 3, 12), [4], options(3, alpha=3.0, nbest=3, stop_early=False))[0]
     assert len(found) == 3
     assert max(len(h.tokens) for h in found) > 0
 
 
 def test_equals_are_ranked_by_hypothesis_and_token() -> None:
     class Flat(Toy):
-        def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
             return torch.zeros_like(super().step(tokens, rows))
 
-    found = beam_search(Flat([0, 1], 3, 200), torch.tensor([2, 2]), options(3, alpha=9.0, nbest=3, stop_early=False))
+    found = beam_search(Flat([0, 1], 3, 200), [2, 2], options(3, alpha=9.0, nbest=3, stop_early=False))
     assert [[h.tokens for h in row] for row in found] == [[[4, 4], [4, 5], [4, 6]]] * 2
 
 
@@ -389,27 +394,27 @@ def test_largest_log_probs_are_a_plain_topk(width: int, size: int, count: int) -
     assert torch.equal(flat[:, :there][finite], order[:, :there][finite])
 
 
-def test_a_model_whose_logits_are_nan_is_named() -> None:
-    class Broken(Toy):
-        def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-            return super().step(tokens, rows) * math.nan
+@pytest.mark.parametrize("kind", [Toy, pytest.param(NumPyToy, marks=needs_engine)])
+def test_a_model_whose_logits_are_nan_is_named(kind: Any) -> None:
+    class Broken(kind):
+        def step(self, tokens: Any, rows: np.ndarray) -> Any:
+            logits = super().step(tokens, rows)
+            logits[::2] = math.nan
+            return logits
 
     with pytest.raises(ModelError, match="not a number"):
-        beam_search(Broken([0, 1], 2, 7), torch.tensor([3, 3]), options(2))
+        beam_search(Broken([0, 1], 2, 7), [3, 3], options(2))
 
 
 @needs_engine
 @pytest.mark.parametrize(("beam", "nbest"), [(1, 1), (4, 3), (9, 9)])
 @pytest.mark.parametrize("more", [{}, {"lookahead": 3, "min_length": 2}, {"stop_early": False}])
-def test_without_the_engine_candidates_are_the_same(
-    beam: int, nbest: int, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_over_arrays_of_numpy_candidates_are_the_same(beam: int, nbest: int, more: dict[str, Any]) -> None:
     limits, found = [0, 1, 2, 5, 6, 6, 7], []
-    for _ in range(2):
-        toy = Toy(list(range(len(limits))), beam, 8, 2.0)
-        rows = beam_search(toy, torch.tensor(limits), options(beam, nbest=nbest, **more))
+    for kind in (Toy, NumPyToy):
+        toy = kind(list(range(len(limits))), beam, 8, 2.0)
+        rows = beam_search(toy, limits, options(beam, nbest=nbest, **more))
         found.append(([[h.tokens for h in row] for row in rows], toy.steps, toy.asked))
-        without_engine(monkeypatch)
     assert found[0] == found[1]
 
 
@@ -427,15 +432,12 @@ def test_sentences_that_come_and_go_are_searched_as_if_alone(alpha: float, more:
             toy.add(sentences)
             search_.add(
                 sentences,
-                plain_sentences(torch.tensor([4 + s % 5 for s in sentences]), [[5] * (s % 3) for s in sentences]),
-                torch.device("cpu"),
+                plain_sentences([4 + s % 5 for s in sentences], [[5] * (s % 3) for s in sentences]),
             )
         for key, hypotheses in search_.step():
             assert key not in found
             found[key] = hypotheses
     assert not search_.busy
     for sentence in range(9):
-        alone = beam_search(
-            Brief([sentence], 3, 9, 2.0), torch.tensor([4 + sentence % 5]), opts, [[5] * (sentence % 3)]
-        )[0]
+        alone = beam_search(Brief([sentence], 3, 9, 2.0), [4 + sentence % 5], opts, [[5] * (sentence % 3)])[0]
         assert found[sentence] == alone

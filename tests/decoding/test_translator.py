@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import multiprocessing
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -15,29 +13,29 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from held_search import held_until
+from numpy.typing import NDArray
 from reference_decoder import ReferenceDecoder
-from torch import Tensor
-from waiting import LIMIT
+from waiting import LIMIT, wait_until
 
 from nmt_cli.data.normalization import META_SPACE
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, learn_bpe
 from nmt_cli.decoding import pool
 from nmt_cli.decoding import translator as module
 from nmt_cli.decoding.alignment import aligned
-from nmt_cli.decoding.batches import BatchQueue
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.ensemble import EnsembleDecoder
 from nmt_cli.decoding.length_penalties import gnmt
-from nmt_cli.decoding.processes import WorkerProcess
 from nmt_cli.decoding.protocols import Decoder
 from nmt_cli.decoding.search import Hypothesis, SamplingOptions, SearchOptions
+from nmt_cli.decoding.searchers import RunningSearch
+from nmt_cli.decoding.torch_forced import TorchForced
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.decoding.windows import WindowSize
-from nmt_cli.decoding.workers import RunningSearch, Worker
-from nmt_cli.errors import NmtError, UsageError
+from nmt_cli.errors import UsageError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 from nmt_cli.registry import SEARCHES
@@ -175,7 +173,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "greedy": {"beam": 1},
     "samples": {"nbest": 3, "beam": 3, "more": {"search": "sample", "sampling": SamplingOptions(seed=2)}},
     "in parts": {"longest": 4, "nbest": 2},
-    "workers": {"nbest": 2, "more": {"devices": ["cpu"] * 2}},
+    "workers": {"nbest": 2, "more": {"workers": 2}},
 }
 
 
@@ -337,10 +335,10 @@ def few_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "FEW_SENTENCES", 2)
 
 
-@pytest.mark.parametrize("devices", [["cpu"], ["cpu"] * 2, ["cpu"] * 3])
+@pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.usefixtures("few_alone")
-def test_the_number_of_workers_changes_nothing(devices: list[str]) -> None:
-    several = translator(more={"devices": devices})
+def test_the_number_of_workers_changes_nothing(workers: int) -> None:
+    several = translator(more={"workers": workers})
     assert list(several.translate(lines())) == expected()
     assert list(several.translate(lines())) == expected()  # again
 
@@ -352,42 +350,41 @@ def test_several_workers_stream(search: dict[str, Any], monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "WINDOW", WindowSize(2, 16))
     given: dict[str, Any] = {**search, "align": True}
     one = list(translator(nbest=2, more=given).translate(lines()))
-    assert list(translator(nbest=2, more={**given, "devices": ["cpu"] * 3}).translate(iter(lines()))) == one
+    assert list(translator(nbest=2, more={**given, "workers": 3}).translate(iter(lines()))) == one
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux alone")
 @pytest.mark.usefixtures("few_alone")
 def test_workers_work_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither goes beyond its first step before the other one has come there."""
-    both, step, begun, same = multiprocessing.get_context("fork").Barrier(2), RunningSearch.step, set[int](), expected()
+    both, step, begun, same = threading.Barrier(2), RunningSearch.step, set[int](), expected()
 
-    def met(self: RunningSearch) -> None:
+    def met(self: RunningSearch[Any]) -> Any:
         if threading.get_ident() not in begun:
             begun.add(threading.get_ident())
             both.wait(LIMIT)
-        step(self)
+        return step(self)
 
     monkeypatch.setattr(RunningSearch, "step", met)
-    assert list(translator(more={"devices": ["cpu"] * 2}).translate(lines())) == same
+    assert list(translator(more={"workers": 2, "plain": True}).translate(lines())) == same
 
 
-@pytest.mark.parametrize("devices", [["cpu"], ["cpu"] * 3])
+@pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.usefixtures("few_alone")
-def test_an_error_in_a_worker_is_raised(devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_a_worker_is_raised(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ValueError("cut")
 
     monkeypatch.setattr(RunningSearch, "step", broken)
     with pytest.raises(ValueError, match="cut"):
-        list(translator(more={"devices": devices}, batch_tokens=200).translate(lines()))
+        list(translator(more={"workers": workers}, batch_tokens=200).translate(lines()))
     with pytest.raises(ValueError, match="cut"):
-        list(translator(more={"devices": devices}).translate(lines()[:1] + lines()[2:3]))
+        list(translator(more={"workers": workers}).translate(lines()[:1] + lines()[2:3]))
 
 
-@pytest.mark.parametrize("devices", [["cpu"], ["cpu"] * 2])
+@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.usefixtures("few_alone")
 def test_workers_stop_in_the_middle_of_a_batch_when_nobody_waits_any_more(
-    devices: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    workers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Python joins threads when it leaves: a batch without end would keep it."""
     gate = held_until(monkeypatch, tmp_path)
@@ -395,11 +392,12 @@ def test_workers_stop_in_the_middle_of_a_batch_when_nobody_waits_any_more(
     given = [""] * 20 + [
         line for line in lines() if line
     ]  # the second window is searched when the first has been answered
-    results = translator(batch_tokens=200, more={"devices": devices}).translate(given)
+    some = translator(batch_tokens=200, more={"workers": workers})
+    results = some.translate(given)
     assert next(results).translation == ""
     gate.begun()
     results.close()  # type: ignore[attr-defined]
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("nmt-worker")]
+    wait_until(lambda: some.models.pool.running == 0)
 
 
 def test_python_ends_where_results_are_kept_unread() -> None:
@@ -407,7 +405,7 @@ def test_python_ends_where_results_are_kept_unread() -> None:
         import runpy
         test = runpy.run_path({__file__!r})
         test["pool"].FEW_SENTENCES = 2
-        results = test["translator"](more={{"devices": ["cpu"] * 2}}, batch_tokens=100).translate(iter(test["lines"]()))
+        results = test["translator"](more={{"workers": 2}}, batch_tokens=100).translate(iter(test["lines"]()))
         print(next(results).source)
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -432,7 +430,7 @@ def test_two_models_are_searched_by_their_mean_probability() -> None:
     given = [line for line in lines() if line.strip()][:20]
     sources = [[*ids, EOS] for ids in tokenizer().encode(given)]
     plain = EnsembleDecoder([ReferenceDecoder(one, sources, 4) for one in models])
-    limits = torch.tensor([len(source) + 2 for source in sources])
+    limits = [len(source) + 2 for source in sources]
     best = beam_search(
         plain,
         limits,
@@ -457,7 +455,7 @@ def test_two_models_are_searched_by_their_mean_probability() -> None:
 @pytest.mark.usefixtures("few_alone")
 def test_neighbours_and_workers_change_nothing_in_an_ensemble() -> None:
     models = [model(), model(seed=1)]
-    several = list(ensemble(*models, devices=["cpu"] * 2).translate(lines()))
+    several = list(ensemble(*models, workers=2).translate(lines()))
     assert [result for line in lines()[:10] for result in ensemble(*models).translate([line])] == several[:10]
 
 
@@ -512,7 +510,7 @@ def test_a_prefix_longer_than_the_model_is_cut() -> None:
 def test_alignments_follow_the_attention() -> None:
     for line, result in zip(lines(), translator(more={"align": True}).translate(lines()), strict=True):
         source, output = tokenizer().encode([line])[0], ids_of(result.best.pieces)
-        places = aligned(model(), [*source, EOS], output, BOS)
+        places = aligned(TorchForced(model()), [*source, EOS], output)
         assert result.alignment == tuple((place, token) for token, place in enumerate(places) if place < len(source))
         assert result.best == next(iter(translator().translate([line]))).best
 
@@ -550,32 +548,11 @@ def test_samples_are_those_of_line_and_seed() -> None:
     assert all(len(result.candidates) == 3 for line, result in zip(lines(), one, strict=True) if line.strip())
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux alone")
-def test_a_worker_process_that_dies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Worker, "run", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-    some = Translator(model(), tokenizer(), tokenizer(), DecodeSection(max_extra=3), devices=["cpu", "cpu"])
-    with pytest.raises(NmtError, match="a worker process died \\(killed by signal 9\\)"):
-        list(some.translate(lines()))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux alone")
-def test_a_worker_process_that_died_before_the_end_is_not_waited_for() -> None:
-    """It asks for a batch and is killed; the answer cannot be sent."""
-    some = Translator(model(), tokenizer(), tokenizer(), DecodeSection(max_extra=3), devices=["cpu", "cpu"])
-    child, batches = WorkerProcess(some.pool.workers[0]), BatchQueue()
-    assert child.pipe.poll(LIMIT)
-    child.kill()
-    child.process.join(LIMIT)
-    batches.stop()
-    child.serve(batches)
-    assert batches.get(wait=True) is None
-
-
 class GreedySearch:
     """A search from outside the package: the most probable token, of the first hypothesis alone, until it is the end symbol."""
 
     def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
-        self.decoder, self.options = decoder, options
+        self.decoder, self.arrays, self.options = decoder, decoder.arrays, options
         self.outputs: list[tuple[int, int, list[int]]] = []  # (sentence id, longest length, tokens)
         self.log_probs: list[float] = []
 
@@ -587,16 +564,17 @@ class GreedySearch:
     def open_hypotheses(self) -> int:
         return len(self.outputs)
 
-    def add(self, sentence_ids: Any, sentences: Any, device: Any) -> None:
+    def add(self, sentence_ids: Any, sentences: Any) -> None:
         self.outputs += [
             (number, sentence.max_length, []) for number, sentence in zip(sentence_ids, sentences, strict=True)
         ]
         self.log_probs += [0.0] * len(sentence_ids)
 
     def step(self) -> list[tuple[int, list[Hypothesis]]]:
-        newest = torch.tensor([(tokens or [self.options.bos])[-1] for _, _, tokens in self.outputs])
-        rows = torch.arange(len(newest)) * self.options.beam
-        log_probs = self.decoder.step(newest[:, None].expand(-1, self.options.beam).contiguous(), rows).log_softmax(-1)
+        arrays, beam = self.decoder.arrays, self.options.beam
+        newest = np.repeat([[(tokens or [self.options.bos])[-1]] for _, _, tokens in self.outputs], beam, 1)
+        logits = self.decoder.step(arrays.array(newest), np.arange(len(newest)) * beam)
+        log_probs = arrays.host(arrays.log_softmax(logits))
         finished, stay = [], []
         for index, (number, longest, tokens) in enumerate(self.outputs):
             best = self._best(log_probs[index], longest, tokens)
@@ -608,24 +586,22 @@ class GreedySearch:
                 tokens.append(best)
                 stay.append(index)
         self.outputs, self.log_probs = [self.outputs[i] for i in stay], [self.log_probs[i] for i in stay]
-        self.decoder.keep(torch.tensor(stay, dtype=torch.long))
+        self.decoder.keep(np.array(stay, np.int64))
         return finished
 
-    def _best(self, log_probs: Tensor, longest: int, tokens: list[int]) -> int:
-        return (
-            self.options.eos
-            if len(tokens) == longest
-            else int(log_probs.index_fill(0, torch.tensor(self.options.banned_tokens), -torch.inf).argmax())
-        )
+    def _best(self, log_probs: NDArray[Any], longest: int, tokens: list[int]) -> int:
+        allowed = log_probs.copy()
+        allowed[list(self.options.banned_tokens)] = -np.inf
+        return self.options.eos if len(tokens) == longest else int(allowed.argmax())
 
 
-@pytest.mark.parametrize("devices", [["cpu"], ["cpu"] * 2])
+@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.usefixtures("few_alone")
-def test_a_search_from_outside_the_package_translates(devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_from_outside_the_package_translates(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Registered by name; equal to beam search with a beam of one."""
     monkeypatch.setitem(SEARCHES, "greedy", f"{__name__}:GreedySearch")
     found = list(
-        translator(beam=1, min_length=0, batch_tokens=100, more={"search": "greedy", "devices": devices}).translate(
+        translator(beam=1, min_length=0, batch_tokens=100, more={"search": "greedy", "workers": workers}).translate(
             lines()
         )
     )

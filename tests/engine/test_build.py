@@ -1,6 +1,7 @@
 """The package as it is built: the content of a wheel, with and without a compiler, and the libraries of a checkout.
 
-All builds start from the unpacked source archive, so it is complete. One has the real engine, the others have SMALL.
+All builds start from the unpacked source archive, so it is complete. One has the real engine, the others have SMALL. The
+one with the engine is installed beside the packages of requirements-cpu.txt, without torch, and tried.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from untrained import write_untrained
 
 from nmt_cli.engine.library import NEEDS, path_of
 
@@ -71,9 +74,14 @@ def write_engine(tree: Path, code: str) -> None:
     (tree / "nmt_cli/engine/src/engine.cpp").write_text(code, encoding="utf-8")
 
 
+@pytest.fixture(scope="module")
+def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of `tree`, with the engine."""
+    return build("wheel", tree, tmp_path_factory.mktemp("wheel"))
+
+
 @needs_compiler
-def test_a_wheel_holds_the_package_the_recipes_and_the_libraries(tree: Path, tmp_path: Path) -> None:
-    wheel = build("wheel", tree, tmp_path / "wheel")
+def test_a_wheel_holds_the_package_the_recipes_and_the_libraries(wheel: Path, tmp_path: Path) -> None:
     assert "-py3-none-" in wheel.name
     sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "nmt_cli").rglob("*.*")}
     package = {
@@ -93,6 +101,36 @@ def test_a_wheel_holds_the_package_the_recipes_and_the_libraries(tree: Path, tmp
     code = "from nmt_cli.engine.library import summary; print(summary())"
     done = run(sys.executable, "-c", code, cwd=tmp_path, PYTHONPATH=str(tmp_path / "site"), NMT_ENGINE="")
     assert (done.returncode, done.stdout.count("avx2")) == (0, 2), done.stdout + done.stderr
+
+
+@needs_compiler
+def test_without_torch_and_without_a_compiler_an_installed_wheel_translates_and_serves(
+    wheel: Path, tmp_path: Path
+) -> None:
+    """The packages come from the index of pip. Nothing is written beside them, so they may be on a read-only disk."""
+    model = write_untrained(tmp_path / "model")
+    site = tmp_path / "venv"
+    assert run(sys.executable, "-m", "venv", "--without-pip", site, cwd=tmp_path).returncode == 0
+    python = site / "bin" / "python"
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet")
+    listed = run(*pip, "-c", ROOT / "constraints.txt", "-r", ROOT / "requirements-cpu.txt", cwd=tmp_path)
+    assert listed.returncode == 0, listed.stderr
+    assert run(*pip, "--no-deps", "--no-index", wheel, cwd=tmp_path).returncode == 0
+    assert "No module named 'torch'" in run(python, "-c", "import torch", cwd=tmp_path).stderr
+
+    installed = set(site.rglob("*"))
+    script = ROOT / "tests" / "support" / "installed.py"
+    environment = {"PATH": str(site / "bin"), "TMPDIR": str(tmp_path)}  # no compiler, no $HOME
+    tried = subprocess.run([python, script, model], cwd="/", env=environment, capture_output=True, text=True)
+    assert tried.returncode == 0, tried.stderr
+    assert set(site.rglob("*")) == installed
+
+
+def test_the_packages_to_install_without_torch_are_those_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = [line for line in project["dependencies"] if not line.startswith(("torch>", "sacrebleu>"))]
+    listed = (ROOT / "requirements-cpu.txt").read_text(encoding="utf-8").splitlines()
+    assert [line for line in listed if not line.startswith("#")] == needed + project["optional-dependencies"]["serve"]
 
 
 def test_without_a_compiler_the_package_has_no_engine_and_says_so(tree: Path, tmp_path: Path) -> None:

@@ -1,16 +1,17 @@
-"""The engine ranks candidates as `ranked` and `normalized_` do in plain torch."""
+"""The engine ranks candidates as `TorchArrays` does in plain torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from both_arrays import TORCH
 from small_models import needs_engine
 from torch import Tensor
 
-from nmt_cli.decoding.candidates import log_softmax_, normalized_, ranked, top_candidates
-from nmt_cli.engine.model import rank
+from nmt_cli.engine.model import log_softmax, rank
 from nmt_cli.errors import ModelError
 
 pytestmark = needs_engine
@@ -29,9 +30,15 @@ def hypotheses(beam: int) -> tuple[Tensor, Tensor]:
     return so_far, so_far.flatten().isfinite().nonzero().flatten()
 
 
+def top_candidates(*given: Any) -> tuple[Tensor, Tensor]:
+    """The engine's, as tensors."""
+    values, flat = rank(*(each.numpy() if isinstance(each, Tensor) else each for each in given))
+    return torch.from_numpy(values), torch.from_numpy(flat)
+
+
 def same(best: Callable[[Callable[..., tuple[Tensor, Tensor]]], tuple[Tensor, Tensor]], exact: bool = False) -> Tensor:
-    """`best(function)` calls the function. Return the values; those of `ranked` are nearly the same, and the candidates are."""
-    (values, flat), (plain_values, plain_flat) = best(top_candidates), best(ranked)
+    """`best(function)` calls the function. Return the values; those of torch are nearly the same, and the candidates are."""
+    (values, flat), (plain_values, plain_flat) = best(top_candidates), best(TORCH.top_candidates)
     count = plain_values.size(1)
     assert values[:, count:].isneginf().all()
     tolerance = 0.0 if exact else 1e-5
@@ -75,7 +82,7 @@ def test_logits_that_are_no_numbers_come_first() -> None:
     for value in (torch.nan, torch.inf):
         logits = drawn(4, 500)
         logits[1, 400] = value
-        values, _ = top_candidates(logits, torch.zeros(2, 2), rows, 4, (0,), None)
+        values, _ = top_candidates(logits, torch.zeros(2, 2), rows, 4, (0,), None, None, False)
         assert values[0, 0].isnan()
         assert values[1].isfinite().all()
 
@@ -84,10 +91,11 @@ def test_log_softmax() -> None:
     for size in (1, 7, 256, 257, 5000):
         logits = 5 * drawn(20, size)
         logits[3, ::2] -= 1e30
-        torch.testing.assert_close(log_softmax_(logits.clone()), normalized_(logits.clone()), atol=1e-5, rtol=1e-6)
-        torch.testing.assert_close(log_softmax_(logits.clone()), logits.log_softmax(1), atol=1e-5, rtol=1e-6)
-        values, flat = top_candidates(logits.clone(), torch.zeros(20, 1), torch.arange(20), size, (), None)
-        assert torch.equal(values, log_softmax_(logits.clone()).gather(1, flat))
+        ours = torch.from_numpy(log_softmax(logits.clone().numpy()))
+        torch.testing.assert_close(ours, TORCH.log_softmax(logits.clone()), atol=1e-5, rtol=1e-6)
+        torch.testing.assert_close(ours, logits.log_softmax(1), atol=1e-5, rtol=1e-6)
+        values, flat = top_candidates(logits.clone(), torch.zeros(20, 1), torch.arange(20), size, (), None, None, False)
+        assert torch.equal(values, ours.gather(1, flat))
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from small_models import BOS, EOS, needs_engine, sources
 from untrained import write_untrained
 
 import nmt_cli as nmt
-from nmt_cli.decoding.engine_workers import EngineModels
-from nmt_cli.decoding.model_workers import searchable
-from nmt_cli.decoding.workers import SearchableModels
+from nmt_cli.decoding.engine_models import EngineModels
+from nmt_cli.decoding.searchable import SearchableModels
+from nmt_cli.decoding.torch_models import searchable
 from nmt_cli.engine.model import EngineModel
 from nmt_cli.interface.loading import load
 from nmt_cli.model.folder import load_model, weights_of
@@ -51,22 +51,22 @@ def test_a_model_in_memory_or_in_a_folder_in_either_precision(form: dict[str, An
     }
     assert not np.array_equal(found["fp32"], found["int8"])
     for precision in ("fp32", "int8"):
-        assert np.array_equal(found[precision], logits(searchable([live], precision, ["cpu"], 1)))
+        assert np.array_equal(found[precision], logits(searchable([live], precision, 1, 1)))
     assert np.array_equal(found["int8"], logits(load([small], [], device="cpu").stored.searchable("auto")))
     for model in (convert(live, "int8"), load_model(small, quantized=True).model):
-        assert np.array_equal(found["int8"], logits(searchable([model], "int8", ["cpu"], 1)))
+        assert np.array_equal(found["int8"], logits(searchable([model], "int8", 1, 1)))
 
 
 def test_a_packed_model_keeps_the_weights_that_it_was_given(tmp_path: Path) -> None:
     """Training changes a live model; its next translations are those of the new weights."""
     live = load_model(write_untrained(tmp_path / "model")).model
-    packed = searchable([live], "fp32", ["cpu"], 1)
+    packed = searchable([live], "fp32", 1, 1)
     before = logits(packed)
     with torch.no_grad():
         for parameter in live.parameters():
             parameter.mul_(1.5)
     assert np.array_equal(before, logits(packed))
-    assert not np.array_equal(before, logits(searchable([live], "fp32", ["cpu"], 1)))
+    assert not np.array_equal(before, logits(searchable([live], "fp32", 1, 1)))
 
 
 def test_arrays_in_bf16_are_the_same_numbers_in_fp32(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from small_models import BOS, EOS, OPTIONS, VOCABULARY, searched, small, sources
 
-from nmt_cli.decoding.model_workers import engine_model
 from nmt_cli.decoding.plain_search import PlainSearch
 from nmt_cli.decoding.sentence import Sentence
+from nmt_cli.decoding.torch_models import engine_model
 from nmt_cli.engine.library import NEEDS, path_of, summary
 from nmt_cli.engine.model import EngineModel
 from nmt_cli.hardware import cpu_flags

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from nmt_cli.data.tokenizer import BOS
 from nmt_cli.decoding import cached_decoder
-from nmt_cli.decoding.attention_record import record_pass
 from nmt_cli.decoding.cached_decoder import CachedDecoder, _SubBatch
 from nmt_cli.decoding.engine_decoder import EngineDecoder
-from nmt_cli.decoding.model_workers import engine_model
+from nmt_cli.decoding.torch_forced import TorchForced
+from nmt_cli.decoding.torch_models import engine_model
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
@@ -81,20 +81,20 @@ def play(model: Transformer, precision: str, attention: bool = False) -> Iterato
             ours.add(new)
             theirs.add(new)
             open_ones += [[0] for _ in new]
-        rows = torch.tensor([b * WIDTH + w for b, hypotheses in enumerate(open_ones) for w in hypotheses])
+        rows = np.array([b * WIDTH + w for b, hypotheses in enumerate(open_ones) for w in hypotheses])
         tokens = torch.randint(4, VOCABULARY, (len(open_ones), WIDTH), generator=generator)
-        logits = ours.step(tokens, rows), theirs.step(tokens, rows)
-        longest = ours.attention().size(1)
-        yield (ours.attention(), theirs.attention()[:, :longest]) if attention else logits
+        logits = torch.from_numpy(ours.step(tokens.numpy(), rows)), theirs.step(tokens, rows)
+        weights = torch.from_numpy(ours.attention())
+        yield (weights, theirs.attention()[:, : weights.size(1)]) if attention else logits
         parents = torch.tensor([[rng.choice(hypotheses) for _ in range(WIDTH)] for hypotheses in open_ones])
         open_ones = [sorted(rng.sample(range(WIDTH), rng.randint(1, WIDTH))) for _ in open_ones]
-        for decoder in (ours, theirs):
-            decoder.reorder(parents)
+        ours.reorder(parents.numpy())
+        theirs.reorder(parents)
         if step in (4, 9, 11):
             stay = sorted(rng.sample(range(len(open_ones)), len(open_ones) - 2))
             open_ones = [open_ones[b] for b in stay]
             for decoder in (ours, theirs):
-                decoder.keep(torch.tensor(stay))
+                decoder.keep(np.array(stay))
 
 
 @pytest.mark.parametrize("form", [*FORMS, *SHAPES], ids=name)
@@ -155,14 +155,10 @@ def test_the_attention_of_a_pass_is_what_torch_records(form: dict[str, Any], pre
     reference = convert(model, precision)
     [source], [target] = sources(20), sources(12, seed=2)
     source, target = [*source, EOS], [BOS, *target]
-    kinds = {
-        "encoder": [layer.self_attention for layer in reference.encoder],
-        "decoder": [layer.self_attention for layer in reference.decoder],
-        "cross": [layer.cross_attention for layer in reference.decoder],
-    }
-    _, found = engine_model(model, precision).forced([source], [target], attention=list(kinds))
-    for kind, modules in kinds.items():
-        expected = torch.stack(record_pass(reference, modules, source, target)[1]).numpy()  # type: ignore[arg-type]
+    kinds = ["encoder", "decoder", "cross"]
+    _, expected = TorchForced(reference).forced([source], [target], attention=kinds)
+    _, found = engine_model(model, precision).forced([source], [target], attention=kinds)
+    for kind in kinds:
         rounds = precision == "int8" and kind != "encoder"
-        np.testing.assert_allclose(found[kind], expected, atol=0.01 if rounds else 1e-6)
+        np.testing.assert_allclose(found[kind], expected[kind], atol=0.01 if rounds else 1e-6)
         np.testing.assert_allclose(found[kind].sum(-1), 1, atol=1e-6)

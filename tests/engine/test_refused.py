@@ -17,7 +17,8 @@ from torch import nn
 from nmt_cli.data.tokenizer import BOS
 from nmt_cli.engine.model import EngineDecoder, EngineModel, EngineSearch, SearchRequest, unsupported
 from nmt_cli.errors import ModelError
-from nmt_cli.model.folder import quantized_weights, weights_of
+from nmt_cli.model.folder import weights_of
+from nmt_cli.model.precision import integers
 from nmt_cli.recipe import ModelSection
 from nmt_cli.registry import ACTIVATIONS
 
@@ -37,7 +38,8 @@ def packed(
     **changes: Any,
 ) -> EngineModel:
     """The model with changed arrays, or with another configuration."""
-    tensors = (quantized_weights if stored == "int8" else weights_of)(small())
+    model = small()
+    tensors = {**weights_of(model), **(integers(model) if stored == "int8" else {})}
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     change(arrays)
     return EngineModel(ModelSection(**{**SMALL, **changes}), vocabularies, arrays, precision)

@@ -10,20 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from both_arrays import TORCH
 from small_models import EOS, OPTIONS, VOCABULARY, needs_engine, searched, small, sources
 
 from nmt_cli.data.tokenizer import BOS, PAD, UNK
 from nmt_cli.decoding.beam_search import BeamSearch
 from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.engine_decoder import EngineDecoder
-from nmt_cli.decoding.engine_workers import EngineModels, MixedSearch
+from nmt_cli.decoding.engine_models import EngineModels, MixedSearch
 from nmt_cli.decoding.length_penalties import average, none
-from nmt_cli.decoding.model_workers import engine_model
 from nmt_cli.decoding.plain_search import PlainSearch
 from nmt_cli.decoding.protocols import GrowingDecoder
 from nmt_cli.decoding.search import Hypothesis, Search, SearchOptions
+from nmt_cli.decoding.searchers import DecoderSearch
 from nmt_cli.decoding.sentence import Sentence
-from nmt_cli.decoding.workers import DecoderSearch
+from nmt_cli.decoding.torch_models import engine_model
 from nmt_cli.engine.model import use_threads
 from nmt_cli.errors import ModelError
 from nmt_cli.model.transformer import Transformer
@@ -70,7 +71,7 @@ def model(sure: bool = False, seed: int = 3, **changes: Any) -> Transformer:
 
 
 def over(new: Callable[[], GrowingDecoder], options: SearchOptions) -> Search:
-    return DecoderSearch(new, BeamSearch, options, torch.device("cpu"))
+    return DecoderSearch(new, BeamSearch, options)
 
 
 def same(ours: list[list[Hypothesis]], theirs: list[list[Hypothesis]]) -> None:
@@ -201,8 +202,7 @@ def test_sentences_with_inputs_of_constraints_are_searched_step_by_step() -> Non
     packed = engine_model(model(), "fp32")
     sentences = [replace(one, inputs={"prefix": [7, 8]} if i % 2 else {}) for i, one in enumerate(SENTENCES)]
     step_by_step = lambda: over(lambda: EngineDecoder(packed, OPTIONS.beam), OPTIONS)  # noqa: E731
-    [worker] = EngineModels([packed], 1, 1).workers(OPTIONS, 1000, BeamSearch, False)
-    search = worker.new_search()
+    search = EngineModels([packed], 1, 1).searcher(OPTIONS, 1000, BeamSearch, False).new_search()
     assert isinstance(search, MixedSearch)
     ours = searched(search, sentences, ENTERING)
     assert ours == searched(step_by_step(), sentences, ENTERING)
@@ -212,6 +212,8 @@ def test_sentences_with_inputs_of_constraints_are_searched_step_by_step() -> Non
 class MeanOfProbabilities:
     """An ensemble in torch."""
 
+    arrays = TORCH
+
     def __init__(self, members: Sequence[GrowingDecoder]) -> None:
         self.members = members
 
@@ -219,15 +221,15 @@ class MeanOfProbabilities:
         for member in self.members:
             member.add(some)
 
-    def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
         steps = [member.step(tokens, rows) for member in self.members]
-        return torch.stack([logits.double().softmax(-1) for logits in steps]).mean(0).log()
+        return torch.stack([logits.double().softmax(-1) for logits in steps]).mean(0).log().float()
 
     def reorder(self, parents: torch.Tensor) -> None:
         for member in self.members:
             member.reorder(parents)
 
-    def keep(self, stay: torch.Tensor) -> None:
+    def keep(self, stay: np.ndarray) -> None:
         for member in self.members:
             member.keep(stay)
 
@@ -235,9 +237,9 @@ class MeanOfProbabilities:
 def test_an_ensemble_averages_probabilities() -> None:
     members = [model(seed=3), model(seed=4, activation="gelu", d_ff=80)]
     models = EngineModels([engine_model(one, "fp32") for one in members], 1, 1)
-    [worker] = models.workers(OPTIONS, 1000, None, False)
+    searcher = models.searcher(OPTIONS, 1000, None, False)
     reference = lambda: MeanOfProbabilities([CachedDecoder(one, [], OPTIONS.beam) for one in members])  # noqa: E731
-    ours = searched(worker.new_search(), SENTENCES, ENTERING)
+    ours = searched(searcher.new_search(), SENTENCES, ENTERING)
     same(ours, searched(over(reference, OPTIONS), SENTENCES, ENTERING))
     for one in members:
         assert ours != searched(PlainSearch(engine_model(one, "fp32"), OPTIONS), SENTENCES)

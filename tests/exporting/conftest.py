@@ -18,8 +18,9 @@ from torch.nn import functional as F
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabulary, learn_bpe
 from nmt_cli.demo_corpus import generate
 from nmt_cli.exporting import sentences, verification
-from nmt_cli.model.folder import weights_of, write_model
+from nmt_cli.model.folder import weights_of
 from nmt_cli.model.transformer import Transformer, attention_mask
+from nmt_cli.model.weights import write_model
 from nmt_cli.recipe import Recipe
 
 os.environ["HF_HUB_OFFLINE"] = "1"

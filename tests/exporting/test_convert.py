@@ -25,7 +25,8 @@ from nmt_cli.exporting import ctranslate2
 from nmt_cli.exporting.convert import export, find_exporter
 from nmt_cli.exporting.exporter import Exporter, SourceModel, nearest_length_penalty
 from nmt_cli.exporting.verification import run, verify
-from nmt_cli.model.folder import load_model, weights_of, write_model
+from nmt_cli.model.folder import load_model, weights_of
+from nmt_cli.model.weights import write_model
 from nmt_cli.registry import EXPORTERS
 
 SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))

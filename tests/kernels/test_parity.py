@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from nmt_cli.decoding.cached_decoder import CachedDecoder
-from nmt_cli.decoding.model_workers import ConvertedModels, searchable
+from nmt_cli.decoding.torch_models import ConvertedModels, searchable
 from nmt_cli.engine.library import library
 from nmt_cli.engine.model import PRECISIONS, unsupported
 from nmt_cli.kernels.choice import apply_kernels
@@ -122,12 +123,12 @@ def test_the_engine_declines_an_unknown_form_and_torch_decodes_it(unknown: Trans
     [key] = [key for key in UNKNOWN if getattr(unknown.config, key) == "mine"]
     if library() is not None:
         assert unsupported(unknown.config, precision) == f"the engine has no model.{key} = 'mine'"
-    models = searchable([unknown], precision, ["cpu"], 1)
+    models = searchable([unknown], precision, 1, 1)
     assert isinstance(models, ConvertedModels)
     [converted] = models.models
     source, read = [5, 6, 7, 8, 3], [2, 9, 10]
     decoder = CachedDecoder(converted, [source], 1)
-    steps = torch.cat([decoder.step(torch.tensor([[token]]), torch.tensor([0])) for token in read])
+    steps = torch.cat([decoder.step(torch.tensor([[token]]), np.array([0])) for token in read])
     expected = converted.logits(converted(torch.tensor([source]), None, torch.tensor([read])))[0]
     torch.testing.assert_close(steps, expected, atol=1e-4 if precision == "fp32" else 0.1, rtol=0)
 

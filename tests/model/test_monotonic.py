@@ -11,10 +11,12 @@ from nmt_cli.data.terminals import word_tables
 from nmt_cli.data.tokenizer import EOS, PAD, UNK, Vocabulary, learn_from_words, learn_symbols
 from nmt_cli.errors import ModelError, RecipeError
 from nmt_cli.exporting.exporter import check_modules
-from nmt_cli.model.folder import build, build_quantized, load_model, quantized_weights, weights_of, write_model
+from nmt_cli.exporting.quantizing import quantize
+from nmt_cli.model.folder import build, load_model, weights_of
 from nmt_cli.model.packing import Packing
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer, attention_mask
+from nmt_cli.model.weights import write_model
 from nmt_cli.recipe import ModelSection, Recipe
 
 SIZE = 60
@@ -107,10 +109,11 @@ def test_the_tables_are_stored_with_the_weights(tmp_path: Path) -> None:
     model = Transformer(recipe.model, SIZE, SIZE).eval()
     assert model.next_word is not None
     model.next_word.set(BEGINS, ENDS)
-    write_model(tmp_path, weights_of(model), recipe, (SIZE, SIZE), {"tokenizer.model": b"-"}, {})
-    loaded = load_model(tmp_path)
+    (tmp_path / "fp32").mkdir()
+    write_model(tmp_path / "fp32", weights_of(model), recipe, (SIZE, SIZE), {"tokenizer.model": b"-"}, {})
+    loaded = load_model(tmp_path / "fp32")
     assert loaded.config.parameters == recipe.model.parameters(SIZE, SIZE)
-    quantized = build_quantized(recipe, SIZE, SIZE, quantized_weights(model))
+    quantized = load_model(quantize(tmp_path / "fp32", tmp_path / "int8").path, quantized=True).model
     for other in (
         loaded.model,
         build(recipe, SIZE, SIZE, weights_of(model)),

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from nmt_cli.errors import UsageError
 from nmt_cli.model.embeddings import Int8Embedding
-from nmt_cli.model.folder import quantized_weights, weights_of
+from nmt_cli.model.folder import weights_of
 from nmt_cli.model.precision import (
     LEAST,
     UINT8_MAX,
@@ -23,6 +23,7 @@ from nmt_cli.model.precision import (
     rounded,
 )
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.model.weights import forms_of, quantize_weights
 from nmt_cli.recipe import ModelSection
 from nmt_cli.registry import PRECISIONS
 
@@ -154,9 +155,13 @@ def test_converting_twice_gives_the_same_numbers() -> None:
 def test_a_model_in_int8_gives_back_what_a_folder_stores(tied: bool) -> None:
     model = small(tie_embeddings=tied)
     converted = convert(model, "int8")
-    expected, found = quantized_weights(model), {**weights_of(converted), **integers_of(converted)}
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    forms = forms_of(model.config, (model.matrix("source").size(0), model.target_vocab), "int8")
+    expected = quantize_weights({name: tensor.numpy() for name, tensor in weights_of(model).items()}, forms)
+    found = {**weights_of(converted), **integers_of(converted)}
+    assert found.keys() == expected.keys() == forms.keys()
+    for name, array in expected.items():
+        assert found[name].numpy().dtype == array.dtype
+        assert found[name].numpy().tobytes() == array.tobytes()
     assert integers_of(model) == integers_of(convert(model, "bf16")) == {}
 
 

@@ -34,7 +34,7 @@ def view(
         tuple(columns),
         tuple(range(1, layers + 1)),
         tuple(range(first_head, first_head + heads)),
-        weights,
+        weights.numpy(),
     )
 
 

@@ -316,11 +316,11 @@ def test_a_client_that_sends_two_requests_and_leaves(
     monkeypatch.setattr(translating, "SOON", 0)  # it is looked from the beginning whether the client is there
     with running(model) as one:
         [served_model] = one.models.pairs.models.values()
-        service = served_model.translator.service
+        pool = served_model.translator.pool
         with connect(one) as client:
             client.sendall(whole("/translate", q="the cat sees a dog " * 8) + whole("/translate"))
             gate.begun()
-        wait_until(lambda: service.waiting + service.running == 0)
+        wait_until(lambda: pool.waiting + pool.running == 0)
 
 
 # --- all together ---

@@ -1,15 +1,11 @@
-"""Limits, load, clients that misbehave, and worker processes that die: what others get stays right."""
+"""Limits, load, clients that misbehave: what others get stays right."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import itertools
-import os
 import random
-import signal
 import socket
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -24,7 +20,6 @@ from waiting import LIMIT, wait_until
 
 import nmt_cli as nmt
 from nmt_cli.errors import NmtError
-from nmt_cli.model.transformer import Transformer
 from nmt_cli.serving.protocol import Protocol
 from nmt_cli.serving.settings import Limits
 
@@ -50,7 +45,7 @@ def document(seed: int = 0, lines: int = 1500) -> list[str]:
 def idle(served: Served) -> bool:
     """Whether no sentence is waited for."""
     return all(
-        model.translator.service.waiting + model.translator.service.running == 0
+        model.translator.pool.waiting + model.translator.pool.running == 0
         for model in served.models.pairs.models.values()
     )
 
@@ -196,17 +191,6 @@ def test_long_bodies_and_slow_readers(model: Path) -> None:
         assert post(f"{served.url}/translate", content=chunks).status_code == 413
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux only")
-def test_a_worker_that_dies_is_replaced(model: Path) -> None:
-    with running(model) as served:
-        expected = translate(served).json()
-        service = next(iter(served.models.pairs.models.values())).translator.service
-        os.kill(service._workers[0]._process.process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
-        assert translate(served).json() == expected
-        wait_until(lambda: service.counts.restarts == 1)
-        assert "nmt_worker_restarts_total" in get(f"{served.url}/metrics").text
-
-
 def test_counters_readiness_and_origins(model: Path) -> None:
     with running(model, cors=("https://example.org",)) as served:
         answer = post(f"{served.url}/translate", json={"q": TEXT, **PAIR}, headers={"Origin": "https://example.org"})
@@ -271,14 +255,6 @@ def test_models_are_loaded_anew_again_and_again_under_constant_load(model: Path)
             assert all(one.result() for one in asked)
         for pairs in loaded[:-1]:
             wait_until(lambda pairs=pairs: all(closed(old.translator) for old in pairs.models.values()))
-
-
-def test_a_collection_does_not_touch_what_the_workers_share(model: Path) -> None:
-    with running(model) as served:
-        assert gc.get_freeze_count() > 10_000  # torch alone has more
-        assert not any(isinstance(one, Transformer) for one in gc.get_objects())  # the models were read before
-        assert translate(served).status_code == 200
-    assert gc.get_freeze_count() == 0
 
 
 def test_attention(served: Served, translator: nmt.Translator) -> None:

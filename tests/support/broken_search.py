@@ -1,4 +1,4 @@
-"""A search that fails, for processes that cannot be patched: they import this module."""
+"""Searches that fail, for processes that cannot be patched: they import this module."""
 
 from __future__ import annotations
 
@@ -18,3 +18,17 @@ class BrokenSearch:
 
     def step(self) -> Any:
         raise ValueError("cut")
+
+
+class Unsendable(Exception):
+    """An error that a pipe cannot carry: it is made from two values."""
+
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(f"{first} and {second}")
+
+
+class UnsendableSearch(BrokenSearch):
+    """It raises another error."""
+
+    def step(self) -> Any:
+        raise Unsendable(1, 2)

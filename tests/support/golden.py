@@ -28,8 +28,9 @@ from untrained import WORDS, sentence
 
 import nmt_cli as nmt
 from nmt_cli.data.tokenizer import TARGET, learn_bpe, learn_symbols
-from nmt_cli.model.folder import TABLES, weights_of, write_model
+from nmt_cli.model.folder import weights_of
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.model.weights import TABLES, write_model
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection, Recipe
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "golden"

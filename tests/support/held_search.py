@@ -19,13 +19,19 @@ from typing import Any
 import pytest
 from waiting import wait_until
 
+from nmt_cli.decoding import engine_models
 from nmt_cli.decoding.search import Hypothesis
 from nmt_cli.decoding.sentence import Sentence
 from nmt_cli.registry import SEARCHES
 
 SHORT = 12
 NAME = "NMT_TEST_HELD"
-PRELUDE = 'from nmt_cli.registry import SEARCHES; SEARCHES["beam"] = "held_search:HeldSearch"\n'
+PRELUDE = """
+import held_search
+from nmt_cli.decoding import engine_models
+from nmt_cli.registry import SEARCHES
+SEARCHES["beam"], engine_models.PlainSearch = "held_search:HeldSearch", held_search.HeldSearch
+"""
 """For a Python program of its own, with `Gate.environment`."""
 
 
@@ -43,7 +49,7 @@ class HeldSearch:
     def open_hypotheses(self) -> int:
         return len(self.sentences)
 
-    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence], device: Any) -> None:
+    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
         self.sentences.update(zip(sentence_ids, sentences, strict=True))
 
     def drop(self, sentence_ids: Sequence[int]) -> None:
@@ -83,5 +89,7 @@ def held_until(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str = "beam"
     """Register the search under this name, in this process and those that it forks. Return the gate."""
     gate = Gate(folder)
     monkeypatch.setitem(SEARCHES, name, "held_search:HeldSearch")
+    if name == "beam":
+        monkeypatch.setattr(engine_models, "PlainSearch", HeldSearch)
     monkeypatch.setenv(NAME, str(gate.file))
     return gate

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
+import numpy as np
 import pytest
 import torch
 from small_models import needs_engine
@@ -19,7 +20,8 @@ from torch import Tensor
 from nmt_cli.decoding.alignment import alignment_layer
 from nmt_cli.decoding.cached_decoder import CachedDecoder, mean_of_heads
 from nmt_cli.decoding.engine_decoder import EngineDecoder
-from nmt_cli.decoding.model_workers import engine_model
+from nmt_cli.decoding.torch_arrays import TorchArrays
+from nmt_cli.decoding.torch_models import engine_model
 from nmt_cli.model.attention import CrossAttention, record_attention
 from nmt_cli.model.layers import DecoderLayer
 from nmt_cli.model.precision import in_int8
@@ -38,14 +40,15 @@ class ReferenceDecoder:
         lengths = torch.tensor([len(source) for source in sources], device=device)
         mask = (torch.arange(size, device=device) < lengths[:, None])[:, None, None, :]
         memory = model.encode(src, mask).repeat_interleave(beam, 0)  # (B * W, S, D)
-        self.model, self.beam = model, beam
+        self.model, self.beam, self.arrays = model, beam, TorchArrays(device)
         self.memory, self.mask = model.project_memory(memory), mask.repeat_interleave(beam, 0)
         self.src, self.states = src.repeat_interleave(beam, 0), memory
         self.tokens = src.new_empty(src.size(0), beam, 0)  # (B, W, T)
         self.recorded: CrossAttention | None = None
         self.weights = memory.new_empty(0, 0)
 
-    def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+    @torch.no_grad()
+    def step(self, tokens: Tensor, rows: np.ndarray) -> Tensor:
         """See `Decoder`."""
         self.tokens = torch.cat([self.tokens, tokens[:, :, None]], dim=2)
         recording: AbstractContextManager[list[Tensor]] = (
@@ -62,7 +65,7 @@ class ReferenceDecoder:
 
     def record_attention(self) -> None:
         """See `AttentionDecoder`. No other thread may use the model at the same time."""
-        self.recorded = cast(DecoderLayer, self.model.decoder[alignment_layer(self.model)]).cross_attention
+        self.recorded = cast(DecoderLayer, self.model.decoder[alignment_layer(self.model.config)]).cross_attention
 
     def attention(self) -> Tensor:
         """See `AttentionDecoder`."""
@@ -72,9 +75,9 @@ class ReferenceDecoder:
         """See `Decoder`."""
         self.tokens = self.tokens.gather(1, parents[:, :, None].expand_as(self.tokens))
 
-    def keep(self, sentences: Tensor) -> None:
+    def keep(self, sentences: np.ndarray) -> None:
         """See `Decoder`."""
-        rows = (sentences[:, None] * self.beam + torch.arange(self.beam, device=sentences.device)).flatten()
+        rows = (sentences[:, None] * self.beam + np.arange(self.beam)).flatten()
         self.tokens, self.mask, self.src, self.states = (
             self.tokens[sentences],
             self.mask[rows],

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from nmt_cli.decoding.constraint import Constraint
 from nmt_cli.decoding.length_penalties import gnmt
 from nmt_cli.decoding.sampling import sample
 from nmt_cli.decoding.search import Hypothesis, SearchOptions
+from nmt_cli.decoding.torch_arrays import TorchArrays
 
 ALPHA = 0.6
 
@@ -31,6 +33,8 @@ def toy_log_probs(sentence: int, history: Sequence[int], size: int, known: Seque
 class Histories:
     """The part of a `Decoder` that follows hypotheses: sentences are numbers; histories are tuples of tokens."""
 
+    arrays = TorchArrays(torch.device("cpu"))
+
     def __init__(self, sentences: Sequence[int], beam: int) -> None:
         self.sentences, self.beam = list(sentences), beam
         self.histories: list[list[tuple[int, ...]]] = [[()] * beam for _ in sentences]
@@ -39,7 +43,7 @@ class Histories:
         self.sentences = [*self.sentences, *sentences]
         self.histories += [[()] * self.beam for _ in sentences]
 
-    def extended(self, tokens: Tensor, rows: Tensor) -> list[tuple[int, tuple[int, ...]]]:
+    def extended(self, tokens: Tensor, rows: np.ndarray) -> list[tuple[int, tuple[int, ...]]]:
         """Append the tokens (B, W). Return sentence and history of the open hypotheses."""
         self.histories = [
             [(*h, t) for h, t in zip(row, new, strict=True)]
@@ -51,7 +55,7 @@ class Histories:
     def reorder(self, parents: Tensor) -> None:
         self.histories = [[row[p] for p in ps] for row, ps in zip(self.histories, parents.tolist(), strict=True)]
 
-    def keep(self, sentences: Tensor) -> None:
+    def keep(self, sentences: np.ndarray) -> None:
         self.sentences = [self.sentences[i] for i in sentences.tolist()]
         self.histories = [self.histories[i] for i in sentences.tolist()]
 
@@ -63,7 +67,7 @@ class ToyDecoder(Histories):
         super().__init__(sentences, beam)
         self.size, self.known = size, known
 
-    def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+    def step(self, tokens: Tensor, rows: np.ndarray) -> Tensor:
         return torch.stack(
             [
                 toy_log_probs(sentence, history[1:], self.size, self.known)
@@ -101,13 +105,11 @@ class ToySearch:
         **more: Any,
     ) -> list[list[Hypothesis]]:
         decoder = ToyDecoder(sentences, beam, self.size, self.known)
-        return beam_search(decoder, torch.full((len(sentences),), longest), self.options(beam, **more), prefixes)
+        return beam_search(decoder, [longest] * len(sentences), self.options(beam, **more), prefixes)
 
     def sample(self, sentences: Sequence[int], longest: int, beam: int, **more: Any) -> list[list[Hypothesis]]:
         decoder = ToyDecoder(sentences, beam, self.size, self.known)
-        return sample(
-            decoder, torch.full((len(sentences),), longest), self.options(beam, **more), [[s] for s in sentences]
-        )
+        return sample(decoder, [longest] * len(sentences), self.options(beam, **more), [[s] for s in sentences])
 
     def log_probs(self, sentence: int, tokens: Sequence[int]) -> list[float]:
         """Return the log-probability of each token, end symbol included."""

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from nmt_cli.data.tokenizer import TARGET, learn_bpe, learn_symbols
-from nmt_cli.model.folder import weights_of, write_model
+from nmt_cli.model.folder import weights_of
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.model.weights import write_model
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection, Recipe
 
 SYMBOLS = {

@@ -12,8 +12,9 @@ import torch
 from safetensors.numpy import load_file
 
 from nmt_cli.errors import ModelError, UsageError
-from nmt_cli.model.folder import load_model, weights_of, write_model
+from nmt_cli.model.folder import load_model, weights_of
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.model.weights import write_model
 from nmt_cli.recipe import Recipe
 from nmt_cli.training.averaging import average, choose
 

@@ -12,11 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from ...data.tokenizer import EOS, UNK, Tokenizer
 from ...errors import UsageError, shown
+from ..arrays import NONE, Array, Arrays, arrays_of
 from ..constraint import LAST_RESORT, Constraint, Step
 from ..search_state import OfHypotheses
 from ..sentence import Sentence
@@ -27,7 +25,7 @@ from .phrases import MOST_MISSING, PhraseMatcher, one_spaced
 class Matches(OfHypotheses):
     """The parts of banned phrases that hypotheses have."""
 
-    states: Tensor  # (B, W) states of the `PhraseMatcher`
+    states: Array  # (B, W) states of the `PhraseMatcher`
 
 
 class BannedWords(Constraint):
@@ -42,35 +40,37 @@ class BannedWords(Constraint):
         self.edits = bool(value)
         phrases = _normalized(list(value), tokenizer)
         self.matcher = PhraseMatcher(phrases, tokenizer, _last_tokens(phrases, tokenizer))
-        self.forbidden: dict[tuple[int, int, torch.device], Tensor] = {}
+        self.forbidden: dict[tuple[int, int, Arrays], Array] = {}
 
-    def start(self, sentences: Sequence[Sentence], width: int, device: torch.device) -> Matches:
+    def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> Matches:
         """See `Constraint`."""
-        return Matches(torch.zeros(len(sentences), width, dtype=torch.long, device=device))
+        return Matches(arrays.zeros((len(sentences), width), arrays.int64))
 
-    def edit(self, state: Matches, step: Step, log_probs: Tensor) -> None:
+    def edit(self, state: Matches, step: Step, log_probs: Array) -> None:
         """See `Constraint`: forbids the tokens that complete a banned phrase."""
+        arrays = arrays_of(log_probs)
         by_state: dict[tuple[int, int], list[int]] = {}
-        left = (step.remaining - 1).clamp(0, MOST_MISSING)[step.sentences]  # (N,) tokens that may follow the next one
+        left = (step.remaining - 1).clip(0, MOST_MISSING)[step.sentences]  # (N,) tokens that may follow the next one
         for row, key in enumerate(zip(step.of_rows(state.states).tolist(), left.tolist(), strict=True)):
             by_state.setdefault(key, []).append(row)
         for key, rows in by_state.items():
-            tokens = self._forbidden(*key, log_probs.device)
+            tokens, index = self._forbidden(*key, arrays), arrays.array(rows, arrays.int64)
             if len(tokens):
-                log_probs[torch.tensor(rows, device=log_probs.device)[:, None], tokens] = float("-inf")
+                log_probs[index[:, None], tokens] = NONE
             if self.matcher.open(key[0]):
-                log_probs[rows, EOS] += LAST_RESORT
+                log_probs[index, EOS] += LAST_RESORT
 
-    def advance(self, state: Matches, tokens: Tensor) -> Matches:
+    def advance(self, state: Matches, tokens: Array) -> Matches:
         """See `Constraint`."""
-        after = map(self.matcher.after, state.states.flatten().tolist(), tokens.flatten().tolist())
-        return Matches(torch.tensor(list(after), dtype=torch.long, device=tokens.device).view(tokens.shape))
+        after = map(self.matcher.after, state.states.reshape(-1).tolist(), tokens.reshape(-1).tolist())
+        arrays = arrays_of(tokens)
+        return Matches(arrays.array(list(after), arrays.int64).reshape(tokens.shape))
 
-    def _forbidden(self, number: int, left: int, device: torch.device) -> Tensor:
+    def _forbidden(self, number: int, left: int, arrays: Arrays) -> Array:
         """Return the tokens that may not follow a text of this state, if at most `left` tokens may follow them."""
-        key = number, left, device
+        key = number, left, arrays
         if key not in self.forbidden:
-            self.forbidden[key] = torch.tensor(self.matcher.completing(number, left), dtype=torch.long, device=device)
+            self.forbidden[key] = arrays.array(self.matcher.completing(number, left), arrays.int64)
         return self.forbidden[key]
 
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from ...data.tokenizer import Tokenizer
 from ...errors import UsageError, shown
+from ..arrays import NONE, Array, arrays_of
 from ..constraint import Constraint, Step
 
 
@@ -29,20 +27,20 @@ class NoRepeatNgram(Constraint):
             )
         self.n, self.edits = value, value > 0
 
-    def edit(self, state: Any, step: Step, log_probs: Tensor) -> None:
+    def edit(self, state: Any, step: Step, log_probs: Array) -> None:
         """See `Constraint`: forbids the tokens that would complete an n-gram that the hypothesis already has."""
-        lengths = step.lengths[step.sentences]  # (N,)
+        arrays, lengths = arrays_of(log_probs), step.lengths[step.sentences]  # (N,)
         longest = int(lengths.max()) if len(lengths) else 0
         if longest < self.n:
             return
         tokens = step.of_rows(step.tokens[:, :, :longest])  # (N, L)
         before = self.n - 1  # tokens of the context
         starts = longest - before  # n-grams of the longest output
-        repeats = (
-            torch.arange(before, longest, device=tokens.device) < lengths[:, None]
-        )  # (N, starts) whether the n-gram at this position is complete
+        # (N, starts) whether the n-gram at this position is complete
+        repeats = arrays.arange(before, longest) < lengths[:, None]
+        numbers = arrays.arange(len(tokens))
         for index in range(before):
-            newest = (lengths - before + index).clamp_min(0)[:, None]
-            repeats &= tokens[:, index : index + starts] == tokens.gather(1, newest)
-        rows, positions = repeats.nonzero(as_tuple=True)
-        log_probs[rows, tokens[rows, positions + before]] = float("-inf")
+            newest = tokens[numbers, (lengths - before + index).clip(0)]
+            repeats &= tokens[:, index : index + starts] == newest[:, None]
+        rows, positions = arrays.nonzero(repeats)
+        log_probs[rows, tokens[rows, positions + before]] = NONE

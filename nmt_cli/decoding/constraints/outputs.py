@@ -10,14 +10,14 @@ after a prefix with which no entry begins. A child is allowed if an entry below 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from ...data.tokenizer import EOS, UNK, Tokenizer
 from ...errors import UsageError, shown
+from ..arrays import NONE, Array, Arrays, arrays_of
 from ..constraint import Constraint, OnDevices, Step
 from ..search_state import OfHypotheses
 from ..sentence import Sentence
@@ -32,12 +32,12 @@ FAR = 1 << 40
 class Trie:
     """A trie of token sequences."""
 
-    first: Tensor  # (M + 1,) the first edge of each node
-    tokens: Tensor  # (E,)
-    children: Tensor  # (E,)
-    keys: Tensor  # (E,) node * V + token, ascending
-    ends: Tensor  # (M,) whether an entry ends at the node
-    shortest: Tensor  # (M,) tokens from the node to the nearest end of an entry
+    first: Array  # (M + 1,) the first edge of each node
+    tokens: Array  # (E,)
+    children: Array  # (E,)
+    keys: Array  # (E,) node * V + token, ascending
+    ends: Array  # (M,) whether an entry ends at the node
+    shortest: Array  # (M,) tokens from the node to the nearest end of an entry
     size: int  # V
 
     @classmethod
@@ -60,47 +60,40 @@ class Trie:
         edges = [
             (node, token, child) for node, children in enumerate(nodes) for token, child in sorted(children.items())
         ]
-        parents, tokens, children = torch.tensor(edges, dtype=torch.long).view(-1, 3).T.contiguous()
+        parents, tokens, children = np.array(edges, np.int64).reshape(-1, 3).T.copy()
         return cls(
-            first=torch.searchsorted(parents, torch.arange(len(nodes) + 1)),
+            first=np.searchsorted(parents, np.arange(len(nodes) + 1)),
             tokens=tokens,
             children=children,
             keys=parents * size + tokens,
-            ends=torch.tensor([ends.get(node, False) for node in range(len(nodes))]),
-            shortest=torch.tensor(shortest),
+            ends=np.array([ends.get(node, False) for node in range(len(nodes))]),
+            shortest=np.array(shortest),
             size=size,
         )
 
-    def to(self, device: torch.device) -> Trie:
-        """Return the trie on a device."""
-        moved: dict[str, Any] = {
-            name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)
-        }
-        return replace(self, **moved)
-
-    def edges(self, nodes: Tensor, remaining: Tensor) -> tuple[Tensor, Tensor]:
+    def edges(self, nodes: Array, remaining: Array) -> tuple[Array, Array]:
         """Return the edges that hypotheses at `nodes` (N,) may take with `remaining` (N,) tokens: for each edge, the hypothesis and the index of the edge."""
-        known = nodes.clamp_min(0)
+        arrays, known = arrays_of(nodes), nodes.clip(0)
         counts = (self.first[known + 1] - self.first[known]) * (nodes >= 0)
-        rows = torch.arange(len(nodes), device=nodes.device).repeat_interleave(counts)
-        edges = torch.arange(len(rows), device=nodes.device) - (counts.cumsum(0) - counts - self.first[known])[rows]
+        rows = arrays.repeat(arrays.arange(len(nodes)), counts)
+        edges = arrays.arange(len(rows)) - (counts.cumsum(0) - counts - self.first[known])[rows]
         fits = self.shortest[self.children[edges]] < remaining[rows]
         return rows[fits], edges[fits]
 
-    def after(self, nodes: Tensor, tokens: Tensor) -> Tensor:
+    def after(self, nodes: Array, tokens: Array) -> Array:
         """Return the nodes to which `tokens` lead from `nodes`; both have the same shape."""
+        arrays, keys = arrays_of(nodes), nodes * self.size + tokens
         if not len(self.keys):
-            return torch.full_like(nodes, NOWHERE)
-        keys = nodes * self.size + tokens
-        edges = torch.searchsorted(self.keys, keys).clamp_max(len(self.keys) - 1)
-        return torch.where((self.keys[edges] == keys) & (nodes >= 0), self.children[edges], NOWHERE)
+            return keys * 0 + NOWHERE
+        edges = arrays.searchsorted(self.keys, keys).clip(None, len(self.keys) - 1)
+        return arrays.where((self.keys[edges] == keys) & (nodes >= 0), self.children[edges], NOWHERE)
 
 
 @dataclass
 class Nodes(OfHypotheses):
     """The node of each hypothesis in the trie."""
 
-    nodes: Tensor  # (B, W)
+    nodes: Array  # (B, W)
 
 
 class Outputs(Constraint):
@@ -138,20 +131,21 @@ class Outputs(Constraint):
                 )
         return list(values)
 
-    def start(self, sentences: Sequence[Sentence], width: int, device: torch.device) -> Nodes:
+    def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> Nodes:
         """See `Constraint`."""
-        return Nodes(torch.zeros(len(sentences), width, dtype=torch.long, device=device))
+        return Nodes(arrays.zeros((len(sentences), width), arrays.int64))
 
-    def edit(self, state: Nodes, step: Step, log_probs: Tensor) -> None:
+    def edit(self, state: Nodes, step: Step, log_probs: Array) -> None:
         """See `Constraint`: forbids all but the children, and the end symbol where an entry ends."""
-        nodes, trie = step.of_rows(state.nodes), self.trie.on(state.nodes.device)
+        arrays, nodes = arrays_of(log_probs), step.of_rows(state.nodes)
+        trie = self.trie.on(arrays)
         rows, edges = trie.edges(nodes, step.remaining[step.sentences])
-        tokens, ends = trie.tokens[edges], (trie.ends[nodes.clamp_min(0)] & (nodes >= 0)).nonzero()[:, 0]
+        tokens, ends = trie.tokens[edges], arrays.nonzero(trie.ends[nodes.clip(0)] & (nodes >= 0))[0]
         allowed, end = log_probs[rows, tokens], log_probs[ends, EOS]
-        log_probs.fill_(float("-inf"))
+        log_probs[:] = NONE
         log_probs[rows, tokens] = allowed
         log_probs[ends, EOS] = end
 
-    def advance(self, state: Nodes, tokens: Tensor) -> Nodes:
+    def advance(self, state: Nodes, tokens: Array) -> Nodes:
         """See `Constraint`."""
-        return Nodes(self.trie.on(tokens.device).after(state.nodes, tokens))
+        return Nodes(self.trie.on(arrays_of(tokens)).after(state.nodes, tokens))

@@ -9,10 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from ...data.tokenizer import Tokenizer
+from ..arrays import Array, Arrays, arrays_of
 from ..constraint import Constraint, Step
 from ..search_state import FREE, Rows
 from ..sentence import Sentence
@@ -22,7 +20,7 @@ from ..sentence import Sentence
 class Prefixes(Rows):
     """The prefix of each sentence."""
 
-    tokens: Tensor  # (B, P); FREE beyond the prefix
+    tokens: Array  # (B, P); FREE beyond the prefix
 
 
 class Prefix(Constraint):
@@ -44,21 +42,22 @@ class Prefix(Constraint):
         """See `Constraint`."""
         return len(value)
 
-    def start(self, sentences: Sequence[Sentence], width: int, device: torch.device) -> Prefixes:
+    def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> Prefixes:
         """See `Constraint`."""
         prefixes = [list(sentence.inputs.get(self.name, ())) for sentence in sentences]
         longest = max(map(len, prefixes))
         padded = [[*prefix, *[FREE] * (longest - len(prefix))] for prefix in prefixes]
-        return Prefixes(torch.tensor(padded, dtype=torch.long, device=device).view(len(prefixes), longest))
+        return Prefixes(arrays.array(padded, arrays.int64).reshape((len(prefixes), longest)))
 
     def rests(self, state: Prefixes) -> bool:
         """See `Constraint`: true if no sentence has a prefix."""
-        return not state.tokens.size(1)
+        return not state.tokens.shape[1]
 
-    def required(self, state: Prefixes, step: Step) -> Tensor | None:
+    def required(self, state: Prefixes, step: Step) -> Array | None:
         """See `Constraint`: the next token of the prefix."""
-        size = state.tokens.size(1)
+        size = state.tokens.shape[1]
         if not size:
             return None
-        tokens = state.tokens.gather(1, step.lengths.clamp_max(size - 1)[:, None])[:, 0]  # (B,)
-        return tokens.masked_fill(step.lengths >= size, FREE).index_select(0, step.sentences)
+        arrays, lengths = arrays_of(state.tokens), step.lengths
+        tokens = state.tokens[arrays.arange(len(lengths)), lengths.clip(None, size - 1)]  # (B,)
+        return arrays.where(lengths >= size, FREE, tokens)[step.sentences]

@@ -11,11 +11,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from ...data.tokenizer import Tokenizer
 from ...errors import UsageError, shown
+from ..arrays import Array, arrays_of
 from ..constraint import Constraint, Step
 
 
@@ -33,12 +31,11 @@ class RepetitionPenalty(Constraint):
         self.penalty = float(value)
         self.edits = self.penalty != 1.0
 
-    def edit(self, state: Any, step: Step, log_probs: Tensor) -> None:
+    def edit(self, state: Any, step: Step, log_probs: Array) -> None:
         """See `Constraint`: multiplies the log-probabilities of the tokens of the hypothesis, each token once."""
-        lengths = step.lengths[step.sentences]  # (N,)
+        arrays, lengths = arrays_of(log_probs), step.lengths[step.sentences]  # (N,)
         longest = int(lengths.max()) if len(lengths) else 0
         tokens = step.of_rows(step.tokens[:, :, :longest])  # (N, L)
-        present = torch.arange(longest, device=tokens.device) < lengths[:, None]
-        rows, positions = present.nonzero(as_tuple=True)
+        rows, positions = arrays.nonzero(arrays.arange(longest) < lengths[:, None])
         repeated = tokens[rows, positions]
         log_probs[rows, repeated] = log_probs[rows, repeated] * self.penalty

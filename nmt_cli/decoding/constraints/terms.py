@@ -22,14 +22,13 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from ...console import warn_once
 from ...data.tokenizer import BYTE, EOS, UNK, Tokenizer
 from ...errors import shown
-from ..candidates import best_tokens
-from ..constraint import Constraint, Step
+from ..arrays import NONE, Array, Arrays, arrays_of, merged
+from ..constraint import Constraint, OnDevices, Step
 from ..search_state import FREE, OfHypotheses, Rows
 from ..sentence import Sentence
 from .phrases import in_word
@@ -57,22 +56,30 @@ Term = tuple[Alternative, ...]
 class Reached(OfHypotheses):
     """The progress of each hypothesis."""
 
-    node: Tensor  # (B, W) node of the automaton
-    have: Tensor  # (B, W, G) number of occurrences of each term, pending ones not counted; at most `need`
+    node: Array  # (B, W) node of the automaton
+    have: Array  # (B, W, G) number of occurrences of each term, pending ones not counted; at most `need`
 
 
 @dataclass
 class Automata(Rows):
     """One automaton per sentence, and the nodes of its hypotheses. Node 0 is the beginning."""
 
-    tokens: Tensor  # (B, K) the tokens of the terms; padded with -1
-    goto: Tensor  # (B, M, 1 + K) index 0: the node after any other token; then the node after each of `tokens`
-    ends: Tensor  # (B, M, G) whether a term ends at the node if the word ends there too
-    open_ends: Tensor  # (B, M, G) whether a term ends at the node, however the word goes on
-    depth: Tensor  # (B, M, G) number of tokens at the end of the output that begin the term
-    need: Tensor  # (B, G) how often a term must occur
-    weight: Tensor  # (B, G) number of tokens of the longest alternative of a term
+    tokens: Array  # (B, K) the tokens of the terms; padded with -1
+    goto: Array  # (B, M, 1 + K) index 0: the node after any other token; then the node after each of `tokens`
+    ends: Array  # (B, M, G) whether a term ends at the node if the word ends there too
+    open_ends: Array  # (B, M, G) whether a term ends at the node, however the word goes on
+    depth: Array  # (B, M, G) number of tokens at the end of the output that begin the term
+    need: Array  # (B, G) how often a term must occur
+    weight: Array  # (B, G) number of tokens of the longest alternative of a term
     reached: Reached
+
+
+@dataclass(frozen=True)
+class Words:
+    """Where the words of the vocabulary end."""
+
+    ended: Array  # (V,) see `_ends_word`
+    inside: Array  # the other tokens, and the end symbol
 
 
 class Terms(Constraint):
@@ -83,10 +90,8 @@ class Terms(Constraint):
     progresses = True
 
     def __init__(self, value: Any, tokenizer: Tokenizer) -> None:
-        self.ends_word = torch.tensor(
-            [_ends_word(number, piece) for number, piece in enumerate(tokenizer.table)]
-        )  # (V,)
-        self.end_symbol = torch.arange(len(self.ends_word)) == EOS  # (V,)
+        ends_word = np.array([_ends_word(number, piece) for number, piece in enumerate(tokenizer.table)])
+        self.words = OnDevices(Words(ends_word, (~ends_word | (np.arange(len(ends_word)) == EOS)).nonzero()[0]))
 
     def encode(self, values: Sequence[Sequence[str]], tokenizer: Tokenizer, longest: int) -> list[list[Term]]:
         """Return the terms of lines as token ids. Terms that the vocabulary cannot write are left out, with a warning."""
@@ -97,108 +102,107 @@ class Terms(Constraint):
         """See `Constraint`: terms may make an output longer."""
         return sum(_weight(term) for term in value)
 
-    def start(self, sentences: Sequence[Sentence], width: int, device: torch.device) -> Automata:
+    def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> Automata:
         """See `Constraint`."""
-        self.ends_word, self.end_symbol = self.ends_word.to(device), self.end_symbol.to(device)
         automata = _padded([_automaton(sentence.inputs.get(self.name, ())) for sentence in sentences])
-        batch, terms = len(sentences), automata["need"].size(1)
+        shape = len(sentences), width
         reached = Reached(
-            torch.zeros(batch, width, dtype=torch.long, device=device),
-            torch.zeros(batch, width, terms, dtype=torch.long, device=device),
+            arrays.zeros(shape, arrays.int64), arrays.zeros((*shape, automata["need"].shape[1]), arrays.int64)
         )
-        return Automata(**{name: values.to(device) for name, values in automata.items()}, reached=reached)
+        return Automata(**{name: arrays.array(values) for name, values in automata.items()}, reached=reached)
 
-    def edit(self, state: Automata, step: Step, log_probs: Tensor) -> None:
+    def edit(self, state: Automata, step: Step, log_probs: Array) -> None:
         """See `Constraint`: an output that lacks a term does not end.
 
         Where the end symbol is the most probable token, only tokens that a missing term needs may follow. The model would
         invent any other text.
         """
-        lacking = step.of_rows(self.missing(state)) > 0
-        late = (lacking & (log_probs[:, EOS] == log_probs.amax(1))).nonzero().flatten()
+        arrays, lacking = arrays_of(log_probs), step.of_rows(self.missing(state)) > 0
+        late = arrays.nonzero(lacking & (log_probs[:, EOS] == arrays.amax(log_probs, 1)))[0]
         if len(late):
-            proposals = step.of_rows(self._needed(state)).index_select(0, late)
-            values = log_probs[late].gather(1, proposals.clamp_min(0)).masked_fill(proposals < 0, float("-inf"))
-            log_probs.index_fill_(0, late, float("-inf"))
-            log_probs[late[:, None], proposals.clamp_min(0)] = values  # the clamped ones are PAD
-        log_probs[:, EOS].masked_fill_(lacking, float("-inf"))
+            needed = step.of_rows(self._needed(state))[late]
+            row, position = arrays.nonzero(needed >= 0)
+            row, tokens = late[row], needed[row, position]
+            values = log_probs[row, tokens]
+            log_probs[late] = NONE
+            log_probs[row, tokens] = values
+        log_probs[:, EOS] = arrays.where(lacking, NONE, log_probs[:, EOS])
 
-    def advance(self, state: Automata, tokens: Tensor) -> Automata:
+    def advance(self, state: Automata, tokens: Array) -> Automata:
         """See `Constraint`."""
-        parents = torch.arange(tokens.size(1), device=tokens.device).expand_as(tokens)
-        state.reached = self._after(state, parents, tokens, _local(state, tokens))
+        state.reached = self._after(state, _each(tokens), tokens, _local(state, tokens))
         return state
 
-    def proposals(self, state: Automata, step: Step, log_probs: Tensor) -> Tensor:
+    def proposals(self, state: Automata, step: Step, log_probs: Array) -> Array:
         """See `Constraint`: the tokens that a missing term needs, and the best token that ends the word of a pending term: (B, W, K + 1)."""
-        pending = (_at(state.ends, state.reached.node) & (state.reached.have < state.need[:, None])).any(2)  # (B, W)
-        rows = step.of_rows(pending).nonzero().flatten()
-        ends = torch.full_like(state.reached.node, FREE)
+        arrays, reached = arrays_of(log_probs), state.reached
+        pending = (arrays.gather(state.ends, reached.node) & (reached.have < state.need[:, None])).any(2)  # (B, W)
+        rows = arrays.nonzero(step.of_rows(pending))[0]
+        ends = reached.node * 0 + FREE
         if len(rows):
-            going_on = torch.zeros_like(log_probs[0]).masked_fill_(~self.ends_word | self.end_symbol, float("-inf"))
-            ends.view(-1)[step.rows[rows]] = best_tokens(log_probs[rows] + going_on)
-        return torch.cat([self._needed(state), ends[:, :, None]], dim=2)
+            of_rows = log_probs[rows]
+            of_rows[:, self.words.on(arrays).inside] = NONE
+            merged(ends)[step.rows[rows]] = of_rows.argmax(1)
+        return arrays.concat([self._needed(state), ends[:, :, None]], 2)
 
-    def _needed(self, state: Automata) -> Tensor:
+    def _needed(self, state: Automata) -> Array:
         """Return the tokens with which a missing term begins or continues, (B, W, K), or FREE."""
-        batch, width = state.reached.node.shape
-        count = state.tokens.size(1)
-        tokens = state.tokens[:, None].expand(batch, width, count)
-        local = torch.arange(1, count + 1, device=tokens.device).expand(batch, width, count).masked_fill(tokens < 0, 0)
-        parents = torch.arange(width, device=tokens.device)[None, :, None].expand(batch, width, count)
-        after = _progress(state, self._after(state, parents.flatten(1), tokens.flatten(1), local.flatten(1))).view(
-            batch, width, count
-        )
-        return tokens.masked_fill(after <= _progress(state, state.reached)[:, :, None], FREE)
+        arrays, (batch, width), count = arrays_of(state.tokens), state.reached.node.shape, state.tokens.shape[1]
+        shape = batch, width, count
+        tokens = arrays.zeros(shape, arrays.int64) + state.tokens[:, None]
+        local = arrays.where(tokens < 0, 0, arrays.arange(1, count + 1))
+        parents = tokens * 0 + arrays.arange(width)[:, None]
+        flat = (each.reshape((batch, width * count)) for each in (parents, tokens, local))
+        after = _progress(state, self._after(state, *flat)).reshape(shape)
+        return arrays.where(after <= _progress(state, state.reached)[:, :, None], FREE, tokens)
 
-    def progress(self, state: Automata, parents: Tensor, tokens: Tensor) -> Tensor:
+    def progress(self, state: Automata, parents: Array, tokens: Array) -> Array:
         """See `Constraint`: the number of tokens of met terms and of the unfinished term."""
         return _progress(state, self._after(state, parents, tokens, _local(state, tokens)))
 
-    def demands(self, state: Automata) -> Tensor:
+    def demands(self, state: Automata) -> Array:
         """See `Constraint`: whether the line has terms."""
         return (state.need > 0).any(1)
 
-    def missing(self, state: Automata) -> Tensor:
+    def missing(self, state: Automata) -> Array:
         """See `Constraint`: the number of tokens of missing terms."""
-        need = state.need.clamp_min(0)[:, None]
-        return ((need - _met(state, state.reached)) * state.weight.clamp_min(0)[:, None]).sum(-1)
+        lacking = state.need.clip(0)[:, None] - _met(state, state.reached)
+        return (lacking * state.weight.clip(0)[:, None]).sum(2)
 
-    def _after(self, state: Automata, parents: Tensor, tokens: Tensor, local: Tensor) -> Reached:
+    def _after(self, state: Automata, parents: Array, tokens: Array, local: Array) -> Reached:
         """Return the progress of the hypotheses `parents` (B, C) after `tokens` (B, C); `local` are the indices of the tokens in `goto`."""
-        nodes = state.reached.node.gather(1, parents)
-        terms = state.need.size(1)
-        have = state.reached.have.clamp_min(0).gather(1, parents[:, :, None].expand(-1, -1, terms))
-        have = have + (_at(state.ends, nodes) & self.ends_word[tokens.clamp_min(0)][:, :, None])
-        nodes = state.goto.flatten(1).gather(1, nodes * state.goto.size(2) + local)
-        return Reached(nodes, torch.minimum(have + _at(state.open_ends, nodes), state.need.clamp_min(0)[:, None]))
+        arrays = arrays_of(tokens)
+        nodes, have = arrays.gather(state.reached.node, parents), arrays.gather(state.reached.have.clip(0), parents)
+        have = have + (arrays.gather(state.ends, nodes) & self.words.on(arrays).ended[tokens.clip(0)][:, :, None])
+        nodes = state.goto[arrays.arange(len(nodes))[:, None], nodes, local]
+        have = arrays.minimum(have + arrays.gather(state.open_ends, nodes), state.need.clip(0)[:, None])
+        return Reached(nodes, have)
 
 
-def _at(table: Tensor, nodes: Tensor) -> Tensor:
-    """Return the entries of a table at the nodes (B, C): (B, M, G) -> (B, C, G)."""
-    return table.gather(1, nodes[:, :, None].expand(-1, -1, table.size(2)))
+def _each(tokens: Array) -> Array:
+    """Return the number of each hypothesis in its sentence, (B, W)."""
+    return tokens * 0 + arrays_of(tokens).arange(tokens.shape[1])
 
 
-def _local(state: Automata, tokens: Tensor) -> Tensor:
+def _local(state: Automata, tokens: Array) -> Array:
     """Return the index of `tokens` (B, C) in `goto`: 0 for tokens that no term has."""
-    same = (
-        tokens.masked_fill(tokens < 0, EOS)[:, :, None] == state.tokens[:, None]
-    )  # (B, C, K); no term contains an end symbol
-    return torch.where(same.any(2), same.byte().argmax(2) + 1, 0) if same.size(2) else torch.zeros_like(tokens)
+    arrays = arrays_of(tokens)
+    same = arrays.where(tokens < 0, EOS, tokens)[:, :, None] == state.tokens[:, None]  # no term contains an end symbol
+    return (same * arrays.arange(1, same.shape[2] + 1)).sum(2)  # a term has each of its tokens once
 
 
-def _met(state: Automata, reached: Reached) -> Tensor:
+def _met(state: Automata, reached: Reached) -> Array:
     """Return how often each term is met, pending ones included, (B, C, G)."""
-    return torch.minimum(reached.have.clamp_min(0) + _at(state.ends, reached.node), state.need.clamp_min(0)[:, None])
+    arrays = arrays_of(reached.node)
+    return arrays.minimum(reached.have.clip(0) + arrays.gather(state.ends, reached.node), state.need.clip(0)[:, None])
 
 
-def _progress(state: Automata, reached: Reached) -> Tensor:
+def _progress(state: Automata, reached: Reached) -> Array:
     """Return the number of tokens of met terms, plus those of the missing term with the most progress, (B, C)."""
-    met, weight = _met(state, reached), state.weight.clamp_min(0)[:, None]
-    under_way = torch.minimum(_at(state.depth, reached.node), weight - 1).masked_fill(
-        met >= state.need.clamp_min(0)[:, None], 0
-    )
-    farthest = under_way.clamp_min(0).amax(2) if under_way.size(2) else torch.zeros_like(reached.node)
+    arrays, met, weight = arrays_of(reached.node), _met(state, reached), state.weight.clip(0)[:, None]
+    under_way = arrays.minimum(arrays.gather(state.depth, reached.node), weight - 1)
+    under_way = arrays.where(met >= state.need.clip(0)[:, None], 0, under_way).clip(0)
+    farthest = arrays.amax(under_way, 2) if under_way.shape[2] else 0
     return (met * weight).sum(2) + farthest
 
 
@@ -306,8 +310,8 @@ def _automaton(terms: Sequence[Term]) -> _Automaton:
     )
 
 
-def _padded(automata: Sequence[_Automaton]) -> dict[str, Tensor]:
-    """Return the tables of all sentences as tensors of one shape, padded with -1 or False."""
+def _padded(automata: Sequence[_Automaton]) -> dict[str, np.ndarray]:
+    """Return the tables of all sentences as arrays of one shape, padded with -1 or False."""
     nodes, tokens, terms = (
         max(len(table) for table in tables)
         for tables in zip(*((a.goto, a.tokens, a.need) for a in automata), strict=True)
@@ -321,11 +325,11 @@ def _padded(automata: Sequence[_Automaton]) -> dict[str, Tensor]:
         "need": (terms,),
         "weight": (terms,),
     }
-    padded = {}
+    padded: dict[str, np.ndarray] = {}
     for name, shape in shapes.items():
-        dtype = torch.bool if "ends" in name else torch.long
-        padded[name] = values = torch.full((len(automata), *shape), -1 if dtype == torch.long else 0, dtype=dtype)
+        dtype: Any = np.bool_ if "ends" in name else np.int64
+        padded[name] = values = np.full((len(automata), *shape), 0 if "ends" in name else -1, dtype)
         for row, automaton in zip(values, automata, strict=True):
-            own = torch.tensor(getattr(automaton, name), dtype=dtype)
+            own = np.array(getattr(automaton, name), dtype)
             row[tuple(slice(size) for size in own.shape)] = own
     return padded

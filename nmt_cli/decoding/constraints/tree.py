@@ -22,18 +22,17 @@ So every output is a tree, possibly of several outermost constituents, if the lo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from ...data.normalization import META_SPACE
 from ...data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from ...errors import UsageError, shown
 from ...parsing.brackets import UNTAGGED, between_spaces, escaped
 from ...parsing.linearization import SYMBOL, TAG_PREFIX, TERMINALS
-from ..candidates import log_sum_exp
+from ..arrays import NONE, Array, Arrays, arrays_of
 from ..constraint import Constraint, OnDevices, Step
 from ..search_state import OfHypotheses, Rows
 from ..sentence import Sentence
@@ -45,42 +44,37 @@ MOST_OPENED = 12
 GUM's training data is 6."""
 MOST_OPEN = 256
 """Largest number of brackets open at once, which limits the memory of the state. The largest number in the same trees is 32."""
-NONE = float("-inf")
 
 
 @dataclass(frozen=True)
 class Symbols:
     """The tokens of the vocabulary by their kinds."""
 
-    opening: Tensor  # (O,) opening brackets whose label also has a closing bracket
-    tags: Tensor  # (G,)
-    others: Tensor  # tokens that begin no word
-    closing: Tensor  # (V,) the closing bracket of an opening bracket; -1 for other tokens
-    closes: Tensor  # (V,) whether a token is a closing bracket
-    terminal: Tensor  # (V,) whether a token is part of a word, or a tag
-
-    def to(self, device: torch.device) -> Symbols:
-        """Return the tables on a device."""
-        return replace(self, **{name: value.to(device) for name, value in vars(self).items()})
+    opening: Array  # (O,) opening brackets whose label also has a closing bracket
+    tags: Array  # (G,)
+    others: Array  # tokens that begin no word
+    closing: Array  # (V,) the closing bracket of an opening bracket; -1 for other tokens
+    closes: Array  # (V,) whether a token is a closing bracket
+    terminal: Array  # (V,) whether a token is part of a word, or a tag
 
 
 @dataclass
 class Partial(OfHypotheses):
     """The partial tree of each hypothesis."""
 
-    written: Tensor  # (B, W) number of written tokens of terminals
-    depth: Tensor  # (B, W) number of open brackets
-    opened: Tensor  # (B, W) number of brackets opened since the last terminal or closing bracket
-    stack: Tensor  # (B, W, D) the closing brackets of the open brackets; the innermost is at depth - 1
+    written: Array  # (B, W) number of written tokens of terminals
+    depth: Array  # (B, W) number of open brackets
+    opened: Array  # (B, W) number of brackets opened since the last terminal or closing bracket
+    stack: Array  # (B, W, D) the closing brackets of the open brackets; the innermost is at depth - 1
 
 
 @dataclass
 class Trees(Rows):
     """The terminals of each sentence, and its hypotheses."""
 
-    terminals: Tensor  # (B, T) the tokens of the terminals, or ANY_TAG
-    inside: Tensor  # (B, T) whether the token must directly follow the token before
-    counts: Tensor  # (B,) number of these tokens
+    terminals: Array  # (B, T) the tokens of the terminals, or ANY_TAG
+    inside: Array  # (B, T) whether the token must directly follow the token before
+    counts: Array  # (B,) number of these tokens
     partial: Partial
 
 
@@ -134,72 +128,80 @@ class Tree(Constraint):
         """See `Constraint`: an output can always have all terminals."""
         return len(value)
 
-    def start(self, sentences: Sequence[Sentence], width: int, device: torch.device) -> Trees:
+    def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> Trees:
         """See `Constraint`. A sentence without input has no words: its outputs are empty."""
         terminals = [list(sentence.inputs.get(self.name, ())) for sentence in sentences]
         longest = max(1, *map(len, terminals))
-        padded = torch.tensor(
-            [[*tokens, *[(ANY_TAG, False)] * (longest - len(tokens))] for tokens in terminals], device=device
-        )  # (B, T, 2)
-        zeros = torch.zeros(len(sentences), width, dtype=torch.long, device=device)
+        filled = [[*tokens, *[(ANY_TAG, False)] * (longest - len(tokens))] for tokens in terminals]
+        padded = arrays.array(filled, arrays.int64)  # (B, T, 2)
+        zeros = arrays.zeros((len(sentences), width), arrays.int64)
         deepest = min(MOST_OPEN, max(1, *(sentence.max_length for sentence in sentences)))
-        stack = torch.full((*zeros.shape, deepest), -1, dtype=torch.int32, device=device)
+        stack = arrays.full((*zeros.shape, deepest), -1, arrays.int32)
         return Trees(
             padded[:, :, 0],
-            padded[:, :, 1].bool(),
-            torch.tensor([len(tokens) for tokens in terminals], device=device),
+            padded[:, :, 1] > 0,
+            arrays.array([len(tokens) for tokens in terminals], arrays.int64),
             Partial(zeros, zeros, zeros, stack),
         )
 
-    def edit(self, state: Trees, step: Step, log_probs: Tensor) -> None:
+    def edit(self, state: Trees, step: Step, log_probs: Array) -> None:
         """See `Constraint`: forbids tokens that break the tree, and gives the next word the probability of all words."""
-        symbols, partial = self.symbols.on(log_probs.device), state.partial
+        arrays, partial = arrays_of(log_probs), state.partial
+        symbols = self.symbols.on(arrays)
         written, depth, opened = (step.of_rows(values) for values in (partial.written, partial.depth, partial.opened))
         left = state.counts[step.sentences] - written
-        next_terminal = step.sentences, written.clamp_max(state.terminals.size(1) - 1)
+        next_terminal = step.sentences, written.clip(None, state.terminals.shape[1] - 1)
         terminals, in_word = state.terminals[next_terminal], state.inside[next_terminal] & (left > 0)
         fits = left + depth + 2 <= step.remaining[step.sentences]
         may_open = (left > 0) & ~in_word & fits & (opened < MOST_OPENED) & (depth < MOST_OPEN)
-        closing = ((depth > 0) & (opened == 0) & ~in_word).nonzero().flatten()
-        words = ((left > 0) & (terminals != ANY_TAG)).nonzero().flatten()
+        closing = arrays.nonzero((depth > 0) & (opened == 0) & ~in_word)[0]
+        words = arrays.nonzero((left > 0) & (terminals != ANY_TAG))[0]
         may_end, may_tag = (left == 0) & (depth == 0), (left > 0) & (terminals == ANY_TAG)
 
-        brackets = step.of_rows(partial.stack)[closing, depth[closing] - 1].long()
-        of_brackets, of_words = (
-            log_probs[closing, brackets],
-            _total(log_probs.index_select(0, words).index_fill_(1, symbols.others, NONE)),
-        )
-        of_opening, of_tags = (log_probs.index_select(1, tokens) for tokens in (symbols.opening, symbols.tags))
-        of_end = log_probs[:, EOS].masked_fill(~may_end, NONE)
-        log_probs.fill_(NONE)
-        log_probs.index_copy_(1, symbols.opening, of_opening.masked_fill_(~may_open[:, None], NONE))
-        log_probs.index_copy_(1, symbols.tags, of_tags.masked_fill_(~may_tag[:, None], NONE))
+        brackets = arrays.astype(step.of_rows(partial.stack)[closing, depth[closing] - 1], arrays.int64)
+        of_words = log_probs[words]
+        of_words[:, symbols.others] = NONE
+        of_brackets, of_words = log_probs[closing, brackets], _total(of_words)
+        of_opening = arrays.where(may_open[:, None], log_probs[:, symbols.opening], NONE)
+        of_tags = arrays.where(may_tag[:, None], log_probs[:, symbols.tags], NONE)
+        of_end = arrays.where(may_end, log_probs[:, EOS], NONE)
+        log_probs[:] = NONE
+        log_probs[:, symbols.opening] = of_opening
+        log_probs[:, symbols.tags] = of_tags
         log_probs[:, EOS] = of_end
         log_probs[closing, brackets] = of_brackets
-        log_probs[words, terminals[words]] = of_words.masked_fill(in_word[words], 0.0)
+        log_probs[words, terminals[words]] = arrays.where(in_word[words], 0.0, of_words)
 
-    def advance(self, state: Trees, tokens: Tensor) -> Trees:
+    def advance(self, state: Trees, tokens: Array) -> Trees:
         """See `Constraint`. Tokens of a prefix need not be part of a tree."""
-        symbols, partial = self.symbols.on(tokens.device), state.partial
+        arrays, partial = arrays_of(tokens), state.partial
+        symbols = self.symbols.on(arrays)
         brackets = symbols.closing[tokens]
-        opens, closes, terminal = brackets >= 0, symbols.closes[tokens], symbols.terminal[tokens]
-        top = partial.depth.clamp_max(partial.stack.size(2) - 1)[:, :, None]
-        kept = partial.stack.gather(2, top)
-        stack = partial.stack.scatter(2, top, torch.where(opens[:, :, None], brackets[:, :, None].int(), kept))
+        opens, closes, terminal = (
+            arrays.astype(kind, arrays.int64)
+            for kind in (brackets >= 0, symbols.closes[tokens], symbols.terminal[tokens])
+        )
+        sentence, hypothesis = arrays.nonzero(opens)
+        stack = arrays.copy(partial.stack)
+        top = partial.depth[sentence, hypothesis].clip(None, stack.shape[2] - 1)
+        stack[sentence, hypothesis, top] = arrays.astype(brackets[sentence, hypothesis], arrays.int32)
         state.partial = Partial(
-            written=torch.minimum(partial.written + terminal.long(), state.counts[:, None]),
-            depth=(partial.depth + opens.long() - closes.long()).clamp(0, stack.size(2)),
+            written=arrays.minimum(partial.written + terminal, state.counts[:, None]),
+            depth=(partial.depth + opens - closes).clip(0, stack.shape[2]),
             opened=(partial.opened + 1) * opens,
             stack=stack,
         )
         return state
 
 
-def _total(log_probs: Tensor) -> Tensor:
+def _total(log_probs: Array) -> Array:
     """Return the log of the sum of the probabilities of each row, (N, V) -> (N,); -inf where all of them are 0."""
+    arrays = arrays_of(log_probs)
     if not len(log_probs):
-        return log_probs.new_zeros(0)
-    return log_sum_exp(log_probs).nan_to_num(nan=NONE, neginf=NONE).clamp_max(0.0)  # rounding may make it positive
+        return log_probs[:, 0]
+    largest = arrays.amax(log_probs, 1)
+    total = largest + arrays.log(arrays.sums(arrays.exp(log_probs - largest[:, None])))
+    return arrays.where(largest == NONE, NONE, total).clip(None, 0.0)  # rounding may make it positive
 
 
 def _terminals(pieces: dict[int, str], kind: str) -> tuple[list[int], list[int]]:
@@ -227,14 +229,14 @@ def _symbols(pieces: dict[int, str], words: Sequence[int], tags: Sequence[int], 
     begins = {number for number in words if pieces.get(number, META_SPACE * (number == UNK)).startswith(META_SPACE)}
     pairs = {opening: brackets[")"][label] for label, opening in brackets["("].items() if label in brackets[")"]}
     symbols = Symbols(
-        opening=torch.tensor(list(pairs), dtype=torch.long),
-        tags=torch.tensor(tags, dtype=torch.long),
-        others=torch.tensor(sorted(set(range(size)).difference(begins)), dtype=torch.long),
-        closing=torch.full((size,), -1),
-        closes=torch.zeros(size, dtype=torch.bool),
-        terminal=torch.zeros(size, dtype=torch.bool),
+        opening=np.array(list(pairs), np.int64),
+        tags=np.array(tags, np.int64),
+        others=np.array(sorted(set(range(size)).difference(begins)), np.int64),
+        closing=np.full(size, -1),
+        closes=np.zeros(size, np.bool_),
+        terminal=np.zeros(size, np.bool_),
     )
-    symbols.closing[list(pairs)] = torch.tensor(list(pairs.values()), dtype=torch.long)
+    symbols.closing[symbols.opening] = list(pairs.values())
     symbols.closes[list(brackets[")"].values())] = True
     symbols.terminal[[*words, *tags]] = True
     return symbols

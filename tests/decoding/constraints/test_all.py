@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
 import unicodedata
 from functools import cache
 from typing import Any
 
 import pytest
-import torch
-from engine_switch import with_and_without_engine
+from engine_switch import without_engine
 from few_words import LIST, WORDS, lines, model, tokenizer
+from small_models import needs_engine
 
 from nmt_cli.data.tokenizer import EOS
 from nmt_cli.decoding.beam_search import BeamSearch
 from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.sampling import SamplingSearch
+from nmt_cli.decoding.search import MbrOptions, SamplingOptions
 from nmt_cli.decoding.sentence import Sentence
-from nmt_cli.decoding.translator import Line, Result, Translator
+from nmt_cli.decoding.translator import Line, Request, Result, Translator
 from nmt_cli.recipe import DecodeSection
 
 RULES: dict[str, dict[str, Any]] = {
@@ -90,23 +90,43 @@ def test_no_banned_word_occurs_behind_a_prefix(search: str) -> None:
 def test_sentences_that_come_and_go_do_not_matter(rule: str) -> None:
     """A worker adds batches to a search that runs."""
     decode = DecodeSection(max_extra=6, min_length=2, batch_tokens=60)
-    translator = Translator(
-        model(), tokenizer(), tokenizer(), decode, nbest=3, constraints=RULES[rule], devices=["cpu", "cpu"]
-    )
+    translator = Translator(model(), tokenizer(), tokenizer(), decode, nbest=3, constraints=RULES[rule], workers=2)
     assert list(translator.translate(lines())) == together(rule, "beam")
 
 
-CODE = f"""
-import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import torch; torch.set_num_threads(1)
-import test_all as here
-print([[[c.text for c in r.candidates] for r in here.together(rule, search)] for rule in here.RULES for search in here.SEARCHES])
-"""
+EVERY: dict[str, dict[str, Any]] = {
+    "beam": {"token_log_probs": True},
+    "a coverage penalty": {"decode": {"coverage_penalty": 0.2}},
+    "samples": {"search": "sample", "sampling": SamplingOptions(temperature=0.9), "token_log_probs": True},
+    "samples with cuts": {"search": "sample", "sampling": SamplingOptions(top_k=30, top_p=0.9, min_p=0.01)},
+    "diverse": {"search": "diverse", "nbest": 4},
+    "mbr of samples": {"search": "mbr", "sampling": SamplingOptions(top_p=0.5), "mbr": MbrOptions(utility="bleu")},
+    "mbr of a beam": {"search": "mbr", "mbr": MbrOptions(candidates="beam")},
+}
 
 
-def test_the_engine_changes_nothing() -> None:
-    """The same texts with the engine and with torch's operators."""
-    with_engine, without = with_and_without_engine(CODE)
-    assert with_engine == without
+@needs_engine
+@pytest.mark.parametrize("search", EVERY)
+@pytest.mark.parametrize("rule", ["", *RULES, "terms"])
+def test_searches_over_numpy_and_torch_give_the_same(rule: str, search: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over the engine the arrays are NumPy's, over a decoder of torch they are torch's."""
+    more = {**EVERY[search], "constraints": RULES.get(rule)}
+    decode = DecodeSection(max_extra=6, min_length=2, **more.pop("decode", {}))
+    given: list[Line] = lines()[:24]
+    if rule == "terms":
+        if "sample" in search:
+            pytest.skip("samples follow no terms")
+        given = [
+            Request(line if isinstance(line, str) else line[0], {"terms": ["big dog|cat", "hous*"]}) for line in given
+        ]
+    ours = list(Translator(model(), tokenizer(), tokenizer(), decode, **more).translate(given))
+    without_engine(monkeypatch)
+    theirs = list(Translator(model(), tokenizer(), tokenizer(), decode, **more).translate(given))
+    for one, other in zip(ours, theirs, strict=True):
+        assert [c.text for c in one.candidates] == [c.text for c in other.candidates]
+        for a, b in zip(one.candidates, other.candidates, strict=True):
+            assert (a.score, a.log_prob) == pytest.approx((b.score, b.log_prob), abs=1e-3)
+            assert a.token_log_probs == pytest.approx(b.token_log_probs, abs=1e-3)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -124,10 +144,10 @@ def test_a_finished_sentence_may_stay_while_others_that_came_later_go_on(rule: s
     texts = tokenizer().encode([line if isinstance(line, str) else line[0] for line in lines()[:8]])
     decoder = CachedDecoder(model(), [[*texts[0], EOS]], chosen.beam)
     search = kind(decoder, chosen)
-    search.add([0], [Sentence(texts[0], 3)], torch.device("cpu"))
+    search.add([0], [Sentence(texts[0], 3)])
     found = dict(search.step() + search.step() + search.step())
     decoder.add([[*text, EOS] for text in texts[1:]])
-    search.add(range(1, 8), [Sentence(text, 3) for text in texts[1:]], torch.device("cpu"))
+    search.add(range(1, 8), [Sentence(text, 3) for text in texts[1:]])
     while search.busy:
         found.update(search.step())
     assert sorted(found) == list(range(8))

@@ -11,11 +11,12 @@ from functools import cache
 
 import pytest
 import sentencepiece
-import torch
+from both_arrays import over_both_arrays
 from toy_decoder import ToySearch
 
 from nmt_cli.data.normalization import META_SPACE
 from nmt_cli.data.tokenizer import UNK, Tokenizer, learn_bpe
+from nmt_cli.decoding.arrays import Arrays
 from nmt_cli.decoding.constraint import LAST_RESORT, Step
 from nmt_cli.decoding.constraints.banned_words import BannedWords
 from nmt_cli.decoding.constraints.phrases import in_word
@@ -285,11 +286,12 @@ def test_ten_thousand_words_are_quick() -> None:
     assert not any(piece in banned for text in texts for piece in re.findall(r"\w+", text))
 
 
-def test_no_open_hypothesis_is_no_error() -> None:
+@over_both_arrays
+def test_no_open_hypothesis_is_no_error(arrays: Arrays) -> None:
     rule = BannedWords(["dog"], tokenizer())
-    none = torch.empty(0, dtype=torch.long)
+    shapes = (0,), (1, 2, 3), (1,), (1,)
     rule.edit(
-        rule.start([Sentence([4], 3)], 2, none.device),
-        Step(none, torch.zeros(1, 2, 3, dtype=torch.long), torch.tensor([1]), torch.tensor([2])),
-        torch.empty(0, 370),
+        rule.start([Sentence([4], 3)], 2, arrays),
+        Step(*(arrays.zeros(shape, arrays.int64) for shape in shapes)),
+        arrays.zeros((0, 370), arrays.float32),
     )

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from both_arrays import over_both_arrays
 from toy_decoder import ToySearch
 from transformers import NoRepeatNGramLogitsProcessor
 
+from nmt_cli.decoding.arrays import Arrays
 from nmt_cli.decoding.constraint import Step
 from nmt_cli.decoding.constraints.no_repeat_ngram import NoRepeatNgram
 from nmt_cli.errors import UsageError
@@ -20,8 +22,9 @@ def repeats(tokens: Sequence[int], n: int) -> bool:
     return len(set(ngrams)) < len(ngrams)
 
 
+@over_both_arrays
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 30, 1_000_000])
-def test_the_same_tokens_are_forbidden_as_by_transformers(n: int) -> None:
+def test_the_same_tokens_are_forbidden_as_by_transformers(n: int, arrays: Arrays) -> None:
     """Rows of different lengths; what is behind a row's length means nothing."""
     rng, size, width = random.Random(n), 9, 3
     for _ in range(40):
@@ -37,8 +40,10 @@ def test_the_same_tokens_are_forbidden_as_by_transformers(n: int) -> None:
         for index, row in enumerate(rows.tolist()):
             history = tokens.flatten(0, 1)[row, : lengths[row // width]]
             expected[index] = NoRepeatNGramLogitsProcessor(n)(history[None], expected[index][None])[0]
-        NoRepeatNgram(n).edit(None, Step(rows, tokens, torch.tensor(lengths), torch.tensor([9] * 4)), log_probs)
-        assert torch.equal(log_probs, expected)
+        step = Step(*(arrays.array(torch.as_tensor(each).numpy()) for each in (rows, tokens, lengths, [9] * 4)))
+        edited = arrays.array(log_probs.numpy())
+        NoRepeatNgram(n).edit(None, step, edited)
+        assert edited.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])

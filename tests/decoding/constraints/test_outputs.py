@@ -7,9 +7,11 @@ from functools import cache
 
 import pytest
 import torch
+from both_arrays import over_both_arrays
 from toy_decoder import ToyDecoder, ToySearch
 
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
+from nmt_cli.decoding.arrays import Arrays
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.cached_decoder import CachedDecoder
 from nmt_cli.decoding.constraint import Step
@@ -115,7 +117,7 @@ def test_of_five_thousand_outputs_the_best_is_that_of_forced_scoring() -> None:
     entries, sources = lines(5000, seed=3), [[*tokens, 3] for tokens in tokenizer().encode(lines(1, seed=9))]
     rule = Outputs(entries, tokenizer())
     options = SearchOptions(beam=400, alpha=0.6, bos=2, eos=3, banned_tokens=(0, 1, 2), nbest=20, constraints=(rule,))
-    found = beam_search(CachedDecoder(model(), sources, 400), torch.full((1,), 60), options)
+    found = beam_search(CachedDecoder(model(), sources, 400), [60] * 1, options)
     for source, row in zip(sources, found, strict=True):
         scored = sorted(
             ((forced_score(source, tokens, options), tokens) for tokens in map(list, ids(entries))),
@@ -133,12 +135,13 @@ def forced_score(source: list[int], tokens: list[int], options: SearchOptions) -
     return options.score(log_prob, len(tokens) + 1)
 
 
-def test_no_open_hypothesis_is_no_error() -> None:
+@over_both_arrays
+def test_no_open_hypothesis_is_no_error(arrays: Arrays) -> None:
     rule = Outputs(ENTRIES, tokenizer())
-    none = torch.empty(0, dtype=torch.long)
-    step = Step(none, torch.zeros(1, 2, 3, dtype=torch.long), torch.tensor([1]), torch.tensor([2]))
-    state = rule.start([Sentence([4], 3)], 2, none.device)
-    rule.edit(state, step, torch.empty(0, tokenizer().vocab_size))
+    shapes = (0,), (1, 2, 3), (1,), (1,)
+    step = Step(*(arrays.zeros(shape, arrays.int64) for shape in shapes))
+    state = rule.start([Sentence([4], 3)], 2, arrays)
+    rule.edit(state, step, arrays.zeros((0, tokenizer().vocab_size), arrays.float32))
 
 
 @pytest.mark.parametrize(
@@ -170,11 +173,11 @@ def test_an_output_that_the_model_cannot_write_is_named() -> None:
 
 def test_sentences_of_other_longest_outputs_do_not_matter() -> None:
     search = toy()
-    plain = plain_sentences(torch.tensor([2, 30]))
+    plain = plain_sentences([2, 30])
     assert [sentence.max_length for sentence in plain] == [2, 30]
     both = beam_search(*_batch(search, [0, 1], [2, 30]))
     assert both == [beam_search(*_batch(search, [0], [2]))[0], beam_search(*_batch(search, [1], [30]))[0]]
 
 
-def _batch(search: ToySearch, sentences: list[int], longest: list[int]) -> tuple[object, torch.Tensor, SearchOptions]:
-    return ToyDecoder(sentences, 4, search.size, search.known), torch.tensor(longest), search.options(4)
+def _batch(search: ToySearch, sentences: list[int], longest: list[int]) -> tuple[object, list[int], SearchOptions]:
+    return ToyDecoder(sentences, 4, search.size, search.known), longest, search.options(4)

@@ -7,17 +7,20 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from both_arrays import over_both_arrays
 from toy_decoder import ToySearch
 from transformers import RepetitionPenaltyLogitsProcessor
 
+from nmt_cli.decoding.arrays import Arrays
 from nmt_cli.decoding.constraint import Step
 from nmt_cli.decoding.constraints.repetition_penalty import RepetitionPenalty
 from nmt_cli.decoding.length_penalties import gnmt
 from nmt_cli.errors import UsageError
 
 
+@over_both_arrays
 @pytest.mark.parametrize("penalty", [0.5, 1.0, 1.2, 3])
-def test_the_same_log_probs_change_as_by_transformers(penalty: float) -> None:
+def test_the_same_log_probs_change_as_by_transformers(penalty: float, arrays: Arrays) -> None:
     """Rows of different lengths; what is behind a row's length means nothing."""
     rng, size, width = random.Random(1), 9, 3
     for _ in range(40):
@@ -31,10 +34,10 @@ def test_the_same_log_probs_change_as_by_transformers(penalty: float) -> None:
         for index, row in enumerate(rows.tolist()):
             history = tokens.flatten(0, 1)[row, : lengths[row // width]]
             expected[index] = RepetitionPenaltyLogitsProcessor(float(penalty))(history[None], expected[index][None])[0]
-        RepetitionPenalty(penalty).edit(
-            None, Step(rows, tokens, torch.tensor(lengths), torch.tensor([9] * 4)), log_probs
-        )
-        assert torch.equal(log_probs, expected)
+        step = Step(*(arrays.array(torch.as_tensor(each).numpy()) for each in (rows, tokens, lengths, [9] * 4)))
+        edited = arrays.array(log_probs.numpy())
+        RepetitionPenalty(penalty).edit(None, step, edited)
+        assert edited.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("penalty", [0.7, 1.5])

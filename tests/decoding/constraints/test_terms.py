@@ -7,13 +7,15 @@ import re
 from collections import Counter
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
+from both_arrays import TORCH, over_both_arrays
 from few_words import LIST, WORDS, lines, model, tokenizer
 
 from nmt_cli.data.tokenizer import EOS
 from nmt_cli.decoding.allocation import choose, without_repeats
-from nmt_cli.decoding.candidates import best_tokens
+from nmt_cli.decoding.arrays import NUMPY, Arrays
 from nmt_cli.decoding.constraint import Step
 from nmt_cli.decoding.constraints.terms import Terms, alternatives
 from nmt_cli.decoding.sentence import Sentence
@@ -41,13 +43,13 @@ def after(terms: list[str], ids: list[int]) -> tuple[int, list[int]]:
     """What is missing after these tokens, and the progress after each of them."""
     rule = Terms(None, tokenizer())
     [encoded] = rule.encode([terms], tokenizer(), 100)
-    state = rule.start([Sentence([], 100, {"terms": encoded} if encoded else {})], 1, torch.device("cpu"))
+    state = rule.start([Sentence([], 100, {"terms": encoded} if encoded else {})], 1, NUMPY)
     progress = []
     for token in ids:
-        now = torch.tensor([[token]])
-        progress.append(int(rule.progress(state, torch.zeros_like(now), now)))
+        now = np.array([[token]])
+        progress.append(rule.progress(state, now * 0, now).item())
         state = rule.advance(state, now)
-    return int(rule.missing(state)), progress
+    return rule.missing(state).item(), progress
 
 
 def test_the_automaton_finds_what_a_regular_expression_finds() -> None:
@@ -83,7 +85,7 @@ def test_alternatives() -> None:
 def test_an_output_without_its_terms_does_not_end() -> None:
     rule = Terms(None, tokenizer())
     [encoded] = rule.encode([["cat"]], tokenizer(), 100)
-    state = rule.start([Sentence([], 9, {"terms": encoded}), Sentence([], 9)], 2, torch.device("cpu"))
+    state = rule.start([Sentence([], 9, {"terms": encoded}), Sentence([], 9)], 2, TORCH)
     log_probs = torch.zeros(4, tokenizer().vocab_size)
     log_probs[:, -1] = 1
     step = Step(
@@ -97,7 +99,7 @@ def test_an_output_without_its_terms_does_not_end() -> None:
 def test_where_the_model_would_end_a_term_must_follow() -> None:
     rule = Terms(None, tokenizer())
     [encoded] = rule.encode([["cat"]], tokenizer(), 100)
-    state = rule.start([Sentence([], 9, {"terms": encoded})], 1, torch.device("cpu"))
+    state = rule.start([Sentence([], 9, {"terms": encoded})], 1, TORCH)
     log_probs = torch.zeros(1, tokenizer().vocab_size)
     log_probs[:, EOS] = 3
     rule.edit(
@@ -122,22 +124,17 @@ def chosen(log_probs: list[float], progress: list[int], width: int) -> set[int]:
     return set(kept[:width])
 
 
-def test_dynamic_beam_allocation_is_its_definition() -> None:
+@over_both_arrays
+def test_dynamic_beam_allocation_is_its_definition(arrays: Arrays) -> None:
     rng = random.Random(2)
     for _ in range(200):
         count, width = rng.randint(1, 20), rng.randint(1, 8)
         log_probs = [[rng.choice([-torch.inf, rng.randint(-9, 0)]) for _ in range(count)] for _ in range(3)]
         progress = [[rng.randint(0, 4) for _ in range(count)] for _ in range(3)]
-        kept = choose(torch.tensor(log_probs), torch.tensor(progress), width)
-        assert [set(row.nonzero().flatten().tolist()) for row in kept] == [
+        kept = choose(arrays.array(log_probs, arrays.float32), arrays.array(progress, arrays.int64), width)
+        assert [{index for index, one in enumerate(row) if one} for row in kept.tolist()] == [
             chosen(a, b, width) for a, b in zip(log_probs, progress, strict=True)
         ]
-
-
-@pytest.mark.parametrize("size", [1, 63, 64, 65, 200])
-def test_the_best_token_is_the_first_of_the_largest(size: int) -> None:
-    log_probs = torch.randint(-3, 3, (50, size), generator=torch.Generator().manual_seed(size)).float()
-    assert best_tokens(log_probs).tolist() == [row.index(max(row)) for row in log_probs.tolist()]
 
 
 def test_the_first_of_equal_candidates_stays() -> None:
@@ -166,7 +163,7 @@ def constrained(
         beam=beam, max_extra=16, min_length=2, batch_tokens=100_000 if not devices else 60, **decode
     )  # type: ignore[arg-type]
     translator = Translator(
-        model(), tokenizer(), tokenizer(), section, nbest=nbest, constraints={"terms": None}, devices=["cpu"] * devices
+        model(), tokenizer(), tokenizer(), section, nbest=nbest, constraints={"terms": None}, workers=devices or 1
     )
     return list(translator.translate(some))
 

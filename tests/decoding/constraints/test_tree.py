@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from both_arrays import TORCH
 from engine_switch import with_and_without_engine
 from toy_decoder import ALPHA, Histories, ToyDecoder, toy_log_probs
 
@@ -141,7 +143,7 @@ class Noise(Histories):
         super().__init__(range(count), beam)
         self.size, self.liked, self.generator = size, list(liked), torch.Generator().manual_seed(1)
 
-    def step(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
         logits = 3 * torch.randn(len(rows), self.size, generator=self.generator)
         logits[:, self.liked] += 6
         return logits
@@ -178,9 +180,7 @@ def test_every_output_is_a_tree(kind: str, search: str, beam: int) -> None:
             len(line.split()) * (2 if kind == "both" else 1) + rng.choice([0, 1, 2, 3, 10, 40]) for line in lines
         ]
         decoder = Noise(len(lines), beam, symbols(kind).vocab_size, liked(kind, what))
-        found = run_to_end(
-            SEARCHES[search](decoder, options(kind, beam)), sentences(kind, lines, longest), torch.device("cpu")
-        )
+        found = run_to_end(SEARCHES[search](decoder, options(kind, beam)), sentences(kind, lines, longest))
         for line, most, hypotheses in zip(lines, longest, found, strict=True):
             assert hypotheses
             for hypothesis in hypotheses:
@@ -233,7 +233,7 @@ def test_a_wide_beam_is_brute_force_over_all_trees(kind: str, line: str, longest
     every = list(every_tree(kind, line.split(), longest))
     assert len(every) >= 28
     search = BeamSearch(ToyDecoder([0], 700, size, known), options(kind, 700))
-    [found] = run_to_end(search, sentences(kind, [line], [longest]), torch.device("cpu"))
+    [found] = run_to_end(search, sentences(kind, [line], [longest]))
     found = [h for h in found if h.score > TOO_LOW]
     scores = {tuple(tokens): adjusted(kind, 0, tokens, known) / gnmt(len(tokens) + 1, ALPHA) for tokens in every}
     assert {tuple(h.tokens) for h in found} == set(scores)
@@ -259,7 +259,6 @@ def searched(
     return run_to_end(
         BeamSearch(decoder, options(kind, beam, **more)),
         sentences(kind, lines, [longest] * len(lines), prefix),
-        torch.device("cpu"),
     )
 
 
@@ -281,9 +280,7 @@ def test_a_model_whose_output_is_not_a_number_is_noticed(search: str) -> None:
     decoder = Noise(1, 4, symbols("words").vocab_size, [])
     decoder.step = lambda tokens, rows: torch.full((len(rows), decoder.size), torch.nan)  # type: ignore[method-assign]
     with pytest.raises(ModelError, match="not a number"):
-        run_to_end(
-            SEARCHES[search](decoder, options("words", 4)), sentences("words", ["the dog"], [9]), torch.device("cpu")
-        )
+        run_to_end(SEARCHES[search](decoder, options("words", 4)), sentences("words", ["the dog"], [9]))
 
 
 def test_a_model_that_only_opens_brackets_opens_few_of_them() -> None:
@@ -329,22 +326,16 @@ def test_other_sentences_do_not_matter(kind: str, search: str) -> None:
     every = sentences(kind, lines, longest)
     known = [UNK, *range(EOS + 1, size)]
     alone = [
-        run_to_end(
-            SEARCHES[search](ToyDecoder([n], 4, size, known), options(kind, 4)), [every[n]], torch.device("cpu")
-        )[0]
-        for n in range(4)
+        run_to_end(SEARCHES[search](ToyDecoder([n], 4, size, known), options(kind, 4)), [every[n]])[0] for n in range(4)
     ]
-    assert (
-        run_to_end(SEARCHES[search](ToyDecoder(range(4), 4, size, known), options(kind, 4)), every, torch.device("cpu"))
-        == alone
-    )
+    assert run_to_end(SEARCHES[search](ToyDecoder(range(4), 4, size, known), options(kind, 4)), every) == alone
     decoder = ToyDecoder([0], 4, size, known)
     later = SEARCHES[search](decoder, options(kind, 4))
-    later.add([0], every[:1], torch.device("cpu"))
+    later.add([0], every[:1])
     found = dict(later.step() + later.step() + later.step())
     decoder.add([1, 2, 3])
     decoder.histories[1:] = [[()] * 4 for _ in range(3)]
-    later.add([1, 2, 3], every[1:], torch.device("cpu"))
+    later.add([1, 2, 3], every[1:])
     while later.busy:
         found.update(later.step())
     assert [found[n] for n in range(4)] == alone
@@ -399,9 +390,7 @@ def test_with_subwords_every_output_is_a_tree(kind: str, search: str, what: str)
         banned_tokens=banned,
         diverse=DiverseOptions(groups=2),
     )
-    found = run_to_end(
-        SEARCHES[search](Noise(len(lines), 4, tokenizer.vocab_size, liked), chosen), searched, torch.device("cpu")
-    )
+    found = run_to_end(SEARCHES[search](Noise(len(lines), 4, tokenizer.vocab_size, liked), chosen), searched)
     for line, hypotheses in zip(lines, found, strict=True):
         for hypothesis in hypotheses:
             symbols = tokenizer.decode([hypothesis.tokens])[0].split()
@@ -420,7 +409,7 @@ def test_the_first_subword_gets_the_probability_of_all_that_begin_a_word_and_the
     [encoded] = tree.encode(["zebras"], tokenizer, 100)
     assert [inside for _, inside in encoded] == [False] + [True] * (len(encoded) - 1)
     assert len(encoded) > 1
-    state = tree.start([Sentence([], 50, {"tree": encoded})], 1, torch.device("cpu"))
+    state = tree.start([Sentence([], 50, {"tree": encoded})], 1, TORCH)
     for index, (token, _) in enumerate(encoded):
         log_probs = torch.randn(1, tokenizer.vocab_size).log_softmax(1)
         before = log_probs.clone()
@@ -507,7 +496,7 @@ def test_lines_in_trees_out(kind: str, search: str) -> None:
 
 @pytest.mark.parametrize("kind", ["words", "both"])
 def test_lines_that_come_and_go_do_not_matter(kind: str) -> None:
-    assert translated(kind, lines(), devices=["cpu", "cpu"]) == together(kind, "beam")
+    assert translated(kind, lines(), workers=2) == together(kind, "beam")
 
 
 CODE = f"""

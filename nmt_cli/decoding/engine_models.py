@@ -1,61 +1,50 @@
-"""Workers that search with models of the engine, on a CPU.
+"""Searchers with models of the engine, on a CPU.
 
-    model folders, or models of torch ──▶ EngineModels: packed once ──▶ EngineWorker for each core ─┬─▶ PlainSearch, without torch
-                                                                                                    └─▶ other searches over EngineDecoder
+    model folders, or models of torch ──▶ EngineModels: packed once ──▶ EngineSearcher ─┬─▶ PlainSearch
+                                                                                        └─▶ other searches over EngineDecoder
 
-All workers share the packed weights.
+All threads share the packed weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ..data.tokenizer import BOS, EOS
+from ..data.tokenizer import EOS
 from ..engine.model import EngineModel, use_threads
-from .batches import BatchSource, SearchResult
+from .alignment import aligned
 from .plain_search import PlainSearch
 from .search import FinishedSentences, Hypothesis, Search, SearchOptions
-from .sentence import Sentence
-from .workers import DecoderSearch, SearchableModels, SearchClass, Worker
+from .searchable import SearchableModels
+from .searchers import DecoderSearch, SearchClass, Searcher
+from .sentence import SearchResult, Sentence
 
 if TYPE_CHECKING:
     from .protocols import GrowingDecoder
 
-SMOOTHING = 0.1
-"""Added to the sum of each column of attention, so that tokens with hardly any attention are not chosen by chance."""
-
 
 class EngineModels(SearchableModels):
-    """A model, or an ensemble, with this number of workers. `threads` are those of a computation that has the CPU for itself."""
+    """A model, or an ensemble. `workers` search at once; `cores` are those of the CPU."""
 
-    def __init__(self, models: Sequence[EngineModel], workers: int, threads: int) -> None:
-        self.models, self.count, self.threads = models, workers, threads
+    def __init__(self, models: Sequence[EngineModel], workers: int, cores: int) -> None:
+        super().__init__(workers, cores)
+        self.models = models
 
     @property
     def max_positions(self) -> int:
         """See `SearchableModels`."""
         return min(model.max_positions for model in self.models)
 
-    def workers(
+    def searcher(
         self, options: SearchOptions, batch_tokens: int, search: SearchClass | None, align: bool
-    ) -> list[EngineWorker]:
+    ) -> EngineSearcher:
         """See `SearchableModels`."""
-        if search is not None:
-            from ..device import let_forks_compute
-
-            let_forks_compute()  # loads torch here, before workers are forked
-        return [
-            EngineWorker(self.models, options, batch_tokens, search, align, self.threads) for _ in range(self.count)
-        ]
+        return EngineSearcher(self.models, options, batch_tokens, search, align)
 
 
-class EngineWorker(Worker):
-    """A model, or an ensemble, that computes with `threads` threads."""
-
-    device: Any = "cpu"
+class EngineSearcher(Searcher):
+    """A searcher with a model, or an ensemble."""
 
     def __init__(
         self,
@@ -64,27 +53,22 @@ class EngineWorker(Worker):
         batch_tokens: int,
         search: SearchClass | None,
         align: bool,
-        threads: int,
     ) -> None:
         super().__init__(options, batch_tokens)
-        self.models, self.search, self.align, self.threads = models, search, align, threads
+        self.models, self.search, self.align = models, search, align
+        self.plain = len(models) == 1 and (search is None or self._is_plain())
+        self.in_python = not self.plain
 
-    def copy(self) -> Self:
-        """See `Worker`."""
-        return type(self)(self.models, self.options, self.batch_tokens, self.search, self.align, self.threads)
-
-    def run(self, batches: BatchSource) -> None:
-        """See `Worker`."""
-        use_threads(self.threads)
-        super().run(batches)
+    def use_threads(self, count: int) -> None:
+        """See `Searcher`."""
+        use_threads(count)
 
     def new_search(self) -> Search:
-        """See `Worker`."""
-        if self.search is None and len(self.models) == 1:
-            return PlainSearch(self.models[0], self.options)
-        if len(self.models) == 1 and self._is_plain():
-            return MixedSearch(PlainSearch(self.models[0], self.options), self._decoder_search)
-        return self._decoder_search()
+        """See `Searcher`."""
+        if not self.plain:
+            return self._decoder_search()
+        plain = PlainSearch(self.models[0], self.options)
+        return plain if self.search is None else MixedSearch(plain, self._decoder_search)
 
     def _is_plain(self) -> bool:
         """Return whether the options ask for plain beam search of sentences without inputs."""
@@ -100,11 +84,9 @@ class EngineWorker(Worker):
 
     def _decoder_search(self) -> Search:
         """Return a search over decoders of the engine."""
-        import torch
-
         from .beam_search import BeamSearch
 
-        return DecoderSearch(self._decoder, self.search or BeamSearch, self.options, torch.device("cpu"))
+        return DecoderSearch(self._decoder, self.search or BeamSearch, self.options)
 
     def _decoder(self) -> GrowingDecoder:
         from .engine_decoder import EngineDecoder
@@ -114,7 +96,7 @@ class EngineWorker(Worker):
         return members[0] if len(members) == 1 else EnsembleDecoder(members)
 
     def result(self, source: Sequence[int], hypotheses: list[Hypothesis]) -> SearchResult:
-        """See `Worker`."""
+        """See `Searcher`."""
         return SearchResult(
             hypotheses, aligned(self.models[0], [*source, EOS], hypotheses[0].tokens) if self.align else []
         )
@@ -154,14 +136,3 @@ class MixedSearch(Search):
         """See `Search`."""
         for search in (self.plain, *self.others):
             search.drop(sentence_ids)
-
-
-def aligned(model: EngineModel, source: Sequence[int], output: Sequence[int]) -> list[int]:
-    """Return for each token of `output` the index of the token of `source` to which it is aligned; see `alignment`. `source` ends with the end symbol."""
-    if not output:
-        return []
-    _, weights = model.forced([source], [[BOS, *output[:-1]]], attention=["cross"])
-    layers = weights["cross"][1:] if len(weights["cross"]) > 1 else weights["cross"]
-    mean = layers.astype(np.float64).mean((0, 1))  # (T, S)
-    indices: list[int] = (mean / (mean.sum(0) + SMOOTHING)).argmax(1).tolist()
-    return indices

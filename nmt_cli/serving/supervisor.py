@@ -1,0 +1,120 @@
+"""`--processes N`: several processes serve one socket, and uvicorn's supervisor replaces one that dies.
+
+    serve ──▶ supervise(settings, socket) ──▶ Multiprocess ── starts N times ──▶ a new process: Models ──▶ Server
+                  SIGTERM, SIGINT: all end as one server does       ▲                │ dies: clients see closed connections
+                  SIGHUP: one after another is replaced             └── another one ◀┘
+
+Each process has models, a queue and counters of its own. All accept connections from the same socket.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from dataclasses import replace
+
+import uvicorn
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors import multiprocess
+
+from ..data.workers import end_with_parent
+from ..errors import NmtError, Terminated
+from ..hardware import cores, keep_freed_memory
+from ..model.contents import find_model, read_config
+from . import logs
+from .models import Models
+from .server import Server, make_server
+from .settings import Settings
+
+HANGS = 60.0
+"""Seconds without a sign of life after which a process is killed."""
+
+
+def supervise(settings: Settings, listener: socket.socket, address: str) -> None:
+    """Serve with several processes on a socket with this address, until a signal ends the server. Raises Terminated for it, ModelError, and NmtError if a process cannot start."""
+    for model in settings.models:
+        read_config(find_model(model))
+    share = max(1, cores() // settings.processes)
+    config = _Config(replace(settings, devices=settings.devices or share))
+    multiprocess.Process = _Process  # type: ignore[misc]  # it has no parameter for this
+    supervisor = _Supervisor(config, [listener], address)
+    supervisor.run()
+    if supervisor.received is not None:
+        raise Terminated(supervisor.received)
+    raise NmtError("the server ended: one of its processes could not start, and has said why.")
+
+
+class _Config(uvicorn.Config):
+    """What a process is told; the application is made there."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__("", workers=settings.processes, log_config=None, timeout_worker_healthcheck=round(HANGS))
+        self.settings, self.parent = settings, os.getpid()
+
+
+class _Supervisor(multiprocess.Multiprocess):
+    """uvicorn's supervisor, which remembers the signal that ends it. `address` is that of the sockets."""
+
+    def __init__(self, config: _Config, sockets: list[socket.socket], address: str) -> None:
+        super().__init__(config, sockets)
+        self.address = address
+        self.received: int | None = None
+
+    def init_processes(self) -> None:
+        """Start all processes."""
+        super().init_processes()
+        logs.say(f"listening on {self.address} with {self.processes_num} processes")
+
+    def handle_int(self) -> None:
+        """End all processes."""
+        self.received = self.received or signal.SIGINT
+        super().handle_int()
+
+    def handle_term(self) -> None:
+        """End all processes."""
+        self.received = self.received or signal.SIGTERM
+        super().handle_term()
+
+
+class _Process(multiprocess.Process):
+    """One of the processes, here and there."""
+
+    config: _Config
+
+    def pong(self) -> None:
+        """Answer the supervisor, in the process: whether it serves."""
+        self.child_conn.recv()
+        self.child_conn.send(self._server is not None and self._server.started)
+
+    def target(self, sockets: list[socket.socket] | None = None) -> None:
+        """Load the models and serve, in the process."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # until the server handles it
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # a terminal sends them to all processes, but the supervisor decides
+        settings = self.config.settings
+        end_with_parent(self.config.parent, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        threading.Thread(target=self.always_pong, daemon=True).start()
+        logs.configure(settings.log)
+        keep_freed_memory()
+        try:
+            models = Models(settings, logs.say, logs.warn)
+        except NmtError as error:
+            logs.logger.error(str(error))
+            sys.exit(STARTUP_FAILURE)
+        try:
+            server = make_server(settings, models, _Server)
+            self._server = server
+            server.run(sockets=sockets)
+        finally:
+            models.close()
+            logs.flush()
+
+
+class _Server(Server):
+    """A server that only its supervisor ends."""
+
+    ending = (signal.SIGTERM,)
+    reloading = ()

@@ -1,0 +1,136 @@
+"""Commands in a Python that has no torch: what needs none gives what it gives with torch, what needs it says so by
+name."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_models import needs_engine
+from untrained import sentence, write_untrained
+
+pytestmark = needs_engine
+
+NO_TORCH = """
+import sys
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] == "torch" else self.finder.find_spec(name, path, target)
+sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
+"""
+"""Let Python find no module torch."""
+LIMIT = 120
+NEEDED = "needs torch, which is not installed: pip install torch"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model `model`, the texts `source` and `target`, and the Python without torch in `no_torch`."""
+    folder = tmp_path_factory.mktemp("folder")
+    write_untrained(folder / "model", positions="learned", decoder_layers=2)
+    (folder / "no_torch").mkdir()
+    (folder / "no_torch" / "sitecustomize.py").write_text(NO_TORCH)
+    rng = random.Random(5)
+    for name in ("source", "target"):
+        (folder / name).write_text("".join(f"{sentence(rng, rng.randint(1, 9))}\n" for _ in range(60)))
+    return folder
+
+
+def nmt(folder: Path, *arguments: str, torch: bool = False) -> subprocess.CompletedProcess[str]:
+    path = {} if torch else {"PYTHONPATH": str(folder / "no_torch")}
+    return subprocess.run(
+        [sys.executable, "-m", "nmt_cli", *arguments],
+        cwd=folder,
+        env={**os.environ, **path},
+        input="the cat sees a dog.\n\nthe red house.\n",
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+
+
+def test_torch_is_hidden(folder: Path) -> None:
+    code = "import importlib.util; print(importlib.util.find_spec('torch')); import torch"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(folder / "no_torch")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "None\n"
+    assert "No module named 'torch'" in done.stderr
+
+
+SCORE = ("score", "--model=model", "--src", "source", "--ref", "target", "--device", "cpu")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("translate", "--model", "model", "--device", "cpu", "--json", "--alignment", "--confidence"),
+        ("score", "source", "--ref", "target"),
+        SCORE,
+        (*SCORE, "--precision", "int8", "--json"),
+        ("attend", "the cat.", "--model", "model", "--device", "cpu", "--json"),
+        ("attend", "the cat.", "--model", "model", "--device", "cpu", "--target", "a dog.", "--json"),
+        ("calibrate", "--model", "model", "--device", "cpu", "--src", "source", "--ref", "target", "--out", "estimate"),
+        ("info", "--table3", "--device", "cpu"),
+    ],
+    ids=" ".join,
+)
+def test_commands_give_the_same_as_with_torch(arguments: tuple[str, ...], folder: Path) -> None:
+    here, there = nmt(folder, *arguments), nmt(folder, *arguments, torch=True)
+    assert (here.returncode, here.stdout, here.stderr) == (0, there.stdout, there.stderr)
+    assert here.stdout or "estimate" in arguments
+
+
+def test_a_model_in_int8_has_the_same_bytes(folder: Path) -> None:
+    for name, torch in (("without", False), ("with", True)):
+        done = nmt(folder, "quantize", "model", "--out", name, torch=torch)
+        assert (done.returncode, "parameters in int8" in done.stderr) == (0, True)
+    without, complete = ((folder / name / "model.safetensors").read_bytes() for name in ("without", "with"))
+    assert without == complete
+    stored = nmt(folder, *("--model=without" if one == "--model=model" else one for one in SCORE))
+    assert stored.stdout == nmt(folder, *SCORE, "--precision", "int8").stdout != ""
+
+
+def test_info_says_that_training_needs_torch(folder: Path) -> None:
+    here, there = (nmt(folder, "info", "model", "--device", "cpu", "--json", torch=torch) for torch in (False, True))
+    without, complete = json.loads(here.stdout), json.loads(there.stdout)
+    assert without["kernels"]["training"] == f"training: it {NEEDED}"
+    assert without["kernels"]["decoding"].startswith("decoding: engine for ")
+    same = without.keys() - {"kernels", "memory_free_bytes", "micro_batch_tokens", "memory_bytes"}
+    assert {key: without[key] for key in same} == {key: complete[key] for key in same}
+    damaged = folder / "damaged"
+    write_untrained(damaged)
+    (damaged / "model.safetensors").write_bytes(b"")
+    assert "was changed or damaged" in nmt(folder, "info", "damaged").stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("average", "model", "model", "--out", "out"), "nmt average"),
+        (("export", "model", "--to", "ctranslate2", "--out", "out"), "nmt export"),
+        (("info", "demo", "--probe"), "--probe"),
+        (("translate", "--model", "model", "--device", "cuda"), "--device cuda"),
+        (("translate", "--model", "model", "--precision", "bf16"), "the model 'model' (the engine has no bf16)"),
+        ((*SCORE, "--precision", "fp16"), "the model 'model' (the engine has no fp16)"),
+    ],
+    ids=str,
+)
+def test_what_needs_torch_says_so_by_name(arguments: tuple[str, ...], what: str, folder: Path) -> None:
+    done = nmt(folder, *arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"error: {what} {NEEDED}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (folder / "out").exists()

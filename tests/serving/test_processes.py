@@ -1,0 +1,123 @@
+"""`nmt serve --processes N`: processes that die are replaced, and clients lose only what those had."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from served import Command, get, httpx, post
+from untrained import sentence, write_untrained
+from waiting import LIMIT, alive, wait_until
+
+import nmt_cli as nmt
+
+KILLS = 4
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_untrained(tmp_path_factory.mktemp("models") / "en-de")
+
+
+def servers(command: Command) -> list[int]:
+    """The processes that serve."""
+    tasks = Path(f"/proc/{command.process.pid}/task").glob("*/children")
+    children = [int(number) for task in tasks for number in task.read_text(encoding="ascii").split()]
+    return sorted(pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes())
+
+
+def translate(url: str, text: str) -> httpx.Response:
+    return post(f"{url}/translate", json={"q": text, "source": "en", "target": "de"})
+
+
+def started(command: Command, processes: int) -> str:
+    """Wait until all processes serve. Return the address."""
+    url = command.url
+    wait_until(lambda: sum("loaded in" in line for line in command.lines) >= processes)
+    wait_until(lambda: get(f"{url}/health").status_code == 200)
+    return url
+
+
+def test_kills_under_load_lose_only_what_the_process_had(model: Path) -> None:
+    """Clients see closed connections and send again; all answers are right."""
+    rng = random.Random(1)
+    lines = [sentence(rng, rng.randint(1, 20)) for _ in range(40)]
+    with nmt.load(model, device="cpu", devices=1) as translator:
+        expected = {line: found.text for line, found in zip(lines, translator.translate(lines), strict=True)}
+    wrong: list[object] = []
+    lost, answered, stop = [0], [0], threading.Event()
+
+    def client(seed: int) -> None:
+        rng = random.Random(seed)
+        while not stop.is_set():
+            line = rng.choice(lines)
+            try:
+                answer = translate(url, line)
+            except httpx.TransportError:  # the connection was closed
+                lost[0] += 1
+                continue
+            if answer.status_code != 200 or answer.json()["translatedText"] != expected[line]:
+                wrong.append((line, answer.text))
+            answered[0] += 1
+
+    with Command("--model", str(model), "--processes", "2") as command:
+        url = started(command, 2)
+        clients = [threading.Thread(target=client, args=(seed,)) for seed in range(4)]
+        for thread in clients:
+            thread.start()
+        for kill in range(KILLS):
+            before, goal = servers(command), answered[0] + 20
+            wait_until(lambda goal=goal: answered[0] >= goal)
+            os.kill(before[kill % 2], signal.SIGKILL)
+            wait_until(lambda before=before: len(set(servers(command)) - set(before)) == 1)
+            wait_until(lambda kill=kill: sum("loaded in" in line for line in command.lines) >= 3 + kill)
+        stop.set()
+        for thread in clients:
+            thread.join(LIMIT)
+        assert wrong == []
+        assert lost[0] <= KILLS * len(clients)
+        assert "nmt_processes 2.0" in get(f"{url}/metrics").text
+        pids = servers(command)
+        command.process.terminate()
+        assert command.end() == 143
+        assert not any(map(alive, pids))
+        assert not any("Traceback" in line for line in command.lines)
+
+
+def test_sighup_replaces_the_processes_one_after_another(model: Path) -> None:
+    with Command("--model", str(model), "--processes", "2") as command:
+        url, before = started(command, 2), servers(command)
+        command.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: (translate(url, "the cat.").status_code == 200) and not set(servers(command)) & set(before))
+        command.process.send_signal(signal.SIGINT)
+        assert command.end() == 130
+
+
+def test_processes_end_with_a_supervisor_that_is_killed(model: Path) -> None:
+    with Command("--model", str(model), "--processes", "2") as command:
+        started(command, 2)
+        pids = servers(command)
+        command.process.kill()
+        for pid in pids:
+            wait_until(lambda pid=pid: not alive(pid))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--processes", "2", "--model", "missing"], "no model at 'missing'"),
+        (["--processes", "2", "--quota", "5"], "--quota and --processes: each process would count by itself"),
+        (["--processes", "2", "--beam", "0"], "beam"),
+    ],
+)
+def test_what_is_refused(model: Path, options: list[str], text: str) -> None:
+    with Command("--model", str(model), *options) if "--model" not in options else Command(*options) as command:
+        assert command.end() in (1, 2)
+        assert text in " ".join(" ".join(command.lines).split())
+        assert not any("Traceback" in line for line in command.lines)
