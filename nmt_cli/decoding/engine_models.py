@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..data.tokenizer import EOS
 from ..engine.model import EngineModel, use_threads
-from .alignment import aligned
 from .plain_search import PlainSearch
-from .search import FinishedSentences, Hypothesis, Search, SearchOptions
+from .search import FinishedSentences, Search, SearchOptions
 from .searchable import SearchableModels
 from .searchers import DecoderSearch, SearchClass, Searcher
-from .sentence import SearchResult, Sentence
+from .sentence import Sentence
 
 if TYPE_CHECKING:
     from .protocols import GrowingDecoder
@@ -54,8 +52,8 @@ class EngineSearcher(Searcher):
         search: SearchClass | None,
         align: bool,
     ) -> None:
-        super().__init__(options, batch_tokens)
-        self.models, self.search, self.align = models, search, align
+        super().__init__(options, batch_tokens, search, align)
+        self.models = models
         self.plain = len(models) == 1 and (search is None or self._is_plain())
         self.in_python = not self.plain
 
@@ -95,11 +93,10 @@ class EngineSearcher(Searcher):
         members = [EngineDecoder(model, self.options.beam) for model in self.models]
         return members[0] if len(members) == 1 else EnsembleDecoder(members)
 
-    def result(self, source: Sequence[int], hypotheses: list[Hypothesis]) -> SearchResult:
+    @property
+    def aligning(self) -> EngineModel:
         """See `Searcher`."""
-        return SearchResult(
-            hypotheses, aligned(self.models[0], [*source, EOS], hypotheses[0].tokens) if self.align else []
-        )
+        return self.models[0]
 
 
 class MixedSearch(Search):

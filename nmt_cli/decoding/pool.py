@@ -28,7 +28,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -223,9 +223,10 @@ class _Worker:
 
     def _take(self) -> list[_Task] | None:
         """Wait until there is something to do. Return new sentences; None: the pool is closed."""
-        threads, load = self.threads, sum(search.load for search in self.searches.values())
+        threads = self.threads
+        self._leave_out()
+        load = sum(search.load for search in self.searches.values())
         with threads.changed:
-            self._leave_out()
             if not self.searches:
                 threads.busy.discard(self)
                 threads.changed.wait_for(lambda: threads.queue or threads.closed)
@@ -233,15 +234,17 @@ class _Worker:
             return None if threads.closed else self._chosen(load)
 
     def _leave_out(self) -> None:
-        """Remove the sentences of clients that are gone. The lock is held."""
+        """Remove the sentences of clients that are gone."""
         for key, search in list(self.searches.items()):
             gone = {number: task for number, task in search.tasks.items() if task.request.client.gone}
             if gone:
-                search.drop(gone)
-                for task in gone.values():
-                    self._returned(task)
-                if not search.tasks:
-                    del self.searches[key]
+                self._try(key, partial(self._drop, gone))
+
+    def _drop(self, gone: Mapping[int, _Task], search: RunningSearch[_Task]) -> None:
+        search.drop(gone)
+        with self.threads.changed:
+            for task in gone.values():
+                self._returned(task)
 
     def _chosen(self, load: float) -> list[_Task]:
         """Take sentences from the queue, given how full the thread is. The lock is held."""

@@ -40,7 +40,7 @@ from .searchers import Searcher, search_all
 from .sentence import SearchResult, Sentence
 
 if TYPE_CHECKING:
-    from .torch_models import ConvertedModels, ModelSearcher
+    from .torch_models import ConvertedModels
 
 GROUPS = 2
 """Groups of sentences for each process, of those that come together. With more groups, processes wait more often for their last sentences."""
@@ -163,7 +163,7 @@ class SpawnedSession(ThreadSession):
     Raises UsageError if the searcher cannot be sent to them.
     """
 
-    def __init__(self, pool: Pool, searcher: ModelSearcher, processes: DeviceProcesses) -> None:
+    def __init__(self, pool: Pool, searcher: Searcher, processes: DeviceProcesses) -> None:
         super().__init__(pool, searcher)
         self.processes, self.groups = processes, list[_Groups]()
         _open.add(self)

@@ -67,6 +67,8 @@ STEPS, ROWS = 8, 512
 negligible, and new sentences still join the search soon."""
 UNLIMITED = 1 << 30
 """A number of tokens that no output reaches."""
+AT_ONCE = 1.0
+"""With this `compact_below`, a sentence leaves in the step in which it is finished."""
 COMPACT_BELOW = 0.7
 """Finished sentences leave once at most this share of the sentences is unfinished, because leaving costs a copy."""
 

@@ -16,8 +16,6 @@ import numpy as np
 from .arrays import Array, Arrays, arrays_of
 from .search import COMPACT_BELOW
 
-AT_ONCE = 1.0
-"""With this share, a sentence leaves in the step in which it is finished."""
 FREE = -1
 """In place of a required token: any token may follow."""
 

@@ -19,7 +19,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from ..data.tokenizer import EOS
-from .search import FinishedSentences, Hypothesis, Search, SearchOptions, StepSearch
+from .alignment import aligned
+from .forced import ForcedModel
+from .search import AT_ONCE, FinishedSentences, Hypothesis, Search, SearchOptions, StepSearch
 from .sentence import SearchResult, Sentence
 
 if TYPE_CHECKING:
@@ -44,8 +46,14 @@ class Searcher(ABC):
     in_python = False
     """Whether a search spends much time in Python, so that threads of one process would wait for each other."""
 
-    def __init__(self, options: SearchOptions, batch_tokens: int) -> None:
-        self.options, self.batch_tokens = options, batch_tokens
+    def __init__(self, options: SearchOptions, batch_tokens: int, search: SearchClass | None, align: bool) -> None:
+        """See `SearchableModels.searcher`."""
+        self.options, self.batch_tokens, self.search, self.align = options, batch_tokens, search, align
+
+    @property
+    def arguments(self) -> tuple[SearchOptions, int, SearchClass | None, bool]:
+        """The arguments of `SearchableModels.searcher` that make such a searcher."""
+        return self.options, self.batch_tokens, self.search, self.align
 
     @property
     def rows(self) -> int:
@@ -59,16 +67,22 @@ class Searcher(ABC):
     def prompt(self) -> Self:
         """Return a searcher with the same results, whose sentences leave as soon as they are finished."""
         other = copy.copy(self)
-        other.options = replace(self.options, compact_below=1.0, seconds=AT_MOST)
+        other.options = replace(self.options, compact_below=AT_ONCE, seconds=AT_MOST)
         return other
 
     @abstractmethod
     def new_search(self) -> Search:
         """Return a search without sentences."""
 
+    @property
+    @abstractmethod
+    def aligning(self) -> ForcedModel:
+        """The model whose attention aligns."""
+
     def result(self, source: Sequence[int], hypotheses: list[Hypothesis]) -> SearchResult:
         """Return the result of a sentence, given its source without end symbol and its hypotheses, best first."""
-        return SearchResult(hypotheses, [])
+        alignment = aligned(self.aligning, [*source, EOS], hypotheses[0].tokens) if self.align else []
+        return SearchResult(hypotheses, alignment)
 
     @abstractmethod
     def use_threads(self, count: int) -> None:

@@ -27,7 +27,6 @@ from ..device import is_host
 from ..model.attention import CrossAttention, SelfAttention, record_attention
 from ..model.layers import DecoderLayer, EncoderLayer
 from ..model.transformer import Transformer
-from .batches import token_batches
 from .forced import Array
 
 ROW_MULTIPLE, FEWEST_ROWS = 4, 16
@@ -152,3 +151,17 @@ def _modules(model: Transformer, kind: str) -> list[SelfAttention | CrossAttenti
         return [cast(DecoderLayer, layer).cross_attention for layer in model.decoder]
     layers = model.encoder if kind == "encoder" else model.decoder
     return [cast(EncoderLayer, layer).self_attention for layer in layers]
+
+
+def token_batches(order: Sequence[int], lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
+    """Cut the indices `order` into batches whose sentences, padded to the first one's length, have at most `batch_tokens`.
+
+    `lengths[i]` is the length of sentence i; in `order` long ones come first. A batch has at least one sentence.
+    """
+    batches: list[list[int]] = []
+    start = 0
+    while start < len(order):
+        size = max(1, batch_tokens // lengths[order[start]])
+        batches.append(list(order[start : start + size]))
+        start += size
+    return batches

@@ -12,26 +12,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
-from ..data.tokenizer import EOS
 from ..device import accelerator_memory, current, is_host, let_forks_compute
 from ..engine.model import EngineModel, unsupported
 from ..model.folder import load_model, weights_of
 from ..model.precision import convert, in_int8, integers_of
 from ..model.transformer import Transformer
-from .alignment import aligned
 from .beam_search import BeamSearch
 from .cached_decoder import CachedDecoder
 from .engine_models import EngineModels
 from .ensemble import EnsembleDecoder
 from .processes import DeviceProcesses, Session, SpawnedSession
-from .search import Hypothesis, Search, SearchOptions
+from .search import Search, SearchOptions
 from .searchable import SearchableModels
 from .searchers import DecoderSearch, SearchClass, Searcher
-from .sentence import SearchResult
 from .torch_forced import TorchForced
 
 if TYPE_CHECKING:
@@ -54,15 +51,9 @@ class ModelSearcher(Searcher):
         search: SearchClass | None,
         align: bool,
     ) -> None:
-        super().__init__(options, batch_tokens)
-        self.models, self.search, self.align = models, search, align
-        self.device = models[0].device
+        super().__init__(options, batch_tokens, search, align)
+        self.models, self.device = models, models[0].device
         self.in_python = is_host(self.device)
-
-    @property
-    def arguments(self) -> tuple[Any, ...]:
-        """The arguments of `ConvertedModels.searcher` that make such a searcher."""
-        return self.options, self.batch_tokens, self.search, self.align
 
     @property
     def rows(self) -> int:
@@ -90,11 +81,10 @@ class ModelSearcher(Searcher):
         members = [CachedDecoder(model, [], self.options.beam) for model in self.models]
         return members[0] if len(members) == 1 else EnsembleDecoder(members)
 
-    def result(self, source: Sequence[int], hypotheses: list[Hypothesis]) -> SearchResult:
+    @property
+    def aligning(self) -> TorchForced:
         """See `Searcher`."""
-        return SearchResult(
-            hypotheses, aligned(TorchForced(self.models[0]), [*source, EOS], hypotheses[0].tokens) if self.align else []
-        )
+        return TorchForced(self.models[0])
 
 
 class ConvertedModels(SearchableModels):
@@ -126,7 +116,6 @@ class DeviceModels(ConvertedModels):
 
     def session(self, searcher: Searcher) -> Session:
         """See `SearchableModels`. Raises UsageError, see `SpawnedSession`."""
-        assert isinstance(searcher, ModelSearcher)
         return SpawnedSession(self.pool, searcher, self.processes)
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from uvicorn.supervisors import multiprocess
 
 from ..data.workers import end_with_parent
 from ..errors import NmtError, Terminated
-from ..hardware import cores, keep_freed_memory
+from ..hardware import cores, keep_freed_memory, surely_cpu
 from ..model.contents import find_model, read_config
 from . import logs
 from .models import Models
@@ -37,8 +37,9 @@ def supervise(settings: Settings, listener: socket.socket, address: str) -> None
     """Serve with several processes on a socket with this address, until a signal ends the server. Raises Terminated for it, ModelError, and NmtError if a process cannot start."""
     for model in settings.models:
         read_config(find_model(model))
-    share = max(1, cores() // settings.processes)
-    config = _Config(replace(settings, devices=settings.devices or share))
+    if settings.devices is None and surely_cpu(settings.device):  # several processes share a GPU as it is
+        settings = replace(settings, devices=max(1, cores() // settings.processes))
+    config = _Config(settings)
     multiprocess.Process = _Process  # type: ignore[misc]  # it has no parameter for this
     supervisor = _Supervisor(config, [listener], address)
     supervisor.run()

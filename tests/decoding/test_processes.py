@@ -149,19 +149,21 @@ def models(request: pytest.FixtureRequest, folder: Path) -> Iterator[SearchableM
     one.close()
 
 
+@pytest.mark.parametrize(
+    ("search", "error", "said"),
+    [("BrokenSearch", ValueError, "cut"), ("UnsendableSearch", NmtError, "Unsendable: 1 and 2")],
+)
 def test_an_error_of_the_search_is_raised(
-    models: SearchableModels, folder: Path, monkeypatch: pytest.MonkeyPatch
+    search: str,
+    error: type[Exception],
+    said: str,
+    models: SearchableModels,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(SEARCHES, "broken", "broken_search:BrokenSearch")
-    with pytest.raises(ValueError, match="cut"):
-        list(over(models, folder, search="broken").translate(LINES))
-
-
-def test_an_error_that_cannot_be_sent_is_told(
-    models: SearchableModels, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(SEARCHES, "broken", "broken_search:UnsendableSearch")
-    with pytest.raises(NmtError, match="Unsendable: 1 and 2"):
+    """Also one that cannot be sent."""
+    monkeypatch.setitem(SEARCHES, "broken", f"broken_search:{search}")
+    with pytest.raises(error, match=said):
         list(over(models, folder, search="broken").translate(LINES))
 
 
@@ -199,7 +201,7 @@ def test_closing_early_stops_the_search(
 def test_models_that_cannot_be_loaded_are_reported(folder: Path, devices: DeviceModels, tmp_path: Path) -> None:
     session = SpawnedSession(
         devices.pool,
-        over(devices, folder).searcher,  # type: ignore[arg-type]
+        over(devices, folder).searcher,
         DeviceProcesses(partial(_converted, [tmp_path / "missing"], "fp32"), ["cpu", "cpu"]),
     )
     with pytest.raises(NmtError, match=r"the worker process of 'cpu' cannot search: .*missing"), session:
@@ -283,6 +285,7 @@ def test_an_interrupt_ends_all_processes(kind: str, script: Callable[..., subpro
 def test_processes_end_with_a_caller_that_is_killed(kind: str, script: Callable[..., subprocess.Popen[str]]) -> None:
     program = script(kind, 4000, "    list(results)")
     pids = pids_of(program)
+    assert len(pids) == 2
     program.kill()
     gone(pids)
 

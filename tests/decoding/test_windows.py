@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from waiting import LIMIT, wait_until
 
-from nmt_cli.decoding.batches import token_batches
+from nmt_cli.decoding.torch_forced import token_batches
 from nmt_cli.decoding.windows import WindowSize, windows
 
 LINES = [str(number) for number in range(20)]
@@ -69,5 +69,4 @@ def test_batches_hold_so_many_tokens_padding_counted() -> None:
     lengths = [3, 9, 5, 2, 20, 1]
     order = sorted(range(6), key=lambda i: -lengths[i])
     assert token_batches(order, lengths, 10) == [[4], [1], [2, 0], [3, 5]]
-    assert token_batches(order, lengths, 1000, max_sentences=4) == [[4, 1, 2, 0], [3, 5]]
     assert token_batches([], lengths, 10) == []
