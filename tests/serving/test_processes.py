@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from untrained import sentence, write_untrained
 from waiting import LIMIT, alive, wait_until
 
 import nmt_cli as nmt
+from nmt_cli.serving.supervisor import HANGS
 
 KILLS = 4
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
@@ -29,7 +31,15 @@ def servers(command: Command) -> list[int]:
     """The processes that serve."""
     tasks = Path(f"/proc/{command.process.pid}/task").glob("*/children")
     children = [int(number) for task in tasks for number in task.read_text(encoding="ascii").split()]
-    return sorted(pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    return sorted(pid for pid in children if b"spawn_main" in command_line(pid))
+
+
+def command_line(pid: int) -> bytes:
+    """The command line of a process; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def translate(url: str, text: str) -> httpx.Response:
@@ -88,6 +98,18 @@ def test_kills_under_load_lose_only_what_the_process_had(model: Path) -> None:
         assert command.end() == 143
         assert not any(map(alive, pids))
         assert not any("Traceback" in line for line in command.lines)
+
+
+def test_a_process_that_dies_while_it_is_asked_for_a_sign_of_life_is_replaced_at_once(model: Path) -> None:
+    with Command("--model", str(model), "--processes", "2") as command:
+        started(command, 2)
+        before = servers(command)
+        os.kill(before[0], signal.SIGSTOP)
+        time.sleep(2)  # the supervisor asks twice per second, and waits for the answer
+        os.kill(before[0], signal.SIGKILL)
+        killed = time.monotonic()
+        wait_until(lambda: len(set(servers(command)) - set(before)) == 1)
+        assert time.monotonic() - killed < HANGS / 2
 
 
 def test_sighup_replaces_the_processes_one_after_another(model: Path) -> None:
