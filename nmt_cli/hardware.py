@@ -232,7 +232,14 @@ def has_fast_bf16(device: str) -> bool:
 
 
 def cpu_flags() -> set[str]:
-    """Return the instruction sets that the operating system reports for this CPU; empty if it reports none."""
+    """Return the instruction sets that the operating system reports for this CPU, by Linux's names; empty if it reports none."""
+    if sys.platform == "darwin":
+        reported = ctypes.CDLL(None).sysctlbyname
+        value, size = ctypes.c_int(), ctypes.c_size_t(ctypes.sizeof(ctypes.c_int))
+
+        name = b"hw.optional.arm.FEAT_DotProd"
+        missing = reported(name, ctypes.byref(value), ctypes.byref(size), None, 0)
+        return set() if missing or not value.value else {"asimddp"}
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -28,8 +28,12 @@ OFF = "off"
 
 AVX2 = frozenset({"avx2", "fma", "f16c", "bmi1", "bmi2"})
 AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"}
-NEEDS = {"avx512-vnni": AVX512 | {"avx512_vnni"}, "avx512": AVX512, "avx2-vnni": AVX2 | {"avx_vnni"}, "avx2": AVX2}
-"""Libraries, the fastest first → the instruction sets that they need, as /proc/cpuinfo names them."""
+X86 = {"avx512-vnni": AVX512 | {"avx512_vnni"}, "avx512": AVX512, "avx2-vnni": AVX2 | {"avx_vnni"}, "avx2": AVX2}
+ARM = {"neon-dotprod": frozenset({"asimddp"}), "neon": frozenset[str]()}
+MACHINES = {"x86_64": X86, "AMD64": X86, "aarch64": ARM, "arm64": ARM}
+NEEDS = {**MACHINES.get(platform.machine(), {}), "portable": frozenset[str]()}
+"""Libraries for this kind of machine, the fastest first → the instruction sets that they need, as /proc/cpuinfo names
+them."""
 
 _int, _at, _handle = ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
 
@@ -163,9 +167,8 @@ def _lacking(name: str) -> list[str]:
 
 def _unusable(names: list[str]) -> str:
     """Return why none of these libraries can be loaded."""
-    machine = platform.machine()
-    if machine not in ("x86_64", "AMD64"):
-        return f"the engine is for x86-64 processors, and this one is {machine}; translate with torch"
+    if sys.byteorder == "big":
+        return f"the engine needs a little-endian processor, and this one, {platform.machine()}, is big-endian; translate with torch"
     built = [name for name in names if path_of(name).is_file()]
     if not built:
         return (

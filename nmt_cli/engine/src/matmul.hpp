@@ -1,11 +1,20 @@
 // Matrix products: rows (N, d_in) times the transpose of a packed weight (d_out, d_in), for any number of rows.
 //
 //   fp32   panels (d_out / LANES, d_in, LANES)          a sum adds its products one by one, each with one rounding
-//   int8   panels (d_out / LANES, d_in / T, LANES, T)   sums are exact; then sum * (scale of x * scale of W) + bias in
-//   fp32
+//   int8   panels (d_out / LANES, d_in / A, LANES, A)   sums are exact; then sum * (scale of x * scale of W) + bias in
+//                                                       fp32
 //
-// T numbers of x are multiplied at once. numbers_avx512.hpp and numbers_avx2.hpp have what differs between processors:
-// the registers of sums (`Floats`, and `Bytes` of int8), and the size of tiles.
+// `Floats` and `Bytes` are the numbers of a product. registers_X.hpp has Bytes, and the size of tiles:
+//   TILE, most_rows(panels)   rows of a tile: at most; at most with so many panels
+//   X, TOGETHER, ADJACENT     the type of x's numbers; T, how many are multiplied at once; A, of int8: how many of a
+//   row
+//                             of W lie side by side
+//   Sum                       sums of LANES products: zero(), sums(x) from memory, numbers(sum) as a Vector
+//   load(w), spread(x)        T * LANES numbers of a panel, and T numbers of x for all lanes
+//   add(sum, x, w)            add T products to each lane
+//   INPUT                     the grid of x that a pass before it writes, unless it is UNSIGNED
+//   SHIFTED                   the grid whose numbers are multiplied as numbers that are 128 more (OFFSET) or 128 less
+//                             (UNSIGNED); NONE
 //
 // d_out is rounded up to whole panels; weights, scales and biases have zeros there. A tile of rows and panels stays in
 // registers while it runs over d_in. A result is the same sum in the same order whatever the tile is: it depends
@@ -17,17 +26,29 @@
 #include <cstdint>
 #include <cstring>
 #include <numeric>
+#include <type_traits>
 #include <utility>
 
 #include "outputs.hpp"
 #include "threads.hpp"
-// The numbers come first: a product needs them.
-#include "numbers_avx2.hpp"
-#ifdef __AVX512F__
-#include "numbers_avx512.hpp"
-#endif
 
 namespace {
+
+struct Floats : Tiles {
+    using Sum = Vector;
+    using X = float;
+    static constexpr int TOGETHER = 1;
+    static constexpr Grid SHIFTED = NONE;
+
+    static Vector zero() { return broadcast(0.0f); }
+    static Vector load(const float* w) { return vector(w); }
+    static Vector spread(const float* x) { return broadcast(*x); }
+    static void add(Vector& sum, const Vector& x, const Vector& w) { accumulate(sum, x, w); }
+};
+
+// The type of a product's weights.
+template <class Numbers>
+using Weight = std::conditional_t<std::is_same_v<Numbers, Floats>, float, int8_t>;
 
 constexpr int FEW = 4;            // rows up to which reading the weights is all the work
 constexpr int64_t AT_ONCE = 256;  // rows that meet a panel before the next one is read
@@ -35,33 +56,52 @@ constexpr int64_t AHEAD = 1024;   // bytes of a panel that are prefetched for fe
 constexpr int64_t ENOUGH = 4;  // tiles of rows from which on the next panels are prefetched, a piece before each tile
 constexpr int64_t WORTH = 1 << 20;  // multiplications that are worth a thread
 
+// The sums of a tile start with these: if x is shifted, with what the shift adds to each product of rows.
+template <class Numbers>
+typename Numbers::Sum start(const Map& map, int64_t at, bool shifted) {
+    if constexpr (Numbers::SHIFTED != NONE)
+        if (shifted) return Numbers::sums(map.sums + at);
+    return Numbers::zero();
+}
+
+// Write sixteen results of a map, or as many as it has; `scale` is that of the row of x.
+template <class Numbers, Finish FINISH>
+inline void finish(const Outputs& outputs, typename Numbers::Sum sum, float scale, float* out) {
+    Vector y;
+    if constexpr (std::is_same_v<Numbers, Floats>)
+        y = sum + outputs.bias;
+    else
+        y = Bytes::numbers(sum) * (outputs.scales * broadcast(scale)) + outputs.bias;
+    if (FINISH == RELU) y = larger(broadcast(0.0f), y);
+    outputs.left == LANES ? put(y, out) : put(y, out, outputs.left);
+}
+
 // One tile: ROWS rows from `row` on, whose numbers are at x, times WIDE panels from output `at` on, whose weights are
 // at `weight`. All sums stay in registers: loops over them are unrolled.
 template <int ROWS, int WIDE, class Numbers, Finish FINISH>
-void one_tile(const Map& map, bool is_offset, const typename Numbers::X* x, const float* scales, const char* weight,
+void one_tile(const Map& map, bool shifted, const typename Numbers::X* x, const float* scales, const Weight<Numbers>* w,
               int64_t row, int64_t at, const Result& to) {
-    using Sum = typename Numbers::Sum;
-    constexpr int64_t STEP = Numbers::STEP;
-    const int64_t d_in = map.d_in, steps = d_in / Numbers::TOGETHER, panel = steps * STEP;
-    Sum sum[ROWS][WIDE];
+    constexpr int64_t T = Numbers::TOGETHER, STEP = T * LANES;
+    const int64_t d_in = map.d_in, panel = d_in * LANES;
+    typename Numbers::Sum sum[ROWS][WIDE];
 #pragma GCC unroll 8
     for (int p = 0; p < WIDE; ++p) {
-        const Sum start = Numbers::start(map, at + p * LANES, is_offset);
+        const auto first = start<Numbers>(map, at + p * LANES, shifted);
 #pragma GCC unroll 8
-        for (int r = 0; r < ROWS; ++r) sum[r][p] = start;
+        for (int r = 0; r < ROWS; ++r) sum[r][p] = first;
     }
-    for (int64_t i = 0; i < steps; ++i) {
-        Sum w[WIDE];
+    for (int64_t i = 0; i < d_in; i += T, w += STEP) {
+        decltype(Numbers::load(w)) weights[WIDE];
 #pragma GCC unroll 8
         for (int p = 0; p < WIDE; ++p) {
-            if (ROWS <= FEW) __builtin_prefetch(weight + p * panel + i * STEP + AHEAD);
-            w[p] = Numbers::load(weight + p * panel + i * STEP);
+            if (ROWS <= FEW) __builtin_prefetch(reinterpret_cast<const char*>(w + p * panel) + AHEAD);
+            weights[p] = Numbers::load(w + p * panel);
         }
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; ++r) {
-            const auto numbers = Numbers::spread(x + r * d_in + i * Numbers::TOGETHER);
+            const auto numbers = Numbers::spread(x + r * d_in + i);
 #pragma GCC unroll 8
-            for (int p = 0; p < WIDE; ++p) Numbers::add(sum[r][p], numbers, w[p]);
+            for (int p = 0; p < WIDE; ++p) Numbers::add(sum[r][p], numbers, weights[p]);
         }
     }
     float* const first = to.out + row * to.width + (at - to.first);
@@ -70,8 +110,8 @@ void one_tile(const Map& map, bool is_offset, const typename Numbers::X* x, cons
         const Outputs outputs(map, at + p * LANES);
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; ++r)
-            Numbers::template finish<FINISH>(outputs, sum[r][p], scales ? scales[row + r] : 1.0f,
-                                             first + r * to.width + p * LANES);
+            finish<Numbers, FINISH>(outputs, sum[r][p], scales ? scales[row + r] : 1.0f,
+                                    first + r * to.width + p * LANES);
     }
 }
 
@@ -79,7 +119,8 @@ void one_tile(const Map& map, bool is_offset, const typename Numbers::X* x, cons
 template <class Numbers, Finish FINISH>
 struct Product {
     using X = typename Numbers::X;
-    using Tile = void (*)(const Map&, bool, const X*, const float*, const char*, int64_t, int64_t, const Result&);
+    using W = Weight<Numbers>;
+    using Tile = void (*)(const Map&, bool, const X*, const float*, const W*, int64_t, int64_t, const Result&);
 
     template <int WIDE, size_t... ROWS>
     static Tile tile_of(int64_t rows, std::index_sequence<ROWS...>) {
@@ -97,26 +138,25 @@ struct Product {
     }
 
     // The panels from `begin` to `panels`. While many rows meet some of them, the next ones are fetched.
-    static void some(const Map& map, bool is_offset, int64_t rows, const X* x, const float* scales, int64_t begin,
+    static void some(const Map& map, bool shifted, int64_t rows, const X* x, const float* scales, int64_t begin,
                      int64_t panels, const Result& to) {
-        const int64_t size = map.d_in / Numbers::TOGETHER * Numbers::STEP;
+        const int64_t size = map.d_in * LANES;
         for (int64_t first = 0; first < rows; first += AT_ONCE) {
             const int64_t end = std::min(rows, first + AT_ONCE);
             const int64_t highest = std::min<int64_t>(Numbers::TILE, end - first);
             for (int64_t panel = begin, wide; panel < panels; panel += wide) {
                 for (wide = 4; wide > 1 && (wide > panels - panel || highest > Numbers::most_rows(int(wide)));
                      wide /= 2) {}
-                const char* const weight = static_cast<const char*>(map.weight) + panel * size;
+                const W* const weight = static_cast<const W*>(map.weight) + panel * size;
                 int64_t tiles = (end - first + Numbers::TILE - 1) / Numbers::TILE;
-                const char* next = weight + wide * size;
-                const char* const last = next + (tiles < ENOUGH ? 0 : std::min(wide, panels - panel - wide) * size);
+                const W* next = weight + wide * size;
+                const W* const last = next + (tiles < ENOUGH ? 0 : std::min(wide, panels - panel - wide) * size);
                 for (int64_t row = first, here, piece = (last - next + tiles - 1) / tiles; row < end;
                      row += here, --tiles) {
                     here = (end - row + tiles - 1) / tiles;  // as many in each: 8 rows are 4 and 4, not 6 and 2
-                    for (const char* const until = std::min(last, next + piece); next < until; next += LINE)
+                    for (const W* const until = std::min(last, next + piece); next < until; next += LINE / sizeof(W))
                         __builtin_prefetch(next);
-                    tile_of(here, int(wide))(map, is_offset, x + row * map.d_in, scales, weight, row, panel * LANES,
-                                             to);
+                    tile_of(here, int(wide))(map, shifted, x + row * map.d_in, scales, weight, row, panel * LANES, to);
                 }
             }
         }
@@ -125,10 +165,10 @@ struct Product {
 
 // The panels from `begin` to `end` for all rows.
 template <class Numbers>
-void some_panels(const Map& map, bool is_offset, int64_t rows, const typename Numbers::X* x, const float* scales,
+void some_panels(const Map& map, bool shifted, int64_t rows, const typename Numbers::X* x, const float* scales,
                  int64_t begin, int64_t end, const Result& to) {
     const auto run = map.relu ? Product<Numbers, RELU>::some : Product<Numbers, PLAIN>::some;
-    run(map, is_offset, rows, x, scales, begin, end, to);
+    run(map, shifted, rows, x, scales, begin, end, to);
 }
 
 int64_t panels_of(const Map& map) { return (map.d_out + LANES - 1) / LANES; }
@@ -140,15 +180,25 @@ int relu_input_of(const Map& map) { return map.scales ? int(UNSIGNED) : int(FP32
 
 // Rows as products read them; they stay valid until the next call in this thread.
 const void* prepared(const Map& map, int64_t rows, const RowsIn& x) {
-    return map.scales ? static_cast<const void*>(Bytes::prepared(x.data, rows * map.d_in, x.kind)) : x.data;
+    using X = Bytes::X;
+    if (!map.scales || std::is_same_v<X, uint8_t> || (std::is_same_v<X, int8_t> && x.kind == SIGNED)) return x.data;
+    static thread_local std::vector<X> converted;
+    const int64_t count = rows * map.d_in;
+    converted.resize(count);
+    if (x.kind == SIGNED)
+        std::copy_n(static_cast<const int8_t*>(x.data), count, converted.data());
+    else
+        std::transform(static_cast<const uint8_t*>(x.data), static_cast<const uint8_t*>(x.data) + count,
+                       converted.data(), [](int y) { return X(sizeof(X) == 1 ? y - 128 : y); });
+    return converted.data();
 }
 
 // The panels from `begin` to `end` alone, for `rows` rows of what `prepared` returned for x, from `first` on.
 void multiply_panels(const Map& map, const RowsIn& x, const void* prepared, int64_t first, int64_t rows, int64_t begin,
                      int64_t end, const Result& to) {
     if (map.scales)
-        some_panels<Bytes>(map, x.kind == OFFSET, rows, static_cast<const Bytes::X*>(prepared) + first * map.d_in,
-                           x.scales + first, begin, end, to);
+        some_panels<Bytes>(map, x.kind == Bytes::SHIFTED, rows,
+                           static_cast<const Bytes::X*>(prepared) + first * map.d_in, x.scales + first, begin, end, to);
     else
         some_panels<Floats>(map, false, rows, static_cast<const float*>(prepared) + first * map.d_in, nullptr, begin,
                             end, to);
@@ -165,17 +215,22 @@ void multiply(const Map& map, int64_t rows, const RowsIn& x, float* out) {
     });
 }
 
-// W (d_out, d_in) from row `first` to `last`, whole panels, as panels of T numbers of each row together; the last panel
-// is filled up with zeros.
-template <int64_t T, class Number>
+// What the product of a row of W with shifted numbers lacks: 128 times its sum, with the sign of the shift.
+int32_t shift_of(const int8_t* row, int64_t d_in) {
+    return (Bytes::SHIFTED == OFFSET ? -128 : 128) * std::accumulate(row, row + d_in, int32_t{0});
+}
+
+// W (d_out, d_in) from row `first` to `last`, whole panels, as panels with A numbers of each row side by side; the last
+// panel is filled up with zeros.
+template <int64_t A, class Number>
 void pack(int64_t d_out, int64_t d_in, int64_t first, int64_t last, const Number* weight, Number* packed) {
     for (; first < last; first += LANES) {
         Number* to = packed + first * d_in;
         const int64_t outputs = std::min<int64_t>(LANES, d_out - first);
         if (outputs < LANES) std::fill_n(to, LANES * d_in, Number{0});
-        for (int64_t i = 0; i < d_in; i += T, to += LANES * T)
+        for (int64_t i = 0; i < d_in; i += A, to += LANES * A)
             for (int64_t o = 0; o < outputs; ++o)
-                std::memcpy(to + o * T, weight + (first + o) * d_in + i, sizeof(Number) * T);
+                std::memcpy(to + o * A, weight + (first + o) * d_in + i, sizeof(Number) * A);
     }
 }
 

@@ -248,7 +248,10 @@ private:
     // Whole rows of a matrix as int8, at `to`, and their scales.
     static void integers(const Matrix& from, int64_t first, int64_t rows, int64_t columns, int8_t* to, float* scales) {
         if (from.scales) {
-            std::memcpy(to, static_cast<const int8_t*>(from.array->data) + first * columns, rows * columns);
+            const int8_t* const given = static_cast<const int8_t*>(from.array->data) + first * columns;
+            std::memcpy(to, given, rows * columns);
+            if (std::memchr(given, -128, rows * columns))
+                fail("%.100s has the number -128, expected -127 to 127", from.array->name);
             std::copy_n(from.scales + first, rows, scales);
             return;
         }
@@ -313,10 +316,8 @@ private:
             for (; first < last; first += LANES) {
                 const int64_t here = std::min<int64_t>(LANES, d_out - first);
                 integers(from, first, here, d_in, rows.data(), scales + first);
-                pack<Bytes::TOGETHER>(here, d_in, 0, LANES, rows.data(), to + first * d_in);
-                for (int64_t i = 0; i < here; ++i)
-                    sums[first + i] =
-                        128 * std::accumulate(rows.data() + i * d_in, rows.data() + (i + 1) * d_in, int32_t{0});
+                pack<Bytes::ADJACENT>(here, d_in, 0, LANES, rows.data(), to + first * d_in);
+                for (int64_t i = 0; i < here; ++i) sums[first + i] = shift_of(rows.data() + i * d_in, d_in);
             }
         });
         return map;
@@ -430,8 +431,9 @@ void check(const nmt_config& c) {
         fail("key_size is %lld, expected an even number for rotations", (long long)c.key_size);
     if (c.precision == NMT_INT8)
         for (const int64_t width : {c.d_model, c.d_ff, c.heads * c.value_size})
-            if (width % 4)
-                fail("a matrix has rows of %lld numbers, expected a multiple of 4 for int8", (long long)width);
+            if (width % 4 || width > 1 << 16)
+                fail("a matrix has rows of %lld numbers, expected a multiple of 4 up to %d for int8", (long long)width,
+                     1 << 16);
 }
 
 nmt_model* new_model(const nmt_config& config, int64_t count, const nmt_array* arrays) {

@@ -29,7 +29,7 @@ inline void layer_norm(const float* x, int64_t size, const float* weight, const 
     const float mean = sum_over(x, size) / float(size);
     const float factor = 1.0f / std::sqrt(sum_of_squares(x, size, mean) / float(size) + epsilon);
 #pragma omp simd
-    for (int64_t i = 0; i < size; ++i) out[i] = std::fma((x[i] - mean) * factor, weight[i], bias[i]);
+    for (int64_t i = 0; i < size; ++i) out[i] = fused((x[i] - mean) * factor, weight[i], bias[i]);
 }
 
 inline void rms_norm(const float* x, int64_t size, const float* weight, float epsilon, float* out) {

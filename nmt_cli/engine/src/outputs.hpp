@@ -13,7 +13,7 @@ namespace {
 struct Map {
     int64_t d_in = 0, d_out = 0;
     const void* weight = nullptr;
-    const int32_t* sums = nullptr;  // of int8: 128 times the sum of each row of W
+    const int32_t* sums = nullptr;  // of int8: of each row of W, what its products with shifted rows lack
     const float* scales = nullptr;  // of int8: what one step of each row of W is worth
     const float* bias = nullptr;    // may be null
     bool relu = false;

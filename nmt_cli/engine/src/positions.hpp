@@ -46,8 +46,8 @@ inline void rotate(int64_t rows, int64_t width, int64_t heads, int64_t key, cons
 #pragma omp simd
             for (int64_t i = 0; i < key; i += 2) {
                 const float even = y[i], odd = y[i + 1], cosine = turns[i], sine = turns[i + 1];
-                y[i] = std::fma(even, cosine, -(odd * sine));
-                y[i + 1] = std::fma(odd, cosine, even * sine);
+                y[i] = fused(even, cosine, -(odd * sine));
+                y[i + 1] = fused(odd, cosine, even * sine);
             }
         }
     }

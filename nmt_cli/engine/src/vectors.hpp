@@ -1,12 +1,26 @@
 // Numbers sixteen at once, and how rows of numbers are read and written.
 //
+// registers_X.hpp has what differs between processors:
 //   Vector                          sixteen adjacent fp32 numbers; + - * / round each result once
 //   vector(x)                       sixteen numbers of x, float or bf16
-//   vector(x, count, pad)           the first `count` of them; the others are `pad`
 //   broadcast(x)                    sixteen times x
-//   put(v, out), put(v, out, count) write sixteen numbers, or the first `count`
+//   put(v, out)                     write sixteen numbers
 //   fused(x, y, z)                  x * y + z, rounded once
 //   larger(x, y)                    x > y ? x : y
+//   minus_abs(x)                    -|x|
+//   by_sign(x, negative, other)     `negative` where x has a minus sign, else `other`
+//   zero_below(limit, x, y)         0 where x < limit, else y
+//   power(sixteenths)               2^(k / 16); k is an integer in the last bits
+//   put_bytes(x, y, flip, out)      the last eight bits of the nearest integers (of two, the even one), the bits of
+//                                   `flip` flipped: those of x, then those of y
+//   from_eight_away(x)              the number eight places away; from_four_away(x): four places, in its half
+//   sums_of(a, b, c, d)             the sum over each vector x; with y[i] = x[i] + x[i + 8] it is
+//                                   ((y[0] + y[2]) + (y[1] + y[3])) + ((y[4] + y[6]) + (y[5] + y[7]))
+//   Tiles, Bytes                    the registers of matrix products, see matmul.hpp
+//
+// Made of them:
+//   vector(x, count, pad)           the first `count` numbers; the others are `pad`
+//   put(v, out, count)              write the first `count`
 //   exponential(v)                  e^v for v <= 0 or NaN
 //   logarithm(x)                    the natural logarithm of one number
 //   fold(x, size, ...)              a sum or maximum over a row
@@ -15,14 +29,12 @@
 //   RowsOut                         rows in fp32, bf16 or 8 bits, written one by one
 //   Aligned<T>                      a std::vector at the begin of a line of the caches
 //
-// Each function gives the same bits with each instruction set:
+// Each function gives the same bits on each processor:
 // - A product that goes into a sum uses an explicit fused multiply-add. The compiler fuses nothing by itself.
 // - A sum has partial sums in one defined order, and then one tree. Missing numbers at the end are neutral ones.
 // - Loops in which numbers do not meet are plain C++: the compiler may use any registers.
 
 #pragma once
-
-#include <immintrin.h>
 
 #include <algorithm>
 #include <cmath>
@@ -37,7 +49,7 @@ namespace {
 enum DType : int { FP32 = 0, BF16 = 1 };
 
 // 8-bit numbers of a row with one scale: -127 … 127; the same plus 128; 0 … 255 for a row without negative numbers.
-enum Grid : int { SIGNED = 2, OFFSET = 3, UNSIGNED = 4 };
+enum Grid : int { NONE = 0, SIGNED = 2, OFFSET = 3, UNSIGNED = 4 };
 
 struct bf16 {
     uint16_t bits;
@@ -73,153 +85,53 @@ alignas(64) constexpr uint32_t POWERS[LANES] = {0x3f800000, 0x3f7daac3, 0x3f7b95
                                                 0x3f75fed7, 0x3f75583f, 0x3f7504f3, 0x3f7508a4, 0x3f75672a, 0x3f76248c,
                                                 0x3f7744fd, 0x3f78ccdf, 0x3f7ac0c7, 0x3f7d257d};
 
-#ifdef __AVX512F__
-
-using Vector = __m512;
-
-inline Vector vector(const float* x) { return _mm512_loadu_ps(x); }
-
-inline Vector vector(const bf16* x) {
-    const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
-}
-
-inline Vector broadcast(float x) { return _mm512_set1_ps(x); }
-
-inline void put(const Vector& x, float* out) { _mm512_storeu_ps(out, x); }
-
-inline Vector fused(const Vector& x, const Vector& y, const Vector& z) { return _mm512_fmadd_ps(x, y, z); }
-
-inline Vector larger(const Vector& x, const Vector& y) { return _mm512_max_ps(x, y); }
-
-// -|x|
-inline Vector minus_abs(const Vector& x) { return _mm512_or_ps(x, _mm512_set1_ps(-0.0f)); }
-
-// `negative` where x has a minus sign, else `other`.
-inline Vector by_sign(const Vector& x, const Vector& negative, const Vector& other) {
-    return _mm512_mask_blend_ps(_mm512_movepi32_mask(_mm512_castps_si512(x)), other, negative);
-}
-
-// 0 where x < limit, else y.
-inline Vector zero_below(float limit, const Vector& x, const Vector& y) {
-    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_NLT_UQ), y);
-}
-
-// 2^(k / 16); k is an integer in the last bits of `sixteenths`.
-inline Vector power(const Vector& sixteenths) {
-    const __m512i k = _mm512_castps_si512(sixteenths), powers = _mm512_load_si512(POWERS);
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_permutexvar_epi32(k, powers), _mm512_slli_epi32(k, 19)));
-}
-
-// Write the last eight bits of the nearest integers (of two, the even one), with the bits of `flip` flipped: x, then y.
-inline void put_bytes(const Vector& x, const Vector& y, uint8_t flip, uint8_t* out) {
-    const __m128i flips = _mm_set1_epi8(char(flip));
-    __m128i* const to = reinterpret_cast<__m128i*>(out);
-    _mm_storeu_si128(to, _mm_xor_si128(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x)), flips));
-    _mm_storeu_si128(to + 1, _mm_xor_si128(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(y)), flips));
-}
-
-inline __m256 low_half(const Vector& x) { return _mm512_castps512_ps256(x); }
-
-inline __m256 high_half(const Vector& x) { return _mm512_extractf32x8_ps(x, 1); }
-
-// Combine each number with the one eight places away, and the results with those four places away.
-template <class Combine>
-inline Vector over_fours(const Vector& x, const Combine& combine) {
-    const Vector two = combine(x, _mm512_shuffle_f32x4(x, x, 0x4e));
-    return combine(two, _mm512_shuffle_f32x4(two, two, 0xb1));
-}
-
+// x * y + z, rounded once.
+inline float fused(float x, float y, float z) {
+#if defined(__FMA__) || defined(__aarch64__) || defined(__FP_FAST_FMAF)
+    return __builtin_fmaf(x, y, z);
 #else
-
-struct Vector {
-    __m256 low, high;
-};
-
-inline __m256 eight(const bf16* x) {
-    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+#define NMT_FUSED_IN_SOFTWARE
+    // In double, the product is exact. The sum is rounded to odd: if it is not exact and its last bit is 0, to the
+    // neighbour whose last bit is 1, in the direction of the error. Then rounding to float gives what one rounding of
+    // the exact sum gives (Boldo and Melquiond 2008).
+    const double product = double(x) * y, more = z, sum = product + more, rest = sum - product;
+    const double error = (product - (sum - rest)) + (more - rest);
+    uint64_t bits;
+    std::memcpy(&bits, &sum, sizeof bits);
+    if (!(bits & 1) && (error > 0.0 || error < 0.0)) bits += (error > 0.0) == (sum > 0.0) ? 1 : -1;
+    double odd;
+    std::memcpy(&odd, &bits, sizeof odd);
+    return float(odd);
+#endif
 }
 
-inline Vector vector(const float* x) { return {_mm256_loadu_ps(x), _mm256_loadu_ps(x + 8)}; }
-
-inline Vector vector(const bf16* x) { return {eight(x), eight(x + 8)}; }
-
-inline Vector broadcast(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
-
-inline void put(const Vector& x, float* out) {
-    _mm256_storeu_ps(out, x.low);
-    _mm256_storeu_ps(out + 8, x.high);
+// The four bytes at x.
+inline int32_t four_bytes(const void* x) {
+    int32_t four;
+    std::memcpy(&four, x, sizeof four);
+    return four;
 }
 
-inline Vector operator+(const Vector& x, const Vector& y) { return {x.low + y.low, x.high + y.high}; }
+}  // namespace
 
-inline Vector operator-(const Vector& x, const Vector& y) { return {x.low - y.low, x.high - y.high}; }
+#if defined(__AVX512F__)
+#include "registers_avx512.hpp"
+#elif defined(__AVX2__)
+#include "registers_avx2.hpp"
+#elif defined(__aarch64__)
+#include "registers_neon.hpp"
+#else
+#include "registers_portable.hpp"
+#endif
 
-inline Vector operator*(const Vector& x, const Vector& y) { return {x.low * y.low, x.high * y.high}; }
-
-inline Vector operator/(const Vector& x, const Vector& y) { return {x.low / y.low, x.high / y.high}; }
-
-inline Vector fused(const Vector& x, const Vector& y, const Vector& z) {
-    return {_mm256_fmadd_ps(x.low, y.low, z.low), _mm256_fmadd_ps(x.high, y.high, z.high)};
-}
-
-inline Vector larger(const Vector& x, const Vector& y) {
-    return {_mm256_max_ps(x.low, y.low), _mm256_max_ps(x.high, y.high)};
-}
-
-// -|x|
-inline Vector minus_abs(const Vector& x) {
-    return {_mm256_or_ps(x.low, _mm256_set1_ps(-0.0f)), _mm256_or_ps(x.high, _mm256_set1_ps(-0.0f))};
-}
-
-// `negative` where x has a minus sign, else `other`.
-inline Vector by_sign(const Vector& x, const Vector& negative, const Vector& other) {
-    return {_mm256_blendv_ps(other.low, negative.low, x.low), _mm256_blendv_ps(other.high, negative.high, x.high)};
-}
-
-// 0 where x < limit, else y.
-inline Vector zero_below(float limit, const Vector& x, const Vector& y) {
-    const __m256 least = _mm256_set1_ps(limit);
-    return {_mm256_and_ps(_mm256_cmp_ps(x.low, least, _CMP_NLT_UQ), y.low),
-            _mm256_and_ps(_mm256_cmp_ps(x.high, least, _CMP_NLT_UQ), y.high)};
-}
-
-inline __m256 power(__m256 sixteenths) {
-    const __m256i* const powers = reinterpret_cast<const __m256i*>(POWERS);
-    const __m256i k = _mm256_castps_si256(sixteenths);
-    const __m256 first = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(_mm256_load_si256(powers), k));
-    const __m256 second = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(_mm256_load_si256(powers + 1), k));
-    const __m256 chosen = _mm256_blendv_ps(first, second, _mm256_castsi256_ps(_mm256_slli_epi32(k, 28)));
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(chosen), _mm256_slli_epi32(k, 19)));
-}
-
-// 2^(k / 16); k is an integer in the last bits of `sixteenths`.
-inline Vector power(const Vector& sixteenths) { return {power(sixteenths.low), power(sixteenths.high)}; }
-
-// Write the last eight bits of the nearest integers (of two, the even one), with the bits of `flip` flipped: x, then y.
-inline void put_bytes(const Vector& x, const Vector& y, uint8_t flip, uint8_t* out) {
-    const auto whole = [](__m256 eight) { return _mm256_and_si256(_mm256_cvtps_epi32(eight), _mm256_set1_epi32(255)); };
-    const __m256i first = _mm256_packs_epi32(whole(x.low), whole(x.high));
-    const __m256i second = _mm256_packs_epi32(whole(y.low), whole(y.high));
-    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(first, second), order);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_xor_si256(bytes, _mm256_set1_epi8(char(flip))));
-}
-
-inline __m256 low_half(const Vector& x) { return x.low; }
-
-inline __m256 high_half(const Vector& x) { return x.high; }
+namespace {
 
 // Combine each number with the one eight places away, and the results with those four places away.
 template <class Combine>
 inline Vector over_fours(const Vector& x, const Combine& combine) {
-    const Vector two = combine(x, Vector{x.high, x.low});
-    return combine(two,
-                   Vector{_mm256_permute2f128_ps(two.low, two.low, 1), _mm256_permute2f128_ps(two.high, two.high, 1)});
+    const Vector two = combine(x, from_eight_away(x));
+    return combine(two, from_four_away(two));
 }
-
-#endif
 
 // The first `count` of sixteen numbers; the others are `pad`.
 inline Vector vector(const float* x, int64_t count, float pad) {
@@ -294,35 +206,8 @@ inline Vector fold(const float* x, int64_t size, float start, float pad, const S
     return combine(combine(a, b), combine(c, d));
 }
 
-// Of two vectors of eight sums a and b: for each half of four, (a0 + a2, a1 + a3, b2 + b0, b3 + b1).
-inline __m256 halved(__m256 a, __m256 b) { return _mm256_blend_ps(a, b, 0xcc) + _mm256_shuffle_ps(a, b, 0x4e); }
-
-inline Four sums_of_halved(__m256 ab, __m256 cd) {
-    const __m256 four = _mm256_shuffle_ps(ab, cd, 0x88) + _mm256_shuffle_ps(ab, cd, 0xdd);
-    return (Four)(_mm256_castps256_ps128(four) + _mm256_extractf128_ps(four, 1));
-}
-
-// The sums over four vectors. Of one, with y[i] = x[i] + x[i + 8]:
-// ((y[0] + y[2]) + (y[1] + y[3])) + ((y[4] + y[6]) + (y[5] + y[7])).
-inline Four sums_of(const Vector& a, const Vector& b, const Vector& c, const Vector& d) {
-#ifdef __AVX512F__
-    const auto both = [](__m512 x, __m512 y) {  // the eight sums of x, then those of y
-        return _mm512_mask_blend_ps(0xff00, x, y) + _mm512_shuffle_f32x4(x, y, 0x4e);
-    };
-    const __m512 ac = both(a, c), bd = both(b, d);
-    const __m512 all = _mm512_mask_blend_ps(0xcccc, ac, bd) + _mm512_shuffle_ps(ac, bd, 0x4e);
-    return sums_of_halved(low_half(all), high_half(all));
-#else
-    const auto both = [](const Vector& x) { return x.low + x.high; };
-    return sums_of_halved(halved(both(a), both(b)), halved(both(c), both(d)));
-#endif
-}
-
 // The sum over one vector, in the same order.
-inline float sum_of(const Vector& x) {
-    const __m256 eight = low_half(x) + high_half(x), halves = halved(eight, eight);
-    return sums_of_halved(halves, halves)[0];
-}
+inline float sum_of(const Vector& x) { return sums_of(x, x, x, x)[0]; }
 
 // The largest number of a vector without NaN.
 inline float largest_in(const Vector& x) {
