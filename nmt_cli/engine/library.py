@@ -171,9 +171,11 @@ def _unusable(names: list[str]) -> str:
         return f"the engine needs a little-endian processor, and this one, {platform.machine()}, is big-endian; translate with torch"
     built = [name for name in names if path_of(name).is_file()]
     if not built:
+        last = names[-1]
+        that_knows = "" if last == "portable" else f" that knows {last}"
         return (
-            f"there is no {path_of(names[-1])}, because the package was built without a C++ compiler that knows "
-            f"{names[-1]}; install g++ or clang++ (11 or later), then install the package again"
+            f"there is no {path_of(last)}, because the package was built without a C++ compiler{that_knows}; "
+            f"install g++ or clang++ (11 or later), then install the package again"
         )
     return f"{path_of(built[-1]).name} needs a processor with {', '.join(_lacking(built[-1]))}; use such a machine"
 

@@ -1,5 +1,6 @@
-// Prints a hash of what each kernel computes at all sizes up to 70, and at those of the base model, and of the
-// translations of small models: one line each, the same on every processor. test_same_bits.py compiles and runs it.
+// Writes a hash of what each kernel computes at all sizes up to 70, and at those of the base model, and of the
+// translations of small models: one line each, the same on every processor, as same_bits.txt has them. test_kernels.py
+// compiles it as a library, and as a program for another processor.
 //
 // Numbers come from one generator of integers, so no library of a machine has a part in them.
 
@@ -9,6 +10,12 @@
 namespace {
 
 constexpr int64_t MOST = 70;
+FILE* file = stdout;
+
+[[noreturn]] void stop(const std::string& what) {
+    std::fprintf(stderr, "%s: %s\n", what.c_str(), nmt_error());
+    std::exit(1);
+}
 
 // FNV-1a. All NaN are one: their bits differ between processors.
 struct Hash {
@@ -24,8 +31,7 @@ struct Hash {
         }
     }
     void print(const std::string& what) const {
-        std::printf("%s %016llx\n", what.c_str(), static_cast<unsigned long long>(value));
-        std::fflush(stdout);
+        std::fprintf(file, "%s %016llx\n", what.c_str(), static_cast<unsigned long long>(value));
     }
 };
 
@@ -273,7 +279,7 @@ void model_hash(const std::string& what, nmt_config c) {
     const int64_t count = 50, bos = 2, eos = 3, banned[] = {0, 1, 2};
     const nmt_search_options options{4, 2, bos, eos, 20, 1, 1, 3, 0, banned, nullptr};
     nmt_search* const search = model ? nmt_search_new(model, &options) : nullptr;
-    if (!search) std::printf("%s: %s\n", what.c_str(), nmt_error()), std::exit(1);
+    if (!search) stop(what);
     std::vector<int64_t> ids, lengths, tokens, longest;
     for (int64_t s = 0; s < count; ++s) {
         ids.push_back(s), lengths.push_back(1 + random.next() % 30), longest.push_back(lengths.back() + 5);
@@ -284,10 +290,10 @@ void model_hash(const std::string& what, nmt_config c) {
     for (size_t i = 0; i < penalties.size(); ++i) penalties[i] = 1.0f + 0.125f * float(i);
     Hash hash;
     if (nmt_search_add(search, count, ids.data(), lengths.data(), tokens.data(), longest.data(), 64, penalties.data()))
-        std::printf("%s: %s\n", what.c_str(), nmt_error()), std::exit(1);
+        stop(what);
     while (nmt_search_sentences(search)) {
         const nmt_results* const found = nmt_search_step(search, 8, 0.7);
-        if (!found) std::printf("%s: %s\n", what.c_str(), nmt_error()), std::exit(1);
+        if (!found) stop(what);
         const int64_t all = found->count * found->nbest;
         hash.add(found->ids, found->count * sizeof(int64_t));
         hash.add(found->lengths, all * sizeof(int64_t));
@@ -318,9 +324,14 @@ void model_hashes() {
 
 }  // namespace
 
-int main() {
+FUNCTION same_bits(const char* path) {
+    file = std::fopen(path, "w");
+    if (!file) std::abort();
     kernel_hashes();
     attention_hashes();
     product_hashes();
     model_hashes();
+    std::fclose(file);
 }
+
+int main(int, char** arguments) { same_bits(arguments[1]); }

@@ -1,6 +1,7 @@
 // The functions of nmt.h. No exception leaves them.
 //
-//   vectors.hpp         sixteen numbers, the exponential, rows of floats and of bytes
+//   vectors.hpp         sixteen numbers, the exponential, rows of floats and of bytes; registers_X.hpp: what differs
+//                       between processors
 //   softmax.hpp         the sum of exponentials, its logarithm
 //   norms.hpp           residual (N, D) + a sub-layer's result, its norm, and the rows that the next product reads
 //   activations.hpp     the nonlinearities that are no part of a product
@@ -8,8 +9,7 @@
 //   attention.hpp       each row's queries over its keys and values: equation (1), the softmax in fp32
 //   history.hpp         which keys and values each hypothesis of a beam search descends from
 //   matmul.hpp          matrix products in fp32 and int8; threads.hpp has their threads, outputs.hpp what happens to
-//   their
-//                       sums, numbers_avx2.hpp and numbers_avx512.hpp their registers
+//                       their sums
 //   model.hpp           named arrays, checked and packed
 //   layers.hpp          a pass through the encoder's or the decoder's layers
 //   top_candidates.hpp  log-softmax and the best candidates of each sentence

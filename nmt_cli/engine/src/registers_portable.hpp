@@ -4,6 +4,8 @@
 
 #include <cfloat>
 
+#pragma GCC diagnostic ignored "-Wpsabi"  // no function that takes a Vector leaves the library
+
 #if FLT_EVAL_METHOD != 0
 #error "the engine needs a processor that rounds each result of float to float"
 #endif

@@ -1,0 +1,691 @@
+// Hostile models and calls for the engine, under sanitizers. `make fuzz` compiles and runs this file.
+//
+//   bytes ──▶ a configuration, its arrays, changes of both ──▶ nmt_model_new ──▶ calls of the functions of nmt.h
+//
+// What nmt.h asks of a caller is kept: every pointer is valid for the counts that go with it. Each array ends exactly
+// where its size says. Everything else may be wrong: sizes, names, numbers, options, ids, the order of calls; and memory
+// may run out at any allocation. Each call must return, or fail with a message.
+//
+// With libFuzzer (-DNMT_LIBFUZZER), it finds the bytes. Without it:
+//   hostile SECONDS [SEED] [COUNT]   random bytes, and changes of earlier ones; COUNT inputs if it is given
+//   hostile threads SECONDS [SEED]   many threads use and delete models at once; results are those of one thread
+
+#define NMT_SANITIZED
+#include "../../nmt_cli/engine/src/engine.cpp"
+
+#include <cstdlib>
+#include <map>
+#include <random>
+
+// Memory: at most MOST_BYTES at once, and none from a chosen allocation on.
+namespace hostile {
+
+constexpr size_t MOST_BYTES = size_t(1) << 28;
+std::atomic<int64_t> allocations_left{std::numeric_limits<int64_t>::max()};
+
+void* allocated(size_t size, size_t alignment) {
+    if (size > MOST_BYTES || allocations_left.fetch_sub(1, std::memory_order_relaxed) <= 0) throw std::bad_alloc();
+    void* const block = alignment ? aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment)
+                                  : std::malloc(std::max<size_t>(1, size));
+    if (!block) throw std::bad_alloc();
+    return block;
+}
+
+}  // namespace hostile
+
+void* operator new(size_t size) { return hostile::allocated(size, 0); }
+void* operator new(size_t size, std::align_val_t alignment) { return hostile::allocated(size, size_t(alignment)); }
+void* operator new(size_t size, const std::nothrow_t&) noexcept { return std::malloc(size); }
+void operator delete(void* block) noexcept { std::free(block); }
+void operator delete(void* block, size_t) noexcept { std::free(block); }
+void operator delete(void* block, std::align_val_t) noexcept { std::free(block); }
+void operator delete(void* block, size_t, std::align_val_t) noexcept { std::free(block); }
+
+namespace hostile {
+
+// End the process if the engine did what it must not do.
+void require(bool holds, const char* what) {
+    if (holds) return;
+    std::fprintf(stderr, "hostile: %s (last error: %s)\n", what, nmt_error());
+    std::abort();
+}
+
+// The bytes that decide. When they end, they are zeros.
+struct Choices {
+    const uint8_t *at, *end;
+
+    bool more() const { return at < end; }
+    int64_t below(int64_t count) { return more() ? *at++ % count : 0; }
+    bool one_of(int64_t count) { return below(count) == count - 1; }
+    uint64_t word() {
+        uint64_t x = 0;
+        for (int i = 0; i < 8; ++i) x = x << 8 | uint64_t(below(256));
+        return x;
+    }
+    // A number of the kind that is forgotten.
+    int64_t strange() {
+        static constexpr int64_t ALL[] = {-1, 0, 1, 2, 3, 4, 5, 15, 16, 17, 63, 64, 255, 256, 257, 1000, 65535, 65536,
+                                          65537, 1 << 20, (1 << 20) + 1, 1 << 24, 1 << 28, INT32_MAX, INT32_MIN,
+                                          int64_t(1) << 32, int64_t(1) << 40, int64_t(1) << 61, int64_t(1) << 62,
+                                          INT64_MAX - 1, INT64_MAX, INT64_MIN, INT64_MIN + 1};
+        const int64_t which = below(int64_t(std::size(ALL)) + 1);
+        return which < int64_t(std::size(ALL)) ? ALL[which] : int64_t(word());
+    }
+    int64_t often_below(int64_t count) { return one_of(32) ? strange() : count > 0 ? below(count) : 0; }
+    float strange_float() {
+        static constexpr float ALL[] = {0.0f, -0.0f, 1.0f, -1.0f, 1e-45f, -1e-45f, 1e-38f, 3e38f, -3e38f, INFINITE,
+                                        -INFINITE, NAN, -NAN, 1e-12f, 127.5f};
+        const int64_t which = below(int64_t(std::size(ALL)) + 1);
+        return which < int64_t(std::size(ALL)) ? ALL[which] : number_of(uint32_t(word()));
+    }
+};
+
+// A copy that ends where its numbers end.
+template <class Number>
+struct Exact {
+    std::unique_ptr<Number[]> numbers;
+    int64_t count;
+
+    explicit Exact(int64_t count) : numbers(new Number[size_t(count)]()), count(count) {}
+    explicit Exact(const std::vector<Number>& from) : Exact(int64_t(from.size())) {
+        std::copy(from.begin(), from.end(), numbers.get());
+    }
+    Number* data() const { return numbers.get(); }
+};
+using Ids = Exact<int64_t>;
+
+// An array of a model, with its numbers.
+struct Named {
+    std::string name;
+    int64_t dtype, rows, columns;
+    bool is_matrix;  // int8 stores integers
+    std::shared_ptr<char> data;
+    int64_t odd = 0;  // 1: the numbers begin at an odd address
+    bool nameless = false;
+
+    int64_t count() const { return rows * std::max<int64_t>(1, columns); }
+    int64_t bytes() const { return count() * (dtype == NMT_FP32 ? 4 : dtype == NMT_BF16 ? 2 : 1); }
+
+    // Small numbers, of which a scale is positive.
+    void fill(uint32_t seed) {
+        char* const block = static_cast<char*>(std::malloc(size_t(std::max<int64_t>(1, bytes() + odd))));
+        data = std::shared_ptr<char>(block, std::free);
+        const bool is_scale = name.size() > 7 && name.compare(name.size() - 7, 7, ".scales") == 0;
+        for (int64_t i = 0; i < count(); ++i) {
+            seed = seed * 1664525u + 1013904223u;
+            const float x = is_scale ? float(seed >> 24) * 1e-4f : float(int32_t(seed) >> 16) * 1e-5f;
+            if (dtype == NMT_FP32)
+                put(i, x);
+            else if (dtype == NMT_BF16)
+                put(i, to_bf16(x));
+            else
+                put(i, int8_t(seed >> 24));
+        }
+    }
+
+    template <class Number>
+    void put(int64_t i, const Number& number) {
+        std::memcpy(data.get() + odd + i * int64_t(sizeof number), &number, sizeof number);
+    }
+    void put_float(int64_t i, float x) {
+        if (dtype == NMT_FP32) put(i, x);
+        if (dtype == NMT_BF16) put(i, to_bf16(x));
+    }
+
+    nmt_array described() const {
+        return {nameless ? nullptr : name.c_str(), dtype, rows, columns, data ? data.get() + odd : nullptr, 0};
+    }
+};
+
+// The arrays of a model, as the model folder has them.
+std::vector<Named> arrays_of(const nmt_config& c) {
+    std::vector<Named> all;
+    const int64_t size = c.d_model, keys = c.heads * c.key_size, values = c.heads * c.value_size;
+    const auto vector_of = [&](const std::string& name, int64_t count) {
+        all.push_back({name, NMT_FP32, count, 0, false, nullptr});
+    };
+    const auto matrix = [&](const std::string& name, const std::string& suffix, int64_t rows, int64_t columns) {
+        all.push_back({name + suffix, NMT_FP32, rows, columns, true, nullptr});
+        if (!suffix.empty()) vector_of(name + ".bias", rows);
+    };
+    const auto norm = [&](const std::string& name) {
+        vector_of(name + ".weight", size);
+        if (c.norm == NMT_LAYER_NORM) vector_of(name + ".bias", size);
+    };
+    if (c.tied) {
+        matrix("embeddings.shared", "", c.source_vocab, size);
+    } else {
+        matrix("embeddings.source", "", c.source_vocab, size);
+        matrix("embeddings.target", "", c.target_vocab, size);
+        matrix("embeddings.output", "", c.target_vocab, size);
+    }
+    if (c.monotonic) vector_of("next_word.begins", c.source_vocab), vector_of("next_word.ends", c.target_vocab);
+    if (c.positions == NMT_LEARNED)
+        for (const char* const side : {"source", "target"})
+            all.push_back(
+                {side + std::string("_positions.weight"), NMT_FP32, c.max_positions, size, false, nullptr});
+    for (const bool decodes : {false, true}) {
+        const std::string side = decodes ? "decoder" : "encoder";
+        for (int64_t layer = 0; layer < (decodes ? c.decoder_layers : c.encoder_layers); ++layer) {
+            const std::string here = side + "." + std::to_string(layer) + ".";
+            matrix(here + "self_attention.query_key_value", ".weight", 2 * keys + values, size);
+            matrix(here + "self_attention.output", ".weight", size, values);
+            norm(here + "around_self_attention.norm");
+            if (decodes) {
+                matrix(here + "cross_attention.query", ".weight", keys, size);
+                matrix(here + "cross_attention.key_value", ".weight", keys + values, size);
+                matrix(here + "cross_attention.output", ".weight", size, values);
+                norm(here + "around_cross_attention.norm");
+            }
+            matrix(here + "feed_forward.inner", ".weight", c.d_ff * (c.activation == NMT_SWIGLU ? 2 : 1), size);
+            matrix(here + "feed_forward.outer", ".weight", size, c.d_ff);
+            norm(here + "around_feed_forward.norm");
+        }
+        if (!c.post_norm) norm(side + "_norm");
+    }
+    return all;
+}
+
+nmt_config small_config(Choices& choose) {
+    static constexpr int64_t SIZES[] = {4, 8, 12, 16, 20, 32, 36, 68};
+    const auto size = [&] { return SIZES[choose.below(std::size(SIZES))]; };
+    nmt_config c{};
+    c.precision = choose.below(2) ? NMT_INT8 : NMT_FP32;
+    c.d_model = size(), c.d_ff = size(), c.heads = 1 + choose.below(3);
+    static constexpr int64_t HEADS[] = {4, 2, 6, 16, 32, 64};
+    c.key_size = HEADS[choose.below(6)], c.value_size = choose.below(2) ? c.key_size : 4 * (1 + choose.below(5));
+    if (c.precision == NMT_INT8) c.value_size = ceiling(c.value_size, 4);
+    c.encoder_layers = 1 + choose.below(2), c.decoder_layers = 1 + choose.below(2);
+    c.max_positions = 1 + choose.below(40);
+    c.tied = choose.below(2);
+    static constexpr int64_t VOCABULARIES[] = {17, 1, 2, 5, 16, 255, 257, 530};
+    c.source_vocab = VOCABULARIES[choose.below(8)];
+    c.target_vocab = c.tied ? c.source_vocab : VOCABULARIES[choose.below(8)];
+    c.norm = choose.below(2), c.activation = choose.below(4), c.positions = choose.below(3);
+    c.post_norm = choose.below(2), c.monotonic = choose.below(2);
+    c.epsilon = 1e-5;
+    return c;
+}
+
+// Change a number of the configuration.
+void change(nmt_config& c, Choices& choose) {
+    int64_t* const all[] = {&c.d_model,      &c.heads,          &c.key_size,       &c.value_size,   &c.d_ff,
+                            &c.encoder_layers, &c.decoder_layers, &c.max_positions,  &c.source_vocab, &c.target_vocab,
+                            &c.norm,         &c.activation,     &c.positions,      &c.post_norm,    &c.tied,
+                            &c.monotonic,    &c.precision};
+    const int64_t which = choose.below(int64_t(std::size(all)) + 1);
+    if (which == int64_t(std::size(all)))
+        c.epsilon = choose.strange_float();
+    else
+        *all[which] = choose.strange();
+}
+
+constexpr int64_t MOST_NUMBERS = 1 << 18;  // of an array that is filled
+
+// Change one array, or the list of them. Return whether it must be refused then.
+bool change(std::vector<Named>& all, Choices& choose) {
+    if (all.empty()) return true;
+    const int64_t at = (choose.below(256) << 8 | choose.below(256)) % int64_t(all.size());
+    Named& one = all[size_t(at)];
+    Named& other = all[size_t((at + 1 + choose.below(200)) % int64_t(all.size()))];
+    switch (choose.below(12)) {
+        case 0:
+            all.erase(all.begin() + at);
+            return true;
+        case 1:
+            all.push_back(Named(one));
+            return true;
+        case 2: {
+            static const char* const NAMES[] = {"", "%s%n%s", "\xff\x1b[2J", "embeddings", "encoder.-1.norm.weight"};
+            const int64_t which = choose.below(6);
+            one.name = which == 5 ? std::string(5000, 'x') : NAMES[which];
+            return true;
+        }
+        case 3:
+            std::swap(one.name, other.name);  // wrong unless both have one shape
+            return one.rows != other.rows || one.columns != other.columns;
+        case 4:
+            one.nameless = true;
+            return true;
+        case 5:
+            one.data = nullptr;
+            return true;
+        case 6:  // numbers of two arrays overlap
+            if (other.data && other.odd == one.odd && other.bytes() >= one.bytes()) one.data = other.data;
+            return false;
+        case 7:
+        case 8: {
+            const int64_t rows = one.rows, columns = one.columns;
+            (choose.below(2) ? one.rows : one.columns) = choose.strange();
+            const double count = double(one.rows) * double(std::max<int64_t>(1, one.columns));
+            one.data = nullptr;
+            if (one.rows >= 0 && one.columns >= 0 && count <= double(MOST_NUMBERS)) one.fill(1);
+            return one.rows != rows || one.columns != columns || !one.data;
+        }
+        case 9: {
+            const int64_t before = one.dtype;
+            one.dtype = choose.below(2) ? choose.below(3) : choose.strange();
+            if (one.rows < 0 || one.columns < 0 || double(one.rows) * double(one.columns) > double(MOST_NUMBERS))
+                return true;
+            one.fill(2);
+            const auto is_float = [](int64_t dtype) { return dtype == NMT_FP32 || dtype == NMT_BF16; };
+            return !(is_float(before) && is_float(one.dtype)) && before != one.dtype;
+        }
+        case 10:
+            if (!one.data) return true;
+            one.odd = 1;
+            one.fill(3);
+            return false;
+        default:
+            if (!one.data || !one.count()) return false;
+            for (int64_t i = choose.below(3); i >= 0; --i)
+                one.put_float((choose.below(256) << 8 | choose.below(256)) % one.count(), choose.strange_float());
+            if (choose.one_of(4))
+                for (int64_t i = 0, x = choose.below(256); i < one.count(); ++i)
+                    one.put_float(i, x % 3 ? INFINITE : NAN);
+            return false;
+    }
+}
+
+struct Free {
+    void operator()(nmt_model* x) const { nmt_model_delete(x); }
+    void operator()(nmt_search* x) const { nmt_search_delete(x); }
+    void operator()(nmt_decoder* x) const { nmt_decoder_delete(x); }
+};
+using Model = std::unique_ptr<nmt_model, Free>;
+
+// Let memory run out during a call, sometimes.
+struct Shortage {
+    explicit Shortage(Choices& choose) {
+        if (choose.one_of(24)) allocations_left.store(choose.below(40));
+    }
+    ~Shortage() { allocations_left.store(std::numeric_limits<int64_t>::max()); }
+};
+
+void failed_with_a_reason() {
+    const size_t length = std::strlen(nmt_error());
+    require(length > 5 && length < 512, "a call failed without a message");
+}
+
+// Return whether a function that returns a number did not fail.
+bool done(int64_t result) {
+    if (result == -1) failed_with_a_reason();
+    require(result >= -1, "a function returned a number below -1");
+    return result != -1;
+}
+
+Model model_of(const nmt_config& config, const std::vector<Named>& arrays, int64_t count, Choices& choose) {
+    std::vector<nmt_array> described;
+    for (const Named& one : arrays) described.push_back(one.described());
+    const Exact<nmt_array> given(described);
+    const Shortage shortage(choose);
+    Model model(nmt_model_new(&config, count, given.data()));
+    if (!model) failed_with_a_reason();
+    return model;
+}
+
+std::vector<Named> filled_arrays(const nmt_config& config, Choices& choose) {
+    std::vector<Named> arrays = arrays_of(config);
+    const bool integers = config.precision == NMT_INT8 && choose.below(2);
+    for (size_t i = 0, count = arrays.size(); integers && i < count; ++i) {
+        if (!arrays[i].is_matrix) continue;
+        arrays[i].dtype = NMT_INT8;
+        std::string name = arrays[i].name;
+        if (const size_t end = name.rfind(".weight"); end != std::string::npos) name.resize(end);
+        arrays.push_back({name + ".scales", NMT_FP32, arrays[i].rows, 0, false, nullptr});
+    }
+    uint32_t seed = 7;
+    for (Named& one : arrays) {
+        if (choose.one_of(64) && one.dtype == NMT_FP32) one.dtype = NMT_BF16;
+        one.fill(seed += 77);
+    }
+    return arrays;
+}
+
+std::vector<int64_t> some_ids(Choices& choose, int64_t count, int64_t vocabulary) {
+    std::vector<int64_t> ids;
+    for (int64_t i = 0; i < count; ++i) ids.push_back(choose.often_below(vocabulary));
+    return ids;
+}
+
+// Ascending numbers, most often.
+std::vector<int64_t> some_rows(Choices& choose, int64_t below) {
+    std::vector<int64_t> rows;
+    for (int64_t i = 0; i < std::min<int64_t>(below, 300); ++i)
+        if (!choose.one_of(4)) rows.push_back(i);
+    if (choose.one_of(16)) rows.push_back(choose.strange());
+    if (choose.one_of(16) && rows.size() > 1) std::swap(rows[0], rows[1]);
+    return rows;
+}
+
+int64_t count_of(const std::vector<int64_t>& x, Choices& choose) {
+    return choose.one_of(32) ? -1 - choose.below(3) : choose.one_of(64) ? INT64_MIN : int64_t(x.size());
+}
+
+// Lengths of sentences, and their tokens.
+struct Sources {
+    std::vector<int64_t> lengths, tokens;
+
+    Sources(Choices& choose, int64_t count, const nmt_config& config, int64_t vocabulary) {
+        for (int64_t s = 0; s < count; ++s) {
+            const int64_t most = std::min<int64_t>(config.max_positions, 12);
+            lengths.push_back(choose.one_of(24) ? choose.strange() : 1 + choose.below(most));
+            // A length that is refused has no tokens.
+            const int64_t here = lengths.back() > config.max_positions ? 0 : std::max<int64_t>(0, lengths.back());
+            for (const int64_t id : some_ids(choose, here, vocabulary)) tokens.push_back(id);
+        }
+    }
+};
+
+int64_t some_beam(Choices& choose) {
+    static constexpr int64_t OFTEN[] = {1, 2, 3, 4, 5, 8, 17, 40};
+    return choose.one_of(24) ? choose.strange() : OFTEN[choose.below(8)];
+}
+
+// A search, as a whole: it ends, and its results are what nmt.h says.
+void try_search(const nmt_model* model, const nmt_config& config, Choices& choose) {
+    nmt_search_options options{};
+    options.beam = some_beam(choose);
+    options.nbest = choose.one_of(16) ? choose.strange() : 1 + choose.below(std::max<int64_t>(1, options.beam % 64));
+    options.bos = choose.often_below(config.target_vocab), options.eos = choose.often_below(config.target_vocab);
+    options.lookahead = choose.below(3) ? choose.below(20) : choose.one_of(3) ? choose.strange() : 0;
+    options.min_length = choose.below(3) ? choose.below(4) : choose.one_of(3) ? choose.strange() : 0;
+    options.paths = choose.below(2);
+    std::vector<int64_t> banned = some_ids(choose, choose.below(4), config.target_vocab), textless;
+    if (choose.one_of(8))
+        for (int64_t v = 0; v < config.target_vocab; ++v) banned.push_back(v);
+    textless = choose.one_of(8) ? banned : some_ids(choose, choose.below(4), config.target_vocab);
+    const Ids all_banned(banned), all_textless(textless);
+    options.banned_count = count_of(banned, choose), options.textless_count = count_of(textless, choose);
+    options.banned = all_banned.data(), options.textless = all_textless.data();
+    nmt_search* made;
+    {
+        const Shortage shortage(choose);
+        made = nmt_search_new(model, &options);
+    }
+    const std::unique_ptr<nmt_search, Free> search(made);
+    if (!search) return failed_with_a_reason();
+    int64_t next_id = 0, waiting = 0, starved = 0;
+    const auto step = [&](int64_t steps, double stay) {
+        const nmt_results* const results = nmt_search_step(search.get(), steps, stay);
+        if (!results) {
+            failed_with_a_reason();
+            return false;
+        }
+        require(results->count >= 0 && results->nbest == options.nbest, "results of a search have wrong sizes");
+        for (int64_t i = 0; i < results->count * results->nbest; ++i) {
+            const int64_t length = results->lengths[i];
+            require(length >= 0 && length <= results->longest && length < config.max_positions, "a wrong length");
+            for (int64_t t = 0; t < length; ++t) {
+                const int64_t token = results->tokens[i * results->longest + t];
+                require(token >= 0 && token < config.target_vocab, "a token of a result is not in the vocabulary");
+                if (options.paths) require(results->paths != nullptr, "paths are missing");
+            }
+            volatile float read = results->scores[i] + results->log_probs[i];
+            (void)read;
+        }
+        for (int64_t f = 0; f < results->count; ++f)
+            require(results->ids[f] >= -5 && results->ids[f] < next_id, "an unknown id");
+        waiting -= results->count;
+        return true;
+    };
+    for (int64_t calls = 2 + choose.below(10); calls > 0 && choose.more(); --calls) {
+        const int64_t what = choose.below(6);
+        if (what < 2) {
+            const Sources sources(choose, 1 + choose.below(4), config, config.source_vocab);
+            const int64_t count = int64_t(sources.lengths.size());
+            std::vector<int64_t> ids, longest;
+            for (int64_t s = 0; s < count; ++s) {
+                ids.push_back(next_id++);
+                longest.push_back(choose.one_of(32) ? choose.strange() : choose.below(config.max_positions));
+            }
+            std::vector<float> penalties(size_t(choose.one_of(8) ? choose.below(4) : config.max_positions + 2), 1.0f);
+            for (int64_t i = choose.below(4); i > 0 && !penalties.empty(); --i)
+                penalties[size_t(choose.below(256)) % penalties.size()] = choose.strange_float();
+            const Ids exact_ids(ids), lengths(sources.lengths), tokens(sources.tokens), most(longest);
+            const Exact<float> exact_penalties(penalties);
+            const int64_t penalty_count = choose.one_of(32) ? INT64_MIN + choose.below(3) : exact_penalties.count;
+            const int64_t passed = count_of(ids, choose);
+            bool added;
+            {
+                const Shortage shortage(choose);
+                added = done(nmt_search_add(search.get(), passed, exact_ids.data(), lengths.data(), tokens.data(),
+                                            most.data(), penalty_count, exact_penalties.data()));
+            }
+            if (added) waiting += passed;
+        } else if (what == 2) {
+            std::vector<int64_t> ids = some_ids(choose, choose.below(4), std::max<int64_t>(1, next_id));
+            const Ids exact(ids);
+            const int64_t before = nmt_search_sentences(search.get()), passed = count_of(ids, choose);
+            const Shortage shortage(choose);
+            if (done(nmt_search_drop(search.get(), passed, exact.data())))
+                waiting -= before - nmt_search_sentences(search.get());
+        } else {
+            static constexpr double STAY[] = {0.0, 0.5, 1.0, 2.0, -1.0, NAN, 1e300, INFINITE};
+            const double stay = STAY[choose.one_of(4) ? choose.below(8) : choose.below(3)];
+            const int64_t steps = choose.one_of(16) ? choose.strange() : choose.below(6);
+            const Shortage shortage(choose);
+            if (!step(steps, stay)) ++starved;
+        }
+        require(nmt_search_sentences(search.get()) == waiting, "a search has lost a sentence");
+        require(nmt_search_open(search.get()) >= 0, "a number of hypotheses is negative");
+    }
+    if (options.beam > 1000) return;  // it takes long
+    for (int64_t round = 0; nmt_search_sentences(search.get()) > 0; ++round) {
+        require(round <= config.max_positions + 2, "a search does not end");
+        if (!step(1, 0.999)) return require(starved > 0 || options.beam > 16, "a search that was not disturbed fails");
+    }
+}
+
+// A decoder: any functions in any order.
+void try_decoder(const nmt_model* model, const nmt_config& config, Choices& choose) {
+    const int64_t beam = some_beam(choose), vocabulary = config.target_vocab;
+    nmt_decoder* made;
+    {
+        const Shortage shortage(choose);
+        made = nmt_decoder_new(model, beam);
+    }
+    const std::unique_ptr<nmt_decoder, Free> decoder(made);
+    if (!decoder) return failed_with_a_reason();
+    int64_t sentences = 0, rows_of_step = 0;
+    for (int64_t calls = 2 + choose.below(24); calls > 0 && choose.more(); --calls) {
+        const int64_t all = sentences * beam;
+        switch (choose.below(9)) {
+            case 0: {
+                const Sources sources(choose, choose.below(4), config, config.source_vocab);
+                const Ids lengths(sources.lengths), tokens(sources.tokens);
+                const int64_t passed = count_of(sources.lengths, choose);
+                const Shortage shortage(choose);
+                if (done(nmt_decoder_add(decoder.get(), passed, lengths.data(), tokens.data()))) sentences += passed;
+                break;
+            }
+            case 1:
+            case 2: {
+                const std::vector<int64_t> rows = some_rows(choose, all);
+                const Ids open(rows), tokens(some_ids(choose, open.count, vocabulary));
+                const Exact<float> logits(open.count * vocabulary);
+                const int64_t passed = count_of(rows, choose);
+                const Shortage shortage(choose);
+                if (done(nmt_decoder_step(decoder.get(), passed, open.data(), tokens.data(), logits.data())))
+                    rows_of_step = open.count;
+                break;
+            }
+            case 3:
+            case 4: {
+                const std::vector<int64_t> rows = some_rows(choose, all);
+                const Ids open(rows), tokens(some_ids(choose, open.count, vocabulary));
+                const std::vector<int64_t> banned = some_ids(choose, choose.below(5), vocabulary);
+                const Ids exact_banned(banned), counts(some_ids(choose, open.count, int64_t(banned.size()) + 1));
+                const Ids only(some_ids(choose, open.count, vocabulary));
+                Exact<float> so_far(all);
+                for (int64_t i = 0; i < std::min<int64_t>(all, 20); ++i) so_far.data()[i] = choose.strange_float();
+                int64_t candidates = 1 + choose.below(40);
+                if (choose.one_of(16)) candidates = sentences ? -choose.below(3) : choose.strange();
+                const int64_t found = sentences * std::max<int64_t>(0, candidates);
+                const Exact<float> values(found);
+                const Ids numbers(found);
+                const int64_t passed = count_of(rows, choose), passed_banned = count_of(banned, choose);
+                const bool counted = choose.below(2), only_one = choose.one_of(3);
+                const Shortage shortage(choose);
+                if (!done(nmt_decoder_best(decoder.get(), passed, open.data(), tokens.data(), so_far.data(),
+                                           passed_banned, exact_banned.data(), counted ? counts.data() : nullptr,
+                                           only_one ? only.data() : nullptr, candidates, values.data(),
+                                           numbers.data())))
+                    break;
+                rows_of_step = open.count;
+                for (int64_t i = 0; i < found; ++i)
+                    require(numbers.data()[i] >= 0 && numbers.data()[i] < beam * vocabulary, "a wrong candidate");
+                break;
+            }
+            case 5: {
+                if (all > 1000) break;
+                const Ids parents(some_ids(choose, all, beam));
+                const Shortage shortage(choose);
+                done(nmt_decoder_reorder(decoder.get(), parents.data()));
+                break;
+            }
+            case 6: {
+                const std::vector<int64_t> rows = some_rows(choose, sentences);
+                const Ids stay(rows);
+                const int64_t passed = count_of(rows, choose);
+                const Shortage shortage(choose);
+                if (done(nmt_decoder_keep(decoder.get(), passed, stay.data()))) sentences = passed, rows_of_step = 0;
+                break;
+            }
+            case 7:
+                done(nmt_decoder_record(decoder.get(), choose.often_below(config.decoder_layers)));
+                break;
+            default: {
+                const int64_t longest = nmt_decoder_attention(decoder.get(), nullptr);
+                require(longest >= 0 && longest <= config.max_positions, "a source is too long");
+                const Exact<double> weights(rows_of_step * longest);
+                require(nmt_decoder_attention(decoder.get(), weights.data()) == longest, "a source has two lengths");
+            }
+        }
+    }
+}
+
+void try_pass(const nmt_model* model, const nmt_config& config, Choices& choose) {
+    const int64_t count = choose.below(4), heads = config.heads;
+    const Sources sources(choose, count, config, config.source_vocab), targets(choose, count, config, config.target_vocab);
+    const int64_t rows = int64_t(targets.tokens.size());
+    const Ids lengths(sources.lengths), tokens(sources.tokens), target_lengths(targets.lengths),
+        target_tokens(targets.tokens), next(some_ids(choose, rows, config.target_vocab));
+    int64_t own = 0, other = 0, cross = 0;
+    for (size_t s = 0; s < sources.lengths.size(); ++s) {
+        const auto kept = [&](int64_t size) { return size > config.max_positions ? 0 : std::max<int64_t>(0, size); };
+        const int64_t columns = kept(sources.lengths[s]), here = kept(targets.lengths[s]);
+        own += columns * columns, other += here * here, cross += here * columns;
+    }
+    const Exact<float> log_probs(rows), encoder(config.encoder_layers * heads * own),
+        decoder(config.decoder_layers * heads * other), both(config.decoder_layers * heads * cross);
+    const int64_t passed = count_of(sources.lengths, choose), wanted = choose.below(16);
+    const Shortage shortage(choose);
+    done(nmt_pass(model, passed, lengths.data(), tokens.data(), target_lengths.data(), target_tokens.data(), next.data(),
+                  wanted & 1 ? log_probs.data() : nullptr, wanted & 2 ? encoder.data() : nullptr,
+                  wanted & 4 ? decoder.data() : nullptr, wanted & 8 ? both.data() : nullptr));
+}
+
+// nmt_rank and nmt_log_softmax: sizes that nothing else bounds.
+void try_rank(Choices& choose) {
+    int64_t batch = choose.below(4), beam = 1 + choose.below(5), candidates = 1 + choose.below(40);
+    int64_t vocabulary = choose.below(2) ? 1 + choose.below(255) : 250 + choose.below(255);
+    std::vector<int64_t> rows = some_rows(choose, batch * beam);
+    const std::vector<int64_t> banned = some_ids(choose, choose.below(5), vocabulary);
+    const Ids open(rows), exact_banned(banned), counts(some_ids(choose, open.count, int64_t(banned.size()) + 1)),
+        only(some_ids(choose, open.count, vocabulary));
+    const Exact<float> logits(open.count * vocabulary), so_far(batch * beam), values(batch * candidates);
+    const Ids numbers(batch * candidates);
+    for (int64_t i = 0; i < std::min<int64_t>(logits.count, 30); ++i)
+        logits.data()[(i * 37 + choose.below(256)) % logits.count] = choose.strange_float();
+    for (int64_t i = 0; i < so_far.count; ++i) so_far.data()[i] = choose.strange_float();
+    int64_t passed = count_of(rows, choose);
+    if (choose.one_of(8)) {  // sizes for which these pointers are valid
+        const int64_t strange = choose.strange();
+        switch (choose.below(4)) {
+            case 0:
+                batch = std::min(batch, strange);
+                break;
+            case 1:
+                beam = std::min(beam, strange);
+                break;
+            case 2:
+                candidates = std::min(candidates, strange);
+                break;
+            default:
+                vocabulary = std::min(vocabulary, strange);
+        }
+        if (choose.one_of(4)) batch = passed = 0, beam = choose.strange(), vocabulary = choose.strange(), candidates = strange;
+    }
+    const bool normalized = choose.below(2), counted = choose.below(2), only_one = choose.one_of(3);
+    {
+        const Shortage shortage(choose);
+        if (done(nmt_rank(batch, beam, passed, open.data(), vocabulary, logits.data(), normalized, so_far.data(),
+                          count_of(banned, choose), exact_banned.data(), counted ? counts.data() : nullptr,
+                          only_one ? only.data() : nullptr, candidates, values.data(), numbers.data())))
+            for (int64_t i = 0; i < batch * candidates; ++i)
+                require(numbers.data()[i] >= 0 && numbers.data()[i] < beam * vocabulary, "a wrong candidate");
+    }
+    const int64_t some = choose.one_of(8) ? -choose.below(9) : open.count;
+    done(nmt_log_softmax(some, choose.one_of(8) ? std::min<int64_t>(vocabulary, choose.strange()) : vocabulary,
+                         logits.data()));
+    if (choose.one_of(8)) done(nmt_log_softmax(choose.strange(), -choose.below(2), logits.data()));
+}
+
+void try_all(Choices choose) {
+    if (choose.one_of(8)) return try_rank(choose);
+    nmt_use_threads(choose.one_of(8) ? choose.strange() % 9 : 1);
+    nmt_config config = small_config(choose);
+    bool refused = false, changed = false;
+    if (choose.one_of(12)) {  // another configuration whose arrays fit
+        change(config, choose);
+        changed = true;
+        const auto fits = [](int64_t x) { return x >= 0 && x <= 4096; };
+        for (const int64_t x : {config.d_model, config.heads, config.key_size, config.value_size, config.d_ff,
+                                config.source_vocab, config.target_vocab})
+            if (!fits(x)) return void(model_of(config, {}, 0, choose));
+        if (!fits(config.encoder_layers) || !fits(config.decoder_layers) || config.encoder_layers > 20 ||
+            config.decoder_layers > 20 || config.max_positions > 1 << 20)
+            return void(model_of(config, {}, 0, choose));
+        if (config.positions == NMT_LEARNED && config.max_positions > 4096) return;
+        for (const Named& one : arrays_of(config))
+            if (one.rows < 0 || one.columns < 0 || one.count() > MOST_NUMBERS) return;
+    }
+    std::vector<Named> arrays = filled_arrays(config, choose);
+    for (int64_t changes = choose.below(2) ? 0 : choose.below(4); changes > 0; --changes)
+        refused = change(arrays, choose) || refused;
+    if (choose.one_of(24)) {
+        change(config, choose);
+        changed = true;
+    }
+    const int64_t count = choose.one_of(64) ? -choose.below(3) : int64_t(arrays.size());
+    if (count != int64_t(arrays.size())) refused = true;
+    const Model model = model_of(config, arrays, count, choose);
+    if (!changed && !refused && !model)
+        require(std::strcmp(nmt_error(), "out of memory") == 0, "a model that is right is refused");
+    if (refused && !changed) require(!model, "a model that is wrong is not refused");
+    arrays.clear();  // the engine has copied them
+    if (!model || config.max_positions > 4096) return;
+    while (choose.more()) switch (choose.below(4)) {
+            case 0:
+                try_pass(model.get(), config, choose);
+                break;
+            case 1:
+                try_decoder(model.get(), config, choose);
+                break;
+            default:
+                try_search(model.get(), config, choose);
+        }
+}
+
+// Each input has a thread of its own, whose buffers are as small as they can be.
+void try_bytes(const uint8_t* data, size_t size) {
+    std::thread([=] { try_all({data, data + std::min<size_t>(size, 4096)}); }).join();
+}
+
+}  // namespace hostile
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    hostile::try_bytes(data, size);
+    return 0;
+}
