@@ -1,6 +1,7 @@
 # make demo    from a fresh clone to a trained translator, on the embedded corpus
 # make test    the tests
 # make check   lint, types and tests
+# make fuzz    wrong models and calls for the engine, under sanitizers, for FUZZ_SECONDS (120)
 # make wheel   this platform's wheel, in dist/
 # make image   a Docker image of nmt serve, without torch
 
@@ -11,7 +12,7 @@ PACKAGES = $(VENV)/.packages
 SOURCES = $(wildcard nmt_cli/engine/src/*)
 WORKERS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test lint types check wheel image clean
+.PHONY: demo test lint types check fuzz wheel image clean
 
 $(PACKAGES): pyproject.toml constraints.txt nmt_cli/engine/CMakeLists.txt $(SOURCES)
 	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] <= (3, 13); sys.exit(0 if ok else "nmt needs Python 3.11 to 3.13; this is %s. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" % sys.version.split()[0])'
@@ -44,6 +45,24 @@ types: $(PACKAGES)
 	$(VENV)/bin/mypy
 
 check: lint types test
+
+CLANG ?= clang++
+FUZZ_SECONDS ?= 120
+FUZZ = build/fuzz/hostile
+FUZZ_FLAGS = -std=c++17 -O1 -g -march=native -ffp-contract=off -fopenmp-simd -pthread -w -DNMT_INSTRUCTIONS='""' tests/engine/hostile.cpp
+FUZZ_CHECKS = -fsanitize=address,undefined -fno-sanitize-recover=undefined
+
+# With clang's libFuzzer, which looks for new paths; without it, with random inputs. Then threads.
+fuzz: export ASAN_OPTIONS = allocator_may_return_null=1
+fuzz:
+	mkdir -p build/fuzz/corpus
+	@if $(CLANG) -fsanitize=fuzzer $(FUZZ_CHECKS) -DNMT_LIBFUZZER $(FUZZ_FLAGS) -o $(FUZZ) 2> build/fuzz/clang.log; then \
+	    $(FUZZ) build/fuzz/corpus -artifact_prefix=build/fuzz/ -max_total_time=$(FUZZ_SECONDS) -max_len=1024 -len_control=0 -verbosity=0 -print_final_stats=1; \
+	else \
+	    echo "$(CLANG) has no libFuzzer (build/fuzz/clang.log): random inputs" && $(CXX) $(FUZZ_CHECKS) $(FUZZ_FLAGS) -o $(FUZZ) && $(FUZZ) $(FUZZ_SECONDS); \
+	fi
+	$(CXX) -fsanitize=thread -DNMT_THREADS $(FUZZ_FLAGS) -o $(FUZZ)-threads
+	$(FUZZ)-threads threads 10
 
 wheel: $(PACKAGES)
 	$(VENV)/bin/python -m build

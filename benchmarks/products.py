@@ -21,8 +21,8 @@ from nmt_cli.engine.library import NEEDS, path_of
 from nmt_cli.hardware import cpu_flags
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "engine"))
-from test_kernels import FLAGS, SETS  # noqa: E402
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from engine_flags import FLAGS, SETS  # type: ignore[import-not-found]  # noqa: E402
 
 ROWS = (1, 4, 16, 64)
 
@@ -36,7 +36,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in (name for name, needs in NEEDS.items() if needs <= cpu_flags()):
             program = Path(folder, name)
-            sources = [f"-I{ROOT / 'nmt_cli/engine/src'}", Path(__file__).with_suffix(".cpp"), "-o", program]
+            sources: list[str | Path] = [
+                f"-I{ROOT / 'nmt_cli/engine/src'}",
+                Path(__file__).with_suffix(".cpp"),
+                "-o",
+                program,
+            ]
             subprocess.run([*compiler.split(), *FLAGS.split(), "-O3", "-w", *SETS[name].split(), *sources], check=True)
             size = path_of(name).stat().st_size / 1024 if path_of(name).is_file() else 0
             lines = subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()

@@ -203,7 +203,7 @@ def _checked(functions: ctypes.CDLL, result: int | None) -> int:
 
 def _described(name: str, array: Array, mapped: bool) -> CArray:
     """Return the description of an array. Raises ModelError for a dtype or a shape that no model has."""
-    if array.dtype.name not in DTYPES or array.ndim not in (1, 2):
+    if array.dtype.name not in DTYPES or array.ndim not in (1, 2) or not all(array.shape[1:]):
         raise ModelError(
             f"{printable(name)} has the dtype {array.dtype.name} and the shape {array.shape}: no model has such an array."
         )

@@ -3,11 +3,11 @@
 //   bytes ──▶ a configuration, its arrays, changes of both ──▶ nmt_model_new ──▶ calls of the functions of nmt.h
 //
 // What nmt.h asks of a caller is kept: every pointer is valid for the counts that go with it. Each array ends exactly
-// where its size says. Everything else may be wrong: sizes, names, numbers, options, ids, the order of calls; and memory
-// may run out at any allocation. Each call must return, or fail with a message.
+// where its size says. Everything else may be wrong: sizes, names, numbers, options, ids, the order of calls; and
+// memory may run out at any allocation. Each call must return, or fail with a message.
 //
 // With libFuzzer (-DNMT_LIBFUZZER), it finds the bytes. Without it:
-//   hostile SECONDS [SEED] [COUNT]   random bytes, and changes of earlier ones; COUNT inputs if it is given
+//   hostile SECONDS [SEED] [COUNT]   random bytes; at most COUNT inputs
 //   hostile threads SECONDS [SEED]   many threads use and delete models at once; results are those of one thread
 
 #define NMT_SANITIZED
@@ -33,6 +33,7 @@ void* allocated(size_t size, size_t alignment) {
 
 }  // namespace hostile
 
+#ifndef NMT_THREADS
 void* operator new(size_t size) { return hostile::allocated(size, 0); }
 void* operator new(size_t size, std::align_val_t alignment) { return hostile::allocated(size, size_t(alignment)); }
 void* operator new(size_t size, const std::nothrow_t&) noexcept { return std::malloc(size); }
@@ -40,6 +41,7 @@ void operator delete(void* block) noexcept { std::free(block); }
 void operator delete(void* block, size_t) noexcept { std::free(block); }
 void operator delete(void* block, std::align_val_t) noexcept { std::free(block); }
 void operator delete(void* block, size_t, std::align_val_t) noexcept { std::free(block); }
+#endif
 
 namespace hostile {
 
@@ -64,17 +66,46 @@ struct Choices {
     }
     // A number of the kind that is forgotten.
     int64_t strange() {
-        static constexpr int64_t ALL[] = {-1, 0, 1, 2, 3, 4, 5, 15, 16, 17, 63, 64, 255, 256, 257, 1000, 65535, 65536,
-                                          65537, 1 << 20, (1 << 20) + 1, 1 << 24, 1 << 28, INT32_MAX, INT32_MIN,
-                                          int64_t(1) << 32, int64_t(1) << 40, int64_t(1) << 61, int64_t(1) << 62,
-                                          INT64_MAX - 1, INT64_MAX, INT64_MIN, INT64_MIN + 1};
+        static constexpr int64_t ALL[] = {-1,
+                                          0,
+                                          1,
+                                          2,
+                                          3,
+                                          4,
+                                          5,
+                                          15,
+                                          16,
+                                          17,
+                                          63,
+                                          64,
+                                          255,
+                                          256,
+                                          257,
+                                          1000,
+                                          65535,
+                                          65536,
+                                          65537,
+                                          1 << 20,
+                                          (1 << 20) + 1,
+                                          1 << 24,
+                                          1 << 28,
+                                          INT32_MAX,
+                                          INT32_MIN,
+                                          int64_t(1) << 32,
+                                          int64_t(1) << 40,
+                                          int64_t(1) << 61,
+                                          int64_t(1) << 62,
+                                          INT64_MAX - 1,
+                                          INT64_MAX,
+                                          INT64_MIN,
+                                          INT64_MIN + 1};
         const int64_t which = below(int64_t(std::size(ALL)) + 1);
         return which < int64_t(std::size(ALL)) ? ALL[which] : int64_t(word());
     }
     int64_t often_below(int64_t count) { return one_of(32) ? strange() : count > 0 ? below(count) : 0; }
     float strange_float() {
-        static constexpr float ALL[] = {0.0f, -0.0f, 1.0f, -1.0f, 1e-45f, -1e-45f, 1e-38f, 3e38f, -3e38f, INFINITE,
-                                        -INFINITE, NAN, -NAN, 1e-12f, 127.5f};
+        static constexpr float ALL[] = {0.0f,   -0.0f,    1.0f,      -1.0f, 1e-45f, -1e-45f, 1e-38f, 3e38f,
+                                        -3e38f, INFINITE, -INFINITE, NAN,   -NAN,   1e-12f,  127.5f};
         const int64_t which = below(int64_t(std::size(ALL)) + 1);
         return which < int64_t(std::size(ALL)) ? ALL[which] : number_of(uint32_t(word()));
     }
@@ -119,7 +150,7 @@ struct Named {
             else if (dtype == NMT_BF16)
                 put(i, to_bf16(x));
             else
-                put(i, int8_t(seed >> 24));
+                put(i, std::max<int8_t>(-127, int8_t(seed >> 24)));
         }
     }
 
@@ -162,8 +193,7 @@ std::vector<Named> arrays_of(const nmt_config& c) {
     if (c.monotonic) vector_of("next_word.begins", c.source_vocab), vector_of("next_word.ends", c.target_vocab);
     if (c.positions == NMT_LEARNED)
         for (const char* const side : {"source", "target"})
-            all.push_back(
-                {side + std::string("_positions.weight"), NMT_FP32, c.max_positions, size, false, nullptr});
+            all.push_back({side + std::string("_positions.weight"), NMT_FP32, c.max_positions, size, false, nullptr});
     for (const bool decodes : {false, true}) {
         const std::string side = decodes ? "decoder" : "encoder";
         for (int64_t layer = 0; layer < (decodes ? c.decoder_layers : c.encoder_layers); ++layer) {
@@ -209,10 +239,10 @@ nmt_config small_config(Choices& choose) {
 
 // Change a number of the configuration.
 void change(nmt_config& c, Choices& choose) {
-    int64_t* const all[] = {&c.d_model,      &c.heads,          &c.key_size,       &c.value_size,   &c.d_ff,
-                            &c.encoder_layers, &c.decoder_layers, &c.max_positions,  &c.source_vocab, &c.target_vocab,
-                            &c.norm,         &c.activation,     &c.positions,      &c.post_norm,    &c.tied,
-                            &c.monotonic,    &c.precision};
+    int64_t* const all[] = {&c.d_model,        &c.heads,          &c.key_size,      &c.value_size,   &c.d_ff,
+                            &c.encoder_layers, &c.decoder_layers, &c.max_positions, &c.source_vocab, &c.target_vocab,
+                            &c.norm,           &c.activation,     &c.positions,     &c.post_norm,    &c.tied,
+                            &c.monotonic,      &c.precision};
     const int64_t which = choose.below(int64_t(std::size(all)) + 1);
     if (which == int64_t(std::size(all)))
         c.epsilon = choose.strange_float();
@@ -251,7 +281,8 @@ bool change(std::vector<Named>& all, Choices& choose) {
             one.data = nullptr;
             return true;
         case 6:  // numbers of two arrays overlap
-            if (other.data && other.odd == one.odd && other.bytes() >= one.bytes()) one.data = other.data;
+            if (other.data && other.odd == one.odd && other.dtype == one.dtype && other.bytes() >= one.bytes())
+                one.data = other.data;
             return false;
         case 7:
         case 8: {
@@ -567,7 +598,8 @@ void try_decoder(const nmt_model* model, const nmt_config& config, Choices& choo
 
 void try_pass(const nmt_model* model, const nmt_config& config, Choices& choose) {
     const int64_t count = choose.below(4), heads = config.heads;
-    const Sources sources(choose, count, config, config.source_vocab), targets(choose, count, config, config.target_vocab);
+    const Sources sources(choose, count, config, config.source_vocab),
+        targets(choose, count, config, config.target_vocab);
     const int64_t rows = int64_t(targets.tokens.size());
     const Ids lengths(sources.lengths), tokens(sources.tokens), target_lengths(targets.lengths),
         target_tokens(targets.tokens), next(some_ids(choose, rows, config.target_vocab));
@@ -581,8 +613,8 @@ void try_pass(const nmt_model* model, const nmt_config& config, Choices& choose)
         decoder(config.decoder_layers * heads * other), both(config.decoder_layers * heads * cross);
     const int64_t passed = count_of(sources.lengths, choose), wanted = choose.below(16);
     const Shortage shortage(choose);
-    done(nmt_pass(model, passed, lengths.data(), tokens.data(), target_lengths.data(), target_tokens.data(), next.data(),
-                  wanted & 1 ? log_probs.data() : nullptr, wanted & 2 ? encoder.data() : nullptr,
+    done(nmt_pass(model, passed, lengths.data(), tokens.data(), target_lengths.data(), target_tokens.data(),
+                  next.data(), wanted & 1 ? log_probs.data() : nullptr, wanted & 2 ? encoder.data() : nullptr,
                   wanted & 4 ? decoder.data() : nullptr, wanted & 8 ? both.data() : nullptr));
 }
 
@@ -590,6 +622,7 @@ void try_pass(const nmt_model* model, const nmt_config& config, Choices& choose)
 void try_rank(Choices& choose) {
     int64_t batch = choose.below(4), beam = 1 + choose.below(5), candidates = 1 + choose.below(40);
     int64_t vocabulary = choose.below(2) ? 1 + choose.below(255) : 250 + choose.below(255);
+    const int64_t whole = vocabulary;
     std::vector<int64_t> rows = some_rows(choose, batch * beam);
     const std::vector<int64_t> banned = some_ids(choose, choose.below(5), vocabulary);
     const Ids open(rows), exact_banned(banned), counts(some_ids(choose, open.count, int64_t(banned.size()) + 1)),
@@ -615,7 +648,8 @@ void try_rank(Choices& choose) {
             default:
                 vocabulary = std::min(vocabulary, strange);
         }
-        if (choose.one_of(4)) batch = passed = 0, beam = choose.strange(), vocabulary = choose.strange(), candidates = strange;
+        if (choose.one_of(4))
+            batch = passed = 0, beam = choose.strange(), vocabulary = choose.strange(), candidates = strange;
     }
     const bool normalized = choose.below(2), counted = choose.below(2), only_one = choose.one_of(3);
     {
@@ -627,8 +661,7 @@ void try_rank(Choices& choose) {
                 require(numbers.data()[i] >= 0 && numbers.data()[i] < beam * vocabulary, "a wrong candidate");
     }
     const int64_t some = choose.one_of(8) ? -choose.below(9) : open.count;
-    done(nmt_log_softmax(some, choose.one_of(8) ? std::min<int64_t>(vocabulary, choose.strange()) : vocabulary,
-                         logits.data()));
+    done(nmt_log_softmax(some, choose.one_of(8) ? std::min<int64_t>(whole, choose.strange()) : whole, logits.data()));
     if (choose.one_of(8)) done(nmt_log_softmax(choose.strange(), -choose.below(2), logits.data()));
 }
 
@@ -652,8 +685,9 @@ void try_all(Choices choose) {
             if (one.rows < 0 || one.columns < 0 || one.count() > MOST_NUMBERS) return;
     }
     std::vector<Named> arrays = filled_arrays(config, choose);
-    for (int64_t changes = choose.below(2) ? 0 : choose.below(4); changes > 0; --changes)
-        refused = change(arrays, choose) || refused;
+    const int64_t changes = choose.below(2) ? 0 : choose.below(4);
+    for (int64_t i = 0; i < changes; ++i) refused = change(arrays, choose) || refused;
+    changed = changed || changes > 1;  // one change may undo another
     if (choose.one_of(24)) {
         change(config, choose);
         changed = true;
@@ -683,9 +717,123 @@ void try_bytes(const uint8_t* data, size_t size) {
     std::thread([=] { try_all({data, data + std::min<size_t>(size, 4096)}); }).join();
 }
 
+// What a model computes for some sentences: a search, steps of a decoder, and a pass.
+using Answers = std::map<std::string, std::vector<float>>;
+
+Answers answers_of(const nmt_model* model, const nmt_config& config, uint32_t seed) {
+    std::mt19937 random(seed);
+    Answers found;
+    const int64_t count = 6;
+    std::vector<int64_t> ids, lengths, tokens, longest;
+    for (int64_t s = 0; s < count; ++s) {
+        ids.push_back(s), lengths.push_back(1 + random() % 15), longest.push_back(12);
+        for (int64_t i = 0; i < lengths.back(); ++i) tokens.push_back(random() % config.source_vocab);
+    }
+    const std::vector<float> penalties(64, 1.5f);
+    nmt_search_options options{};
+    options.beam = 4, options.nbest = 2, options.bos = 1, options.eos = 2;
+    const std::unique_ptr<nmt_search, Free> search(nmt_search_new(model, &options));
+    require(search && !nmt_search_add(search.get(), count, ids.data(), lengths.data(), tokens.data(), longest.data(),
+                                      int64_t(penalties.size()), penalties.data()),
+            "a search is refused");
+    while (nmt_search_sentences(search.get())) {
+        const nmt_results* const results = nmt_search_step(search.get(), 3, 0.9);
+        require(results, "a search fails");
+        for (int64_t f = 0; f < results->count; ++f) {
+            std::vector<float>& one = found["sentence " + std::to_string(results->ids[f])];
+            for (int64_t i = f * 2; i < f * 2 + 2; ++i) {
+                one.push_back(results->scores[i]);
+                for (int64_t t = 0; t < results->lengths[i]; ++t)
+                    one.push_back(float(results->tokens[i * results->longest + t]));
+            }
+        }
+    }
+    const std::unique_ptr<nmt_decoder, Free> decoder(nmt_decoder_new(model, 2));
+    require(decoder && !nmt_decoder_add(decoder.get(), count, lengths.data(), tokens.data()), "a decoder is refused");
+    std::vector<int64_t> open(2 * count), newest(2 * count, 1);
+    std::iota(open.begin(), open.end(), 0);
+    std::vector<float>& logits = found["logits"];
+    logits.resize(open.size() * size_t(config.target_vocab));
+    for (int step = 0; step < 3; ++step)
+        require(!nmt_decoder_step(decoder.get(), 2 * count, open.data(), newest.data(), logits.data()), "a step fails");
+    std::vector<float>& log_probs = found["pass"];
+    log_probs.resize(tokens.size());
+    std::vector<int64_t> targets = tokens;
+    for (int64_t& token : targets) token %= config.target_vocab;
+    require(!nmt_pass(model, count, lengths.data(), tokens.data(), lengths.data(), targets.data(), targets.data(),
+                      log_probs.data(), nullptr, nullptr, nullptr),
+            "a pass fails");
+    return found;
+}
+
+nmt_config large_config(std::mt19937& random) {
+    nmt_config c{};
+    c.d_model = 64, c.heads = 2, c.key_size = c.value_size = 32, c.d_ff = 1024;
+    c.encoder_layers = c.decoder_layers = 1;
+    c.max_positions = 20, c.source_vocab = 100, c.target_vocab = 3000;
+    c.norm = random() % 2, c.activation = random() % 4, c.positions = random() % 3, c.post_norm = random() % 2;
+    c.precision = random() % 2 ? NMT_INT8 : NMT_FP32;
+    c.epsilon = 1e-5;
+    return c;
+}
+
+Model large_model(const nmt_config& config) {
+    Choices none{nullptr, nullptr};
+    Model model = model_of(config, filled_arrays(config, none), int64_t(arrays_of(config).size()), none);
+    require(bool(model), "a model that is right is refused");
+    return model;
+}
+
+// Several threads use one model, each with helpers, while others make, use and delete models. The last one deletes it.
+void try_threads(uint32_t seed) {
+    std::mt19937 random(seed);
+    const nmt_config config = large_config(random);
+    const std::shared_ptr<nmt_model> model(large_model(config).release(), Free());
+    const Answers expected = answers_of(model.get(), config, seed);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t)
+        threads.emplace_back([=] {
+            nmt_use_threads(1 + t);
+            require(answers_of(model.get(), config, seed) == expected, "another thread changes a result");
+        });
+    for (int t = 0; t < 2; ++t)
+        threads.emplace_back([=] {
+            nmt_use_threads(1 + t);
+            const Model own = large_model(config);
+            require(answers_of(own.get(), config, seed) == expected, "a model of the same numbers differs");
+        });
+    for (std::thread& one : threads) one.join();
+}
+
 }  // namespace hostile
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     hostile::try_bytes(data, size);
     return 0;
 }
+
+#ifndef NMT_LIBFUZZER
+int main(int count, char** arguments) {
+    const bool threads = count > 1 && !std::strcmp(arguments[1], "threads");
+    const auto number = [&](int at, uint64_t otherwise) {
+        return at + threads < count ? std::strtoull(arguments[at + threads], nullptr, 10) : otherwise;
+    };
+    const uint64_t seconds = number(1, 10), seed = number(2, std::random_device()()), most = number(3, UINT64_MAX);
+    std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
+    std::fflush(stdout);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+    uint64_t inputs = 0;
+    for (; inputs < most && std::chrono::steady_clock::now() < until; ++inputs) {
+        std::mt19937 random(uint32_t(seed + inputs));
+        if (threads) {
+            hostile::try_threads(uint32_t(seed + inputs));
+            continue;
+        }
+        std::vector<uint8_t> bytes(random() % 600);
+        const uint32_t zeros = random() % 4;  // choices that are zero are the usual ones
+        for (uint8_t& byte : bytes) byte = random() % 4 < zeros ? 0 : uint8_t(random());
+        hostile::try_bytes(bytes.data(), bytes.size());
+    }
+    std::printf("%llu inputs\n", static_cast<unsigned long long>(inputs));
+}
+#endif

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from engine_flags import COMPILER, FLAGS, INCLUDED, SETS
 from numpy.typing import NDArray
 
 from nmt_cli.engine.library import NEEDS
@@ -20,22 +21,6 @@ from nmt_cli.hardware import cpu_flags
 
 SOURCE = Path(__file__).with_name("same_bits.cpp")
 HASHES = SOURCE.with_suffix(".txt")
-INCLUDED = Path(__file__).parents[2] / "nmt_cli" / "engine" / "src"
-COMPILER = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-FLAGS = "-std=c++17 -O2 -fno-fast-math -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp-simd"
-FLAGS += ' -fvisibility=hidden -pthread -DNMT_INSTRUCTIONS=""'
-AVX2 = "-mavx2 -mfma -mf16c -mbmi -mbmi2"
-AVX512 = f"{AVX2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512cd -mprefer-vector-width=512"
-SETS = {
-    "portable": "",
-    "avx2": AVX2,
-    "avx2-vnni": f"{AVX2} -mavxvnni",
-    "avx512": AVX512,
-    "avx512-vnni": f"{AVX512} -mavx512vnni",
-    "neon": "-march=armv8-a",
-    "neon-dotprod": "-march=armv8.2-a+dotprod",
-}
-"""The compiler's flags for each library of the engine."""
 ARM_COMPILER, ARM = shutil.which("aarch64-linux-gnu-g++"), shutil.which("qemu-aarch64")
 FP32, BF16, SIGNED, OFFSET, UNSIGNED = range(5)
 GELU, SILU, SWIGLU = 1, 2, 3
@@ -50,6 +35,7 @@ def compiled(compiler: str, name: str, path: Path, *more: str) -> Path:
     command = [
         *compiler.split(),
         *FLAGS.split(),
+        "-O2",
         *SETS[name].split(),
         *more,
         f"-I{INCLUDED}",

@@ -52,14 +52,18 @@ def packed(
         (lambda a: a.clear(), "the array embeddings.shared is missing."),
         (lambda a: a.update(more=a[BIAS]), "the array more is not part of such a model."),
         (lambda a: a.update({WEIGHT: a[WEIGHT][:, :9]}), f"{WEIGHT} has the dimensions (32, 9), expected (32, 32)."),
-        (lambda a: a.update({WEIGHT: a[BIAS]}), f"{WEIGHT} has the dimensions (32, 0), expected (32, 32)."),
-        (lambda a: a.update({BIAS: a[WEIGHT]}), f"{BIAS} has the dimensions (32, 32), expected (32, 0)."),
-        (lambda a: a.update({BIAS: a[BIAS][:0]}), f"{BIAS} has the dimensions (0, 0), expected (32, 0)."),
-        (lambda a: a.update({BIAS: a[BIAS].astype(np.int8)}), f"{BIAS} has the dtype 2, expected fp32 or bf16."),
+        (lambda a: a.update({WEIGHT: a[BIAS]}), f"{WEIGHT} has the dimensions (32,), expected (32, 32)."),
+        (lambda a: a.update({BIAS: a[WEIGHT]}), f"{BIAS} has the dimensions (32, 32), expected (32,)."),
+        (lambda a: a.update({BIAS: a[BIAS][:0]}), f"{BIAS} has the dimensions (0,), expected (32,)."),
+        (lambda a: a.update({BIAS: a[BIAS].astype(np.int8)}), f"{BIAS} has the dtype int8, expected fp32 or bf16."),
         (lambda a: a.update({WEIGHT: a[WEIGHT].astype(np.int8)}), f"{WEIGHT} is in int8, and the model computes in fp32."),
         (
             lambda a: a.update({WEIGHT: a[WEIGHT].astype(np.float64)}),
             f"{WEIGHT} has the dtype float64 and the shape (32, 32): no model has such an array.",
+        ),
+        (
+            lambda a: a.update({BIAS: np.ones((32, 0), np.float32)}),
+            f"{BIAS} has the dtype float32 and the shape (32, 0): no model has such an array.",
         ),
         (
             lambda a: a.update({WEIGHT: a[WEIGHT][None]}),
@@ -78,7 +82,7 @@ def test_integers_without_scales() -> None:
     scales = WEIGHT.removesuffix(".weight") + ".scales"
     with pytest.raises(ModelError, match=f"^the array {scales} is missing.$"):
         packed(lambda arrays: arrays.pop(scales), "int8", "int8")
-    with pytest.raises(ModelError, match=f"^the array {scales} is not part of such a model.$"):
+    with pytest.raises(ModelError, match=f"^{WEIGHT} is in fp32 and has scales, expected int8.$"):
         packed(lambda arrays: arrays.update({scales: arrays[BIAS]}), "int8")
 
 

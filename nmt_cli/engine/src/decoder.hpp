@@ -9,6 +9,13 @@
 
 namespace {
 
+constexpr int64_t MOST_BEAM = 1 << 16;
+
+void check_beam(int64_t beam) {
+    if (beam < 1 || beam > MOST_BEAM)
+        fail("the beam is %lld, expected 1 to %lld", (long long)beam, (long long)MOST_BEAM);
+}
+
 // Bytes that grow. What is not written takes no memory, unlike in a vector.
 class Room {
 public:
@@ -41,7 +48,7 @@ struct nmt_decoder {
 
     nmt_decoder(const nmt_model& model, int64_t beam)
         : model(model), beam(beam), history(beam), caches(model.config.decoder_layers) {
-        if (beam < 1 || beam > 1 << 16) fail("the beam is %lld, expected 1 to %d", (long long)beam, 1 << 16);
+        check_beam(beam);
     }
 
     // Add sentences behind the others.
@@ -66,7 +73,7 @@ struct nmt_decoder {
     RowsOut step(int64_t rows, const int64_t* open, const int64_t* tokens) {
         const nmt_config& config = model.config;
         const int64_t size = config.d_model, width = model.keys() + model.values(), slot = width * model.cache_bytes();
-        for (int64_t n = 0; n < rows; ++n) {
+        for (int64_t n = 0; n < counted("open hypotheses", rows); ++n) {
             if (open[n] < 0 || open[n] >= int64_t(history.sentences.size()) * beam || (n && open[n] <= open[n - 1]))
                 fail("the open hypothesis number %lld is %lld, expected ascending numbers below %lld", (long long)n,
                      (long long)open[n], (long long)history.sentences.size() * beam);
@@ -76,18 +83,19 @@ struct nmt_decoder {
             if (history.sentences[open[n] / beam].steps >= config.max_positions)
                 fail("an output has more than %lld tokens, which the model can take", (long long)config.max_positions);
         }
+        weights.clear(), weighed = 0;
         positions.resize(rows);
         const size_t slots = history.step(rows, open, positions.data()) * slot;
         for (Room& cache : caches)
             if (cache.size() < slots) cache.grow(std::max({slots, 2 * cache.size(), size_t(FIRST_SLOTS * slot)}));
         const float* const read = model.begins ? next_words(rows, tokens) : nullptr;
-        weights.clear();
         const RowsOut out = hidden.out(rows, size, input_of(model.output));
         run_layers(model, model.decoder, rows, tokens, positions.data(), read, out,
                    [&](const Sublayer& sublayer, const float* wide, const RowsOut& context) {
                        model.in_int8() ? attend_rows<bf16>(sublayer, wide, context)
                                        : attend_rows<float>(sublayer, wide, context);
                    });
+        if (!weights.empty()) weighed = rows;
         return out;
     }
 
@@ -105,7 +113,7 @@ struct nmt_decoder {
     void attention(double* out) const {
         const int64_t heads = model.config.heads, width = longest();
         const float* w = weights.data();
-        for (int64_t n = 0; n < int64_t(history.rows.size()) && !weights.empty(); ++n, out += width) {
+        for (int64_t n = 0; n < std::min(weighed, int64_t(history.rows.size())); ++n, out += width) {
             const int64_t size = history.sentence_of(n).size;
             for (int64_t i = 0; i < width; ++i) {
                 double sum = 0.0;
@@ -122,6 +130,7 @@ private:
     Buffer hidden;
     Aligned<float> states;   // that hard monotonic attention reads, (N, D)
     Aligned<float> weights;  // of recorded attention: (H, S) of each row, S that of its sentence
+    int64_t weighed = 0;     // the rows that have them
 
     // Attention of the open hypotheses to their own tokens, or to the source.
     template <class T>

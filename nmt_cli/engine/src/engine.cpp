@@ -34,17 +34,20 @@
 
 namespace {
 
-thread_local std::string last_error;
+thread_local char last_error[512] = "";  // no memory is needed to say that there is none
 
 // Return work(), or `failed` and keep why for nmt_error.
 template <class Value, class Work>
 Value guarded(Value failed, const Work& work) noexcept {
+    const auto keep = [](const char* why) { std::snprintf(last_error, sizeof last_error, "%s", why); };
     try {
         return work();
     } catch (const std::bad_alloc&) {
-        last_error = "out of memory";
+        keep("out of memory");
+    } catch (const std::length_error&) {  // more than a vector can have
+        keep("out of memory");
     } catch (const std::exception& error) {
-        last_error = error.what();
+        keep(error.what());
     }
     return failed;
 }
@@ -59,8 +62,15 @@ int64_t done(const Work& work) noexcept {
 
 // Check the ids and sizes of a request for the best candidates of `batch` sentences.
 void check(const Request& to, int64_t batch, int64_t rows) {
+    check_beam(to.beam);
+    if (to.size < 1 || to.size > MOST_TOKENS)
+        fail("the vocabulary has %lld tokens, expected 1 to %lld", (long long)to.size, (long long)MOST_TOKENS);
     if (to.count < 1) fail("the number of candidates is %lld, expected at least 1", (long long)to.count);
-    for (int64_t i = 0; i < to.banned_count; ++i)
+    if (counted("sentences", batch) > std::numeric_limits<int64_t>::max() / MOST_BEAM)
+        fail("the number of sentences is %lld", (long long)batch);
+    counted("open hypotheses", rows);
+    afford(double(rows) * double(to.count) * (sizeof(float) + sizeof(int32_t)));
+    for (int64_t i = 0; i < counted("banned tokens", to.banned_count); ++i)
         if (to.banned_ids[i] < 0 || to.banned_ids[i] >= to.size)
             fail("a banned token is %lld, expected 0 to %lld", (long long)to.banned_ids[i], (long long)to.size - 1);
     for (int64_t n = 0; n < rows; ++n) {
@@ -78,7 +88,7 @@ void check(const Request& to, int64_t batch, int64_t rows) {
 
 int32_t nmt_abi(void) { return NMT_ABI; }
 const char* nmt_instructions(void) { return NMT_INSTRUCTIONS; }
-const char* nmt_error(void) { return last_error.c_str(); }
+const char* nmt_error(void) { return last_error; }
 void nmt_use_threads(int64_t count) { threads_here = std::max<int64_t>(1, std::min<int64_t>(count, 1024)); }
 
 nmt_model* nmt_model_new(const nmt_config* config, int64_t count, const nmt_array* arrays) {
@@ -143,7 +153,7 @@ int64_t nmt_decoder_reorder(nmt_decoder* decoder, const int64_t* parents) {
 int64_t nmt_decoder_keep(nmt_decoder* decoder, int64_t count, const int64_t* sentences) {
     return done([&] {
         const int64_t all = int64_t(decoder->history.sentences.size());
-        for (int64_t i = 0; i < count; ++i)
+        for (int64_t i = 0; i < counted("sentences", count); ++i)
             if (sentences[i] < 0 || sentences[i] >= all || (i && sentences[i] <= sentences[i - 1]))
                 fail("a sentence to keep is %lld, expected ascending numbers below %lld", (long long)sentences[i],
                      (long long)all);
@@ -175,7 +185,10 @@ int64_t nmt_rank(int64_t batch, int64_t beam, int64_t rows, const int64_t* open,
     });
 }
 int64_t nmt_log_softmax(int64_t rows, int64_t vocabulary, float* logits) {
-    return done([&] { log_softmax(rows, vocabulary, logits); });
+    return done([&] {
+        if (vocabulary < 1) fail("the vocabulary has %lld tokens, expected at least 1", (long long)vocabulary);
+        log_softmax(counted("rows", rows), vocabulary, logits);
+    });
 }
 
 int64_t nmt_pass(const nmt_model* model, int64_t count, const int64_t* source_lengths, const int64_t* sources,
@@ -186,7 +199,7 @@ int64_t nmt_pass(const nmt_model* model, int64_t count, const int64_t* source_le
         const int64_t heads = config.heads, encoding = config.encoder_layers * heads,
                       decoding = config.decoder_layers * heads;
         Pass pass(*model);
-        for (int64_t s = 0; s < count; ++s) {
+        for (int64_t s = 0; s < counted("sentences", count); ++s) {
             const int64_t rows = target_lengths[s], columns = source_lengths[s];
             const Packed source("source", 1, &columns, sources, config.source_vocab, config.max_positions);
             const Packed target("translation", 1, &rows, targets, config.target_vocab, config.max_positions);

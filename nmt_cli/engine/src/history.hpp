@@ -132,6 +132,7 @@ private:
     int32_t take() {
         if (free.empty()) {
             marks.push_back(0);
+            free.reserve(marks.capacity());  // so that releasing cannot fail
             return int32_t(marks.size() - 1);
         }
         const int32_t slot = free.back();

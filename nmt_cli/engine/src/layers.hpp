@@ -115,7 +115,7 @@ struct Packed {
     // Raises Failure for ids that the vocabulary does not have, and for too long sentences.
     Packed(const char* side, int64_t sentences, const int64_t* lengths, const int64_t* tokens, int64_t vocabulary,
            int64_t longest) {
-        for (int64_t s = 0; s < sentences; ++s) {
+        for (int64_t s = 0; s < counted("sentences", sentences); ++s) {
             if (lengths[s] < 1 || lengths[s] > longest)
                 fail("a %s has %lld tokens, expected 1 to %lld", side, (long long)lengths[s], (long long)longest);
             const int64_t begin = int64_t(ids.size());

@@ -19,6 +19,16 @@
 #include "nmt.h"
 #include "tables.hpp"
 
+// AddressSanitizer finds reads behind an array, if there is a gap between two of them.
+#ifdef NMT_SANITIZED
+#include <sanitizer/asan_interface.h>
+constexpr size_t GAP = LINE;
+#else
+#define ASAN_POISON_MEMORY_REGION(start, size) (void)0
+#define ASAN_UNPOISON_MEMORY_REGION(start, size) (void)0
+constexpr size_t GAP = 0;
+#endif
+
 namespace {
 
 // What a caller is told: nmt_error.
@@ -35,31 +45,51 @@ struct Failure : std::runtime_error {
     throw Failure(text);
 }
 
-// One block of memory for all numbers of a model. What is not written takes no memory.
+// Return a number of things that a caller gave.
+int64_t counted(const char* things, int64_t count) {
+    if (count < 0) fail("the number of %s is %lld, expected at least 0", things, (long long)count);
+    return count;
+}
+
+// Refuse more bytes than this machine has: a kernel that promises them ends the process when they are written.
+void afford(double bytes) {
+    const double pages = double(sysconf(_SC_PHYS_PAGES));
+    if (pages > 0 && bytes > pages * double(sysconf(_SC_PAGESIZE))) throw std::bad_alloc();
+}
+
+// One block of memory for all numbers of a model. Without a size it only measures: nothing may be read or written.
 class Arena {
 public:
     explicit Arena(size_t size) : size(size) {
-        void* const block =
-            mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (!size) return;
+        afford(double(size));
+        void* const block = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (block == MAP_FAILED) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE
         madvise(block, size, MADV_HUGEPAGE);
 #endif
-        start = static_cast<char*>(block);
+        ASAN_POISON_MEMORY_REGION(block, size);
+        start = uintptr_t(block);
     }
     Arena(const Arena&) = delete;
-    ~Arena() { munmap(start, size); }
+    ~Arena() {
+        if (!size) return;
+        ASAN_UNPOISON_MEMORY_REGION(reinterpret_cast<void*>(start), size);
+        munmap(reinterpret_cast<void*>(start), size);
+    }
 
     template <class Number>
     Number* take(int64_t count) {
         Number* const here = reinterpret_cast<Number*>(start + used);
-        used += (size_t(count) * sizeof(Number) + LINE - 1) / LINE * LINE;
-        if (used > size) throw std::bad_alloc();
+        used += (size_t(count) * sizeof(Number) + LINE - 1) / LINE * LINE + GAP;
+        if (size) ASAN_UNPOISON_MEMORY_REGION(here, size_t(count) * sizeof(Number));
         return here;
     }
 
+    size_t taken() const { return used; }
+
 private:
-    char* start;
+    uintptr_t start = LINE;  // null is no array
     size_t size, used = 0;
 };
 
@@ -133,12 +163,15 @@ namespace {
 class Builder {
 public:
     Builder(nmt_model& model, int64_t count, const nmt_array* arrays) : model(model), config(model.config) {
-        for (int64_t i = 0; i < count; ++i)
+        for (int64_t i = 0; i < counted("arrays", count); ++i) {
+            if (!arrays[i].name) fail("the array number %lld has no name", (long long)i);
             if (!given.emplace(arrays[i].name, &arrays[i]).second)
                 fail("two arrays have the name %.100s", arrays[i].name);
+        }
     }
 
-    void build() {
+    // Check the arrays, and take memory for what `pack_all` writes.
+    void lay_out() {
         const bool tied = config.tied;
         model.encoder.table = table(tied ? "embeddings.shared" : "embeddings.source", config.source_vocab);
         model.decoder.table = tied ? model.encoder.table : table("embeddings.target", config.target_vocab);
@@ -153,7 +186,13 @@ public:
         layers(model.decoder, "decoder", config.decoder_layers, true);
         for (const auto& one : given)
             if (one.second) fail("the array %.100s is not part of such a model", one.first.c_str());
-        run();
+    }
+
+    void pack_all() {
+        std::atomic<size_t> next{0};
+        helpers().share(int(threads_here), [&](int) {
+            for (size_t i; (i = next.fetch_add(1)) < tasks.size();) tasks[i]();
+        });
     }
 
 private:
@@ -163,12 +202,16 @@ private:
     std::vector<std::function<void()>> tasks;
     static constexpr int64_t ROWS_OF_TASK = 32 * LANES;
 
-    void run() {
-        std::atomic<size_t> next{0};
-        helpers().share(int(threads_here), [&](int) {
-            for (size_t i; (i = next.fetch_add(1)) < tasks.size();) tasks[i]();
-        });
+    static std::string shape(int64_t rows, int64_t columns) {
+        return "(" + std::to_string(rows) + (columns ? ", " + std::to_string(columns) : ",") + ")";
     }
+
+    static std::string dtype(const nmt_array& one) {
+        constexpr const char* NAMES[] = {"fp32", "bf16", "int8"};
+        return one.dtype >= NMT_FP32 && one.dtype <= NMT_INT8 ? NAMES[one.dtype] : std::to_string(one.dtype);
+    }
+
+    static bool has_floats(const nmt_array& one) { return one.dtype == NMT_FP32 || one.dtype == NMT_BF16; }
 
     // The array with this name and these dimensions; columns 0: one dimension.
     const nmt_array& array(const std::string& name, int64_t rows, int64_t columns) {
@@ -178,23 +221,24 @@ private:
         const nmt_array& one = *found->second;
         found->second = nullptr;
         if (one.rows != rows || one.columns != columns)
-            fail("%.100s has the dimensions (%lld, %lld), expected (%lld, %lld)", name.c_str(), (long long)one.rows,
-                 (long long)one.columns, (long long)rows, (long long)columns);
+            fail("%.100s has the dimensions %s, expected %s", name.c_str(), shape(one.rows, one.columns).c_str(),
+                 shape(rows, columns).c_str());
         if (!one.data) fail("%.100s has no numbers", name.c_str());
         return one;
     }
 
-    // Numbers (count,) as fp32; `space` zeros follow up to whole panels.
-    const float* numbers(const std::string& name, int64_t count) { return copied(array(name, count, 0), name, count); }
+    const nmt_array& floats(const std::string& name, int64_t rows, int64_t columns = 0) {
+        const nmt_array& one = array(name, rows, columns);
+        if (!has_floats(one)) fail("%.100s has the dtype %s, expected fp32 or bf16", name.c_str(), dtype(one).c_str());
+        return one;
+    }
 
-    const float* copied(const nmt_array& from, const std::string& name, int64_t count) {
+    // Numbers as fp32; zeros follow up to whole panels.
+    const float* numbers(const std::string& name, int64_t rows, int64_t columns = 0) {
+        const nmt_array& from = floats(name, rows, columns);
+        const int64_t count = rows * std::max<int64_t>(1, columns);
         float* const to = model.arena.take<float>(ceiling(count, LANES));
-        if (from.dtype == NMT_FP32)
-            std::memcpy(to, from.data, count * sizeof(float));
-        else if (from.dtype == NMT_BF16)
-            load_rows(from, 0, count, 1, to);
-        else
-            fail("%.100s has the dtype %lld, expected fp32 or bf16", name.c_str(), (long long)from.dtype);
+        tasks.push_back([=, &from] { load_rows(from, 0, count, 1, to); });
         return to;
     }
 
@@ -203,10 +247,11 @@ private:
         if (from.dtype == NMT_FP32) {
             std::memcpy(to, static_cast<const float*>(from.data) + first * columns, rows * columns * sizeof(float));
         } else {
-            const bf16* const x = static_cast<const bf16*>(from.data) + first * columns;
+            const char* const x = static_cast<const char*>(from.data) + first * columns * sizeof(bf16);
             for (int64_t i = 0; i < rows * columns; ++i) {
-                const uint32_t bits = uint32_t(x[i].bits) << 16;
-                std::memcpy(to + i, &bits, sizeof bits);
+                bf16 number;  // of a file, perhaps at an odd address
+                std::memcpy(&number, x + i * sizeof number, sizeof number);
+                to[i] = number_of(uint32_t(number.bits) << 16);
             }
         }
     }
@@ -227,8 +272,7 @@ private:
 
     // A matrix, and the scales of its rows if it is in int8.
     struct Matrix {
-        const nmt_array* array;
-        const float* scales;
+        const nmt_array *array, *scales;
     };
     std::unordered_map<std::string, Matrix> shared;  // matrices that serve twice, by name
 
@@ -237,9 +281,11 @@ private:
         Matrix one{&array(name, rows, columns), nullptr};
         if (one.array->dtype == NMT_INT8) {
             if (!model.in_int8()) fail("%.100s is in int8, and the model computes in fp32", name.c_str());
-            one.scales = numbers(scales, rows);
-        } else if (one.array->dtype != NMT_FP32 && one.array->dtype != NMT_BF16) {
-            fail("%.100s has the unknown dtype %lld", name.c_str(), (long long)one.array->dtype);
+            one.scales = &floats(scales, rows);
+        } else if (!has_floats(*one.array)) {
+            fail("%.100s has the dtype %s, expected fp32, bf16 or int8", name.c_str(), dtype(*one.array).c_str());
+        } else if (given.count(scales)) {
+            fail("%.100s is in %s and has scales, expected int8", name.c_str(), dtype(*one.array).c_str());
         }
         if (config.tied && name == "embeddings.shared") shared.emplace(name, one);
         return one;
@@ -252,7 +298,7 @@ private:
             std::memcpy(to, given, rows * columns);
             if (std::memchr(given, -128, rows * columns))
                 fail("%.100s has the number -128, expected -127 to 127", from.array->name);
-            std::copy_n(from.scales + first, rows, scales);
+            load_rows(*from.scales, first, rows, 1, scales);
             return;
         }
         std::vector<float> row(columns);
@@ -382,7 +428,7 @@ private:
             for (Stack* const stack : {&model.encoder, &model.decoder}) {
                 const std::string name =
                     stack == &model.encoder ? "source_positions.weight" : "target_positions.weight";
-                stack->positions = copied(array(name, count, size), name, count * size);
+                stack->positions = numbers(name, count, size);
             }
             return;
         }
@@ -397,6 +443,9 @@ private:
     }
 };
 
+constexpr int64_t MOST_TOKENS = 1 << 28;     // of a vocabulary
+constexpr int64_t MOST_POSITIONS = 1 << 28;  // numbers of a table of positions
+
 void check(const nmt_config& c) {
     const struct {
         const char* name;
@@ -409,8 +458,8 @@ void check(const nmt_config& c) {
                {"encoder_layers", c.encoder_layers, 1, 1 << 12},
                {"decoder_layers", c.decoder_layers, 1, 1 << 12},
                {"max_positions", c.max_positions, 1, 1 << 20},
-               {"source_vocab", c.source_vocab, 1, 1 << 28},
-               {"target_vocab", c.target_vocab, 1, 1 << 28},
+               {"source_vocab", c.source_vocab, 1, MOST_TOKENS},
+               {"target_vocab", c.target_vocab, 1, MOST_TOKENS},
                {"norm", c.norm, NMT_LAYER_NORM, NMT_RMS_NORM},
                {"activation", c.activation, NMT_RELU, NMT_SWIGLU},
                {"positions", c.positions, NMT_SINUSOIDAL, NMT_ROTARY},
@@ -423,11 +472,15 @@ void check(const nmt_config& c) {
                  (long long)one.most);
     if (c.precision != NMT_FP32 && c.precision != NMT_INT8)
         fail("the precision is %lld, expected fp32 or int8", (long long)c.precision);
-    if (!(c.epsilon >= 0.0)) fail("epsilon is %g, expected at least 0", c.epsilon);
+    if (!(c.epsilon >= 0.0 && c.epsilon <= 1.0)) fail("epsilon is %g, expected 0 to 1", c.epsilon);
+    const bool rotary = c.positions == NMT_ROTARY;
+    if (c.max_positions * (rotary ? c.key_size : c.d_model) > MOST_POSITIONS)
+        fail("max_positions is %lld and %s is %lld, expected a product of at most %lld", (long long)c.max_positions,
+             rotary ? "key_size" : "d_model", (long long)(rotary ? c.key_size : c.d_model), (long long)MOST_POSITIONS);
     if (c.tied && c.source_vocab != c.target_vocab)
         fail("embeddings are tied, and the vocabularies have %lld and %lld tokens", (long long)c.source_vocab,
              (long long)c.target_vocab);
-    if (c.positions == NMT_ROTARY && c.key_size % 2)
+    if (rotary && c.key_size % 2)
         fail("key_size is %lld, expected an even number for rotations", (long long)c.key_size);
     if (c.precision == NMT_INT8)
         for (const int64_t width : {c.d_model, c.d_ff, c.heads * c.value_size})
@@ -438,18 +491,12 @@ void check(const nmt_config& c) {
 
 nmt_model* new_model(const nmt_config& config, int64_t count, const nmt_array* arrays) {
     check(config);
-    size_t size = size_t(1) << 16;  // at most: each array packed and as a table
-    for (int64_t i = 0; i < count; ++i) {
-        const nmt_array& one = arrays[i];
-        if (!one.name || one.rows < 0 || one.columns < 0 || one.rows > int64_t(1) << 40 ||
-            one.columns > int64_t(1) << 24)
-            fail("the array number %lld has no name, or wrong dimensions", (long long)i);
-        size += size_t(2) * sizeof(float) * size_t(one.rows + 2 * LANES) * size_t(std::max<int64_t>(4, one.columns)) +
-                4 * LINE;
-    }
-    size += sizeof(float) * size_t(config.max_positions) * size_t(std::max(config.d_model, config.key_size));
-    std::unique_ptr<nmt_model> model(new nmt_model(config, size));
-    Builder(*model, count, arrays).build();
+    nmt_model measured(config, 0);
+    Builder(measured, count, arrays).lay_out();
+    std::unique_ptr<nmt_model> model(new nmt_model(config, measured.arena.taken()));
+    Builder builder(*model, count, arrays);
+    builder.lay_out();
+    builder.pack_all();
     return model.release();
 }
 

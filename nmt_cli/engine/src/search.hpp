@@ -70,7 +70,9 @@ struct nmt_search {
     std::vector<Searched> sentences;
 
     nmt_search(const nmt_model& model, const nmt_search_options& given)
-        : options(given), textless(given.textless, given.textless + given.textless_count), decoder(model, given.beam) {
+        : options(given),
+          textless(given.textless, given.textless + counted("tokens without text", given.textless_count)),
+          decoder(model, given.beam) {
         if (options.nbest < 1 || options.nbest > options.beam)
             fail("nbest is %lld, expected 1 to the beam of %lld", (long long)options.nbest, (long long)options.beam);
         if (options.lookahead < 0 || options.min_length < 0) fail("lookahead and min_length must not be negative");
@@ -82,7 +84,7 @@ struct nmt_search {
             if (seen.insert(token).second) banned.push_back(token);
         };
         ban(options.bos), banned.clear(), seen.clear();  // only checked
-        for (int64_t i = 0; i < options.banned_count; ++i) ban(options.banned[i]);
+        for (int64_t i = 0; i < counted("banned tokens", options.banned_count); ++i) ban(options.banned[i]);
         always = int64_t(banned.size());
         ban(options.eos);
         too_early = int64_t(banned.size());
@@ -94,13 +96,17 @@ struct nmt_search {
 
     void add(int64_t count, const int64_t* ids, const int64_t* lengths, const int64_t* tokens,
              const int64_t* max_lengths, int64_t penalty_count, const float* given) {
-        for (int64_t s = 0; s < count; ++s)
+        const int64_t beam = options.beam;
+        double numbers = 0.0;
+        for (int64_t s = 0; s < counted("sentences", count); ++s) {
             if (max_lengths[s] < 0 || max_lengths[s] >= decoder.model.config.max_positions ||
-                max_lengths[s] > penalty_count - 2)
+                max_lengths[s] + 2 > penalty_count)
                 fail("the longest output has %lld tokens, expected at most %lld, with penalties for two more",
                      (long long)max_lengths[s], (long long)decoder.model.config.max_positions - 1);
+            numbers += double(beam + options.nbest) * double(max_lengths[s]);
+        }
+        afford(numbers * (sizeof(int64_t) + (options.paths ? sizeof(float) : 0)));
         if (penalty_count > int64_t(penalties.size())) penalties.assign(given, given + penalty_count);
-        const int64_t beam = options.beam;
         std::vector<Searched> more;
         for (int64_t s = 0; s < count; ++s) {
             const int64_t most = max_lengths[s];
@@ -121,6 +127,7 @@ struct nmt_search {
 
     // See nmt_search_step.
     const nmt_results* step(int64_t steps, double stay) {
+        if (!(stay >= 0.0)) fail("the share of sentences that stay is %g, expected at least 0", stay);
         int64_t count = unfinished();
         for (int64_t taken = 0; taken < steps && count; ++taken) {
             one_step();
@@ -131,8 +138,8 @@ struct nmt_search {
     }
 
     void drop(int64_t count, const int64_t* ids) {
-        const std::unordered_set<int64_t> unwanted(ids, ids + count);
-        keep([&](const Searched& s) { return !unwanted.count(s.id); }, [](Searched&) {});
+        const std::unordered_set<int64_t> unwanted(ids, ids + counted("sentences", count));
+        keep([&](const Searched& s) { return !unwanted.count(s.id); });
     }
 
     int64_t open_hypotheses() const {
@@ -241,15 +248,13 @@ private:
         ++s.length;
     }
 
-    // Keep the sentences that `stays` accepts, here and in the decoder; give the others to `leaving`.
-    template <class Stays, class Leaving>
-    void keep(const Stays& stays, const Leaving& leaving) {
+    // Keep the sentences that `stays` accepts, here and in the decoder.
+    template <class Stays>
+    void keep(const Stays& stays) {
         std::vector<int64_t> kept;
+        kept.reserve(sentences.size());  // what follows cannot fail
         for (int64_t b = 0; b < int64_t(sentences.size()); ++b) {
-            if (!stays(sentences[b])) {
-                leaving(sentences[b]);
-                continue;
-            }
+            if (!stays(sentences[b])) continue;
             if (int64_t(kept.size()) != b) sentences[kept.size()] = std::move(sentences[b]);
             kept.push_back(b);
         }
@@ -264,22 +269,23 @@ private:
             if (!s.unfinished())
                 longest = std::max(longest, *std::max_element(s.done.lengths.begin(), s.done.lengths.end()));
         results(longest);
-        keep([](const Searched& s) { return s.unfinished(); },
-             [&](Searched& s) {
-                 left_ids.push_back(s.id);
-                 left_lengths.insert(left_lengths.end(), s.done.lengths.begin(), s.done.lengths.end());
-                 left_log_probs.insert(left_log_probs.end(), s.done.log_probs.begin(), s.done.log_probs.end());
-                 left_scores.insert(left_scores.end(), s.done.scores.begin(), s.done.scores.end());
-                 for (int64_t k = 0; k < options.nbest; ++k) {
-                     const auto spread = [&](const auto& from, auto& to) {
-                         const auto begin = from.begin() + k * s.most;
-                         to.insert(to.end(), begin, begin + s.done.lengths[k]);
-                         to.resize(to.size() + size_t(longest - s.done.lengths[k]));
-                     };
-                     spread(s.done.tokens, left_tokens);
-                     if (options.paths) spread(s.done.paths, left_paths);
-                 }
-             });
+        for (const Searched& s : sentences) {
+            if (s.unfinished()) continue;
+            left_ids.push_back(s.id);
+            left_lengths.insert(left_lengths.end(), s.done.lengths.begin(), s.done.lengths.end());
+            left_log_probs.insert(left_log_probs.end(), s.done.log_probs.begin(), s.done.log_probs.end());
+            left_scores.insert(left_scores.end(), s.done.scores.begin(), s.done.scores.end());
+            for (int64_t k = 0; k < options.nbest; ++k) {
+                const auto spread = [&](const auto& from, auto& to) {
+                    const auto begin = from.begin() + k * s.most;
+                    to.insert(to.end(), begin, begin + s.done.lengths[k]);
+                    to.resize(to.size() + size_t(longest - s.done.lengths[k]));
+                };
+                spread(s.done.tokens, left_tokens);
+                if (options.paths) spread(s.done.paths, left_paths);
+            }
+        }
+        keep([](const Searched& s) { return s.unfinished(); });
         left = {int64_t(left_ids.size()), options.nbest,       longest,
                 left_ids.data(),          left_lengths.data(), left_tokens.data(),
                 left_log_probs.data(),    left_scores.data(),  options.paths ? left_paths.data() : nullptr};
