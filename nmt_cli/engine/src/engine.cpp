@@ -69,7 +69,10 @@ void check(const Request& to, int64_t batch, int64_t rows) {
     if (counted("sentences", batch) > std::numeric_limits<int64_t>::max() / MOST_BEAM)
         fail("the number of sentences is %lld", (long long)batch);
     counted("open hypotheses", rows);
-    afford(double(rows) * double(to.count) * (sizeof(float) + sizeof(int32_t)));
+    if (to.count > MOST_BEAM * to.size)
+        fail("the number of candidates is %lld, expected at most %lld", (long long)to.count,
+             (long long)(MOST_BEAM * to.size));
+    afford(double(rows) * double(Largest::crowd_space(to.count, to.size)) * sizeof(uint64_t));
     for (int64_t i = 0; i < counted("banned tokens", to.banned_count); ++i)
         if (to.banned_ids[i] < 0 || to.banned_ids[i] >= to.size)
             fail("a banned token is %lld, expected 0 to %lld", (long long)to.banned_ids[i], (long long)to.size - 1);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "matmul.hpp"
@@ -38,20 +39,37 @@ struct Request {
     int64_t* numbers;
 };
 
-// The largest logits of a hypothesis and their tokens, largest first, of equal ones the older first.
+// The largest logits of a hypothesis and their tokens. Of equal ones, the older stays.
+//
+// Up to LANES of them are in order, largest first. More are a crowd in any order, twice as many at most: when it is
+// full, the smaller half leaves, and `limit` is the least that stays. A number of a crowd has both, and is the larger
+// the earlier it comes: the bits of the logit, in the order of logits, and behind them those of the token, flipped.
 struct Largest {
     float* logits;  // (space,)
     int32_t* tokens;
+    uint64_t* crowd;  // (crowd_space,)
     int64_t count;
+    int64_t& filled;  // of a crowd
+    float& limit;     // what a new one must exceed
 
-    // Space that `count` of them need: whole registers, if they fit into one.
-    static int64_t space(int64_t count) { return count <= LANES ? LANES : count; }
+    // Space that `count` need: whole registers, if they fit into one.
+    static int64_t space(int64_t count) { return count <= LANES ? LANES : 0; }
+    static int64_t crowd_space(int64_t count, int64_t size) { return count <= LANES ? 0 : std::min(2 * count, size); }
+
+    int64_t found() const { return count <= LANES ? count : filled; }
+    float logit(int64_t i) const {
+        if (count <= LANES) return logits[i];
+        const uint32_t bits = uint32_t(crowd[i] >> 32);
+        return number_of(bits & 0x80000000 ? bits & 0x7fffffff : ~bits);
+    }
+    int64_t token(int64_t i) const { return count <= LANES ? tokens[i] : int64_t(~uint32_t(crowd[i])); }
 
     // Insert those of x (size,) that are among them; the first one is that of token `first`.
     void insert(const float* x, int64_t size, int32_t first) const {
+        if (count > LANES) return insert_into_crowd(x, size, first);
 #ifdef __AVX512F__
-        if (count <= LANES) return insert_into_register(x, size, first);
-#endif
+        insert_into_register(x, size, first);
+#else
         for (int64_t v = 0; v < size; ++v) {
             if (!(x[v] > logits[count - 1])) continue;
             int64_t i = count - 1;
@@ -62,9 +80,32 @@ struct Largest {
             logits[i] = x[v];
             tokens[i] = first + int32_t(v);
         }
+#endif
+        limit = logits[count - 1];
     }
 
 private:
+    void insert_into_crowd(const float* x, int64_t size, int32_t first) const {
+        for (int64_t begin = 0; begin < size; begin += LANES) {
+            const int64_t end = std::min<int64_t>(size, begin + LANES);
+            uint32_t larger = 0;
+#pragma omp simd reduction(| : larger)
+            for (int64_t v = begin; v < end; ++v) larger |= uint32_t(x[v] > limit);
+            for (int64_t v = begin; larger && v < end; ++v) {
+                if (!(x[v] > limit)) continue;
+                const uint32_t bits = bits_of(x[v] + 0.0f), ordered = bits & 0x80000000 ? ~bits : bits | 0x80000000;
+                crowd[filled] = uint64_t(ordered) << 32 | ~uint32_t(first + v);
+                if (++filled == 2 * count) halve();
+            }
+        }
+    }
+
+    void halve() const {
+        std::nth_element(crowd, crowd + (count - 1), crowd + filled, std::greater<uint64_t>());
+        filled = count;
+        limit = logit(count - 1);
+    }
+
 #ifdef __AVX512F__
     // Without branches: those behind the new one move up by a lane. Lanes from `count` on hold what was pushed out.
     void insert_into_register(const float* x, int64_t size, int32_t first) const {
@@ -101,10 +142,15 @@ public:
           rows(rows),
           parts(parts),
           chunks((request.size + CHUNK - 1) / CHUNK),
-          space(Largest::space(request.count)) {
+          space(Largest::space(request.count)),
+          crowd_space(Largest::crowd_space(request.count, request.size)) {
         sums.resize(to.normalized ? 0 : rows * chunks);
         logits.assign(parts * rows * space, NOTHING);
         tokens.resize(parts * rows * space);
+        crowds.resize(parts * rows * crowd_space);
+        only.assign(rows, NOTHING);
+        filled.assign(parts * rows, 0);
+        limits.assign(parts * rows, NOTHING);
         not_a_number.assign(rows, 0);
     }
 
@@ -119,11 +165,11 @@ public:
         else if (c == 0)
             not_a_number[n] = x[0] != x[0];
         if (to.only && to.only[n] >= 0) {
-            if (to.only[n] / CHUNK == c) logits[n * space] = x[to.only[n] - first];
+            if (to.only[n] / CHUNK == c) only[n] = x[to.only[n] - first];
             return;
         }
         const Largest largest = of(part, n);
-        if (!(sum.largest > largest.logits[to.count - 1])) return;
+        if (!(sum.largest > largest.limit)) return;
         for (int64_t i = 0; i < (to.banned ? to.banned[n] : to.banned_count); ++i)
             if (to.banned_ids[i] / CHUNK == c) x[to.banned_ids[i] - first] = NOTHING;
         largest.insert(x, size, int32_t(first));
@@ -142,13 +188,13 @@ public:
                 continue;
             }
             if (to.only && to.only[n] >= 0) {
-                add(value, number, before + (logits[n * space] - total), base + to.only[n]);
+                add(value, number, before + (only[n] - total), base + to.only[n]);
                 continue;
             }
             for (int part = 0; part < parts; ++part) {
                 const Largest largest = of(part, n);
-                for (int64_t i = 0; i < to.count && largest.logits[i] > NOTHING; ++i)
-                    add(value, number, before + (largest.logits[i] - total), base + largest.tokens[i]);
+                for (int64_t i = 0; i < largest.found() && largest.logit(i) > NOTHING; ++i)
+                    add(value, number, before + (largest.logit(i) - total), base + largest.token(i));
             }
         }
     }
@@ -157,14 +203,24 @@ private:
     static constexpr float NOTHING = -std::numeric_limits<float>::infinity();
 
     const Request& to;
-    const int64_t rows, parts, chunks, space;
+    const int64_t rows, parts, chunks, space, crowd_space;
     std::vector<Sum> sums;              // (N, chunks)
     std::vector<float> logits;          // (parts, N, space): the largest of each hypothesis
     std::vector<int32_t> tokens;        // (parts, N, space)
+    std::vector<uint64_t> crowds;       // (parts, N, crowd_space)
+    std::vector<float> only;            // (N,): the logits of the only candidates
+    std::vector<int64_t> filled;        // (parts, N)
+    std::vector<float> limits;          // (parts, N)
     std::vector<uint8_t> not_a_number;  // (N,): whether log-probabilities are NaN
 
     Largest of(int part, int64_t n) {
-        return {logits.data() + (part * rows + n) * space, tokens.data() + (part * rows + n) * space, to.count};
+        const int64_t at = part * rows + n;
+        return {logits.data() + at * space,
+                tokens.data() + at * space,
+                crowds.data() + at * crowd_space,
+                to.count,
+                filled[at],
+                limits[at]};
     }
 
     // What is subtracted from the logits of hypothesis n.
