@@ -11,6 +11,7 @@ import ctypes
 import functools
 import os
 import platform
+import struct
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -183,6 +184,8 @@ def _unusable(names: list[str]) -> str:
 def _loaded(path: Path) -> tuple[ctypes.CDLL | None, str]:
     """Return the library with its functions declared, and ""; or None and the reason."""
     try:
+        if lost := _missing_bytes(path):
+            return None, f"{path} is cut off, {lost:,} bytes of it are missing; install the package again"
         loaded = ctypes.CDLL(str(path))
         if (found := loaded.nmt_abi()) != ABI:
             return None, f"{path} has interface {found}, expected {ABI}; install the package again"
@@ -192,3 +195,13 @@ def _loaded(path: Path) -> tuple[ctypes.CDLL | None, str]:
     except (OSError, AttributeError) as error:  # damaged, or without one of the functions
         return None, f"{path} cannot be loaded ({error}); install the package again"
     return loaded, ""
+
+
+def _missing_bytes(path: Path) -> int:
+    """Return how many bytes an ELF file lacks at its end: to load it, cut off, would end the process. Raises OSError."""
+    with path.open("rb") as stream:
+        head = stream.read(64)
+    if len(head) < 64 or not head.startswith(b"\x7fELF"):  # the loader says so itself
+        return 0
+    begin, size, count = struct.unpack("<40xQ10xHH2x", head)  # the table of sections, which is at the end
+    return max(0, int(begin + size * count) - path.stat().st_size)

@@ -124,6 +124,22 @@ def test_a_library_that_lacks_a_function_or_is_damaged_is_refused_by_name(
     assert re.fullmatch(rf"{path} cannot be loaded \(.*\); install the package again", engine.missing())
 
 
+@needs_engine
+@pytest.mark.skipif(sys.platform != "linux", reason="libraries here are no ELF files")
+def test_a_library_that_is_cut_off_is_refused_by_name_wherever_it_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    whole = engine.path_of(RUNNING[0]).read_bytes()
+    monkeypatch.setattr(engine, "FOLDER", tmp_path)
+    path = engine.path_of(RUNNING[0])
+    for size in (0, 1, 63, 64, 65, 4096, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        engine._found.cache_clear()
+        how = "cannot be loaded" if size < 64 else f"is cut off, {len(whole) - size:,} bytes of it are missing;"
+        assert engine.missing().startswith(f"{path} {how}")
+        assert engine.missing().endswith("; install the package again")
+
+
 def test_neither_torch_nor_numpy_is_loaded() -> None:
     code = "import sys, nmt_cli.engine.library as e; e.summary(); print({'torch', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

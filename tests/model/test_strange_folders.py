@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import random
 import re
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 import sealed
 import torch
@@ -47,8 +49,8 @@ def vouch(folder: Path) -> None:
     )
 
 
-def translated(folder: Path) -> list[str]:
-    with nmt.load(folder, device="cpu", devices=1, precision="fp32") as translator:
+def translated(folder: Path, precision: str = "fp32") -> list[str]:
+    with nmt.load(folder, device="cpu", devices=1, precision=precision) as translator:
         return [line.text for line in translator.translate(["the cat sees a dog."])]
 
 
@@ -181,6 +183,93 @@ def test_a_weights_file_of_nonsense_is_refused(folder: Path, content: bytes, sai
     text = refusals(folder)
     assert text.count(said) == 2
     assert "\x1b" not in text
+
+
+def lying(name: str, change: Callable[[dict[str, Any], str], object]) -> Callable[[bytes], bytes]:
+    """Return a function that changes the entry of a tensor in the header of a weights file."""
+
+    def changed(data: bytes) -> bytes:
+        end = 8 + int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:end])
+        change(header, name)
+        return stored(header, data[end:])
+
+    return changed
+
+
+def offsets(change: Callable[[int, int], object]) -> Callable[[bytes], bytes]:
+    """Return a function that changes where a weights file says that a tensor is."""
+    return lying(
+        "embeddings.shared",
+        lambda header, name: header[name].update(data_offsets=change(*header[name]["data_offsets"])),
+    )
+
+
+def repeated(data: bytes) -> bytes:
+    """Return a weights file with a second entry of a tensor, the numbers of another one."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    other = json.loads(data[8:end])["encoder.0.feed_forward.outer.bias"]
+    return stored(
+        data[8:end].rstrip()[:-1] + b', "embeddings.shared": ' + json.dumps(other).encode() + b"}", data[end:]
+    )
+
+
+DAMAGED = "not a safetensors file, or a damaged one"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (offsets(lambda begin, end: [begin - 128, end - 128]), DAMAGED),
+        (offsets(lambda begin, end: [begin + (1 << 40), end + (1 << 40)]), DAMAGED),
+        (offsets(lambda begin, end: [(1 << 64) - 8, (1 << 64) - 4]), DAMAGED),
+        (offsets(lambda begin, end: [-8, end]), DAMAGED),
+        (offsets(lambda begin, end: [end, begin]), DAMAGED),
+        (offsets(lambda begin, end: [begin + 0.5, end]), DAMAGED),
+        (offsets(lambda begin, end: [str(begin), str(end)]), DAMAGED),
+        (offsets(lambda begin, end: [begin, end, end]), DAMAGED),
+        (lying("embeddings.shared", lambda header, name: header[name].update(shape=[330, 31])), DAMAGED),
+        (lying("embeddings.shared", lambda header, name: header[name].update(shape=[-330, -32])), DAMAGED),
+        (lying("embeddings.shared", lambda header, name: header[name].update(shape=[1 << 63, 1 << 63])), DAMAGED),
+        (lying("embeddings.shared", lambda header, name: header[name].update(shape=[32, 330])), "(32, 330)"),
+        (lying("embeddings.shared", lambda header, name: header.update({name: None})), DAMAGED),
+        (repeated, DAMAGED),
+        (lambda data: data[:-4], DAMAGED),
+        (lambda data: data + bytes(4), DAMAGED),
+        (lambda data: data[:200], DAMAGED),
+        (lambda data: len(data).to_bytes(8, "little") + data[8:], DAMAGED),
+        (lambda data: (1 << 63).to_bytes(8, "little") + data[8:], "a header of 9,223,372,036,854,775,808 bytes"),
+        (lambda data: (100_000_000).to_bytes(8, "little") + bytes(100_000_000), "a header of 100,000,000 bytes"),
+    ],
+    ids=[
+        "overlap", "beyond", "overflow", "negative", "reversed", "half", "text", "three", "other shape",
+        "negative shape", "huge shape", "turned", "null", "repeated", "cut", "longer", "cut header", "header beyond",
+        "huge header", "long header",
+    ],
+)  # fmt: skip
+def test_a_weights_file_whose_header_lies_is_refused(folder: Path, change: Callable[[bytes], bytes], said: str) -> None:
+    """Each command says which file is wrong, how, and what to do."""
+    (folder / WEIGHTS).write_bytes(change((folder / WEIGHTS).read_bytes()))
+    vouch(folder)
+    for command in (("translate", "--model", folder), ("info", folder)):
+        text = forked.nmt(folder, *command, code=1)
+        assert said in text
+        assert text.startswith(f"error: {str(folder)!r} does not load: ")
+        assert text.endswith("Restore the folder from a copy, or take another checkpoint.\n")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_weights_and_scales_that_are_no_numbers_give_an_error_and_no_translation(folder: Path, value: float) -> None:
+    small = nmt.quantize(folder, folder.parent / "int8").path
+    for model, ending in ((folder, ".bias"), (small, ".scales")):
+        weights = load_file(model / WEIGHTS)
+        for name in weights:
+            if name.endswith(ending):
+                weights[name].fill_(value)
+        save_file(weights, model / WEIGHTS)
+        vouch(model)
+        with pytest.raises(NmtError, match="the model's output is not a number"):
+            translated(model, "auto")
 
 
 @pytest.mark.parametrize("name", ["\x1b[2J", "encoder.0.\u202e", "x" * 10_000])
