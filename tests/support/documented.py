@@ -34,6 +34,8 @@ MARKS = (
     "needs a GPU",
     "needs root",
     "needs another checkout",
+    "needs an idle machine",
+    "needs an emulator",
     "needs eole and JoeyNMT",
     "needs EVALB",
     "needs a COMET model",
