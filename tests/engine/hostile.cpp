@@ -522,6 +522,7 @@ void try_decoder(const nmt_model* model, const nmt_config& config, Choices& choo
     }
     const std::unique_ptr<nmt_decoder, Free> decoder(made);
     if (!decoder) return failed_with_a_reason();
+    if (choose.below(2)) done(nmt_decoder_record(decoder.get(), 0));
     int64_t sentences = 0, rows_of_step = 0;
     for (int64_t calls = 2 + choose.below(24); calls > 0 && choose.more(); --calls) {
         const int64_t all = sentences * beam;

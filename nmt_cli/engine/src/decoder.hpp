@@ -95,9 +95,11 @@ struct nmt_decoder {
                        model.in_int8() ? attend_rows<bf16>(sublayer, wide, context)
                                        : attend_rows<float>(sublayer, wide, context);
                    });
-        if (!weights.empty()) weighed = rows;
         return out;
     }
+
+    // What was made of the last step did not fail either: its attention may be asked for.
+    void complete() { weighed = weights.empty() ? 0 : int64_t(history.rows.size()); }
 
     // The logits (N, V) of what a step returned.
     void logits(const RowsOut& h, int64_t rows, float* out) const { multiply(model.output, rows, read(h), out); }

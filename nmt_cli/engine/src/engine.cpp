@@ -126,7 +126,10 @@ int64_t nmt_decoder_add(nmt_decoder* decoder, int64_t count, const int64_t* leng
 }
 int64_t nmt_decoder_step(nmt_decoder* decoder, int64_t rows, const int64_t* open, const int64_t* tokens,
                          float* logits) {
-    return done([&] { decoder->logits(decoder->step(rows, open, tokens), rows, logits); });
+    return done([&] {
+        decoder->logits(decoder->step(rows, open, tokens), rows, logits);
+        decoder->complete();
+    });
 }
 int64_t nmt_decoder_best(nmt_decoder* decoder, int64_t rows, const int64_t* open, const int64_t* tokens,
                          const float* so_far, int64_t banned_count, const int64_t* banned, const int64_t* banned_counts,
@@ -142,6 +145,7 @@ int64_t nmt_decoder_best(nmt_decoder* decoder, int64_t rows, const int64_t* open
                               values,        numbers};
         check(request, batch, rows);
         rank_outputs(model.output, read(decoder->step(rows, open, tokens)), request, batch, rows);
+        decoder->complete();
     });
 }
 int64_t nmt_decoder_reorder(nmt_decoder* decoder, const int64_t* parents) {
