@@ -29,7 +29,14 @@ OFF = "off"
 
 AVX2 = frozenset({"avx2", "fma", "f16c", "bmi1", "bmi2"})
 AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"}
-X86 = {"avx512-vnni": AVX512 | {"avx512_vnni"}, "avx512": AVX512, "avx2-vnni": AVX2 | {"avx_vnni"}, "avx2": AVX2}
+AVX512_VNNI = AVX512 | {"avx512_vnni"}
+X86 = {
+    "avx512-amx": AVX512_VNNI | {"amx_tile", "amx_int8"},
+    "avx512-vnni": AVX512_VNNI,
+    "avx512": AVX512,
+    "avx2-vnni": AVX2 | {"avx_vnni"},
+    "avx2": AVX2,
+}
 ARM = {"neon-dotprod": frozenset({"asimddp"}), "neon": frozenset[str]()}
 MACHINES = {"x86_64": X86, "AMD64": X86, "aarch64": ARM, "arm64": ARM}
 NEEDS = {**MACHINES.get(platform.machine(), {}), "portable": frozenset[str]()}

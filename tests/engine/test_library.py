@@ -42,7 +42,8 @@ def name_of_loaded() -> str:
 def test_the_best_library_for_the_processor_is_loaded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "cpu_flags", lambda: {"sse2", *engine.NEEDS[name]})
     assert name_of_loaded() == name
-    assert engine.summary() == f"{name} (also installed: {', '.join(other for other in RUNNING if other != name)})"
+    others = [other for other in engine.NEEDS if other != name and engine.path_of(other).is_file()]
+    assert engine.summary() == f"{name} (also installed: {', '.join(others)})"
 
 
 @needs_engine
@@ -138,6 +139,19 @@ def test_a_library_that_is_cut_off_is_refused_by_name_wherever_it_ends(
         how = "cannot be loaded" if size < 64 else f"is cut off, {len(whole) - size:,} bytes of it are missing;"
         assert engine.missing().startswith(f"{path} {how}")
         assert engine.missing().endswith("; install the package again")
+
+
+@pytest.mark.skipif("avx512-vnni" not in RUNNING, reason="this processor has no AVX-512 with VNNI")
+@pytest.mark.skipif("avx512-amx" in RUNNING, reason="this processor has AMX")
+def test_amx_that_the_system_does_not_give_is_not_used() -> None:
+    """The library asks for it when it is loaded. Without it, products are those of AVX-512."""
+    path = engine.path_of("avx512-amx")
+    if not path.is_file():
+        pytest.skip("the compiler does not know AMX")
+    loaded, reason = engine._loaded(path)
+    assert not reason
+    assert loaded is not None
+    assert loaded.nmt_instructions() == b"avx512-vnni"
 
 
 def test_neither_torch_nor_numpy_is_loaded() -> None:

@@ -18,6 +18,7 @@ SETS = {
     "avx2-vnni": f"{AVX2} -mavxvnni",
     "avx512": AVX512,
     "avx512-vnni": f"{AVX512} -mavx512vnni",
+    "avx512-amx": f"{AVX512} -mavx512vnni -mamx-tile -mamx-int8",
     "neon": "-march=armv8-a",
     "neon-dotprod": "-march=armv8.2-a+dotprod",
 }

@@ -90,7 +90,12 @@ void check(const Request& to, int64_t batch, int64_t rows) {
 }  // namespace
 
 int32_t nmt_abi(void) { return NMT_ABI; }
-const char* nmt_instructions(void) { return NMT_INSTRUCTIONS; }
+const char* nmt_instructions(void) {
+#ifdef __AMX_INT8__
+    if (!tiles_run()) return "avx512-vnni";
+#endif
+    return NMT_INSTRUCTIONS;
+}
 const char* nmt_error(void) { return last_error; }
 void nmt_use_threads(int64_t count) { threads_here = std::max<int64_t>(1, std::min<int64_t>(count, 1024)); }
 

@@ -17,8 +17,8 @@
 //                             (UNSIGNED); NONE
 //
 // d_out is rounded up to whole panels; weights, scales and biases have zeros there. A tile of rows and panels stays in
-// registers while it runs over d_in. A result is the same sum in the same order whatever the tile is: it depends
-// neither on the other rows nor on the processor.
+// registers while it runs over d_in. With AMX, bytes are multiplied in its registers (registers_amx.hpp). A result is
+// the same sum in the same order whatever the tile is: it depends neither on the other rows nor on the processor.
 
 #pragma once
 
@@ -30,6 +30,9 @@
 #include <utility>
 
 #include "outputs.hpp"
+#ifdef __AMX_INT8__
+#include "registers_amx.hpp"
+#endif
 #include "threads.hpp"
 
 namespace {
@@ -50,10 +53,10 @@ struct Floats : Tiles {
 template <class Numbers>
 using Weight = std::conditional_t<std::is_same_v<Numbers, Floats>, float, int8_t>;
 
-constexpr int FEW = 4;            // rows up to which reading the weights is all the work
 constexpr int64_t AT_ONCE = 256;  // rows that meet a panel before the next one is read
-constexpr int64_t AHEAD = 1024;   // bytes of a panel that are prefetched for few rows
+constexpr int64_t AHEAD = 1024;   // bytes of a panel that are prefetched
 constexpr int64_t ENOUGH = 4;  // tiles of rows from which on the next panels are prefetched, a piece before each tile
+constexpr int64_t TILES_FROM = 4;   // rows from which on tile registers multiply
 constexpr int64_t WORTH = 1 << 20;  // multiplications that are worth a thread
 
 // The sums of a tile start with these: if x is shifted, with what the shift adds to each product of rows.
@@ -94,7 +97,7 @@ void one_tile(const Map& map, bool shifted, const typename Numbers::X* x, const 
         decltype(Numbers::load(w)) weights[WIDE];
 #pragma GCC unroll 8
         for (int p = 0; p < WIDE; ++p) {
-            if (ROWS <= FEW) __builtin_prefetch(reinterpret_cast<const char*>(w + p * panel) + AHEAD);
+            __builtin_prefetch(reinterpret_cast<const char*>(w + p * panel) + AHEAD);
             weights[p] = Numbers::load(w + p * panel);
         }
 #pragma GCC unroll 8
@@ -163,16 +166,91 @@ struct Product {
     }
 };
 
+#ifdef __AMX_INT8__
+// The same of bytes with AMX, for rows of whole registers. The last ones have HEIGHT rows too, if there are so many:
+// some are computed twice.
+template <Finish FINISH>
+struct ProductOfTiles {
+    static void some(const Map& map, bool shifted, int64_t rows, const uint8_t* x, const float* scales, int64_t begin,
+                     int64_t panels, const Result& to) {
+        const int64_t height = std::min(rows, amx::HEIGHT);
+        const amx::Tiling tiling(height);
+        for (int64_t first = 0; first < rows; first += AT_ONCE) {
+            const int64_t end = std::min(rows, first + AT_ONCE);
+            for (int64_t panel = begin; panel < panels; panel += 2)
+                for (int64_t row = first; row < end; row += 2 * amx::HEIGHT) {
+                    const bool tall = end - row > amx::HEIGHT, wide = panels - panel > 1;
+                    const auto run = tall ? (wide ? one_tile<true, true> : one_tile<true, false>)
+                                          : (wide ? one_tile<false, true> : one_tile<false, false>);
+                    run(map, shifted, height, x, scales, std::min(row, rows - height),
+                        std::min(row + amx::HEIGHT, rows - height), panel * LANES, to);
+                }
+        }
+    }
+
+private:
+    // `height` rows from `row` on, if TALL also those from `other` on, times one panel, or two if WIDE.
+    template <bool TALL, bool WIDE>
+    static void one_tile(const Map& map, bool shifted, int64_t height, const uint8_t* x, const float* scales,
+                         int64_t row, int64_t other, int64_t at, const Result& to) {
+        alignas(LINE) static constexpr int32_t ZEROS[2 * LANES] = {};
+        alignas(LINE) int32_t sums[4][amx::HEIGHT][LANES];
+        const int64_t d_in = map.d_in;
+        amx::multiply<TALL, WIDE>(shifted ? map.sums + at : ZEROS, x + row * d_in, x + other * d_in, d_in,
+                                  static_cast<const int8_t*>(map.weight) + at * d_in, AHEAD, sums);
+        for (int p = 0; p <= WIDE; ++p) {
+            const Outputs outputs(map, at + p * LANES);
+            for (int t = 0; t <= TALL; ++t)
+                for (int64_t r = 0, n = t ? other : row; r < height; ++r, ++n)
+                    finish<Bytes, FINISH>(outputs, Bytes::sums(sums[2 * t + p][r]), scales[n],
+                                          to.out + n * to.width + (at + p * LANES - to.first));
+        }
+    }
+};
+
+// Whether both ways of multiplying give the same results, for one product.
+bool tiles_agree() {
+    constexpr int64_t ROWS = 35, D_IN = 2 * amx::DEPTH, D_OUT = 3 * LANES;
+    alignas(LINE) int8_t weight[D_IN * D_OUT];
+    alignas(LINE) uint8_t x[ROWS * D_IN];
+    alignas(LINE) int32_t sums[D_OUT];
+    float scales[D_OUT], results[2][ROWS * D_OUT];
+    for (int64_t i = 0; i < D_IN * D_OUT; ++i) weight[i] = int8_t(i * 37 % 255 - 127);
+    for (int64_t i = 0; i < ROWS * D_IN; ++i) x[i] = uint8_t(i * 29 + i / 7);
+    for (int64_t i = 0; i < D_OUT; ++i) sums[i] = int32_t(i) - 5, scales[i] = 1.0f;
+    Map map;
+    map.d_in = D_IN, map.d_out = D_OUT, map.weight = weight, map.sums = sums, map.scales = scales;
+    Product<Bytes, PLAIN>::some(map, true, ROWS, x, scales, 0, D_OUT / LANES, {results[0], D_OUT, 0});
+    ProductOfTiles<PLAIN>::some(map, true, ROWS, x, scales, 0, D_OUT / LANES, {results[1], D_OUT, 0});
+    return std::equal(results[0], results[0] + ROWS * D_OUT, results[1]);
+}
+
+bool tiles_run() {
+    static const bool run = amx::allowed() && tiles_agree();
+    return run;
+}
+#endif
+
 // The panels from `begin` to `end` for all rows.
 template <class Numbers>
 void some_panels(const Map& map, bool shifted, int64_t rows, const typename Numbers::X* x, const float* scales,
                  int64_t begin, int64_t end, const Result& to) {
-    const auto run = map.relu ? Product<Numbers, RELU>::some : Product<Numbers, PLAIN>::some;
+    auto run = map.relu ? Product<Numbers, RELU>::some : Product<Numbers, PLAIN>::some;
+#ifdef __AMX_INT8__
+    if constexpr (std::is_same_v<Numbers, Bytes>)
+        if (rows >= TILES_FROM && map.d_in % amx::DEPTH == 0 && tiles_run())
+            run = map.relu ? ProductOfTiles<RELU>::some : ProductOfTiles<PLAIN>::some;
+#endif
     run(map, shifted, rows, x, scales, begin, end, to);
 }
 
 int64_t panels_of(const Map& map) { return (map.d_out + LANES - 1) / LANES; }
-int64_t tile_rows(const Map& map) { return map.scales ? Bytes::TILE : Floats::TILE; }
+int64_t tile_rows(const Map& map) {
+#ifdef __AMX_INT8__
+    if (map.scales && tiles_run()) return 2 * amx::HEIGHT;
+#endif
+    return map.scales ? Bytes::TILE : Floats::TILE;
+}
 
 // The kind of the rows that a map reads, and of those of a network's hidden layer after ReLU.
 int input_of(const Map& map) { return map.scales ? int(Bytes::INPUT) : int(FP32); }

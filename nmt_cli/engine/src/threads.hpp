@@ -1,12 +1,11 @@
 // Threads that share one product: for a few sentences that have all of a CPU's cores.
 //
-// The caller works too. Its helpers wait in a short loop, because the next product comes at once, and then sleep. They
-// live as long as the process. One caller at a time has them; another one works alone.
+// The caller works too. Who has nothing to do looks a few times, because the next product comes at once, and then
+// sleeps. Helpers live as long as the process. One caller at a time has them; another one works alone.
 
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -20,10 +19,17 @@ namespace {
 
 thread_local int64_t threads_here = 1;  // that share the work of this thread, itself counted
 
-inline void pause() {
+// Look a few times, a microsecond or two, whether ready().
+template <class Ready>
+bool soon(const Ready& ready) {
+    constexpr int TIMES = 64;
+    for (int i = 0; i < TIMES; ++i) {
+        if (ready()) return true;
 #ifdef __x86_64__
-    __builtin_ia32_pause();
+        __builtin_ia32_pause();
 #endif
+    }
+    return false;
 }
 
 class Helpers {
@@ -42,21 +48,28 @@ public:
         grow(parts - 1);
         run = [](const void* all, int part) { (*static_cast<const Work*>(all))(part); };
         data = &work;
-        done.store(0, std::memory_order_relaxed);
+        done.store(0);
         left.store(parts);
         if (asleep.load()) {
             std::lock_guard<std::mutex> lock(door);
             called.notify_all();
         }
         while (take()) {}
-        while (done.load(std::memory_order_acquire) < parts) std::this_thread::yield();
+        const auto complete = [&] { return done.load() == parts; };
+        if (!soon(complete)) {
+            std::unique_lock<std::mutex> lock(door);
+            last = parts;
+            finished.wait(lock, complete);
+            last = 0;
+        }
         if (failed.exchange(false)) std::rethrow_exception(std::exchange(failure, nullptr));
     }
 
 private:
     std::mutex taken, door;
-    std::condition_variable called;
-    std::atomic<int> left{0}, done{0}, asleep{0};
+    std::condition_variable called, finished;
+    std::atomic<int> left{0}, done{0}, asleep{0},
+        last{0};  // `last`: the number of parts that a sleeping caller waits for
     void (*run)(const void*, int) = nullptr;
     const void* data = nullptr;
     std::atomic<bool> failed{false};
@@ -73,7 +86,10 @@ private:
         } catch (...) {
             if (!failed.exchange(true)) failure = std::current_exception();
         }
-        done.fetch_add(1, std::memory_order_release);
+        if (done.fetch_add(1) + 1 == last.load()) {
+            std::lock_guard<std::mutex> lock(door);
+            finished.notify_one();
+        }
         return true;
     }
 
@@ -88,18 +104,13 @@ private:
     }
 
     void help() {
-        constexpr auto PATIENCE = std::chrono::microseconds(200);
+        const auto there_is = [this] { return left.load() > 0; };
         for (;;) {
-            const auto until = std::chrono::steady_clock::now() + PATIENCE;
-            do {
-                for (int i = 0; i < 64; ++i) {
-                    while (take()) {}
-                    pause();
-                }
-            } while (std::chrono::steady_clock::now() < until);
+            while (take()) {}
+            if (soon(there_is)) continue;
             std::unique_lock<std::mutex> lock(door);
             ++asleep;
-            called.wait(lock, [this] { return left.load() > 0; });
+            called.wait(lock, there_is);
             --asleep;
         }
     }
