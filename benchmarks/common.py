@@ -17,11 +17,11 @@ import torch
 
 from nmt_cli import __version__
 from nmt_cli.data.prepare import prepare
-from nmt_cli.decoding.translator import Line, Result, Translator
 from nmt_cli.hardware import cores, has_fast_bf16, reproducible_products
 from nmt_cli.lines import read_parallel
 from nmt_cli.recipe import Recipe
 from nmt_cli.recipe_files import load_recipe
+from nmt_cli.translation.translator import Line, Result, Translator
 
 BASE = [
     "model.encoder_layers=6",

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from common import setup
 
-from nmt_cli.decoding.confidence import DEFAULT, Calibration, rank_correlation, read_calibration
 from nmt_cli.interface.calibration import measured
 from nmt_cli.interface.loading import load_translator
 from nmt_cli.lines import read_parallel
+from nmt_cli.translation.confidence import DEFAULT, Calibration, rank_correlation, read_calibration
 
 BINS = 10
 

@@ -35,12 +35,12 @@ from prepare import Memory
 
 from nmt_cli.data.shards import valid_text
 from nmt_cli.data.tokenizer import Vocabulary
-from nmt_cli.decoding.translator import Translator
 from nmt_cli.evaluation.metrics import compute
 from nmt_cli.model.contents import CONFIG, find_model, read_config
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe
 from nmt_cli.records import to_json
+from nmt_cli.translation.translator import Translator
 
 PEERS = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
 """Names and packages."""

@@ -20,7 +20,6 @@ from common import alternate, print_rows, setup, shards
 from plain import ours
 
 from nmt_cli.data.tokenizer import Vocabulary
-from nmt_cli.decoding.translator import Translator
 from nmt_cli.hardware import Hardware, keep_freed_memory
 from nmt_cli.kernels.choice import summary
 from nmt_cli.model.transformer import Transformer
@@ -28,6 +27,7 @@ from nmt_cli.recipe import Recipe
 from nmt_cli.recipe_files import load_recipe
 from nmt_cli.training.loader import rank_batches
 from nmt_cli.training.process_group import ProcessGroup
+from nmt_cli.translation.translator import Translator
 
 SIZES = [
     "model.encoder_layers=4",

@@ -27,15 +27,15 @@ import torch
 from common import setup, test_set
 
 from nmt_cli.data.tokenizer import Vocabulary
-from nmt_cli.decoding import searchers as module
-from nmt_cli.decoding.torch_models import ConvertedModels, searchable
-from nmt_cli.decoding.translator import Candidate, Translator
 from nmt_cli.engine.library import NEEDS, VARIABLE, path_of
 from nmt_cli.hardware import cpu_flags
 from nmt_cli.model.contents import find_model, length_limits, read_config
 from nmt_cli.model.folder import load_model
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe
+from nmt_cli.translation import searchers as module
+from nmt_cli.translation.torch_models import ConvertedModels, searchable
+from nmt_cli.translation.translator import Candidate, Translator
 
 SIZES = (8, 64, 256)
 

@@ -42,7 +42,10 @@ def main() -> None:
                 "-o",
                 program,
             ]
-            subprocess.run([*compiler.split(), *FLAGS.split(), "-O3", "-w", "-Wno-psabi", *SETS[name].split(), *sources], check=True)
+            subprocess.run(
+                [*compiler.split(), *FLAGS.split(), "-O3", "-w", "-Wno-psabi", *SETS[name].split(), *sources],
+                check=True,
+            )
             size = path_of(name).stat().st_size / 1024 if path_of(name).is_file() else 0
             lines = subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()
             for precision, line in zip(("fp32", "int8"), lines, strict=True):

@@ -27,10 +27,10 @@ from pathlib import Path
 from common import parallel_lines, print_rows, setup, timed
 from sacrebleu import corpus_bleu, corpus_chrf
 
-from nmt_cli.decoding.search import MbrOptions, SamplingOptions
-from nmt_cli.decoding.translator import Result, Translator
 from nmt_cli.evaluation.outputs import check_outputs, count_faults
 from nmt_cli.interface.loading import load_translator
+from nmt_cli.search.search import MbrOptions, SamplingOptions
+from nmt_cli.translation.translator import Result, Translator
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from pathlib import Path
 from common import parallel_lines, print_rows, setup, timed
 from sacrebleu import corpus_bleu
 
-from nmt_cli.decoding.translator import Request, Translator
 from nmt_cli.interface.loading import load_translator
+from nmt_cli.translation.translator import Request, Translator
 
 WORD = re.compile(r"\w+")
 ATTEMPTS = 40

@@ -46,29 +46,29 @@ LOGGERS = {"tensorboard": "nmt_cli.training.loggers:TensorBoardLogger"}
 # --- decoding ---
 
 SEARCHES = {
-    "beam": "nmt_cli.decoding.beam_search:BeamSearch",
-    "sample": "nmt_cli.decoding.sampling:SamplingSearch",
-    "mbr": "nmt_cli.decoding.mbr:MbrSearch",
-    "diverse": "nmt_cli.decoding.diverse_beam_search:DiverseBeamSearch",
+    "beam": "nmt_cli.search.beam_search:BeamSearch",
+    "sample": "nmt_cli.search.sampling:SamplingSearch",
+    "mbr": "nmt_cli.search.mbr:MbrSearch",
+    "diverse": "nmt_cli.search.diverse_beam_search:DiverseBeamSearch",
 }
-"""decode.search: (decoder, options) → `decoding.search.Search`."""
+"""decode.search: (decoder, options) → `search.search.Search`."""
 CONSTRAINTS = {
-    "prefix": "nmt_cli.decoding.constraints.prefix:Prefix",
-    "terms": "nmt_cli.decoding.constraints.terms:Terms",
-    "no_repeat_ngram": "nmt_cli.decoding.constraints.no_repeat_ngram:NoRepeatNgram",
-    "repetition_penalty": "nmt_cli.decoding.constraints.repetition_penalty:RepetitionPenalty",
-    "banned_words": "nmt_cli.decoding.constraints.banned_words:BannedWords",
-    "outputs": "nmt_cli.decoding.constraints.outputs:Outputs",
-    "tree": "nmt_cli.decoding.constraints.tree:Tree",
+    "prefix": "nmt_cli.search.constraints.prefix:Prefix",
+    "terms": "nmt_cli.search.constraints.terms:Terms",
+    "no_repeat_ngram": "nmt_cli.search.constraints.no_repeat_ngram:NoRepeatNgram",
+    "repetition_penalty": "nmt_cli.search.constraints.repetition_penalty:RepetitionPenalty",
+    "banned_words": "nmt_cli.search.constraints.banned_words:BannedWords",
+    "outputs": "nmt_cli.search.constraints.outputs:Outputs",
+    "tree": "nmt_cli.search.constraints.tree:Tree",
 }
-"""Rules that outputs obey: (value of the option, tokenizer of the target) → `decoding.constraint.Constraint`."""
+"""Rules that outputs obey: (value of the option, tokenizer of the target) → `search.constraint.Constraint`."""
 LENGTH_PENALTIES = {
-    "gnmt": "nmt_cli.decoding.length_penalties:gnmt",
-    "average": "nmt_cli.decoding.length_penalties:average",
-    "none": "nmt_cli.decoding.length_penalties:none",
+    "gnmt": "nmt_cli.search.length_penalties:gnmt",
+    "average": "nmt_cli.search.length_penalties:average",
+    "none": "nmt_cli.search.length_penalties:none",
 }
 """decode.length_penalty: (|Y|, alpha) → the divisor of log P."""
-UTILITIES = {"chrf": "nmt_cli.decoding.utilities:chrf", "bleu": "nmt_cli.decoding.utilities:bleu"}
+UTILITIES = {"chrf": "nmt_cli.search.utilities:chrf", "bleu": "nmt_cli.search.utilities:bleu"}
 """The utility of minimum Bayes risk decoding: n texts → (n, n), the score of each text as a hypothesis against each text as a reference."""
 PRECISIONS = {
     "fp32": "nmt_cli.model.precision:fp32",

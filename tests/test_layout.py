@@ -16,14 +16,15 @@ PACKAGE = Path(nmt_cli.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = {
-    "__main__": 14,
-    "cli": 13,
-    "serving": 12,
-    "interface": 11,
-    "reporting": 10,
-    "training": 9,
-    "decoding": 8,
-    "exporting": 8,
+    "__main__": 15,
+    "cli": 14,
+    "serving": 13,
+    "interface": 12,
+    "reporting": 11,
+    "training": 10,
+    "translation": 9,
+    "exporting": 9,
+    "search": 8,
     "engine": 7,
     "kernels": 7,
     "documents": 7,
@@ -88,7 +89,7 @@ def imported_parts(path: Path) -> Iterator[tuple[str, int]]:
 
 def test_every_part_has_its_layer() -> None:
     assert {part(path) for path in FILES} <= set(LAYERS)
-    assert {"cli", "training", "decoding", "data", "model", "evaluation", "recipe", "errors"} <= {
+    assert {"cli", "training", "search", "data", "model", "evaluation", "recipe", "errors"} <= {
         part(path) for path in FILES
     }
 
@@ -118,15 +119,15 @@ def test_imports_run_down_only(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["arrays", "search", "beam_search", "coverage", "diverse_beam_search", "sampling"])
 def test_search_sees_a_step_function_and_no_model(name: str) -> None:
-    path = PACKAGE / "decoding" / f"{name}.py"
-    assert {part for part, _ in imported_parts(path)} <= {"errors", "decoding", "engine"}
+    path = PACKAGE / "search" / f"{name}.py"
+    assert {part for part, _ in imported_parts(path)} <= {"errors", "search", "engine"}
     imports = [node for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom) and node.level]
     assert not any("decoder" in (node.module or "") for node in imports)
     of_engine = {alias.name for node in imports if "engine" in (node.module or "") for alias in node.names}
     assert of_engine <= {"log_softmax", "rank"}
 
 
-CORE = ("model", "training", "decoding")
+CORE = ("model", "training", "search", "translation")
 COMMUNICATION = ("process_group.py", "collective_errors.py")
 """Files that explain the messages of the communication libraries, which name devices."""
 KINDS_OF_DEVICE = ("cuda", "onednn", "mkldnn", "amx", "avx", "nccl")

@@ -1,7 +1,7 @@
 """`nmt attend`: translate a sentence and plot the attention of every head.
 
 The translation goes to stdout, remarks to stderr, plots into files. The plotted weights come from one fp32 pass over the
-sentence and its translation (`decoding.attention_maps`), whatever the precision of the search.
+sentence and its translation (`translation.attention_maps`), whatever the precision of the search.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .arguments import SEARCH, Alpha, BeamSize, DecodeOverrides, Device, MinLeng
 from .completion import runs
 
 if TYPE_CHECKING:
-    from ..decoding.attention_maps import AttentionRecord
+    from ..translation.attention_maps import AttentionRecord
 
 OUT = Path("attention.html")
 

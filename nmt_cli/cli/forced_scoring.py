@@ -1,4 +1,4 @@
-"""`nmt score --model`: log P of each reference line given its source line, by `decoding.scoring`.
+"""`nmt score --model`: log P of each reference line given its source line, by `translation.scoring`.
 
 One line per pair goes to stdout, window by window. The NLL of all pairs and remarks go to stderr.
 """
@@ -27,7 +27,7 @@ from .score_request import ScoreRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ..decoding.scoring import Scored, Scorer
+    from ..translation.scoring import Scored, Scorer
 
 
 def score_by_model(request: ScoreRequest) -> None:
@@ -102,7 +102,7 @@ def _run(scorer: Scorer, pairs: Iterable[tuple[str, str]], total: int | None, fo
 
 def _report(totals: _Totals, names: list[str], replaced: Counter[str], longest: int, width: int) -> None:
     """Print remarks, then the totals in one line. Raises DataError if no pair has a score."""
-    from ..decoding.scoring import perplexity
+    from ..translation.scoring import perplexity
 
     for name in dict.fromkeys(names):
         if replaced[name]:

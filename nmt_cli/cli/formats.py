@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..decoding.confidence import Calibration
-    from ..decoding.translator import Result
+    from ..translation.confidence import Calibration
+    from ..translation.translator import Result
 
 
 def plain(index: int, result: Result) -> str:

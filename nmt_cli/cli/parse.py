@@ -21,7 +21,7 @@ from .translate_input import InputFormat, read_requests
 from .translate_output import translate_lines, writing
 
 if TYPE_CHECKING:
-    from ..decoding.translator import Result
+    from ..translation.translator import Result
 
 WHAT = "the trees"
 

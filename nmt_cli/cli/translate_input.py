@@ -18,7 +18,7 @@ from .arguments import STDIN
 from .glossary import SEPARATORS, glossary_pair
 
 if TYPE_CHECKING:
-    from ..decoding.translator import Line
+    from ..translation.translator import Line
 
 CHECKED = 1000
 """The number of lines by which a glossary is recognised."""
@@ -72,7 +72,7 @@ def read_requests(input_format: InputFormat, replaced: Counter[str]) -> Iterator
     If the files have different numbers of lines, raises DataError after the last line that all files have. Raises DataError if the
     prefixes or the terms are a glossary: before the first line, or for a pipe after some lines.
     """
-    from ..decoding.translator import Request
+    from ..translation.translator import Request
 
     rows = _parallel(input_format, replaced)
     if input_format.prefix_file or input_format.terms_file:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO
 
-    from ..decoding.translator import Line, Result, Translator
+    from ..translation.translator import Line, Result, Translator
 
 
 def translate_lines(

@@ -1,6 +1,6 @@
 """`nmt attend` as a function: the attention of every head while a sentence is translated, or for a given translation.
 
-sentence ──▶ search, or the given target ──▶ one pass in fp32 (`decoding.attention_maps`) ──▶ AttentionRecord ──▶ page, pictures
+sentence ──▶ search, or the given target ──▶ one pass in fp32 (`translation.attention_maps`) ──▶ AttentionRecord ──▶ page, pictures
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .commands import Overrides, changes_of
 from .loading import check_precision, decode_changes, load, models_named
 
 if TYPE_CHECKING:
-    from ..decoding.attention_maps import AttentionRecord
+    from ..translation.attention_maps import AttentionRecord
     from .loading import Loaded
     from .translator import Translation, Translator
 
@@ -69,7 +69,7 @@ def attend(
     if "\n" in sentence:
         raise DataError("the sentence has more than one line: attend takes one sentence.")
 
-    from ..decoding.attention_maps import check_choice, select_views
+    from ..translation.attention_maps import check_choice, select_views
 
     loaded = load(models_named([] if model is None else [Path(model)]), changes, device=device, chosen=chosen)
     check_choice(loaded.recipe.model, kind, layer, head)
@@ -101,7 +101,7 @@ def cross_attention_of(translator: Translator, translation: Translation) -> list
     parts, or is longer than the model's maximum. For an ensemble, the first model's weights are returned.
     """
     from ..data.tokenizer import BOS, EOS
-    from ..decoding.alignment import cross_attention
+    from ..translation.alignment import cross_attention
 
     loaded = translator._models()
     [source] = loaded.vocabulary.source.encode([translation.source])
@@ -121,7 +121,7 @@ def cross_attention_of(translator: Translator, translation: Translation) -> list
 
 def _parts(loaded: Loaded, text: str, source: list[int]) -> int:
     """Return in how many parts a line with the ids `source` is translated."""
-    from ..decoding.split import parts_of
+    from ..translation.split import parts_of
 
     limits = (min(limit, loaded.recipe.model.max_positions - 1) for limit in loaded.length_limits)
     return len(parts_of(text, source, loaded.vocabulary.source.encode, *limits))
@@ -129,9 +129,9 @@ def _parts(loaded: Loaded, text: str, source: list[int]) -> int:
 
 def _record(loaded: Loaded, text: str, target: str | None, precision: str) -> AttentionRecord:
     """Return the attention for `text` and its translation: `target`, or the result of the search. Raises DataError if the sentence is longer than the model's maximum."""
-    from ..decoding.attention_maps import AttentionRecord, compute_attention
     from ..registry import LENGTH_PENALTIES
     from ..registry import load as load_named
+    from ..translation.attention_maps import AttentionRecord, compute_attention
 
     [source] = loaded.vocabulary.source.encode([text])
     if not source:

@@ -3,7 +3,7 @@
     source    ──▶ translations with log-probabilities ──▶ features ─┐
     reference ──▶ sentence chrF of the translations ────────────────┴─▶ regression ──▶ Calibration ──▶ FILE
 
-`decoding.confidence` has the features and the regression.
+`translation.confidence` has the features and the regression.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from .loading import check_precision, decode_changes, load_translator, models_na
 from .progress import ProgressOption, showing
 
 if TYPE_CHECKING:
-    from ..decoding.confidence import Calibration
-    from ..decoding.translator import Translator
+    from ..translation.confidence import Calibration
+    from ..translation.translator import Translator
 
 WHAT = "the calibration"
 
@@ -44,8 +44,8 @@ class Calibrated:
 
 def check_calibration_path(out: Path, inputs: Sequence[Path]) -> None:
     """Raise UsageError unless `out` can be written: a new file, or an earlier calibration that is none of `inputs`."""
-    from ..decoding.confidence import not_a_calibration
     from ..output_paths import check_output_file
+    from ..translation.confidence import not_a_calibration
 
     check_output_file(out, WHAT, inputs)
     if out.is_file() and (reason := not_a_calibration(out)):
@@ -97,9 +97,9 @@ def calibrate(
         )
         rows, chrf = measured(translator, source, reference)
 
-    from ..decoding.confidence import Calibration, not_a_calibration, rank_correlation
     from ..output_paths import output_file
     from ..records import to_json
+    from ..translation.confidence import Calibration, not_a_calibration, rank_correlation
 
     calibration = Calibration.fit(rows, chrf)
     if out is not None:
@@ -122,8 +122,8 @@ def measured(
 
     `translator` must keep the log-probabilities of tokens (`token_log_probs`).
     """
-    from ..decoding.confidence import features
     from ..evaluation.metrics import Scorer
+    from ..translation.confidence import features
 
     rows: list[dict[str, float]] = []
     outputs, lines = list[str](), list[int]()

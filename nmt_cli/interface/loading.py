@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ..data.tokenizer import Vocabulary
-    from ..decoding.forced import ForcedModel
-    from ..decoding.scoring import Scorer
-    from ..decoding.searchable import SearchableModels
-    from ..decoding.translator import Translator
     from ..model.contents import ModelConfig
     from ..model.transformer import Transformer
     from ..recipe import ModelSection, Recipe
+    from ..translation.forced import ForcedModel
+    from ..translation.scoring import Scorer
+    from ..translation.searchable import SearchableModels
+    from ..translation.translator import Translator
 
 
 DEFAULT_MODEL = Path("runs/latest")
@@ -179,12 +179,12 @@ class StoredModels:
         if reason := self._reason(name):
             model = self.models(reason)[0]
 
-            from ..decoding.torch_forced import TorchForced
             from ..model.precision import convert
+            from ..translation.torch_forced import TorchForced
 
             return TorchForced(convert(model, name), batch_tokens)
-        from ..decoding.engine_models import EngineModels
         from ..engine.model import use_threads
+        from ..translation.engine_models import EngineModels
 
         models = self.searchable(name)
         assert isinstance(models, EngineModels)
@@ -202,10 +202,10 @@ class StoredModels:
 
     def _packed(self, precision: str) -> SearchableModels:
         """Return the engine's models. They are packed while their files are checked."""
-        from ..decoding.engine_models import EngineModels
         from ..engine.model import EngineModel, use_threads
         from ..model.contents import REMEDY, WEIGHTS
         from ..model.weights import mapped_weights
+        from ..translation.engine_models import EngineModels
 
         use_threads(self.threads)
         try:
@@ -226,7 +226,7 @@ class StoredModels:
         several = len(set(self.devices)) > 1
         models = [] if several else self.models(reason)
 
-        from ..decoding.torch_models import ConvertedModels, DeviceModels
+        from ..translation.torch_models import ConvertedModels, DeviceModels
 
         if several:
             self.check()
@@ -267,15 +267,15 @@ class Loaded:
 
         Options: see `StoredModels.forced`; `batch_tokens` None is the recipe's.
         """
-        from ..decoding.scoring import Scorer
+        from ..translation.scoring import Scorer
 
         model = self.stored.forced(precision, batch_tokens or self.recipe.decode.batch_tokens)
         return Scorer(model, self.vocabulary)
 
     def translator(self, *, nbest: int = 1, precision: str = "auto", plain: bool = False, **options: Any) -> Translator:
         """Return a Translator with these models. `options` are further parameters of Translator. `plain`: the lines and `options` need nothing but beam search."""
-        from ..decoding.plain_search import is_plain
-        from ..decoding.translator import Translator
+        from ..search.plain_search import is_plain
+        from ..translation.translator import Translator
 
         safe, longest = self.length_limits
         return Translator(

@@ -17,8 +17,8 @@ from .loading import decode_changes
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..decoding.confidence import Calibration
-    from ..decoding.search import MbrOptions, SamplingOptions
+    from ..search.search import MbrOptions, SamplingOptions
+    from ..translation.confidence import Calibration
 
 
 class TranslateOptions(TypedDict, total=False):
@@ -187,7 +187,7 @@ def _more_options(
     name: str, sampling: dict[str, Any], mbr: dict[str, Any]
 ) -> tuple[SamplingOptions | None, MbrOptions]:
     """Return the options of sampling (None: the defaults of the search) and those of minimum Bayes risk."""
-    from ..decoding.search import MbrOptions, SamplingOptions
+    from ..search.search import MbrOptions, SamplingOptions
 
     defaults = getattr(load(SEARCHES, name, "search"), "SAMPLING", SamplingOptions()) if sampling else None
     return replace(defaults, **sampling) if defaults else None, MbrOptions(

@@ -17,7 +17,7 @@ from ..parsing.brackets import Span, Tree, between_spaces
 from ..parsing.linearization import TERMINALS, delinearise, repaired
 
 if TYPE_CHECKING:
-    from ..decoding.translator import Line, Result, Translator
+    from ..translation.translator import Line, Result, Translator
 
 TREE = "tree"
 """Name of the constraint that makes every output a tree of the sentence."""

@@ -28,11 +28,11 @@ from .options import TranslateOptions, choose
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from ..decoding import translator as decoding
-    from ..decoding.confidence import Calibration
-    from ..decoding.pool import Pool
-    from ..decoding.scoring import Scored
-    from ..decoding.translator import Request, Result
+    from ..translation import translator as decoding
+    from ..translation.confidence import Calibration
+    from ..translation.pool import Pool
+    from ..translation.scoring import Scored
+    from ..translation.translator import Request, Result
     from .parsing import Parse, Parses
 
 KEPT = 16
@@ -127,7 +127,7 @@ def _candidate(result: Result, index: int, calibration: Calibration | None) -> C
     plain = Candidate(candidate.text, candidate.score, candidate.log_prob, candidate.pieces)
     if calibration is None:
         return plain
-    from ..decoding.confidence import features, word_probabilities
+    from ..translation.confidence import features, word_probabilities
 
     if not result.source_pieces:
         return Candidate(plain.text, plain.score, plain.log_prob, plain.tokens, ())
@@ -148,7 +148,7 @@ def calibration_of(confidence: bool, calibration: Path | Calibration | None) -> 
         if calibration is not None:
             raise UsageError("--calibration needs --confidence, which it changes.")
         return None
-    from ..decoding.confidence import DEFAULT, Calibration, read_calibration
+    from ..translation.confidence import DEFAULT, Calibration, read_calibration
 
     if calibration is None:
         return DEFAULT
@@ -439,7 +439,7 @@ def _parsed(parses: Parses, requests: Iterable[str]) -> Generator[Parse, None, N
 
 def _request(line: str | Line, terms: bool) -> str | Request:
     """Return a line in the form that `decoding` reads. Raises UsageError."""
-    from ..decoding.translator import Request
+    from ..translation.translator import Request
 
     text = line.text if isinstance(line, Line) else line
     if not isinstance(text, str):

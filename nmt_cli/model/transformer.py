@@ -5,7 +5,7 @@
 
 `forward` ends at `hidden`: the loss applies the output projection itself, in chunks, so the whole (B, T, V) is never in
 memory. Training calls `forward_packed`, the same for packed batches without padding. Fast search calls `encode_packed`
-once per sentence and then the decoder layers one by one (decoding/cached_decoder.py). Masks are boolean, True = may
+once per sentence and then the decoder layers one by one (translation/cached_decoder.py). Masks are boolean, True = may
 attend. Padding is at the end of a row: causal self-attention never sees it, so the target needs no mask.
 """
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ..decoding.attention_maps import KINDS, AttentionRecord, View
 from ..errors import DataError
+from ..translation.attention_maps import KINDS, AttentionRecord, View
 
 DIGITS = 4
 """Decimals of a weight in the page."""

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..decoding.attention_maps import AttentionRecord, View
 from ..errors import UsageError, install_command
+from ..translation.attention_maps import AttentionRecord, View
 from .attention_page import HEADINGS, TITLES
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from ..decoding.pool import PoolClosed
 from ..documents import Document, read_document
 from ..errors import NmtError
 from ..interface.translator import Translation
+from ..translation.pool import PoolClosed
 from .context import Context, context_of
 from .keys import Key
 from .models import Served

@@ -23,7 +23,6 @@ from .. import console
 from ..data.batches import EpochPlan, Indices, collate, micro_batches
 from ..data.shards import Corpus, valid_text
 from ..data.tokenizer import Vocabulary
-from ..decoding.translator import Translator
 from ..device import is_host
 from ..errors import DataError, TrainingError
 from ..evaluation.metric import MetricOptions
@@ -33,6 +32,7 @@ from ..hardware import Hardware
 from ..model.contents import length_limits
 from ..model.transformer import Transformer
 from ..recipe import Recipe
+from ..translation.translator import Translator
 from .loader import PackedBatch
 from .update import loss_sums
 

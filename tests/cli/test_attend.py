@@ -22,8 +22,8 @@ from waiting import LIMIT, wait_until, was_read
 
 import nmt_cli as nmt
 from nmt_cli.cli.attend import attend as command
-from nmt_cli.decoding.alignment import SMOOTHING
 from nmt_cli.errors import NmtError
+from nmt_cli.translation.alignment import SMOOTHING
 
 LINE = "the small cat sees a red house."
 

@@ -70,31 +70,33 @@ COMMANDS = {
     "score stdin": Command("score - --ref ref --json", "nmt_cli.evaluation.metrics:Scorer.score", reads=True),
     "score several": Command("score hyp ref --ref ref --samples 5", "nmt_cli.evaluation.significance:compare"),
     "score by a model": Command(
-        "score --model model --src - --ref ref", "nmt_cli.decoding.scoring:Scorer.windows", reads=True
+        "score --model model --src - --ref ref", "nmt_cli.translation.scoring:Scorer.windows", reads=True
     ),
-    "translate": Command("translate --model model --devices 1", "nmt_cli.decoding.pool:Pool.submit", reads=True),
+    "translate": Command("translate --model model --devices 1", "nmt_cli.translation.pool:Pool.submit", reads=True),
     "translate on two cores": Command(
         "translate --model model --devices 2 --batch-tokens 20",
-        "nmt_cli.decoding.translator:Translator._finish",
+        "nmt_cli.translation.translator:Translator._finish",
         reads=True,
     ),
     "translate to a file": Command(
-        "translate --model model --output out{n}", "nmt_cli.decoding.pool:Pool.submit", writes=False, reads=True
+        "translate --model model --output out{n}", "nmt_cli.translation.pool:Pool.submit", writes=False, reads=True
     ),
     "translate by mbr": Command(
         "translate --model model --devices 1 --search mbr --mbr-samples 4",
-        "nmt_cli.decoding.pool:Pool.submit",
+        "nmt_cli.translation.pool:Pool.submit",
         reads=True,
     ),
     "translate with terms": Command(
         "translate --model model --devices 1 --terms words --banned-words ref",
-        "nmt_cli.decoding.pool:Pool.submit",
+        "nmt_cli.translation.pool:Pool.submit",
         reads=True,
     ),
-    "parse": Command("parse --model parser --devices 1 --tokenized", "nmt_cli.decoding.pool:Pool.submit", reads=True),
+    "parse": Command(
+        "parse --model parser --devices 1 --tokenized", "nmt_cli.translation.pool:Pool.submit", reads=True
+    ),
     "calibrate": Command(
         "calibrate --model model --devices 1 --src - --ref many --out calibration{n}.json",
-        "nmt_cli.decoding.pool:Pool.submit",
+        "nmt_cli.translation.pool:Pool.submit",
         writes=False,
         reads=True,
     ),
@@ -355,7 +357,7 @@ def test_workers_leave_a_signal_to_their_parent(folder: Path, number: signal.Sig
         + f"""
 from nmt_cli.cli import process
 process._raise_on_signals = lambda: None
-from nmt_cli.decoding import translator
+from nmt_cli.translation import translator
 def windows(self, lines, was=translator.Translator.windows):
     for window in was(self, lines):
         os.killpg(0, {int(number)})
@@ -370,7 +372,7 @@ translator.Translator.windows = windows
 
 def test_workers_end_with_a_parent_that_is_killed(folder: Path) -> None:
     prelude = """
-from nmt_cli.decoding import translator
+from nmt_cli.translation import translator
 def windows(self, lines, was=translator.Translator.windows):
     import multiprocessing, signal
     for window in was(self, lines):

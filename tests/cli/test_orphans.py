@@ -33,7 +33,7 @@ def killed(count):  # as soon as so many processes are held
     os.kill(os.getpid(), signal.SIGKILL)
 """
 TRANSLATE = """
-from nmt_cli.decoding import processes
+from nmt_cli.translation import processes
 processes.search_all = hold
 threading.Thread(target=killed, args=(2,)).start()
 """

@@ -18,13 +18,13 @@ from untrained import sentence, write_untrained
 
 from nmt_cli.cli.translate import translate
 from nmt_cli.data.tokenizer import Tokenizer
-from nmt_cli.decoding.mbr import MbrSearch
-from nmt_cli.decoding.search import MbrOptions, SamplingOptions
-from nmt_cli.decoding.translator import Request, Translator
 from nmt_cli.errors import NmtError
 from nmt_cli.model.folder import load_model
 from nmt_cli.recipe import Recipe
 from nmt_cli.registry import SEARCHES
+from nmt_cli.search.mbr import MbrSearch
+from nmt_cli.search.search import MbrOptions, SamplingOptions
+from nmt_cli.translation.translator import Request, Translator
 
 app = typer.Typer()
 app.command()(translate)

@@ -13,13 +13,13 @@ from small_models import BOS, EOS, needs_engine, sources
 from untrained import write_untrained
 
 import nmt_cli as nmt
-from nmt_cli.decoding.engine_models import EngineModels
-from nmt_cli.decoding.searchable import SearchableModels
-from nmt_cli.decoding.torch_models import searchable
 from nmt_cli.engine.model import EngineModel
 from nmt_cli.interface.loading import load
 from nmt_cli.model.folder import load_model, weights_of
 from nmt_cli.model.precision import convert
+from nmt_cli.translation.engine_models import EngineModels
+from nmt_cli.translation.searchable import SearchableModels
+from nmt_cli.translation.torch_models import searchable
 
 pytestmark = needs_engine
 

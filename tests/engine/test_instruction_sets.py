@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from small_models import BOS, EOS, OPTIONS, VOCABULARY, searched, small, sources
 
-from nmt_cli.decoding.plain_search import PlainSearch
-from nmt_cli.decoding.sentence import Sentence
-from nmt_cli.decoding.torch_models import engine_model
 from nmt_cli.engine.library import NEEDS, path_of, summary
 from nmt_cli.engine.model import EngineModel
 from nmt_cli.hardware import cpu_flags
+from nmt_cli.search.plain_search import PlainSearch
+from nmt_cli.search.sentence import Sentence
+from nmt_cli.translation.torch_models import engine_model
 
 RUNNING = [name for name, needs in NEEDS.items() if path_of(name).is_file() and needs <= cpu_flags()]
 FORMS: dict[str, dict[str, Any]] = {

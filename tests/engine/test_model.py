@@ -14,14 +14,14 @@ from small_models import EOS, VOCABULARY, needs_engine, small, sources
 from torch import Tensor
 
 from nmt_cli.data.tokenizer import BOS
-from nmt_cli.decoding import cached_decoder
-from nmt_cli.decoding.cached_decoder import CachedDecoder, _SubBatch
-from nmt_cli.decoding.engine_decoder import EngineDecoder
-from nmt_cli.decoding.torch_forced import TorchForced
-from nmt_cli.decoding.torch_models import engine_model
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
+from nmt_cli.translation import cached_decoder
+from nmt_cli.translation.cached_decoder import CachedDecoder, _SubBatch
+from nmt_cli.translation.engine_decoder import EngineDecoder
+from nmt_cli.translation.torch_forced import TorchForced
+from nmt_cli.translation.torch_models import engine_model
 
 pytestmark = needs_engine
 

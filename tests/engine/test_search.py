@@ -14,20 +14,20 @@ from both_arrays import TORCH
 from small_models import EOS, OPTIONS, VOCABULARY, needs_engine, searched, small, sources
 
 from nmt_cli.data.tokenizer import BOS, PAD, UNK
-from nmt_cli.decoding.beam_search import BeamSearch
-from nmt_cli.decoding.cached_decoder import CachedDecoder
-from nmt_cli.decoding.engine_decoder import EngineDecoder
-from nmt_cli.decoding.engine_models import EngineModels, MixedSearch
-from nmt_cli.decoding.length_penalties import average, none
-from nmt_cli.decoding.plain_search import PlainSearch
-from nmt_cli.decoding.protocols import GrowingDecoder
-from nmt_cli.decoding.search import Hypothesis, Search, SearchOptions
-from nmt_cli.decoding.searchers import DecoderSearch
-from nmt_cli.decoding.sentence import Sentence
-from nmt_cli.decoding.torch_models import engine_model
 from nmt_cli.engine.model import use_threads
 from nmt_cli.errors import ModelError
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.search.beam_search import BeamSearch
+from nmt_cli.search.length_penalties import average, none
+from nmt_cli.search.plain_search import PlainSearch
+from nmt_cli.search.protocols import GrowingDecoder
+from nmt_cli.search.search import Hypothesis, Search, SearchOptions
+from nmt_cli.search.sentence import Sentence
+from nmt_cli.translation.cached_decoder import CachedDecoder
+from nmt_cli.translation.engine_decoder import EngineDecoder
+from nmt_cli.translation.engine_models import EngineModels, MixedSearch
+from nmt_cli.translation.searchers import DecoderSearch
+from nmt_cli.translation.torch_models import engine_model
 
 pytestmark = needs_engine
 

@@ -18,8 +18,6 @@ import torch
 from safetensors.torch import load_file
 
 from nmt_cli.data.tokenizer import EOS, Vocabulary
-from nmt_cli.decoding.length_penalties import average, gnmt, none
-from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import DataError, ModelError, UsageError
 from nmt_cli.exporting import ctranslate2
 from nmt_cli.exporting.convert import export, find_exporter
@@ -28,6 +26,8 @@ from nmt_cli.exporting.verification import run, verify
 from nmt_cli.model.folder import load_model, weights_of
 from nmt_cli.model.weights import write_model
 from nmt_cli.registry import EXPORTERS
+from nmt_cli.search.length_penalties import average, gnmt, none
+from nmt_cli.translation.translator import Translator
 
 SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
 MULTI30K = SHARED / "multi30k"

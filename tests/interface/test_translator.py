@@ -137,8 +137,8 @@ def test_a_call_equals_the_command(
     options, arguments = CASES[name]
     file = tmp_path / "file"
     if name == "calibration":
-        from nmt_cli.decoding.confidence import DEFAULT
         from nmt_cli.records import to_json
+        from nmt_cli.translation.confidence import DEFAULT
 
         file.write_bytes(to_json(DEFAULT.model_copy(update={"intercept": 0.5})))
         options = {**options, "calibration": file}

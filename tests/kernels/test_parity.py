@@ -10,8 +10,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nmt_cli.decoding.cached_decoder import CachedDecoder
-from nmt_cli.decoding.torch_models import ConvertedModels, searchable
 from nmt_cli.engine.library import library
 from nmt_cli.engine.model import PRECISIONS, unsupported
 from nmt_cli.kernels.choice import apply_kernels
@@ -19,6 +17,8 @@ from nmt_cli.model.packing import Packing
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
 from nmt_cli.registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
+from nmt_cli.translation.cached_decoder import CachedDecoder
+from nmt_cli.translation.torch_models import ConvertedModels, searchable
 
 VOCABULARY = 60
 FORMS = [

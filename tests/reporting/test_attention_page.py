@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import torch
 
-from nmt_cli.decoding.attention_maps import AttentionRecord, View
 from nmt_cli.errors import DataError
 from nmt_cli.reporting import attention_page
 from nmt_cli.reporting.attention_page import DIGITS, FOLDER, SCRIPTS, page
+from nmt_cli.translation.attention_maps import AttentionRecord, View
 
 NASTY = [
     "</script>",

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from nmt_cli.decoding.attention_maps import AttentionRecord, View
 from nmt_cli.errors import UsageError
 from nmt_cli.reporting.attention_plot import COLOURS, picture
+from nmt_cli.translation.attention_maps import AttentionRecord, View
 
 pytest.importorskip("matplotlib", reason="matplotlib (the extra 'plots') is not installed")
 Image = pytest.importorskip("PIL.Image", reason="matplotlib comes with it")

@@ -6,8 +6,8 @@ import pytest
 import torch
 from small_models import needs_engine
 
-from nmt_cli.decoding.arrays import NUMPY
-from nmt_cli.decoding.torch_arrays import TorchArrays
+from nmt_cli.search.arrays import NUMPY
+from nmt_cli.search.torch_arrays import TorchArrays
 
 TORCH = TorchArrays(torch.device("cpu"))
 over_both_arrays = pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from functools import cache
 import torch
 
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
-from nmt_cli.decoding.translator import Line
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, ModelSection
+from nmt_cli.translation.translator import Line
 
 WORDS = [
     "the",

@@ -19,16 +19,16 @@ from typing import Any
 import pytest
 from waiting import wait_until
 
-from nmt_cli.decoding import engine_models
-from nmt_cli.decoding.search import Hypothesis
-from nmt_cli.decoding.sentence import Sentence
 from nmt_cli.registry import SEARCHES
+from nmt_cli.search.search import Hypothesis
+from nmt_cli.search.sentence import Sentence
+from nmt_cli.translation import engine_models
 
 SHORT = 12
 NAME = "NMT_TEST_HELD"
 PRELUDE = """
 import held_search
-from nmt_cli.decoding import engine_models
+from nmt_cli.translation import engine_models
 from nmt_cli.registry import SEARCHES
 SEARCHES["beam"], engine_models.PlainSearch = "held_search:HeldSearch", held_search.HeldSearch
 """

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
-from nmt_cli.decoding.search import Hypothesis, Search, SearchOptions
-from nmt_cli.decoding.sentence import Sentence
 from nmt_cli.engine.library import library
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
+from nmt_cli.search.search import Hypothesis, Search, SearchOptions
+from nmt_cli.search.sentence import Sentence
 
 VOCABULARY = 60
 OPTIONS = SearchOptions(beam=4, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS))

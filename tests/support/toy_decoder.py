@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
-from nmt_cli.decoding.beam_search import beam_search
-from nmt_cli.decoding.constraint import Constraint
-from nmt_cli.decoding.length_penalties import gnmt
-from nmt_cli.decoding.sampling import sample
-from nmt_cli.decoding.search import Hypothesis, SearchOptions
-from nmt_cli.decoding.torch_arrays import TorchArrays
+from nmt_cli.search.beam_search import beam_search
+from nmt_cli.search.constraint import Constraint
+from nmt_cli.search.length_penalties import gnmt
+from nmt_cli.search.sampling import sample
+from nmt_cli.search.search import Hypothesis, SearchOptions
+from nmt_cli.search.torch_arrays import TorchArrays
 
 ALPHA = 0.6
 

@@ -1,0 +1,317 @@
+"""Sessions: how the sentences of one stream of lines reach the workers, and come back.
+
+    Translator.windows ──▶ Session.submit(sentences) ─┬─ ThreadSession: the pool's threads
+        Results ◀─────────────────────────────────────┼─ ForkedSession: forks of this process, for searches that run in Python on a CPU
+                                                      └─ SpawnedSession: new processes, one for each of several GPUs
+
+Why processes: threads of one process wait for each other between any two operations of Python. Plain beam search on a CPU spends
+its time in the engine, so threads do it. The other searches and torch's decoder have hundreds of short operations in a step.
+
+The processes are those of `concurrent.futures`. Each searches a group of sentences after another; the results do not depend on
+the groups. Forks share the memory of the weights and live as long as the session. New processes load the models from their folders,
+and are kept for later sessions (`DeviceProcesses`); like all that `multiprocessing` starts, they import the main module, so a script needs `if __name__ == "__main__":`.
+
+Signals that end a program reach all processes of a terminal or a job. The caller's process alone decides what they mean, so the
+processes block them. They end with the session, with the pool, or when the caller's process is gone.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import sys
+import threading
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.reduction import ForkingPickler
+from multiprocessing.synchronize import Event
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
+
+from ..data.workers import ENDING, blocked, end_with_parent
+from ..errors import NmtError, UsageError
+from ..search.sentence import SearchResult, Sentence
+from .pool import FEW_SENTENCES, Client, Pool
+from .searchers import Searcher, search_all
+
+if TYPE_CHECKING:
+    from .torch_models import ConvertedModels
+
+GROUPS = 2
+"""Groups of sentences for each process, of those that come together. With more groups, processes wait more often for their last sentences."""
+
+Results = Callable[[], list[SearchResult]]
+"""Waits for the results of sentences and returns them. Raises the error of the search."""
+
+
+class WorkerDied(NmtError):
+    """A worker process died; the sentences that it searched have no results."""
+
+
+class Session(ABC):
+    """The way of the sentences of one stream. After the `with` block nothing is searched any more."""
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+
+    @abstractmethod
+    def submit(self, sentences: Sequence[Sentence]) -> Results:
+        """Begin to search these sentences."""
+
+    def close(self) -> None:
+        """Stop all work. In a fork of the process that began the session this does nothing."""
+        if self._owner == os.getpid():
+            self._stop()
+
+    @abstractmethod
+    def _stop(self) -> None:
+        """Stop all work."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class ThreadSession(Session):
+    """The threads of a pool search."""
+
+    def __init__(self, pool: Pool, searcher: Searcher) -> None:
+        super().__init__()
+        self.pool, self.searcher, self.client = pool, searcher, Client()
+
+    def submit(self, sentences: Sequence[Sentence]) -> Results:
+        """See `Session`."""
+        return self.pool.submit(self.searcher, sentences, self.client).result
+
+    def _stop(self) -> None:
+        self.pool.drop(self.client)
+
+
+def can_fork() -> bool:
+    """Return whether forks of this process can search."""
+    return sys.platform == "linux"
+
+
+class ForkedSession(ThreadSession):
+    """Forks of this process search. If there are few sentences, the threads do."""
+
+    def __init__(self, pool: Pool, searcher: Searcher, workers: int) -> None:
+        super().__init__(pool, searcher)
+        self.workers, self.context = workers, multiprocessing.get_context("fork")
+        self.executor: ProcessPoolExecutor | None = None
+        self.stopped = self.context.Event()
+        _open.add(self)
+
+    def submit(self, sentences: Sequence[Sentence]) -> Results:
+        """See `Session`."""
+        if self.executor is None:
+            if len(sentences) <= FEW_SENTENCES:
+                return super().submit(sentences)
+            arguments = (self.searcher, self.stopped, os.getpid())
+            self.executor = ProcessPoolExecutor(self.workers, self.context, _begin_fork, arguments)
+        return _submit(self.executor, _search_in_fork, self.workers, sentences).results
+
+    def _stop(self) -> None:
+        super()._stop()
+        self.stopped.set()
+        if self.executor:
+            self.executor.shutdown(cancel_futures=True)
+
+
+class DeviceProcesses:
+    """A new process for each device. `load` returns the models on a device; it can be pickled."""
+
+    def __init__(self, load: Callable[[str], ConvertedModels], devices: Sequence[str]) -> None:
+        self.load, self.devices, self._executor, self._owner = load, devices, None, 0
+
+    _executor: ProcessPoolExecutor | None
+
+    @property
+    def executor(self) -> ProcessPoolExecutor:
+        """The processes; new ones at first, in a fork, and after `close`."""
+        if self._executor is None or self._owner != os.getpid():
+            context = multiprocessing.get_context("spawn")
+            devices = context.SimpleQueue()
+            for device in self.devices:
+                devices.put(device)
+            arguments = (self.load, devices, os.getpid())
+            self._executor, self._owner = (
+                ProcessPoolExecutor(len(self.devices), context, _begin, arguments),
+                os.getpid(),
+            )
+        return self._executor
+
+    def close(self) -> None:
+        """End the processes, after the groups that they search."""
+        if self._executor and self._owner == os.getpid():
+            self._executor.shutdown(cancel_futures=True)
+        self._executor = None
+
+
+class SpawnedSession(ThreadSession):
+    """The processes of several devices search. If there are few sentences, a thread does, on the first device.
+
+    Raises UsageError if the searcher cannot be sent to them.
+    """
+
+    def __init__(self, pool: Pool, searcher: Searcher, processes: DeviceProcesses) -> None:
+        super().__init__(pool, searcher)
+        self.processes, self.groups = processes, list[_Groups]()
+        _open.add(self)
+        try:
+            self.pickled = bytes(ForkingPickler.dumps(searcher.arguments))
+        except Exception as error:
+            raise UsageError(
+                f"the search cannot be sent to the processes of several devices: {error}. Define classes and functions of your own in a module, or use one device."
+            ) from None
+
+    def submit(self, sentences: Sequence[Sentence]) -> Results:
+        """See `Session`."""
+        if len(sentences) <= FEW_SENTENCES:
+            return super().submit(sentences)
+        processes = self.processes
+        try:
+            groups = _submit(processes.executor, _search, len(processes.devices), sentences, self.pickled)
+        except BrokenProcessPool:  # a process died in an earlier session
+            processes.close()
+            groups = _submit(processes.executor, _search, len(processes.devices), sentences, self.pickled)
+        self.groups.append(groups)
+        return groups.results
+
+    def _stop(self) -> None:
+        super()._stop()
+        for groups in self.groups:
+            groups.cancel()
+
+
+_open: WeakSet[Session] = WeakSet()
+"""Sessions to close when Python exits, while an iterator of results is kept unread: else `concurrent.futures` would wait for the results."""
+
+
+def _close_all() -> None:
+    for session in list(_open):
+        session.close()
+
+
+threading._register_atexit(_close_all)  # type: ignore[attr-defined]  # as `concurrent.futures` does, which registers itself before
+
+
+class _Groups:
+    """Sentences that processes search in groups."""
+
+    def __init__(self, indices: Sequence[Sequence[int]], futures: Sequence[Future[list[SearchResult]]]) -> None:
+        self.indices, self.futures = indices, futures
+
+    def results(self) -> list[SearchResult]:
+        """See `Results`. Raises WorkerDied."""
+        found = dict[int, SearchResult]()
+        try:
+            for indices, future in zip(self.indices, self.futures, strict=True):
+                found.update(zip(indices, future.result(), strict=True))
+        except BrokenProcessPool:
+            raise WorkerDied(
+                "a worker process died; perhaps the memory was full. Give fewer --devices, or smaller --batch-tokens."
+            ) from None
+        return [found[index] for index in range(len(found))]
+
+    def cancel(self) -> None:
+        """Do not begin to search the groups that no process has."""
+        for future in self.futures:
+            future.cancel()
+
+
+def _submit(
+    executor: ProcessPoolExecutor,
+    search: Callable[..., list[SearchResult]],
+    processes: int,
+    sentences: Sequence[Sentence],
+    *arguments: Any,
+) -> _Groups:
+    """Search sentences in groups, in each long and short ones. Raises BrokenProcessPool."""
+    order = sorted(range(len(sentences)), key=lambda index: -len(sentences[index].tokens))
+    count = max(1, min(processes * GROUPS, len(order) // FEW_SENTENCES))
+    indices = [order[first::count] for first in range(count)]
+    with blocked(ENDING), warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # about a fork while threads run: the child uses none of them
+        futures = [executor.submit(search, *arguments, [sentences[index] for index in group]) for group in indices]
+    return _Groups(indices, futures)
+
+
+_searcher: Searcher
+_stopped: Event
+_models: ConvertedModels
+_arguments = b""
+_failure = ""
+
+
+def _begin_fork(searcher: Searcher, stopped: Event, parent: int) -> None:
+    """Begin to work, in a fork."""
+    global _searcher, _stopped
+    end_with_parent(parent)
+    gc.freeze()  # a collection would write to the parent's objects, and so copy their memory
+    _searcher, _stopped = searcher, stopped
+    searcher.use_threads(1)
+
+
+def _search_in_fork(sentences: Sequence[Sentence]) -> list[SearchResult]:
+    """Search a group of sentences, in a fork."""
+    return _portable(lambda: search_all(_searcher, sentences, _stopped.is_set))
+
+
+def _begin(load: Callable[[str], ConvertedModels], devices: Any, parent: int) -> None:
+    """Load the models, in a new process, on the next device."""
+    global _models, _failure
+    end_with_parent(parent)
+    from ..device import start_process
+    from ..hardware import reproducible_products
+
+    reproducible_products()
+    device = devices.get()
+    try:
+        start_process(device)
+        _models = load(device)
+    except Exception as error:
+        _failure = f"the worker process of {device!r} cannot search: {error}"
+
+
+def _search(arguments: bytes, sentences: Sequence[Sentence]) -> list[SearchResult]:
+    """Search a group of sentences, in a new process, with the `ModelSearcher.arguments` that were pickled."""
+    global _searcher, _arguments
+    if _failure:
+        raise NmtError(_failure)
+    if arguments != _arguments:
+        _searcher, _arguments = _models.searcher(*_unpickled(arguments)), arguments
+        _searcher.use_threads(1)
+    return _portable(lambda: search_all(_searcher, sentences))
+
+
+def _unpickled(arguments: bytes) -> Any:
+    try:
+        return ForkingPickler.loads(arguments)
+    except (AttributeError, ImportError) as error:
+        raise NmtError(
+            f"the processes of several devices cannot search: {error}. Define classes and functions of your own in a module, not in the script, or use one device."
+        ) from None
+
+
+def _portable(search: Callable[[], list[SearchResult]]) -> list[SearchResult]:
+    """Return the results of a search. Raises its error; if that cannot be sent through a pipe, an NmtError with its text."""
+    try:
+        return search()
+    except Exception as error:
+        try:
+            ForkingPickler.loads(ForkingPickler.dumps(error))
+        except Exception:
+            raise NmtError(f"{type(error).__name__}: {error}") from None
+        raise

@@ -1,0 +1,417 @@
+"""Translate a stream of lines, in order.
+
+    lines ──▶ windows ──▶ parts: token ids, long lines in several ──▶ sentences ──▶ session: workers ──▶ hypotheses
+          ──▶ texts ──▶ parts joined ──▶ a Result per line, in the order of the lines
+
+`nmt translate`, `nmt attend` and training's validation use it. Empty and blank lines never reach the model: their
+translation is empty. While one window is translated the next one is read and prepared. How lines are divided into
+windows and among workers does not change their translations (see `cached_decoder`). `processes` says what runs where.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from ..recipe import DecodeSection
+from ..registry import CONSTRAINTS, LENGTH_PENALTIES, SEARCHES, load
+from ..search.search import UNLIMITED, DiverseOptions, MbrOptions, SamplingOptions, SearchOptions
+from ..search.sentence import SearchResult, Sentence
+from .pool import Client
+from .processes import Results, Session
+from .searchable import SearchableModels
+from .split import joined, parts_of
+from .windows import WindowSize, windows
+
+if TYPE_CHECKING:
+    from ..model.transformer import Transformer
+    from ..search.constraint import Constraint
+
+WINDOW = WindowSize(first=64, last=4096, characters=1 << 21)
+"""Sizes of the windows of a stream; a list is divided into windows of the largest size."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A line to translate, and the inputs of constraints for it, by name of the constraint; see `Constraint.encode`."""
+
+    text: str
+    inputs: Mapping[str, Any]
+
+    def __len__(self) -> int:
+        """Return the number of characters."""
+        return len(self.text) + sum(len(str(value)) for value in self.inputs.values())
+
+    @staticmethod
+    def of(line: Line) -> Request:
+        """Return a line as a request."""
+        if isinstance(line, Request):
+            return line
+        return Request(line, {}) if isinstance(line, str) else Request(line[0], {"prefix": line[1]})
+
+
+Line = str | tuple[str, str] | Request
+"""A source; a source and the beginning of its translation; or a request."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One translation of a line. For a line in parts the texts are joined, log P is summed and scored as one output."""
+
+    text: str
+    score: float
+    log_prob: float
+    pieces: tuple[str, ...] = ()
+    """Its subwords as SentencePiece writes them (▁ marks the beginning of a word)."""
+    token_log_probs: tuple[float, ...] = ()
+    """If asked for: log P of each subword. After the subwords of each part of the line comes log P of its end symbol."""
+    part_lengths: tuple[int, ...] = ()
+    """The number of `pieces` of each part of the line."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A line and its translations, best first, at least one."""
+
+    source: str
+    candidates: tuple[Candidate, ...]
+    tokens: int
+    """Tokens of the best translation, end symbols counted; 0: the line was blank, or too long."""
+    source_pieces: tuple[str, ...] = ()
+    alignment: tuple[tuple[int, int], ...] | None = None
+    """If asked for: index pairs (source piece, piece of the best translation); see `alignment`."""
+    too_long: bool = False
+    """Whether the line is too long for the model and must not be split (`Constraint.reads_source`). Its translation is then empty."""
+
+    @property
+    def best(self) -> Candidate:
+        return self.candidates[0]
+
+    @property
+    def translation(self) -> str:
+        return self.best.text
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The unit that the model translates at once: a line, or a part of a line."""
+
+    line: int
+    """Index of the line in its window."""
+    ids: list[int]
+    inputs: dict[str, Any]
+    """See `Sentence`."""
+
+
+@dataclass(frozen=True)
+class _Translated:
+    """A part and its search result; `texts` are the texts of the hypotheses."""
+
+    part: _Part
+    result: SearchResult
+    texts: list[str]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Lines in parts, ready to be searched."""
+
+    lines: list[str]
+    parts: list[_Part]
+    too_long: set[int]
+    """Indices of lines that have no parts because they are too long."""
+    sentences: list[Sentence]
+    """The sentence of each part, for the search."""
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Lines that are being translated."""
+
+    prepared: Prepared
+    results: Results
+
+
+class Translator:
+    """Models, their tokenizers and the options of the search.
+
+    `model` is one model, or several that share their vocabulary: an ensemble, whose probabilities are averaged.
+    `SearchableModels` have a precision and devices of their own. `decode` is the recipe's section. A line of more than
+    `safe_length` tokens is translated in parts, unless a constraint reads whole lines: see `parts_of`. `longest` 0:
+    the largest length that the model can take; the recipe's `data.max_length` is the largest length in training.
+    `safe_length` 0: the same as `longest`. `nbest` is at most `decode.beam`. `precision` is a name of the registry's
+    PRECISIONS. `workers` of them search at once, on the device of the model. `search` is a name of the registry's SEARCHES, "": the recipe's search. "sample"
+    draws `decode.beam` outputs per line with the options `sampling`; "mbr" chooses among `decode.beam` hypotheses with
+    the options `mbr`. `constraints` are names of the registry's CONSTRAINTS with their values, in addition to the
+    recipe's constraints. `defaults` are the values of constraints that `decode.constraints` names; without one the
+    value is None. With `align` results have alignments, with `token_log_probs` candidates have the log-probabilities
+    of their tokens. `plain`: constraints are not used, so only lines without inputs can be translated; plain beam search then needs
+    no torch.
+
+    The translator reads the model and never changes it. If the model changes later, create a new Translator. Raises UsageError for a
+    precision that a device does not have, an unknown search or constraint, or a wrong value.
+    """
+
+    def __init__(
+        self,
+        model: Transformer | Sequence[Transformer] | SearchableModels,
+        source: Tokenizer,
+        target: Tokenizer,
+        decode: DecodeSection,
+        *,
+        longest: int = 0,
+        safe_length: int = 0,
+        nbest: int = 1,
+        precision: str = "fp32",
+        workers: int = 1,
+        search: str = "",
+        sampling: SamplingOptions | None = None,
+        mbr: MbrOptions | None = None,
+        constraints: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        align: bool = False,
+        token_log_probs: bool = False,
+        plain: bool = False,
+    ) -> None:
+        models = model if isinstance(model, SearchableModels) else _searchable(model, precision, workers)
+        self.source, self.target, self.decode, self.align = source, target, decode, align
+        capacity = models.max_positions - 1  # one for the end symbol, or the begin symbol
+        self.longest, self.longest_output = min(longest, capacity) if longest else capacity, capacity
+        self.safe_length = min(safe_length, self.longest) if safe_length else self.longest
+        search_class = None if plain else load(SEARCHES, search or decode.search, "search")
+        sampling = sampling or getattr(search_class, "SAMPLING", None) or SamplingOptions()
+        rules = () if plain else named_constraints(decode, constraints or {}, target, defaults or {})
+        allowed = {token for rule in rules for token in rule.allows}
+        self.readers = [rule.name for rule in rules if rule.reads_source]
+        self.options = SearchOptions(
+            beam=decode.beam,
+            alpha=decode.alpha,
+            nbest=nbest,
+            bos=BOS,
+            eos=EOS,
+            banned_tokens=tuple(token for token in (PAD, UNK, BOS) if token not in allowed),
+            min_length=decode.min_length,
+            textless=target.textless,
+            sampling=sampling,
+            lookahead=decode.lookahead or UNLIMITED,
+            mbr=mbr or MbrOptions(),
+            detokenize=target.decode,
+            length_penalty=load(LENGTH_PENALTIES, decode.length_penalty, "length penalty"),
+            constraints=rules,
+            token_log_probs=token_log_probs,
+            diverse=DiverseOptions(groups=decode.diverse_groups, penalty=decode.diversity_penalty),
+            coverage_penalty=decode.coverage_penalty,
+        )
+        self.source_pieces, self.target_pieces = source.table, target.table
+        self.models = models
+        self.searcher = models.searcher(self.options, decode.batch_tokens, search_class, align)
+        self._prompt = self.searcher.prompt()
+
+    def translate(self, lines: Iterable[Line]) -> Iterator[Result]:
+        """Yield a result for each line, in order. A thread reads ahead, unless `lines` is a sequence."""
+        for window in self.windows(lines):
+            yield from window
+
+    def windows(self, lines: Iterable[Line]) -> Generator[list[Result], None, None]:
+        """Yield the results of `translate` in lists, as they are computed. All lines that were read are answered before it waits for the next line.
+
+        An error that `lines` raises is raised here, after the results of the lines before it.
+        """
+        pending: deque[_Window] = deque()
+        in_memory = isinstance(lines, Sequence)
+        read = windows(
+            lines,
+            WindowSize(WINDOW.last, WINDOW.last) if in_memory else WINDOW,
+            None if in_memory else lambda: bool(pending),
+        )
+        input_error: Exception | None = None
+        with closing(read), self.models.session(self.searcher) as session:
+            while True:
+                try:
+                    window = next(read)
+                except StopIteration:
+                    break
+                except Exception as error:
+                    input_error = error
+                    break
+                if window is not None:
+                    pending.append(self._submit(window, session))
+                while pending and (window is None or len(pending) > 1):
+                    yield self._finish(pending.popleft())
+            while pending:
+                yield self._finish(pending.popleft())
+            if input_error is not None:
+                raise input_error
+
+    def submit(
+        self, lines: Sequence[Line], finish: Callable[[list[Result]], Any] = lambda results: results
+    ) -> Future[Any]:
+        """Return a future of `finish(results)`, with the results of `translate`. The lines are encoded before this returns.
+
+        The lines of all unfinished calls, whatever translator of the same models they were given to, are translated together. If
+        the future is cancelled, the search for its lines stops. It raises the error of the search or of `finish`, or PoolClosed.
+        Raises PoolClosed after `close` of the models.
+        """
+        prepared, client, future = self.prepare(lines), Client(), Future[Any]()
+        pool = self.models.pool
+
+        def searched(results: Future[list[SearchResult]]) -> None:
+            with suppress(InvalidStateError):  # it was cancelled
+                try:
+                    future.set_result(finish(self.results(prepared, results.result())))
+                except InvalidStateError:
+                    raise
+                except Exception as error:
+                    future.set_exception(error)
+
+        found = pool.submit(self._prompt, prepared.sentences, client)
+        future.add_done_callback(lambda _: pool.drop(client))  # its other sentences, if it was cancelled or failed
+        found.add_done_callback(searched)
+        return future
+
+    def _submit(self, lines: list[Line], session: Session) -> _Window:
+        """Submit these lines to the workers."""
+        prepared = self.prepare(lines)
+        return _Window(prepared, session.submit(prepared.sentences))
+
+    def _finish(self, window: _Window) -> list[Result]:
+        """Wait for the results of a window and return them."""
+        return self.results(window.prepared, window.results())
+
+    def prepare(self, lines: Sequence[Line]) -> Prepared:
+        """Return the parts of these lines, ready to be searched."""
+        requests = [Request.of(line) for line in lines]
+        parts, too_long = self._parts(requests)
+        return Prepared(
+            [request.text for request in requests],
+            parts,
+            too_long,
+            [Sentence(part.ids, self._max_length(part), part.inputs) for part in parts],
+        )
+
+    def _max_length(self, part: _Part) -> int:
+        """Return the largest number of tokens in the output of a part."""
+        added = sum(
+            constraint.added_length(part.inputs[constraint.name])
+            for constraint in self.options.constraints
+            if constraint.name in part.inputs
+        )
+        return min(int(len(part.ids) * self.decode.max_len_ratio) + added + self.decode.max_extra, self.longest_output)
+
+    def _parts(self, requests: Sequence[Request]) -> tuple[list[_Part], set[int]]:
+        """Return the parts that the model has to translate, and the indices of lines that are too long and must not be split.
+
+        Inputs of constraints belong to the first part of their line.
+        """
+        encode = self.source.encode
+        inputs = self._inputs(requests)
+        numbers = [number for number, request in enumerate(requests) if request.text.strip()]
+        parts: list[_Part] = []
+        too_long: set[int] = set()
+        for number, ids in zip(numbers, encode([requests[number].text for number in numbers]), strict=True):
+            if self.readers and (len(ids) > self.longest_output or not inputs[number].keys() >= set(self.readers)):
+                too_long.add(number)
+                continue
+            safe = len(ids) if self.readers else self.safe_length
+            split = parts_of(requests[number].text, ids, encode, safe, self.longest)
+            parts += [_Part(number, part, inputs[number] if index == 0 else {}) for index, part in enumerate(split)]
+        return parts, too_long
+
+    def _inputs(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
+        """Return for each line the encoded inputs of its constraints, without those for which `encode` returned nothing."""
+        inputs: list[dict[str, Any]] = [{} for _ in requests]
+        for constraint in self.options.constraints:
+            own = {constraint.name} if constraint.reads_source else set()
+            pairs = [
+                (values, request.inputs.get(constraint.name, request.text))
+                for values, request in zip(inputs, requests, strict=True)
+                if constraint.name in request.inputs.keys() | own
+            ]
+            for (values, _), encoded in zip(
+                pairs, constraint.encode([value for _, value in pairs], self.target, self.longest_output), strict=True
+            ):
+                if encoded:
+                    values[constraint.name] = encoded
+        return inputs
+
+    def results(self, prepared: Prepared, results: Sequence[SearchResult]) -> list[Result]:
+        """Return a result for each line that was prepared, given the search result of each part."""
+        texts = iter(self.target.decode([h.tokens for result in results for h in result.hypotheses]))
+        by_line: list[list[_Translated]] = [[] for _ in prepared.lines]
+        for part, result in zip(prepared.parts, results, strict=True):
+            by_line[part.line].append(
+                _Translated(part, result, [next(texts).replace("\n", " ") for _ in result.hypotheses])
+            )
+        return [
+            self._result(line, translated, number in prepared.too_long)
+            for number, (line, translated) in enumerate(zip(prepared.lines, by_line, strict=True))
+        ]
+
+    def _result(self, line: str, parts: list[_Translated], too_long: bool) -> Result:
+        if not parts:
+            return Result(line, (Candidate("", 0.0, 0.0),), 0, (), () if self.align else None, too_long)
+        candidates = tuple(self._candidate(parts, rank) for rank in range(max(len(part.texts) for part in parts)))
+        tokens = sum(len(part.result.hypotheses[0].tokens) + 1 for part in parts)
+        source_pieces = tuple(self.source_pieces[token] for part in parts for token in part.part.ids)
+        return Result(line, candidates, tokens, source_pieces, _alignment(parts) if self.align else None)
+
+    def _candidate(self, parts: list[_Translated], rank: int) -> Candidate:
+        """Join the candidates of this rank of all parts. A part with fewer candidates contributes its last one."""
+        ranks = [min(rank, len(part.texts) - 1) for part in parts]
+        hypotheses = [part.result.hypotheses[i] for part, i in zip(parts, ranks, strict=True)]
+        pieces = tuple(self.target_pieces[token] for h in hypotheses for token in h.tokens)
+        token_log_probs = tuple(number for h in hypotheses for number in h.token_log_probs)
+        part_lengths = tuple(len(h.tokens) for h in hypotheses)
+        if len(parts) == 1:
+            return Candidate(
+                parts[0].texts[rank], hypotheses[0].score, hypotheses[0].log_prob, pieces, token_log_probs, part_lengths
+            )
+        log_prob = sum(h.log_prob for h in hypotheses)
+        length = sum(len(h.tokens) + 1 for h in hypotheses)
+        text = joined(part.texts[i] for part, i in zip(parts, ranks, strict=True))
+        return Candidate(text, self.options.score(log_prob, length), log_prob, pieces, token_log_probs, part_lengths)
+
+
+def _searchable(model: Transformer | Sequence[Transformer], precision: str, workers: int) -> SearchableModels:
+    """Return models in this precision, on their device."""
+    import torch
+
+    from .torch_models import searchable
+
+    models = list(model) if isinstance(model, Sequence) else [model]
+    return searchable(models, precision, workers, max(workers, torch.get_num_threads()))
+
+
+def named_constraints(
+    decode: DecodeSection, explicit: Mapping[str, Any], target: Tokenizer, defaults: Mapping[str, Any]
+) -> tuple[Constraint, ...]:
+    """Return the prefix constraint, the constraints of the recipe's section, and the `explicit` ones (name → value).
+
+    A key of [decode] that has a constraint's name holds its value. Constraints that `decode.constraints` names have their
+    value in `defaults`, or None. Raises UsageError for an unknown name or a wrong value.
+    """
+    values = {
+        "prefix": None,
+        **{name: defaults.get(name) for name in decode.constraints},
+        **decode.constraint_options,
+        **explicit,
+    }
+    return tuple(load(CONSTRAINTS, name, "constraint")(value, target) for name, value in values.items())
+
+
+def _alignment(parts: list[_Translated]) -> tuple[tuple[int, int], ...]:
+    """Return the pairs of all parts of a line. A token that is aligned with a source's end symbol has no pair."""
+    pairs: list[tuple[int, int]] = []
+    sources = targets = 0
+    for part in parts:
+        ids, result = part.part.ids, part.result
+        pairs += [
+            (sources + index, targets + token) for token, index in enumerate(result.alignment) if index < len(ids)
+        ]
+        sources, targets = sources + len(ids), targets + len(result.hypotheses[0].tokens)
+    return tuple(pairs)

@@ -1,0 +1,154 @@
+"""All constraints: neighbours, batches, the engine, n-best lists, prefixes and sampling change nothing but what they should."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import cache
+from typing import Any
+
+import pytest
+from engine_switch import without_engine
+from few_words import LIST, WORDS, lines, model, tokenizer
+from small_models import needs_engine
+
+from nmt_cli.data.tokenizer import EOS
+from nmt_cli.recipe import DecodeSection
+from nmt_cli.search.beam_search import BeamSearch
+from nmt_cli.search.sampling import SamplingSearch
+from nmt_cli.search.search import MbrOptions, SamplingOptions
+from nmt_cli.search.sentence import Sentence
+from nmt_cli.translation.cached_decoder import CachedDecoder
+from nmt_cli.translation.translator import Line, Request, Result, Translator
+
+RULES: dict[str, dict[str, Any]] = {
+    "no_repeat_ngram": {"no_repeat_ngram": 1},
+    "repetition_penalty": {"repetition_penalty": 1.7},
+    "banned_words": {"banned_words": [*WORDS[::2], "a", "o", "big cat", "e", "6", "]"]},
+    "outputs": {"outputs": LIST},
+    "all": {
+        "no_repeat_ngram": 2,
+        "repetition_penalty": 0.8,
+        "banned_words": ["dog", "the", "red cat"],
+        "outputs": LIST,
+    },
+}
+MARKS = "".join(re.escape(chr(code)) for code in range(0x40000) if unicodedata.category(chr(code)).startswith("M"))
+SEARCHES = ("beam", "sample")
+
+
+def translated(some: list[Line], rule: str, search: str, **more: Any) -> list[Result]:
+    decode = DecodeSection(max_extra=6, min_length=2, batch_tokens=100_000)
+    translator = Translator(
+        model(), tokenizer(), tokenizer(), decode, nbest=3, search=search, constraints=RULES.get(rule), **more
+    )
+    return list(translator.translate(some))
+
+
+@cache
+def together(rule: str, search: str) -> list[Result]:
+    return translated(lines(), rule, search)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("size", [1, 8])
+def test_neighbours_change_nothing(rule: str, search: str, size: int) -> None:
+    """Equal to the last bit alone, in eights, and all 64 together."""
+    batches = [lines()[i : i + size] for i in range(0, 64, size)]
+    assert [
+        result for batch in batches[: 64 if size > 1 else 16] for result in translated(batch, rule, search)
+    ] == together(rule, search)[: 64 if size > 1 else 16]
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("rule", RULES)
+def test_the_rule_changes_outputs_and_no_prefix(rule: str, search: str) -> None:
+    free = translated(lines(), "", search)
+    assert sum(a.translation != b.translation for a, b in zip(free, together(rule, search), strict=True)) > 10
+    for line, result in zip(lines(), together(rule, search), strict=True):
+        prefix = "" if isinstance(line, str) else line[1]
+        assert all(candidate.text.startswith(prefix) for candidate in result.candidates)
+        assert all(candidate.log_prob > -1000 for candidate in result.candidates)  # the model's own
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_no_banned_word_occurs_behind_a_prefix(search: str) -> None:
+    words = "|".join(map(re.escape, RULES["banned_words"]["banned_words"][:-1]))
+    banned = re.compile(rf"(?<![\w{MARKS}])(?:{words})(?![\w{MARKS}])|\]")
+    for line, result in zip(lines(), together("banned_words", search), strict=True):
+        prefix = "" if isinstance(line, str) else line[1]
+        assert not any(
+            found.end() > len(prefix)
+            for candidate in result.candidates
+            for found in banned.finditer(candidate.text)
+            if candidate.score > -1000
+        )
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_sentences_that_come_and_go_do_not_matter(rule: str) -> None:
+    """A worker adds batches to a search that runs."""
+    decode = DecodeSection(max_extra=6, min_length=2, batch_tokens=60)
+    translator = Translator(model(), tokenizer(), tokenizer(), decode, nbest=3, constraints=RULES[rule], workers=2)
+    assert list(translator.translate(lines())) == together(rule, "beam")
+
+
+EVERY: dict[str, dict[str, Any]] = {
+    "beam": {"token_log_probs": True},
+    "a coverage penalty": {"decode": {"coverage_penalty": 0.2}},
+    "samples": {"search": "sample", "sampling": SamplingOptions(temperature=0.9), "token_log_probs": True},
+    "samples with cuts": {"search": "sample", "sampling": SamplingOptions(top_k=30, top_p=0.9, min_p=0.01)},
+    "diverse": {"search": "diverse", "nbest": 4},
+    "mbr of samples": {"search": "mbr", "sampling": SamplingOptions(top_p=0.5), "mbr": MbrOptions(utility="bleu")},
+    "mbr of a beam": {"search": "mbr", "mbr": MbrOptions(candidates="beam")},
+}
+
+
+@needs_engine
+@pytest.mark.parametrize("search", EVERY)
+@pytest.mark.parametrize("rule", ["", *RULES, "terms"])
+def test_searches_over_numpy_and_torch_give_the_same(rule: str, search: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over the engine the arrays are NumPy's, over a decoder of torch they are torch's."""
+    more = {**EVERY[search], "constraints": RULES.get(rule)}
+    decode = DecodeSection(max_extra=6, min_length=2, **more.pop("decode", {}))
+    given: list[Line] = lines()[:24]
+    if rule == "terms":
+        if "sample" in search:
+            pytest.skip("samples follow no terms")
+        given = [
+            Request(line if isinstance(line, str) else line[0], {"terms": ["big dog|cat", "hous*"]}) for line in given
+        ]
+    ours = list(Translator(model(), tokenizer(), tokenizer(), decode, **more).translate(given))
+    without_engine(monkeypatch)
+    theirs = list(Translator(model(), tokenizer(), tokenizer(), decode, **more).translate(given))
+    for one, other in zip(ours, theirs, strict=True):
+        assert [c.text for c in one.candidates] == [c.text for c in other.candidates]
+        for a, b in zip(one.candidates, other.candidates, strict=True):
+            assert (a.score, a.log_prob) == pytest.approx((b.score, b.log_prob), abs=1e-3)
+            assert a.token_log_probs == pytest.approx(b.token_log_probs, abs=1e-3)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("kind", [BeamSearch, SamplingSearch])
+def test_a_finished_sentence_may_stay_while_others_that_came_later_go_on(rule: str, kind: Any) -> None:
+    """It leaves with others, and its steps are counted on, beyond its longest output."""
+    decode = DecodeSection(no_repeat_ngram=2 * bool(RULES[rule].get("no_repeat_ngram")))
+    chosen = Translator(
+        model(),
+        tokenizer(),
+        tokenizer(),
+        decode,
+        constraints={name: value for name, value in RULES[rule].items() if name != "no_repeat_ngram"},
+    ).options
+    texts = tokenizer().encode([line if isinstance(line, str) else line[0] for line in lines()[:8]])
+    decoder = CachedDecoder(model(), [[*texts[0], EOS]], chosen.beam)
+    search = kind(decoder, chosen)
+    search.add([0], [Sentence(texts[0], 3)])
+    found = dict(search.step() + search.step() + search.step())
+    decoder.add([[*text, EOS] for text in texts[1:]])
+    search.add(range(1, 8), [Sentence(text, 3) for text in texts[1:]])
+    while search.busy:
+        found.update(search.step())
+    assert sorted(found) == list(range(8))
+    assert all(hypotheses for hypotheses in found.values())

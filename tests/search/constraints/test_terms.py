@@ -1,0 +1,254 @@
+"""Lexical constraints: the automaton against regular expressions, dynamic beam allocation against its definition, and terms in real searches."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from both_arrays import TORCH, over_both_arrays
+from few_words import LIST, WORDS, lines, model, tokenizer
+
+from nmt_cli.data.tokenizer import EOS
+from nmt_cli.errors import UsageError
+from nmt_cli.recipe import DecodeSection
+from nmt_cli.search.allocation import choose, without_repeats
+from nmt_cli.search.arrays import NUMPY, Arrays
+from nmt_cli.search.constraint import Step
+from nmt_cli.search.constraints.terms import Terms, alternatives
+from nmt_cli.search.sentence import Sentence
+from nmt_cli.translation.translator import Request, Result, Translator
+
+TERMS = ["cat", "the dog", "big|small red", "with", "under the house", "hous*", "zebra", "e", "red red", "dog|cat"]
+"""Words of the vocabulary and others, phrases, alternatives, an open end."""
+
+
+def occurrences(term: str, text: str) -> int:
+    """How often a term occurs as whole words; the next occurrence may overlap the one before, but not begin with it."""
+    end = {True: r"(?!\w)", False: ""}
+    return sum(
+        len(re.findall(rf"(?<!\S)(?={re.escape(part)}{end[whole]})", text)) for part, whole in alternatives(term)
+    )
+
+
+def met(wanted: list[str], text: str) -> bool:
+    return all(occurrences(term, text) >= count for term, count in Counter(wanted).items())
+
+
+def after(terms: list[str], ids: list[int]) -> tuple[int, list[int]]:
+    """What is missing after these tokens, and the progress after each of them."""
+    rule = Terms(None, tokenizer())
+    [encoded] = rule.encode([terms], tokenizer(), 100)
+    state = rule.start([Sentence([], 100, {"terms": encoded} if encoded else {})], 1, NUMPY)
+    progress = []
+    for token in ids:
+        now = np.array([[token]])
+        progress.append(rule.progress(state, now * 0, now).item())
+        state = rule.advance(state, now)
+    return rule.missing(state).item(), progress
+
+
+def test_the_automaton_finds_what_a_regular_expression_finds() -> None:
+    rng, counts = random.Random(1), [0, 0]
+    for _ in range(400):
+        text = " ".join(rng.choices([*WORDS, "zebra"], k=rng.randint(0, 9)))
+        wanted = rng.choices(TERMS, k=rng.randint(1, 4))
+        ids = tokenizer().encode([text])[0]
+        missing, progress = after(wanted, ids)
+        assert (missing == 0) == met(wanted, text), (wanted, text)
+        counts[missing == 0] += 1
+        if missing == 0 and not any(sign in term for term in wanted for sign in "|*"):
+            assert progress[-1] == sum(len(ids) for ids in tokenizer().encode(wanted))
+    assert min(counts) > 15
+
+
+def test_a_word_that_goes_on_is_another_word() -> None:
+    assert after(["house"], tokenizer().encode(["house"])[0])[0] == 0
+    longer = [*tokenizer().encode(["house"])[0], tokenizer().encode(["xs"])[0][-1]]
+    assert tokenizer().decode([longer]) == ["houses"]
+    assert after(["house"], longer)[0] > 0
+    assert after(["house*"], longer)[0] == 0
+    assert after(["house"], [*tokenizer().encode(["house"])[0], *tokenizer().encode(["."])[0][-1:]])[0] == 0
+
+
+def test_alternatives() -> None:
+    assert alternatives("Hund|Hunde | Hunden*") == [("Hund", True), ("Hunde", True), ("Hunden", False)]
+    assert alternatives(r"a\|b|c") == [("a|b", True), ("c", True)]
+    assert alternatives(" | ") == []
+    assert alternatives("*") == []
+
+
+def test_an_output_without_its_terms_does_not_end() -> None:
+    rule = Terms(None, tokenizer())
+    [encoded] = rule.encode([["cat"]], tokenizer(), 100)
+    state = rule.start([Sentence([], 9, {"terms": encoded}), Sentence([], 9)], 2, TORCH)
+    log_probs = torch.zeros(4, tokenizer().vocab_size)
+    log_probs[:, -1] = 1
+    step = Step(
+        torch.arange(4), torch.zeros(2, 2, 9, dtype=torch.long), torch.zeros(2, dtype=torch.long), torch.full((2,), 9)
+    )
+    rule.edit(state, step, log_probs)
+    assert log_probs[:, EOS].isneginf().tolist() == [True, True, False, False]
+    assert log_probs[:, EOS + 1 :].isfinite().all()
+
+
+def test_where_the_model_would_end_a_term_must_follow() -> None:
+    rule = Terms(None, tokenizer())
+    [encoded] = rule.encode([["cat"]], tokenizer(), 100)
+    state = rule.start([Sentence([], 9, {"terms": encoded})], 1, TORCH)
+    log_probs = torch.zeros(1, tokenizer().vocab_size)
+    log_probs[:, EOS] = 3
+    rule.edit(
+        state,
+        Step(
+            torch.arange(1), torch.zeros(1, 1, 9, dtype=torch.long), torch.zeros(1, dtype=torch.long), torch.tensor([9])
+        ),
+        log_probs,
+    )
+    assert log_probs[0].isfinite().nonzero().flatten().tolist() == [tokenizer().encode(["cat"])[0][0]]
+
+
+def chosen(log_probs: list[float], progress: list[int], width: int) -> set[int]:
+    """Round by round, each bank gives its next best candidate; banks with more progress first."""
+    banks: dict[int, list[int]] = {}
+    for index in sorted(range(len(log_probs)), key=lambda i: -log_probs[i]):
+        if log_probs[index] > -torch.inf:
+            banks.setdefault(progress[index], []).append(index)
+    kept: list[int] = []
+    while any(banks.values()):
+        kept += [bank.pop(0) for _, bank in sorted(banks.items(), reverse=True) if bank]
+    return set(kept[:width])
+
+
+@over_both_arrays
+def test_dynamic_beam_allocation_is_its_definition(arrays: Arrays) -> None:
+    rng = random.Random(2)
+    for _ in range(200):
+        count, width = rng.randint(1, 20), rng.randint(1, 8)
+        log_probs = [[rng.choice([-torch.inf, rng.randint(-9, 0)]) for _ in range(count)] for _ in range(3)]
+        progress = [[rng.randint(0, 4) for _ in range(count)] for _ in range(3)]
+        kept = choose(arrays.array(log_probs, arrays.float32), arrays.array(progress, arrays.int64), width)
+        assert [{index for index, one in enumerate(row) if one} for row in kept.tolist()] == [
+            chosen(a, b, width) for a, b in zip(log_probs, progress, strict=True)
+        ]
+
+
+def test_the_first_of_equal_candidates_stays() -> None:
+    log_probs = torch.tensor([[-1.0, -torch.inf, -2.0, -3.0, -1.0]])
+    assert without_repeats(log_probs, torch.tensor([[7, 5, 5, 5, 7]])).tolist() == [
+        [-1.0, -torch.inf, -2.0, -torch.inf, -torch.inf]
+    ]
+
+
+@cache
+def requests() -> list[Request | str]:
+    """Lines with no, one, or several terms; some with prefixes."""
+    rng, found = random.Random(3), []
+    for line in lines():
+        inputs: dict[str, object] = {} if isinstance(line, str) else {"prefix": line[1]}
+        if count := rng.choice([0, 1, 1, 2, 4]):
+            inputs["terms"] = rng.sample(TERMS, count)
+        found.append(Request(line if isinstance(line, str) else line[0], inputs))
+    return found
+
+
+def constrained(
+    some: list[Request | str], nbest: int = 3, beam: int = 4, devices: int = 0, **decode: object
+) -> list[Result]:
+    section = DecodeSection(
+        beam=beam, max_extra=16, min_length=2, batch_tokens=100_000 if not devices else 60, **decode
+    )  # type: ignore[arg-type]
+    translator = Translator(
+        model(), tokenizer(), tokenizer(), section, nbest=nbest, constraints={"terms": None}, workers=devices or 1
+    )
+    return list(translator.translate(some))
+
+
+@cache
+def together() -> list[Result]:
+    return constrained(requests())
+
+
+@pytest.mark.parametrize("beam", [1, 2, 4, 12])
+def test_all_terms_are_there(beam: int) -> None:
+    """Of a model with random weights, which wants none of them."""
+    for request, result in zip(
+        requests(), together() if beam == 4 else constrained(requests(), min(beam, 3), beam), strict=True
+    ):
+        wanted = request.inputs.get("terms", []) if isinstance(request, Request) else []
+        for candidate in result.candidates:
+            assert met(wanted, candidate.text), (wanted, candidate.text)
+    assert any(len(result.candidates) > 1 for result in together())
+
+
+@pytest.mark.parametrize("size", [1, 8])
+def test_neighbours_change_nothing(size: int) -> None:
+    batches = [requests()[i : i + size] for i in range(0, 64 if size > 1 else 16, size)]
+    assert [result for batch in batches for result in constrained(batch)] == together()[: 64 if size > 1 else 16]
+
+
+def test_sentences_that_come_and_go_do_not_matter() -> None:
+    assert constrained(requests(), devices=2) == together()
+
+
+def test_a_line_without_terms_is_translated_as_without_the_option() -> None:
+    free = [
+        request if isinstance(request, str) else (request.text, str(request.inputs.get("prefix", "")))
+        for request in requests()
+    ]
+    assert constrained(
+        [Request(*pair) if isinstance(pair, str) else Request(pair[0], {"prefix": pair[1]}) for pair in free]
+    ) == plain(free)
+
+
+def plain(some: list[str | tuple[str, str]]) -> list[Result]:
+    section = DecodeSection(max_extra=16, min_length=2, batch_tokens=100_000)
+    return list(Translator(model(), tokenizer(), tokenizer(), section, nbest=3).translate(some))
+
+
+def test_terms_with_other_rules_at_once() -> None:
+    results = list(
+        Translator(
+            model(),
+            tokenizer(),
+            tokenizer(),
+            DecodeSection(max_extra=16, no_repeat_ngram=4, repetition_penalty=1.2, batch_tokens=100_000),
+            nbest=2,
+            constraints={"terms": None, "banned_words": ["zzz"]},
+        ).translate(
+            [Request(line if isinstance(line, str) else line[0], {"terms": ["cat", "dog"]}) for line in lines()]
+        )
+    )
+    assert all(met(["cat", "dog"], result.translation) for result in results)
+    assert all(result.best.log_prob > -1000 for result in results)
+
+
+def test_terms_that_do_not_fit_are_left_out_and_the_line_is_translated() -> None:
+    many = [Request("the cat", {"terms": LIST[:40]})]
+    [result] = constrained(many, beam=2, nbest=2)
+    assert result.translation
+
+
+def test_diverse_beam_search_has_all_terms() -> None:
+    for request, result in zip(requests(), constrained(requests(), 4, search="diverse", diverse_groups=2), strict=True):
+        wanted = request.inputs.get("terms", []) if isinstance(request, Request) else []
+        assert all(met(wanted, candidate.text) for candidate in result.candidates)
+
+
+def test_random_samples_cannot_be_made_to_contain_words() -> None:
+    with pytest.raises(UsageError, match="need beam search"):
+        list(
+            Translator(
+                model(), tokenizer(), tokenizer(), DecodeSection(), search="sample", constraints={"terms": None}
+            ).translate(["the cat"])
+        )
+
+
+def test_terms_the_vocabulary_cannot_write_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """With byte fallback it can write all: nothing is said."""
+    assert after(["猫"], tokenizer().encode(["猫"])[0])[0] == 0
+    assert "left out" not in capsys.readouterr().err

@@ -1,0 +1,581 @@
+"""Parses: every output is a tree of exactly the words of its sentence, checked by a parser of its own and by brute force."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import random
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from both_arrays import TORCH
+from engine_switch import with_and_without_engine
+from toy_decoder import ALPHA, Histories, ToyDecoder, toy_log_probs
+
+from nmt_cli.data.tokenizer import BOS, EOS, PAD, TARGET, UNK, Tokenizer, learn_bpe, learn_from_words, learn_symbols
+from nmt_cli.data.words import count_words
+from nmt_cli.errors import ModelError, UsageError
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.parsing.linearization import TERMINALS, delinearise, repaired
+from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
+from nmt_cli.search.beam_search import BeamSearch
+from nmt_cli.search.constraint import Step
+from nmt_cli.search.constraints.prefix import Prefix
+from nmt_cli.search.constraints.tree import MOST_OPENED, Tree
+from nmt_cli.search.diverse_beam_search import DiverseBeamSearch
+from nmt_cli.search.length_penalties import gnmt
+from nmt_cli.search.mbr import MbrSearch
+from nmt_cli.search.sampling import SamplingSearch
+from nmt_cli.search.search import DiverseOptions, Hypothesis, SearchOptions, run_to_end
+from nmt_cli.search.sentence import Sentence
+from nmt_cli.translation.translator import Request, Result, Translator
+
+WORDS = ["the", "dog", "barks", "at", "/", "-LRB-", "cats", "."]
+TAGS = ["DT", "NN", "VBZ", "."]
+LABELS = ["S", "NP", "VP"]
+LINE = "the dog barks ( zebra"
+TOO_LOW = -1000
+"""Scores below are those of outputs that break the rules."""
+SEARCHES: dict[str, Any] = {
+    "beam": BeamSearch,
+    "sample": SamplingSearch,
+    "diverse": DiverseBeamSearch,
+    "mbr": MbrSearch,
+}
+
+
+@cache
+def symbols(kind: str, labels: tuple[str, ...] = (*LABELS,), words: tuple[str, ...] = (*WORDS,)) -> Tokenizer:
+    """A vocabulary of symbols. One label has no closing bracket, one no opening bracket."""
+    terminals = {"xx": ["XX"], "tags": TAGS, "words": words, "both": [*words, *(f"/{tag}" for tag in TAGS)]}[kind]
+    every = [*(f"({label}" for label in labels), *(f"){label}" for label in labels), "(HALF", ")OTHER", *terminals]
+    data = DataSection(
+        generator="teaching", joint_vocab=False, target_tokenization="words", target_vocab_size=4 + len(every)
+    )
+    return learn_symbols([(symbol, 100 - number) for number, symbol in enumerate(every)], data, TARGET)
+
+
+def shown(kind: str, tokens: Sequence[int]) -> list[str]:
+    """The symbols of an output; <unk> for an unknown word."""
+    return [symbols(kind).table[token].lstrip("\u2581") for token in tokens]
+
+
+def written(kind: str, word: str) -> list[str]:
+    """The symbols that must stand for a word; * for any tag. A word may look like a tag."""
+    word = word.replace("(", "-LRB-").replace(")", "-RRB-")
+    known = word if word in WORDS or (kind == "both" and word == "/NN") else "<unk>"
+    return {"xx": ["XX"], "tags": ["*"], "words": [known], "both": [known, "*"]}[kind]
+
+
+def is_tree(output: Sequence[str], kind: str, words: Sequence[str]) -> bool:
+    """Whether symbols are a tree of these words: brackets match, none is empty, and the terminals are those of the words."""
+    expected = [symbol for word in words for symbol in written(kind, word)]
+    tags = {f"/{tag}" for tag in TAGS} if kind == "both" else set(TAGS)
+    stack: list[list[Any]] = []  # a label, and whether it has a word inside
+    for symbol in output:
+        in_word = kind == "both" and len(expected) % 2 == 1
+        if symbol.startswith("("):
+            if in_word or symbol == "(HALF":
+                return False
+            stack.append([symbol[1:], False])
+        elif symbol.startswith(")"):
+            if in_word or not stack or stack[-1] != [symbol[1:], True]:
+                return False
+            stack.pop()
+        else:
+            if not expected or not (symbol in tags if expected[0] == "*" else symbol == expected[0]):
+                return False
+            expected.pop(0)
+            for bracket in stack:
+                bracket[1] = True
+    return not stack and not expected
+
+
+def longest_chain(output: Sequence[str]) -> int:
+    return max(
+        (
+            len(list(group))
+            for opens, group in itertools.groupby(output, lambda symbol: symbol.startswith("("))
+            if opens
+        ),
+        default=0,
+    )
+
+
+def sentences(kind: str, lines: Sequence[str], longest: Sequence[int], prefix: Sequence[int] = ()) -> list[Sentence]:
+    encoded = Tree(kind, symbols(kind)).encode(lines, symbols(kind), 1000)
+    return [
+        Sentence([number], most, {"tree": tokens, "prefix": prefix})
+        for number, (tokens, most) in enumerate(zip(encoded, longest, strict=True))
+    ]
+
+
+def options(kind: str, beam: int, **more: Any) -> SearchOptions:
+    rules = (Prefix(), Tree(kind, symbols(kind)))
+    common: dict[str, Any] = {
+        "beam": beam,
+        "alpha": ALPHA,
+        "bos": BOS,
+        "eos": EOS,
+        "nbest": beam,
+        "constraints": rules,
+        "detokenize": symbols(kind).decode,
+    }
+    return SearchOptions(
+        **{
+            **common,
+            "banned_tokens": (PAD, UNK, BOS)[:: 2 if rules[1].allows else 1],
+            "diverse": DiverseOptions(groups=min(beam, 2 if beam == 4 else 3)),
+            **more,
+        }
+    )
+
+
+class Noise(Histories):
+    """Random logits, the better the higher for some tokens."""
+
+    def __init__(self, count: int, beam: int, size: int, liked: Sequence[int]) -> None:
+        super().__init__(range(count), beam)
+        self.size, self.liked, self.generator = size, list(liked), torch.Generator().manual_seed(1)
+
+    def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
+        logits = 3 * torch.randn(len(rows), self.size, generator=self.generator)
+        logits[:, self.liked] += 6
+        return logits
+
+
+def liked(kind: str, what: str) -> list[int]:
+    table = shown(kind, range(symbols(kind).vocab_size))
+    return {
+        "nothing": [],
+        "open": [n for n, s in enumerate(table) if s.startswith("(")],
+        "close": [n for n, s in enumerate(table) if s.startswith(")")],
+        "end": [EOS, PAD, BOS],
+        "unknown": [UNK],
+    }[what]
+
+
+def random_lines(count: int) -> list[str]:
+    rng = random.Random(count)
+    return [
+        " ".join(rng.choices([*WORDS, "(", ")", "zebra", "/NN", "(NP"], k=rng.choice([1, 1, 2, 5, 9])))
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("beam", [1, 4, 21])
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("kind", TERMINALS)
+def test_every_output_is_a_tree(kind: str, search: str, beam: int) -> None:
+    """Whatever the model likes, and whatever the length, if all terminals fit."""
+    lines = random_lines(8)
+    rng = random.Random(beam)
+    for what in ("nothing", "open", "close", "end", "unknown"):
+        longest = [
+            len(line.split()) * (2 if kind == "both" else 1) + rng.choice([0, 1, 2, 3, 10, 40]) for line in lines
+        ]
+        decoder = Noise(len(lines), beam, symbols(kind).vocab_size, liked(kind, what))
+        found = run_to_end(SEARCHES[search](decoder, options(kind, beam)), sentences(kind, lines, longest))
+        for line, most, hypotheses in zip(lines, longest, found, strict=True):
+            assert hypotheses
+            for hypothesis in hypotheses:
+                output = shown(kind, hypothesis.tokens)
+                assert is_tree(output, kind, line.split()), (line, output)
+                assert len(output) <= most
+                assert longest_chain(output) <= MOST_OPENED
+                assert hypothesis.score > TOO_LOW
+
+
+def every_tree(kind: str, words: Sequence[str], longest: int) -> Iterator[list[int]]:
+    """Every tree of the labels S and NP, by trial of every sequence."""
+    table = {symbol: number for number, symbol in enumerate(shown(kind, range(symbols(kind).vocab_size)))}
+    expected = [symbol for word in words for symbol in written(kind, word)]
+    tags = [f"/{tag}" if kind == "both" else tag for tag in TAGS]
+    for length in range(len(expected), longest + 1):
+        for shape in itertools.product(["(S", ")S", "(NP", ")NP", "terminal"], repeat=length):
+            if shape.count("terminal") == len(expected):
+                for chosen in itertools.product(*(tags if symbol == "*" else [symbol] for symbol in expected)):
+                    terminals = iter(chosen)
+                    output = [next(terminals) if symbol == "terminal" else symbol for symbol in shape]
+                    if is_tree(output, kind, words):
+                        yield [table[symbol] for symbol in output]
+
+
+def adjusted(kind: str, sentence: int, tokens: Sequence[int], known: Sequence[int]) -> float:
+    """The sum of log-probabilities where a word has that of all words."""
+    table = shown(kind, range(symbols(kind).vocab_size))
+    words = [n for n in known if table[n] in WORDS or n == UNK] if kind in ("words", "both") else []
+    total = 0.0
+    for index, token in enumerate([*tokens, EOS]):
+        log_probs = toy_log_probs(sentence, tokens[:index], len(table), known)
+        total += (
+            math.log(sum(math.exp(log_probs[word].item()) for word in words))
+            if token in words
+            else log_probs[token].item()
+        )
+    return total
+
+
+@pytest.mark.parametrize(
+    ("kind", "line", "longest"),
+    [("xx", "the dog", 8), ("words", "the zebra", 8), ("tags", "dog", 7), ("both", "dog", 6)],
+)
+def test_a_wide_beam_is_brute_force_over_all_trees(kind: str, line: str, longest: int) -> None:
+    """With the score of each: a known or unknown word has the probability of all words. log P is the model's own."""
+    size = symbols(kind).vocab_size
+    table = shown(kind, range(size))
+    known = [UNK, *(n for n, symbol in enumerate(table) if n > EOS and symbol not in ("(VP", ")VP"))]
+    every = list(every_tree(kind, line.split(), longest))
+    assert len(every) >= 28
+    search = BeamSearch(ToyDecoder([0], 700, size, known), options(kind, 700))
+    [found] = run_to_end(search, sentences(kind, [line], [longest]))
+    found = [h for h in found if h.score > TOO_LOW]
+    scores = {tuple(tokens): adjusted(kind, 0, tokens, known) / gnmt(len(tokens) + 1, ALPHA) for tokens in every}
+    assert {tuple(h.tokens) for h in found} == set(scores)
+    assert [h.score for h in found] == pytest.approx([scores[tuple(h.tokens)] for h in found], abs=1e-4)
+    assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+    own = [
+        sum(toy_log_probs(0, h.tokens[:i], size, known)[token].item() for i, token in enumerate([*h.tokens, EOS]))
+        for h in found
+    ]
+    assert [h.log_prob for h in found] == pytest.approx(own, abs=1e-3)
+
+
+def searched(
+    kind: str,
+    lines: Sequence[str],
+    longest: int,
+    beam: int = 4,
+    what: str = "nothing",
+    prefix: Sequence[int] = (),
+    **more: Any,
+) -> list[list[Hypothesis]]:
+    decoder = Noise(len(lines), beam, symbols(kind).vocab_size, liked(kind, what))
+    return run_to_end(
+        BeamSearch(decoder, options(kind, beam, **more)),
+        sentences(kind, lines, [longest] * len(lines), prefix),
+    )
+
+
+@pytest.mark.parametrize("kind", TERMINALS)
+def test_a_sentence_without_words_ends_at_once(kind: str) -> None:
+    assert [[h.tokens for h in row] for row in searched(kind, ["", " "], 9, what="open", min_length=1)] == [[[]], [[]]]
+
+
+@pytest.mark.parametrize("kind", TERMINALS)
+def test_an_output_that_is_too_short_is_the_first_terminals(kind: str) -> None:
+    """With a score that says so."""
+    for row in searched(kind, ["the dog barks at cats"], 3):
+        assert all(len(h.tokens) == 3 and h.score < TOO_LOW for h in row)
+        assert not any(symbol.startswith(("(", ")")) for h in row for symbol in shown(kind, h.tokens))
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_model_whose_output_is_not_a_number_is_noticed(search: str) -> None:
+    decoder = Noise(1, 4, symbols("words").vocab_size, [])
+    decoder.step = lambda tokens, rows: torch.full((len(rows), decoder.size), torch.nan)  # type: ignore[method-assign]
+    with pytest.raises(ModelError, match="not a number"):
+        run_to_end(SEARCHES[search](decoder, options("words", 4)), sentences("words", ["the dog"], [9]))
+
+
+def test_a_model_that_only_opens_brackets_opens_few_of_them() -> None:
+    for row in searched("words", ["the dog"], 300, what="open"):
+        assert [longest_chain(shown("words", h.tokens)) for h in row] == [MOST_OPENED] * len(row)
+
+
+def test_a_deep_tree_is_closed() -> None:
+    """Its brackets are as many as may be open at once."""
+    line = " ".join(["dog"] * 40)
+    for h in searched("words", [line], 1000, beam=1, what="open")[0]:
+        assert is_tree(shown("words", h.tokens), "words", line.split())
+        depths = list(
+            itertools.accumulate((symbol[0] == "(") - (symbol[0] == ")") for symbol in shown("words", h.tokens))
+        )
+        assert max(depths) == 256
+
+
+def test_a_prefix_is_the_beginning_of_a_tree() -> None:
+    [prefix] = symbols("words").encode(["(S (NP the"])
+    for row in searched("words", ["the dog barks"], 30, prefix=prefix):
+        assert all(
+            h.tokens[:3] == prefix and is_tree(shown("words", h.tokens), "words", ["the", "dog", "barks"]) for h in row
+        )
+
+
+@pytest.mark.parametrize(
+    "prefix", [")S )S )S", "(HALF cats", "(S )NP", "the dog barks at at at", "(S " * 30, "the dog (S"]
+)
+def test_no_prefix_makes_a_sentence_fail(prefix: str) -> None:
+    [tokens] = symbols("words").encode([prefix])
+    for row in searched("words", ["the dog"], 30, prefix=tokens[:30]):
+        assert row
+        assert all(h.tokens[: len(tokens)] == tokens[:30] for h in row)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("kind", TERMINALS)
+def test_other_sentences_do_not_matter(kind: str, search: str) -> None:
+    """Sentences of other lengths that are searched at the same time, or enter later."""
+    lines, longest = ["the dog", LINE, "cats", "the zebra barks at cats ."], [9, 30, 3, 14]
+    size = symbols(kind).vocab_size
+    every = sentences(kind, lines, longest)
+    known = [UNK, *range(EOS + 1, size)]
+    alone = [
+        run_to_end(SEARCHES[search](ToyDecoder([n], 4, size, known), options(kind, 4)), [every[n]])[0] for n in range(4)
+    ]
+    assert run_to_end(SEARCHES[search](ToyDecoder(range(4), 4, size, known), options(kind, 4)), every) == alone
+    decoder = ToyDecoder([0], 4, size, known)
+    later = SEARCHES[search](decoder, options(kind, 4))
+    later.add([0], every[:1])
+    found = dict(later.step() + later.step() + later.step())
+    decoder.add([1, 2, 3])
+    decoder.histories[1:] = [[()] * 4 for _ in range(3)]
+    later.add([1, 2, 3], every[1:])
+    while later.busy:
+        found.update(later.step())
+    assert [found[n] for n in range(4)] == alone
+
+
+# --- a joint vocabulary of subwords ---
+
+
+@cache
+def subwords(kind: str) -> Tokenizer:
+    """A joint vocabulary with few merges, so that most words have several tokens."""
+    rng = random.Random(0)
+    words = [word for word in WORDS if "-" not in word]
+    tags = [f"/{tag}" for tag in TAGS] if kind == "both" else [""]
+    lines = [
+        " ".join(
+            f"{word} {rng.choice(tags)} ({label} ){label}"
+            for word in rng.choices([*words, "zebra"], k=4)
+            for label in LABELS
+        )
+        for _ in range(300)
+    ]
+    data = DataSection(generator="teaching", vocab_size=310, terminals=kind, byte_fallback=True)  # type: ignore[arg-type]
+    return learn_from_words(count_words(lines).items(), data)
+
+
+@pytest.mark.parametrize("what", ["nothing", "brackets", "words"])
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("kind", ["words", "both"])
+def test_with_subwords_every_output_is_a_tree(kind: str, search: str, what: str) -> None:
+    """The subwords of a word stay together. Words may have characters that are only bytes in the vocabulary, or none at all."""
+    tokenizer = subwords(kind)
+    lines = [*random_lines(6), "d🙂g zebras", "the \u200b dog"]
+    liked = [
+        n
+        for n, piece in enumerate(tokenizer.table)
+        if n > EOS and (("(" in piece or ")" in piece) if what == "brackets" else what == "words")
+    ]
+    tree = Tree(kind, tokenizer)
+    encoded = tree.encode(lines, tokenizer, 1000)
+    assert len(encoded[0]) > len(lines[0].split()) * (2 if kind == "both" else 1)
+    searched = [Sentence([number], len(tokens) + 9, {"tree": tokens}) for number, tokens in enumerate(encoded)]
+    banned = (PAD, BOS)
+    chosen = SearchOptions(
+        beam=4,
+        alpha=ALPHA,
+        bos=BOS,
+        eos=EOS,
+        nbest=4,
+        constraints=(tree,),
+        detokenize=tokenizer.decode,
+        banned_tokens=banned,
+        diverse=DiverseOptions(groups=2),
+    )
+    found = run_to_end(SEARCHES[search](Noise(len(lines), 4, tokenizer.vocab_size, liked), chosen), searched)
+    for line, hypotheses in zip(lines, found, strict=True):
+        for hypothesis in hypotheses:
+            symbols = tokenizer.decode([hypothesis.tokens])[0].split()
+            terminals = [symbol for symbol in symbols if symbol[0] not in "()"]
+            assert terminals[:: 2 if kind == "both" else 1] == [
+                word.replace("(", "-LRB-").replace(")", "-RRB-").replace("\u200b", "\u2047") for word in line.split()
+            ]
+            tree_of_line = delinearise(" ".join(symbols), line.split(), kind)
+            assert not repaired(" ".join(symbols), tree_of_line, kind)
+            assert hypothesis.score > TOO_LOW
+
+
+def test_the_first_subword_gets_the_probability_of_all_that_begin_a_word_and_the_others_follow() -> None:
+    tokenizer = subwords("words")
+    tree = Tree("words", tokenizer)
+    [encoded] = tree.encode(["zebras"], tokenizer, 100)
+    assert [inside for _, inside in encoded] == [False] + [True] * (len(encoded) - 1)
+    assert len(encoded) > 1
+    state = tree.start([Sentence([], 50, {"tree": encoded})], 1, TORCH)
+    for index, (token, _) in enumerate(encoded):
+        log_probs = torch.randn(1, tokenizer.vocab_size).log_softmax(1)
+        before = log_probs.clone()
+        tree.edit(
+            state,
+            Step(torch.tensor([0]), torch.zeros(1, 1, 50), torch.tensor([index]), torch.tensor([50 - index])),
+            log_probs,
+        )
+        begins = [
+            n
+            for n, piece in enumerate(tokenizer.table)
+            if n == UNK or (piece.startswith("\u2581") and not set("()") & set(piece))
+        ]
+        assert log_probs[0, token].item() == pytest.approx(
+            before[0, begins].logsumexp(0).item() if index == 0 else 0.0, abs=1e-5
+        )
+        allowed = log_probs[0].isfinite().nonzero().flatten().tolist()
+        opening = [n for n, piece in enumerate(tokenizer.table) if piece in {f"\u2581({label}" for label in LABELS}]
+        assert allowed == sorted([token, *opening] if index == 0 else [token])
+        state = tree.advance(state, torch.tensor([[token]]))
+
+
+# --- lines, through the Translator ---
+
+
+@cache
+def source() -> Tokenizer:
+    rng = random.Random(0)
+    return learn_bpe(
+        [" ".join(rng.choices([*WORDS, "zebra"], k=rng.randint(2, 9))) for _ in range(300)],
+        DataSection(generator="teaching", vocab_size=305),
+    )
+
+
+@cache
+def model(kind: str, positions: int = 64) -> Transformer:
+    torch.manual_seed(0)
+    config = ModelSection(
+        encoder_layers=1,
+        decoder_layers=2,
+        d_model=32,
+        d_ff=64,
+        num_heads=2,
+        max_positions=positions,
+        tie_embeddings=False,
+    )
+    return Transformer(config, source().vocab_size, symbols(kind).vocab_size).eval()
+
+
+def translated(kind: str, lines: Sequence[Any], search: str = "beam", **more: Any) -> list[Result]:
+    decode = DecodeSection(max_extra=6, batch_tokens=100_000, constraints=["tree"], diverse_groups=2)
+    more = {"nbest": 3, "longest": 20, **more}
+    return list(
+        Translator(
+            model(kind), source(), symbols(kind), decode, search=search, defaults={"tree": kind}, **more
+        ).translate(lines)
+    )
+
+
+def lines() -> list[str]:
+    return [LINE, "", "dog", *random_lines(6)]
+
+
+@cache
+def together(kind: str, search: str) -> list[Result]:
+    return translated(kind, lines(), search)
+
+
+def symbols_of(text: str) -> list[str]:
+    return [symbol.replace("\u2047", "<unk>") for symbol in text.split()]
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("kind", TERMINALS)
+def test_lines_in_trees_out(kind: str, search: str) -> None:
+    """The words are read from the line. A blank line stays blank. Neighbours change nothing."""
+    for line, result in zip(lines(), together(kind, search), strict=True):
+        assert not result.too_long
+        for candidate in result.candidates:
+            assert is_tree(symbols_of(candidate.text), kind, line.split())
+            assert candidate.score > TOO_LOW
+    assert [result for line in lines()[:4] for result in translated(kind, [line], search)] == together(kind, search)[:4]
+
+
+@pytest.mark.parametrize("kind", ["words", "both"])
+def test_lines_that_come_and_go_do_not_matter(kind: str) -> None:
+    assert translated(kind, lines(), workers=2) == together(kind, "beam")
+
+
+CODE = f"""
+import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import torch; torch.set_num_threads(1)
+import test_tree as here
+print([[[c.text for c in r.candidates] for r in here.together(kind, search)] for kind in ('xx', 'both') for search in ('beam', 'sample')])
+"""
+
+
+def test_the_engine_changes_nothing() -> None:
+    """The same trees with the engine and with torch's operators."""
+    with_engine, without = with_and_without_engine(CODE)
+    assert with_engine == without
+
+
+def test_a_line_is_never_split() -> None:
+    """It may be longer than the lines that the model was trained on. One that the model cannot take is reported, and nothing else changes."""
+    longer, too_long = "the dog barks " * 8, "the dog barks " * 30
+    results = translated("words", [LINE, longer, too_long, "dog"], nbest=1)
+    assert [result.too_long for result in results] == [False, False, True, False]
+    assert is_tree(symbols_of(results[1].translation), "words", longer.split())
+    assert (results[2].translation, results[2].tokens, len(results[2].candidates)) == ("", 0, 1)
+    assert [results[0], results[3]] == translated("words", [LINE, "dog"], nbest=1)
+
+
+def test_a_line_whose_terminals_do_not_fit_into_an_output_is_reported() -> None:
+    """Words and tags are twice as many tokens as words."""
+    line = " ".join(["dog"] * 40)
+    assert not translated("words", [line])[0].too_long
+    assert translated("both", [line])[0].too_long
+
+
+def test_words_can_differ_from_the_text_that_the_model_reads() -> None:
+    [result] = translated("words", [Request("The dog.", {"tree": "the dog ."})], nbest=1)
+    assert is_tree(symbols_of(result.translation), "words", ["the", "dog", "."])
+
+
+def test_a_value_of_the_translator_overrides_the_default() -> None:
+    translator = Translator(
+        model("both"),
+        source(),
+        symbols("both"),
+        DecodeSection(constraints=["tree"]),
+        defaults={"tree": "words"},
+        constraints={"tree": "both"},
+    )
+    [result] = translator.translate([LINE])
+    assert is_tree(symbols_of(result.translation), "both", LINE.split())
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_without_a_value_terminals_are_xx_if_the_vocabulary_has_it(value: Any) -> None:
+    [encoded] = Tree(value, symbols("xx")).encode(["the dog"], symbols("xx"), 9)
+    assert shown("xx", [token for token, _ in encoded]) == ["XX", "XX"]
+    with pytest.raises(
+        UsageError,
+        match=r"tree (None|''): the vocabulary of the model does not have the symbol XX\. Give the kind of terminals",
+    ):
+        Tree(value, symbols("words"))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "message"),
+    [
+        ("leaves", "words", r"tree 'leaves': expected xx, tags, words or both, the kind of terminals"),
+        ("both", "xx", r"tree 'both': the vocabulary of the model does not have tags\. Give the kind"),
+        ("xx", "tags", r"tree 'xx': the vocabulary of the model does not have the symbol XX"),
+    ],
+)
+def test_wrong_values_are_named(value: str, kind: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Tree(value, symbols(kind))
+
+
+def test_unknown_words_are_written_only_where_the_constraint_allows_them() -> None:
+    """Another constraint does not let the search write <unk>."""
+    free = Translator(model("words"), source(), symbols("words"), DecodeSection()).options
+    assert UNK in free.banned_tokens
+    parser = Translator(
+        model("words"), source(), symbols("words"), DecodeSection(constraints=["tree"]), defaults={"tree": "words"}
+    ).options
+    assert UNK not in parser.banned_tokens

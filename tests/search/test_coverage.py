@@ -1,0 +1,295 @@
+"""The coverage penalty against attention that is computed anew by a full pass over each output."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from both_arrays import TORCH
+from reference_decoder import KINDS, ReferenceDecoder
+from small_models import needs_engine
+from toy_decoder import ToyDecoder
+
+from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
+from nmt_cli.errors import UsageError
+from nmt_cli.model.precision import convert
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
+from nmt_cli.search.beam_search import BeamSearch, beam_search
+from nmt_cli.search.coverage import Coverage
+from nmt_cli.search.diverse_beam_search import DiverseBeamSearch
+from nmt_cli.search.ensemble import EnsembleDecoder
+from nmt_cli.search.length_penalties import gnmt
+from nmt_cli.search.protocols import Decoder, GrowingDecoder
+from nmt_cli.search.search import DiverseOptions, Hypothesis, SearchOptions, plain_sentences, run_to_end
+from nmt_cli.search.sentence import Sentence
+from nmt_cli.translation.alignment import cross_attention
+from nmt_cli.translation.cached_decoder import CachedDecoder
+from nmt_cli.translation.searchers import search_all
+from nmt_cli.translation.torch_forced import TorchForced
+from nmt_cli.translation.torch_models import ConvertedModels, searchable
+from nmt_cli.translation.translator import Candidate, Translator
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+FEATURES: list[dict[str, object]] = [
+    {},
+    {"residual": "pre", "positions": "learned", "d_k": 8, "d_v": 24},
+    {"decoder_layers": 1, "num_heads": 1},
+]
+
+
+def make(seed: int = 0, vocabulary: int = 60, **features: object) -> Transformer:
+    """An untrained model with sharper attention than usual, so that coverage differs between outputs."""
+    torch.manual_seed(seed)
+    values = {
+        "encoder_layers": 1,
+        "decoder_layers": 3,
+        "d_model": 32,
+        "d_ff": 64,
+        "num_heads": 4,
+        "max_positions": 64,
+        **features,
+    }
+    model = Transformer(ModelSection.model_validate(values), vocabulary, vocabulary).eval()
+    for name, parameter in model.named_parameters():
+        if "cross_attention.query" in name:
+            parameter.data *= 5
+    return model
+
+
+def sources(count: int, vocabulary: int = 60, longest: int = 30) -> list[list[int]]:
+    rng = random.Random(1)
+    return [[*(rng.randrange(4, vocabulary) for _ in range(rng.randint(1, longest))), EOS] for _ in range(count)]
+
+
+def sentences(batch: list[list[int]], limit: int = 0) -> list[Sentence]:
+    return plain_sentences([limit or 3 + len(source) for source in batch], None, [source[:-1] for source in batch])
+
+
+def options(beam: int = 4, beta: float = 0.3, **more: Any) -> SearchOptions:
+    return SearchOptions(
+        **{
+            "beam": beam,
+            "alpha": 0.6,
+            "bos": BOS,
+            "eos": EOS,
+            "banned_tokens": (PAD, UNK, BOS),
+            "nbest": beam,
+            "coverage_penalty": beta,
+            **more,
+        }
+    )
+
+
+@torch.inference_mode()
+def searched(
+    kind: Callable[..., Decoder],
+    model: Transformer,
+    batch: list[list[int]],
+    opts: SearchOptions,
+    search: type[BeamSearch] = BeamSearch,
+    limit: int = 0,
+) -> list[list[Hypothesis]]:
+    return run_to_end(search(kind(model, batch, opts.beam), opts), sentences(batch, limit))
+
+
+def log_coverage(model: Transformer, source: list[int], tokens: list[int]) -> float:
+    """Equation 14 without β, from a pass over the whole output."""
+    sums = torch.from_numpy(cross_attention(TorchForced(model), source, [BOS, *tokens])).double().sum(0)
+    return sum(math.log(min(float(value), 1.0)) for value in sums[:-1])
+
+
+@pytest.mark.parametrize("features", FEATURES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("search", [BeamSearch, DiverseBeamSearch])
+def test_scores_have_the_coverage_of_a_pass_over_the_output(
+    search: type[BeamSearch], kind: Callable[..., Decoder], features: dict[str, object]
+) -> None:
+    model, batch = make(**features), sources(8)
+    opts = options(diverse=DiverseOptions(groups=2, penalty=0.5))
+    penalties = []
+    for source, found in zip(batch, searched(kind, model, batch, opts, search), strict=True):
+        assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+        for h in found:
+            penalties.append(0.3 * log_coverage(model, source, h.tokens))
+            assert h.score == pytest.approx(h.log_prob / gnmt(len(h.tokens) + 1, 0.6) + penalties[-1], abs=2e-5)
+    assert min(penalties) < -1 < max(penalties) <= 0
+
+
+@pytest.mark.parametrize("beta", [0.1, 1.0, 10.0])
+def test_a_wide_beam_is_brute_force(beta: float) -> None:
+    """Every output there can be, with log P and attention from a pass of its own."""
+    model, batch = make(vocabulary=7), sources(4, 7, 6)
+    for source, found in zip(
+        batch, searched(CachedDecoder, model, batch, options(40, beta, nbest=5), limit=3), strict=True
+    ):
+        scored = []
+        for tokens in (tokens for n in range(4) for tokens in itertools.product(range(4, 7), repeat=n)):
+            with torch.inference_mode():
+                hidden = model(torch.tensor([source]), None, torch.tensor([[BOS, *tokens]]))
+                log_probs = model.logits(hidden)[0].log_softmax(-1)
+            log_prob = sum(float(log_probs[i, token]) for i, token in enumerate((*tokens, EOS)))
+            scored.append(
+                (log_prob / gnmt(len(tokens) + 1, 0.6) + beta * log_coverage(model, source, list(tokens)), list(tokens))
+            )
+        expected = sorted(scored, reverse=True)[:5]
+        assert [h.tokens for h in found] == [tokens for _, tokens in expected]
+        assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-4)
+
+
+@pytest.mark.parametrize("features", FEATURES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_decoders_are_the_reference(kind: Callable[..., Decoder], features: dict[str, object]) -> None:
+    model, batch = make(**features), sources(9)
+    fast, plain = (searched(each, model, batch, options()) for each in (kind, ReferenceDecoder))
+    assert [[h.tokens for h in row] for row in fast] == [[h.tokens for h in row] for row in plain]
+    for left, right in zip(fast, plain, strict=True):
+        assert [h.score for h in left] == pytest.approx([h.score for h in right], abs=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("search", [BeamSearch, DiverseBeamSearch])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sentence_does_not_depend_on_its_neighbours(
+    kind: Callable[..., Decoder], search: type[BeamSearch], precision: str
+) -> None:
+    """To the last bit, whatever the padding of the source."""
+    model, batch = convert(make(), precision), sources(12)
+    opts = options(diverse=DiverseOptions(groups=2))
+    together = searched(kind, model, batch, opts, search)
+    for size in (1, 3):
+        parts = [searched(kind, model, batch[i : i + size], opts, search) for i in range(0, 12, size)]
+        assert [row for part in parts for row in part] == together
+    order = random.Random(3).sample(range(12), 12)
+    shuffled = searched(kind, model, [batch[i] for i in order], opts, search)
+    assert [shuffled[order.index(i)] for i in range(12)] == together
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.inference_mode()
+def test_sentences_that_join_others_are_searched_as_if_alone(kind: Callable[..., GrowingDecoder]) -> None:
+    batch = sources(18)
+    decoder = kind(make(), [], 4)
+    search, found = BeamSearch(decoder, options()), dict[int, list[Hypothesis]]()
+    for step in range(300):
+        if entering := {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 18)}.get(step):
+            decoder.add([batch[i] for i in entering])
+            search.add(entering, sentences([batch[i] for i in entering]))
+        found.update(search.step())
+    assert not search.busy
+    assert [found[i] for i in range(18)] == searched(kind, make(), batch, options())
+
+
+@pytest.mark.parametrize("beta", [0.05, 0.5])
+@pytest.mark.parametrize("nbest", [1, 3])
+def test_stopping_early_loses_nothing(nbest: int, beta: float) -> None:
+    model, batch = make(), sources(12)
+    early, late = (
+        searched(CachedDecoder, model, batch, options(4, beta, nbest=nbest, stop_early=stop)) for stop in (True, False)
+    )
+    assert early == late
+
+
+def test_outputs_that_cover_more_win() -> None:
+    """The paper's purpose: with a larger β the best outputs cover more of their sources."""
+    model, batch = make(), sources(20)
+
+    def covered(beta: float) -> float:
+        return sum(
+            log_coverage(model, source, row[0].tokens)
+            for source, row in zip(batch, searched(CachedDecoder, model, batch, options(8, beta)), strict=True)
+        )
+
+    assert covered(0.0) < covered(0.2) < covered(5.0)
+
+
+def test_without_a_penalty_nothing_is_recorded() -> None:
+    """A decoder that reports no attention will do."""
+    batch = sources(5)
+    limits = torch.tensor([3 + len(source) for source in batch])
+    plain = beam_search(CachedDecoder(make(), batch, 4), limits, options(beta=0.0))
+    assert plain == searched(CachedDecoder, make(), batch, options(beta=0.0))
+    assert all(
+        h.score == pytest.approx(h.log_prob / gnmt(len(h.tokens) + 1, 0.6), rel=1e-6) for row in plain for h in row
+    )
+
+
+def test_a_decoder_without_attention_is_named() -> None:
+    with pytest.raises(
+        UsageError, match="the decoder ToyDecoder does not report its attention, which a coverage penalty needs"
+    ):
+        BeamSearch(ToyDecoder([0], 4, 7, (4, 5)), options())
+
+
+@pytest.mark.parametrize("models_of", [ConvertedModels, pytest.param(searchable, marks=needs_engine)])
+@pytest.mark.parametrize("beta", [0.0, 0.3])
+def test_searchers_use_the_attention_of_an_ensembles_first_model(beta: float, models_of: Any) -> None:
+    opts = options(beta=beta)
+    searcher = models_of([make(), make(1)], "fp32", 1, 1).searcher(opts, 1000, BeamSearch, False)
+    found = search_all(searcher, sentences(sources(5)))
+    plain = EnsembleDecoder([ReferenceDecoder(model, sources(5), 4) for model in (make(), make(1))])
+    with torch.inference_mode():
+        expected = run_to_end(BeamSearch(plain, opts), sentences(sources(5)))
+    assert [[h.tokens for h in result.hypotheses] for result in found] == [[h.tokens for h in row] for row in expected]
+
+
+def test_an_ensemble_has_the_attention_of_its_first_model() -> None:
+    models, batch = [make(seed) for seed in (0, 1)], sources(5)
+    for source, row in zip(
+        batch,
+        searched(
+            lambda _, *rest: EnsembleDecoder([CachedDecoder(model, *rest) for model in models]),
+            models[0],
+            batch,
+            options(),
+        ),
+        strict=True,
+    ):
+        for h in row:
+            assert h.score == pytest.approx(
+                h.log_prob / gnmt(len(h.tokens) + 1, 0.6) + 0.3 * log_coverage(models[0], source, h.tokens), abs=2e-5
+            )
+
+
+def test_a_token_without_any_attention_costs_much_and_not_everything() -> None:
+    """Padding and the end symbol's own column do not count."""
+    state = Coverage.start([Sentence([5, 6], 4), Sentence([5, 6, 7], 4)], 2, TORCH)
+    state.add(torch.tensor([0, 3]), torch.tensor([[0.25, 0.0, 0.75, 0.0], [0.5, 0.25, 0.25, 0.0]], dtype=torch.float64))
+    state.add(torch.tensor([0, 3]), torch.tensor([[0.5, 0.0, 0.5, 0.0], [0.75, 0.25, 0.0, 0.0]], dtype=torch.float64))
+    found = state.log_coverage(torch.tensor([[0, 1], [1, 0]]), torch.tensor([[True, False], [True, False]]))
+    assert found[0].tolist() == pytest.approx([math.log(0.75) + math.log(1e-30), 0.0])
+    assert found[1].tolist() == pytest.approx([math.log(0.5) + math.log(0.25), 0.0])
+
+
+@cache
+def tokenizer() -> Tokenizer:
+    text = [
+        f"the {adjective} {noun} sees a {noun}."
+        for adjective in ("red", "big", "small", "old")
+        for noun in ("cat", "dog", "house", "tree")
+    ]
+    return learn_bpe(text * 4, DataSection(generator="teaching", vocab_size=290))
+
+
+@pytest.mark.parametrize("search", ["beam", "diverse"])
+def test_a_translator_penalises_by_its_recipe_whatever_the_batches(search: str) -> None:
+    network = make(vocabulary=tokenizer().vocab_size)
+    lines = ["the red cat", "", "a dog sees the old old house.", "tree", *["the big dog sees a cat."] * 3]
+
+    def translated(**decode: Any) -> list[tuple[Candidate, ...]]:
+        section = DecodeSection.model_validate({"search": search, "max_extra": 4, **decode})
+        return [
+            result.candidates
+            for result in Translator(network, tokenizer(), tokenizer(), section, nbest=4).translate(lines)
+        ]
+
+    found = translated(coverage_penalty=0.5)
+    assert found == translated(coverage_penalty=0.5, batch_tokens=1)
+    assert found[4] == found[5] == found[6]
+    assert translated() == translated(coverage_penalty=0.0) != found

@@ -1,0 +1,394 @@
+"""Diverse beam search against the published algorithm in plain lists, plain beam search and itself, over a toy model."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from reference_decoder import KINDS, ReferenceDecoder
+from toy_decoder import Histories
+
+from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
+from nmt_cli.errors import ModelError, RecipeError, UsageError
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
+from nmt_cli.recipe_files import load_recipe
+from nmt_cli.search.arrays import Arrays
+from nmt_cli.search.beam_search import beam_search
+from nmt_cli.search.constraint import Constraint, Step
+from nmt_cli.search.constraints.prefix import Prefix
+from nmt_cli.search.diverse_beam_search import DiverseBeamSearch
+from nmt_cli.search.length_penalties import gnmt
+from nmt_cli.search.protocols import Decoder
+from nmt_cli.search.search import DiverseOptions, Hypothesis, SearchOptions, plain_sentences, run_to_end
+from nmt_cli.search.search_state import FREE, OfHypotheses
+from nmt_cli.search.sentence import Sentence
+from nmt_cli.translation.translator import Candidate, Translator
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+NEVER = (PAD, UNK, BOS)
+
+
+@cache
+def toy_logits(sentence: int, history: tuple[int, ...], size: int, spread: float) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(hash((sentence, *history)) % 2**31)
+    return torch.randn(size, generator=generator) * spread
+
+
+class Toy(Histories):
+    """A model whose next logits are drawn from (sentence, history)."""
+
+    def __init__(self, sentences: list[int], beam: int, size: int = 9, spread: float = 1.5) -> None:
+        super().__init__(sentences, beam)
+        self.size, self.spread = size, spread
+
+    def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
+        return torch.stack([toy_logits(*pair, self.size, self.spread) for pair in self.extended(tokens, rows)])
+
+
+def options(beam: int, groups: int, penalty: float = 0.5, **more: Any) -> SearchOptions:
+    return SearchOptions(
+        **{
+            "beam": beam,
+            "alpha": 0.6,
+            "bos": BOS,
+            "eos": EOS,
+            "banned_tokens": NEVER,
+            "nbest": beam,
+            "diverse": DiverseOptions(groups=groups, penalty=penalty),
+            **more,
+        }
+    )
+
+
+def diverse(decoder: Decoder, sentences: list[Sentence], opts: SearchOptions) -> list[list[Hypothesis]]:
+    return run_to_end(DiverseBeamSearch(decoder, opts), sentences)
+
+
+def searched(
+    sentences: list[int], opts: SearchOptions, prefixes: list[list[int]] | None = None, limits: list[int] | None = None
+) -> list[list[Hypothesis]]:
+    limits = limits or [2 + s * 5 % 9 for s in sentences]
+    return diverse(Toy(sentences, opts.beam), plain_sentences(limits, prefixes), opts)
+
+
+def published(
+    sentence: int, limit: int, opts: SearchOptions, prefix: tuple[int, ...] = (), size: int = 9, spread: float = 1.5
+) -> list[tuple[tuple[int, ...], float]]:
+    """The algorithm for one sentence, written out: outputs, each with log P / lp, best first."""
+    groups, width, longest = opts.diverse.groups, opts.beam // opts.diverse.groups, gnmt(limit + 1, opts.alpha)
+    beams: list[list[tuple[float, float, tuple[int, ...]]]] = [[(0.0, 0.0, ())] for _ in range(groups)]
+    finished: list[list[tuple[float, float, tuple[int, ...]]]] = [[] for _ in range(groups)]
+
+    def hopeless(total: float, group: int) -> bool:
+        return len(finished[group]) >= width and total / longest <= finished[group][width - 1][0]
+
+    for length in range(limit + 1):
+        chosen: Counter[int] = Counter()
+        for group in range(groups):
+            candidates = []
+            for total, own, tokens in beams[group]:
+                log_probs = toy_logits(sentence, (BOS, *tokens), size, spread).log_softmax(-1).tolist()
+                only = [prefix[length]] if length < len(prefix) else [EOS] if length == limit else []
+                for token in only or range(EOS, size):
+                    penalty = 0.0 if only else opts.diverse.penalty * chosen[token]
+                    candidates.append((total + log_probs[token] - penalty, own + log_probs[token], (*tokens, token)))
+            best = sorted(candidates, reverse=True)[: 2 * width if width > 1 else 1]
+            beams[group] = [candidate for candidate in best if candidate[2][-1] != EOS][:width]
+            chosen.update(tokens[-1] for total, _, tokens in beams[group] if not hopeless(total, group))
+            penalty = gnmt(length + 1, opts.alpha)
+            finished[group] += [
+                (total / penalty, own / penalty, tokens[:-1]) for total, own, tokens in best if tokens[-1] == EOS
+            ]
+            finished[group].sort(reverse=True)
+            beams[group] = [candidate for candidate in beams[group] if not hopeless(candidate[0], group)]
+    merged = sorted({(score, tokens) for rows in finished for _, score, tokens in rows[:width]}, reverse=True)
+    return [(tokens, score) for score, tokens in merged][: opts.nbest]
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.3, 0.5, 3.0])
+@pytest.mark.parametrize(("beam", "groups"), [(4, 1), (4, 2), (4, 4), (6, 3), (6, 2), (9, 3), (2, 2)])
+def test_it_is_the_published_algorithm(beam: int, groups: int, penalty: float) -> None:
+    opts = options(beam, groups, penalty)
+    limits = [s % 9 for s in range(20)]
+    for sentence, found in enumerate(searched(list(range(20)), opts, limits=limits)):
+        expected = published(sentence, limits[sentence], opts)
+        assert [tuple(h.tokens) for h in found] == [tokens for tokens, _ in expected]
+        assert [h.score for h in found] == pytest.approx([score for _, score in expected], abs=1e-4)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.5])
+def test_it_is_the_published_algorithm_behind_prefixes(alpha: float) -> None:
+    """A token of a prefix is not penalised: it is nobody's choice."""
+    opts, prefixes = options(6, 3, 2.0, alpha=alpha), [[5 + s % 3] * (s % 4) for s in range(20)]
+    for sentence, found in enumerate(searched(list(range(20)), opts, prefixes, [7] * 20)):
+        expected = published(sentence, 7, opts, tuple(prefixes[sentence]))
+        assert [tuple(h.tokens) for h in found] == [tokens for tokens, _ in expected]
+        assert all(h.tokens[: len(prefixes[sentence])] == prefixes[sentence] for h in found)
+
+
+@pytest.mark.parametrize(("groups", "penalty", "beam"), [(1, 0.5, 4), (1, 0.0, 3), (2, 0.0, 2)])
+def test_one_group_or_no_penalty_is_plain_beam_search(groups: int, penalty: float, beam: int) -> None:
+    """Byte for byte; without a penalty all groups find the same."""
+    sentences, limits = list(range(30)), [1 + s * 7 % 12 for s in range(30)]
+    opts = options(beam * groups, groups, penalty, nbest=beam, token_log_probs=True)
+    plain = options(beam, 1, nbest=beam, token_log_probs=True)
+    assert searched(sentences, opts, limits=limits) == beam_search(Toy(sentences, beam), limits, plain)
+
+
+def test_a_group_per_hypothesis_is_greedy_search_in_each() -> None:
+    """The first is plain greedy search. A beam smaller than the groups has as many groups as hypotheses."""
+    for sentence, found in enumerate(searched(list(range(20)), options(4, 4, 1.0))):
+        [greedy] = beam_search(Toy([sentence], 1), [2 + sentence * 5 % 9], options(1, 1))[0]
+        assert greedy in found
+    assert searched(list(range(20)), options(2, 4)) == searched(list(range(20)), options(2, 2))
+
+
+def test_outputs_are_more_diverse_than_those_of_beam_search() -> None:
+    def first_tokens(penalty: float) -> float:
+        return sum(
+            len({h.tokens[0] for h in row if h.tokens}) for row in searched(list(range(40)), options(4, 2, penalty))
+        )
+
+    assert first_tokens(0.0) < first_tokens(1.0) < first_tokens(20.0)
+
+
+@pytest.mark.parametrize("more", [{}, {"min_length": 2, "textless": (5, 7)}, {"token_log_probs": True}])
+def test_numbers_are_the_models_own(more: dict[str, Any]) -> None:
+    for sentence, found in enumerate(searched(list(range(20)), options(6, 3, 1.0, **more))):
+        assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+        assert len({tuple(h.tokens) for h in found}) == len(found)
+        for h in found:
+            history, path = (BOS,), []
+            for token in (*h.tokens, EOS):
+                path.append(toy_logits(sentence, history, 9, 1.5).log_softmax(-1)[token].item())
+                history += (token,)
+            assert h.log_prob == pytest.approx(sum(path), abs=1e-4)
+            assert h.score == pytest.approx(h.log_prob / gnmt(len(h.tokens) + 1, 0.6), rel=1e-5)
+            assert h.token_log_probs == (pytest.approx(path, abs=1e-4) if "token_log_probs" in more else ())
+
+
+@pytest.mark.parametrize(("beam", "groups"), [(4, 4), (4, 2), (6, 3)])
+def test_batched_is_single(beam: int, groups: int) -> None:
+    sentences = list(range(30))
+    opts = options(beam, groups, min_length=1, textless=(5,))
+    together = searched(sentences, opts)
+    assert together == [searched([s], opts)[0] for s in sentences]
+    order = random.Random(0).sample(sentences, 30)
+    shuffled = searched(order, opts)
+    assert [shuffled[order.index(s)] for s in sentences] == together
+
+
+def test_fewer_hypotheses_are_the_first_of_more_and_stopping_early_changes_nothing() -> None:
+    sentences = list(range(40))
+    every = searched(sentences, options(6, 2, 0.7))
+    for nbest in (1, 2, 5):
+        assert searched(sentences, options(6, 2, 0.7, nbest=nbest)) == [row[:nbest] for row in every]
+    assert searched(sentences, options(6, 2, 0.7, stop_early=False)) == every
+
+
+@pytest.mark.parametrize("groups", [2, 4])
+def test_sentences_that_come_and_go_are_searched_as_if_alone(groups: int) -> None:
+    opts, found = options(4, groups, nbest=2), dict[int, list[Hypothesis]]()
+    toy = Toy([], 4)
+    search = DiverseBeamSearch(toy, opts)
+    batches = {0: [0, 1, 2], 2: [3], 3: [4, 5], 40: [6, 7], 41: [8]}
+    limits, prefixes = [4 + s % 5 for s in range(9)], [[5] * (s % 3) for s in range(9)]
+    for step in range(60):
+        if sentences := batches.get(step):
+            toy.add(sentences)
+            search.add(
+                sentences,
+                plain_sentences([limits[s] for s in sentences], [prefixes[s] for s in sentences]),
+            )
+        for number, hypotheses in search.step():
+            assert number not in found
+            found[number] = hypotheses
+    assert not search.busy
+    for s in range(9):
+        assert found[s] == searched([s], opts, [prefixes[s]], [limits[s]])[0]
+
+
+class NoSixes(Constraint):
+    """Forbids token 6, and makes token 4 less probable."""
+
+    name = "no_sixes"
+    edits = adjusts = True
+
+    def edit(self, state: Any, step: Step, log_probs: torch.Tensor) -> None:
+        log_probs[:, 6] = -math.inf
+        log_probs[:, 4] *= 1.5
+
+
+@dataclass
+class Has(OfHypotheses):
+    """Whether hypotheses have what they need."""
+
+    has: torch.Tensor  # (B, W)
+
+
+class Sevens(Constraint):
+    """Demands token 7 somewhere in the output."""
+
+    name = "sevens"
+    progresses = True
+
+    def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> Has:
+        return Has(torch.zeros(len(sentences), width, dtype=torch.bool))
+
+    def advance(self, state: Has, tokens: torch.Tensor) -> Has:
+        return Has(state.has | (tokens == 7))
+
+    def proposals(self, state: Has, step: Step, log_probs: torch.Tensor) -> torch.Tensor:
+        return torch.where(state.has, FREE, 7)[:, :, None]
+
+    def progress(self, state: Has, parents: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        return (state.has.gather(1, parents) | (tokens == 7)).long()
+
+    def demands(self, state: Has) -> torch.Tensor:
+        return torch.ones(len(state.has), dtype=torch.bool)
+
+    def missing(self, state: Has) -> torch.Tensor:
+        return (~state.has).long()
+
+
+@pytest.mark.parametrize(("beam", "groups"), [(6, 3), (4, 4)])
+def test_constraints_that_demand_hold_in_every_group(beam: int, groups: int) -> None:
+    opts = options(beam, groups, constraints=(Prefix(), Sevens()))
+    without = searched(list(range(20)), options(beam, groups), limits=[6] * 20)
+    assert not all(7 in row[0].tokens for row in without)
+    for sentence, found in enumerate(searched(list(range(20)), opts, limits=[6] * 20)):
+        assert 7 in found[0].tokens
+        has = [7 in h.tokens for h in found]
+        assert has == sorted(has, reverse=True)
+        assert found == searched([sentence], opts, limits=[6])[0]
+
+
+def test_constraints_that_edit_hold_in_every_group() -> None:
+    opts = options(6, 3, 1.0, constraints=(Prefix(), NoSixes()))
+    for sentence, found in enumerate(searched(list(range(20)), opts)):
+        assert found == searched([sentence], opts)[0]
+        for h in found:
+            assert 6 not in h.tokens
+            history, total = (BOS,), 0.0
+            for token in (*h.tokens, EOS):
+                total += toy_logits(sentence, history, 9, 1.5).log_softmax(-1)[token].item()
+                history += (token,)
+            assert h.log_prob == pytest.approx(total, abs=1e-4)
+
+
+def test_a_model_whose_logits_are_nan_is_named() -> None:
+    class Broken(Toy):
+        def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
+            return super().step(tokens, rows) * math.nan
+
+    with pytest.raises(ModelError, match="not a number"):
+        diverse(Broken([0, 1], 4), plain_sentences([3, 3]), options(4, 2))
+
+
+def test_a_beam_that_is_no_multiple_of_the_groups_is_named() -> None:
+    with pytest.raises(
+        UsageError,
+        match="a beam of 6 cannot be divided into 4 groups of equal size: give a beam that is a multiple of 4",
+    ):
+        DiverseBeamSearch(Toy([0], 6), options(6, 4))
+
+
+@cache
+def model() -> Transformer:
+    """Untrained: its distribution is nearly flat, so that a rounding error would change the choice."""
+    torch.manual_seed(0)
+    config = ModelSection(encoder_layers=1, decoder_layers=2, d_model=64, d_ff=128, num_heads=4, max_positions=128)
+    return Transformer(config, 150, 150).eval()
+
+
+def sources(count: int) -> list[list[int]]:
+    rng = random.Random(1)
+    return [[*(rng.randrange(4, 150) for _ in range(rng.randint(1, 40))), EOS] for _ in range(count)]
+
+
+def with_model(kind: Any, batch: list[list[int]], opts: SearchOptions) -> list[list[Hypothesis]]:
+    sentences = plain_sentences([len(source) + 4 for source in batch])
+    with torch.inference_mode():
+        return diverse(kind(model(), batch, opts.beam), sentences, opts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("beam", "groups"), [(4, 4), (4, 2), (6, 3)])
+def test_decoders_find_the_same_and_neighbours_change_nothing(kind: Any, beam: int, groups: int) -> None:
+    batch, opts = sources(10), options(beam, groups)
+    together = with_model(kind, batch, opts)
+    plain = with_model(ReferenceDecoder, batch, opts)
+    assert [[h.tokens for h in row] for row in together] == [[h.tokens for h in row] for row in plain]
+    for size in (1, 3):
+        parts = [with_model(kind, batch[i : i + size], opts) for i in range(0, len(batch), size)]
+        assert [row for part in parts for row in part] == together
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (
+            "beam = 6\n",
+            'beam = 6 is not a multiple of diverse_groups = 4: search = "diverse" divides the beam into groups of equal size',
+        ),
+        ("beam = 2\n", "beam = 2 is not a multiple of diverse_groups = 4"),
+        ("diverse_groups = 0\n", "decode.diverse_groups = 0: expected at least 1"),
+        ("diversity_penalty = -0.1\n", "decode.diversity_penalty = -0.1: expected at least 0"),
+    ],
+)
+def test_recipes_that_cannot_be_searched_are_refused(keys: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(f'[data]\ngenerator = "teaching"\n[decode]\nsearch = "diverse"\n{keys}')
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(str(tmp_path / "own.toml"))
+    assert said in str(caught.value)
+
+
+def test_recipes_choose_the_search(tmp_path: Path) -> None:
+    """Greedy validation is possible: the groups concern `decode.beam`."""
+    (tmp_path / "own.toml").write_text(
+        '[data]\ngenerator = "teaching"\n[train]\nvalid_beam = 1\n[decode]\nsearch = "diverse"\nbeam = 6\ndiverse_groups = 3\n'
+    )
+    decode = load_recipe(str(tmp_path / "own.toml")).decode
+    assert (decode.search, decode.diverse_groups, decode.diversity_penalty) == ("diverse", 3, 0.5)
+
+
+@cache
+def tokenizer() -> Tokenizer:
+    text = [
+        f"the {adjective} {noun} sees a {noun}."
+        for adjective in ("red", "big", "small", "old")
+        for noun in ("cat", "dog", "house", "tree")
+    ]
+    return learn_bpe(text * 4, DataSection(generator="teaching", vocab_size=290))
+
+
+def test_a_translator_searches_by_its_recipe_whatever_the_batches() -> None:
+    config = ModelSection(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64)
+    torch.manual_seed(3)
+    network = Transformer(config, tokenizer().vocab_size, tokenizer().vocab_size).eval()
+    lines = ["the red cat", "", "a dog sees the old old house.", "tree", *["the big dog sees a cat."] * 3]
+
+    def translated(search: str = "diverse", **decode: Any) -> list[tuple[Candidate, ...]]:
+        section = DecodeSection.model_validate(
+            {"search": search, "beam": 4, "diverse_groups": 2, "max_extra": 4, **decode}
+        )
+        return [
+            result.candidates
+            for result in Translator(network, tokenizer(), tokenizer(), section, nbest=4).translate(lines)
+        ]
+
+    found = translated()
+    assert found == translated(batch_tokens=1)
+    assert found[4] == found[5] == found[6]
+    assert found != translated("beam")
+    assert translated(diverse_groups=1) == translated("beam")

@@ -1,0 +1,202 @@
+"""Minimum Bayes risk decoding: hypotheses by expected utility, as a brute-force search with sacrebleu ranks them."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import sacrebleu
+import torch
+
+from nmt_cli.errors import UsageError
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import ModelSection
+from nmt_cli.search.beam_search import beam_search
+from nmt_cli.search.mbr import MbrSearch, by_expected_utility
+from nmt_cli.search.sampling import sample
+from nmt_cli.search.search import Hypothesis, MbrOptions, SamplingOptions, SearchOptions, plain_sentences, run_to_end
+from nmt_cli.translation.cached_decoder import CachedDecoder
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+VOCABULARY = 60
+SAMPLES = 12
+SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprst" for vowel in ("a", "e", "i", "o", "u ")]
+"""The text of each token: several tokens begin no word, and token 4 has the text of token 5."""
+
+
+def texts_of(rows: list[list[int]]) -> list[str]:
+    return ["".join(SYLLABLES[max(token, 5)] for token in row).strip() for row in rows]
+
+
+@cache
+def model() -> Transformer:
+    torch.manual_seed(0)
+    config = ModelSection(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64)
+    model = Transformer(config, VOCABULARY, VOCABULARY).eval()
+    with torch.no_grad():
+        model.output_weight.mul_(3.0)  # far from uniform, so that samples resemble each other
+    return model
+
+
+@cache
+def sources() -> list[list[int]]:
+    rng = random.Random(1)
+    return [[*(rng.randrange(4, VOCABULARY) for _ in range(rng.randint(1, 9))), EOS] for _ in range(12)]
+
+
+def limits(batch: list[list[int]]) -> list[int]:
+    return [len(source) + 3 for source in batch]
+
+
+def options(nbest: int = SAMPLES, sampling: SamplingOptions | None = None, **mbr: Any) -> SearchOptions:
+    return SearchOptions(
+        beam=SAMPLES,
+        alpha=0.6,
+        nbest=nbest,
+        bos=BOS,
+        eos=EOS,
+        banned_tokens=(PAD, UNK, BOS),
+        min_length=1,
+        sampling=sampling or SamplingOptions(),
+        mbr=MbrOptions(**mbr),
+        detokenize=texts_of,
+    )
+
+
+def search(
+    batch: list[list[int]], chosen: SearchOptions, prefixes: list[list[int]] | None = None
+) -> list[list[Hypothesis]]:
+    return run_to_end(
+        MbrSearch(CachedDecoder(model(), batch, SAMPLES), chosen),
+        plain_sentences(limits(batch), prefixes, batch),
+    )
+
+
+def sentence_chrf(hypothesis: str, reference: str) -> float:
+    return sacrebleu.sentence_chrf(hypothesis, [reference]).score
+
+
+def sentence_bleu(hypothesis: str, reference: str) -> float:
+    return sacrebleu.sentence_bleu(hypothesis, [reference]).score
+
+
+def brute_force(
+    hypotheses: list[Hypothesis], weights: list[float], utility: Callable[[str, str], float]
+) -> list[tuple[str, float, float]]:
+    """Text, expected utility and greatest log P of each distinct text, best first."""
+    texts = texts_of([h.tokens for h in hypotheses])
+    expected = {}
+    for hypothesis, text in zip(hypotheses, texts, strict=True):
+        value = sum(weight * utility(text, reference) for weight, reference in zip(weights, texts, strict=True)) / sum(
+            weights
+        )
+        expected[text] = (value, max(hypothesis.log_prob, expected.get(text, (0.0, -math.inf))[1]))
+    return sorted(((text, *both) for text, both in expected.items()), key=lambda row: (-round(row[1], 9), -row[2]))
+
+
+def check(found: list[Hypothesis], expected: list[tuple[str, float, float]]) -> None:
+    assert texts_of([h.tokens for h in found]) == [text for text, _, _ in expected]
+    assert [h.score for h in found] == pytest.approx([value for _, value, _ in expected], abs=1e-9)
+    assert [h.log_prob for h in found] == [log_prob for _, _, log_prob in expected]
+
+
+@pytest.mark.parametrize("sampling", [SamplingOptions(), SamplingOptions(temperature=0.5, min_p=0.05, seed=4)])
+@pytest.mark.parametrize(("name", "utility"), [("chrf", sentence_chrf), ("bleu", sentence_bleu)])
+def test_samples_are_ranked_by_their_mean_utility(
+    sampling: SamplingOptions, name: str, utility: Callable[[str, str], float]
+) -> None:
+    chosen = options(sampling=sampling, utility=name)
+    samples = sample(CachedDecoder(model(), sources(), SAMPLES), limits(sources()), chosen, sources())
+    found = search(sources(), chosen)
+    for row, hypotheses in zip(found, samples, strict=True):
+        check(row, brute_force(hypotheses, [1.0] * SAMPLES, utility))
+    assert any(len(row) < SAMPLES for row in found)  # some texts are equal
+    assert any(
+        row[0].tokens != max(hypotheses, key=lambda h: h.log_prob).tokens
+        for row, hypotheses in zip(found, samples, strict=True)
+    )
+
+
+def test_the_nbest_list_of_beam_search_is_weighted_by_probability() -> None:
+    chosen = options(candidates="beam")
+    lists = beam_search(CachedDecoder(model(), sources(), SAMPLES), limits(sources()), chosen)
+    for row, hypotheses in zip(search(sources(), chosen), lists, strict=True):
+        check(row, brute_force(hypotheses, [math.exp(h.log_prob) for h in hypotheses], sentence_chrf))
+
+
+@pytest.mark.parametrize("candidates", ["sample", "beam"])
+def test_nbest_returns_the_first(candidates: str) -> None:
+    whole = search(sources(), options(candidates=candidates))
+    assert search(sources(), options(nbest=2, candidates=candidates)) == [row[:2] for row in whole]
+
+
+@pytest.mark.parametrize("candidates", ["sample", "beam"])
+def test_neighbours_change_nothing(candidates: str) -> None:
+    """Alone, in threes, in another order: equal to the last bit."""
+    together = search(sources(), options(candidates=candidates))
+    for size in (1, 3):
+        assert [
+            row for i in range(0, 12, size) for row in search(sources()[i : i + size], options(candidates=candidates))
+        ] == together
+    assert search(sources()[::-1], options(candidates=candidates)) == together[::-1]
+
+
+@pytest.mark.parametrize("candidates", ["sample", "beam"])
+def test_sentences_that_come_and_go_are_searched_as_if_alone(candidates: str) -> None:
+    prefixes = [[9, 8][: number % 3] for number in range(12)]
+    alone = [
+        search([source], options(candidates=candidates), [prefix])[0]
+        for source, prefix in zip(sources(), prefixes, strict=True)
+    ]
+    decoder = CachedDecoder(model(), [], SAMPLES)
+    running, found, finished_at = (
+        MbrSearch(decoder, options(candidates=candidates)),
+        dict[int, list[Hypothesis]](),
+        set[int](),
+    )
+    for step in range(100):
+        if entering := {0: range(4), 3: range(4, 6), 6: range(6, 9), 70: range(9, 12)}.get(step):
+            batch = [sources()[i] for i in entering]
+            decoder.add(batch)
+            running.add(entering, plain_sentences(limits(batch), [prefixes[i] for i in entering], batch))
+            assert running.busy
+            assert running.open_hypotheses >= len(batch)
+        if finished := running.step():
+            finished_at.add(step)
+            found.update(finished)
+    assert not running.busy
+    assert [found[i] for i in range(12)] == alone
+    assert len(finished_at) > 3
+    for prefix, row in zip(prefixes, alone, strict=True):
+        assert all(h.tokens[: len(prefix)] == prefix for h in row)
+
+
+def same(texts: Sequence[str]) -> np.ndarray:
+    return np.ones((len(texts), len(texts)))
+
+
+def test_equal_utilities_are_ordered_by_log_prob_then_as_they_come() -> None:
+    hypotheses = [Hypothesis([number], log_prob, 0.0) for number, log_prob in enumerate([-3.0, -1.0, -2.0, -1.0, -0.5])]
+    found = by_expected_utility(hypotheses, ["a", "b", "c", "d", "a"], np.ones(5), same)
+    assert [(h.tokens, h.log_prob, h.score) for h in found] == [
+        ([4], -0.5, 1.0),
+        ([1], -1.0, 1.0),
+        ([3], -1.0, 1.0),
+        ([2], -2.0, 1.0),
+    ]
+
+
+def test_options_that_do_not_fit_are_named() -> None:
+    decoder = CachedDecoder(model(), sources(), SAMPLES)
+    with pytest.raises(ValueError, match="detokenize"):
+        MbrSearch(decoder, replace(options(), detokenize=None))
+    with pytest.raises(ValueError, match="'greedy'"):
+        MbrSearch(decoder, options(candidates="greedy"))
+    with pytest.raises(UsageError, match="'meteor'"):
+        MbrSearch(decoder, options(utility="meteor"))

@@ -1,0 +1,406 @@
+"""Sampling: outputs follow the distribution after temperature and cuts, and depend on seed and sentence alone."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from both_arrays import TORCH
+from reference_decoder import ReferenceDecoder, of_engine
+from small_models import needs_engine
+from torch import Tensor
+
+from nmt_cli.errors import ModelError
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import ModelSection
+from nmt_cli.search.beam_search import beam_search
+from nmt_cli.search.length_penalties import gnmt
+from nmt_cli.search.min_length import Bans
+from nmt_cli.search.sampling import SamplingSearch, draw, sample
+from nmt_cli.search.search import Hypothesis, SamplingOptions, SearchOptions, plain_sentences
+from nmt_cli.translation.cached_decoder import CachedDecoder
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+NEVER = (PAD, UNK, BOS)
+SIZE = 8
+DRAWS = 4000
+
+
+class Chain:
+    """Logits that depend on the newest token alone: a Markov chain."""
+
+    arrays = TORCH
+
+    def __init__(self) -> None:
+        self.logits = 1.5 * torch.randn(SIZE, SIZE, generator=torch.Generator().manual_seed(4))
+
+    def step(self, tokens: Tensor, rows: np.ndarray) -> Tensor:
+        return self.logits[tokens.flatten()[rows]]
+
+    def reorder(self, parents: Tensor) -> None:
+        """A chain knows nothing of its outputs."""
+
+    def keep(self, sentences: Tensor) -> None:
+        """A chain knows nothing of its sentences."""
+
+
+def options(width: int, nbest: int | None = None, **sampling: Any) -> SearchOptions:
+    return SearchOptions(
+        beam=width,
+        alpha=0.6,
+        nbest=nbest or width,
+        bos=BOS,
+        eos=EOS,
+        banned_tokens=NEVER,
+        sampling=SamplingOptions(**sampling),
+    )
+
+
+def left(logits: np.ndarray, sampling: SamplingOptions, banned: tuple[int, ...] = NEVER) -> np.ndarray:
+    """Probabilities of the tokens after temperature and cuts, written out."""
+    chances = np.array(
+        [
+            0.0 if token in banned else math.exp(value / sampling.temperature)
+            for token, value in enumerate(logits.tolist())
+        ]
+    )
+    order = np.argsort(-chances)
+    if sampling.top_k:
+        chances[order[sampling.top_k :]] = 0
+    chances /= chances.sum()
+    before = np.concatenate([[0.0], chances[order].cumsum()[:-1]])
+    chances[order[before >= sampling.top_p]] = 0  # what comes before it reaches p already
+    chances[chances < sampling.min_p * chances.max()] = 0
+    return chances / chances.sum()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"temperature": 0.4},
+        {"temperature": 3.0},
+        {"top_k": 3},
+        {"top_p": 0.7},
+        {"min_p": 0.2},
+        {"min_p": 0.3, "temperature": 2.0},
+        {"top_k": 4, "top_p": 0.8, "temperature": 1.7},
+        {"top_p": 0.9, "min_p": 0.1},
+    ],
+)
+def test_outputs_are_as_frequent_as_their_probability_says(settings: dict[str, float]) -> None:
+    """All outputs of at most two tokens, by chi-square; what is cut off never comes."""
+    sampling = SamplingOptions(**settings)  # type: ignore[arg-type]
+    steps = [left(row, sampling) for row in Chain().logits.double().numpy()]
+    expected = {(): steps[BOS][EOS]}
+    for first in range(EOS + 1, SIZE):
+        expected |= {(first,): steps[BOS][first] * steps[first][EOS]}
+        expected |= {(first, second): steps[BOS][first] * steps[first][second] for second in range(EOS + 1, SIZE)}
+    assert sum(expected.values()) == pytest.approx(1)
+
+    [found] = sample(Chain(), [2], options(DRAWS, **settings), [[5, EOS]])
+    counts = dict.fromkeys(expected, 0)
+    for hypothesis in found:
+        counts[tuple(hypothesis.tokens)] += 1
+    assert all(counts[output] == 0 for output, chance in expected.items() if chance == 0)
+    often = [output for output, chance in expected.items() if chance * DRAWS >= 5]
+    statistic = sum((counts[output] - expected[output] * DRAWS) ** 2 / (expected[output] * DRAWS) for output in often)
+    assert len(often) >= 3
+    assert statistic < len(often) + 4 * math.sqrt(2 * len(often))
+
+
+def test_outputs_are_no_shorter_than_asked_and_as_frequent_as_before_among_themselves() -> None:
+    """Of token 5, which does not count, the first may not be the last; log P is the model's own."""
+    short = SearchOptions(
+        beam=DRAWS, alpha=0.6, nbest=DRAWS, bos=BOS, eos=EOS, banned_tokens=NEVER, min_length=1, textless=(5,)
+    )
+    logits = Chain().logits.double().numpy()
+    steps = [left(row, SamplingOptions()) for row in logits]
+
+    def without(row: int, *banned: int) -> np.ndarray:
+        chances = steps[row].copy()
+        chances[list(banned)] = 0
+        return chances / chances.sum()
+
+    expected: dict[tuple[int, ...], float] = {}
+    for first in range(EOS + 1, SIZE):
+        chance = without(BOS, EOS)[first]
+        following = without(first, EOS, 5) if first == 5 else steps[first]
+        if first != 5:
+            expected[first,] = chance * following[EOS]
+        expected |= {
+            (first, second): chance * following[second] for second in range(EOS + 1, SIZE) if following[second]
+        }
+    assert sum(expected.values()) == pytest.approx(1)
+    [found] = sample(Chain(), [2], short, [[5, EOS]])
+    counts = dict.fromkeys(expected, 0)
+    whole = Chain().logits.log_softmax(1)
+    for hypothesis in found:
+        counts[tuple(hypothesis.tokens)] += 1
+        assert hypothesis.log_prob == pytest.approx(
+            sum(float(whole[a, b]) for a, b in itertools.pairwise([BOS, *hypothesis.tokens, EOS])), abs=1e-4
+        )
+    often = [output for output, chance in expected.items() if chance * DRAWS >= 5]
+    statistic = sum((counts[output] - expected[output] * DRAWS) ** 2 / (expected[output] * DRAWS) for output in often)
+    assert statistic < len(often) + 4 * math.sqrt(2 * len(often))
+
+
+def tokens_of(logits: Tensor, uniform: Tensor, **settings: float) -> Tensor:
+    return draw(logits, uniform, Bans((), None), SamplingOptions(**settings))  # type: ignore[arg-type]
+
+
+def random_logits(rows: int, size: int, spread: float) -> Tensor:
+    return spread * torch.randn(rows, size, generator=torch.Generator().manual_seed(size))
+
+
+WAYS: list[dict[str, float]] = [
+    {},
+    {"temperature": 0.7},
+    {"top_k": 20},
+    {"top_p": 0.8},
+    {"min_p": 0.05},
+    {"temperature": 1.5, "top_k": 30, "top_p": 0.9, "min_p": 0.1},
+    {"top_p": 0.95, "min_p": 0.02},
+    {"top_p": 0.6, "min_p": 0.9},
+    {"temperature": 0.8, "min_p": 0.3},
+]
+"""Each way to draw, and all cuts together."""
+
+
+@pytest.mark.parametrize(("size", "spread"), [(100, 1.0), (128, 2.0), (700, 0.5), (700, 4.0)])
+@pytest.mark.parametrize("settings", WAYS)
+def test_cuts_and_probabilities_are_those_of_transformers(settings: dict[str, float], size: int, spread: float) -> None:
+    """Uniform numbers at equal distances give each token in proportion to its probability: to one part of the distance."""
+    process = pytest.importorskip("transformers.generation.logits_process")
+    [logits] = random_logits(1, size, spread)
+    expected = process.TemperatureLogitsWarper(settings.get("temperature", 1.0))(None, logits[None])
+    if "top_k" in settings:
+        expected = process.TopKLogitsWarper(int(settings["top_k"]))(None, expected)
+    if "top_p" in settings:
+        expected = process.TopPLogitsWarper(settings["top_p"])(None, expected)
+    if "min_p" in settings:
+        expected = process.MinPLogitsWarper(settings["min_p"])(None, expected)
+    chances = expected[0].double().softmax(0)
+
+    count = 20_000
+    uniform = (torch.arange(count, dtype=torch.double) + 0.5) / count
+    frequency = tokens_of(logits.expand(count, -1), uniform, **settings).bincount(minlength=size) / count
+    assert (frequency - chances).abs().max() < 1.1 / count
+    kept = chances > 0
+    assert not frequency[~kept].any()
+    assert frequency[kept & (chances > 1.1 / count)].all()
+
+
+@pytest.mark.parametrize("settings", WAYS)
+@pytest.mark.parametrize("spread", [0.5, 3.0])
+def test_tokens_are_drawn_as_often_as_their_probability_says(settings: dict[str, float], spread: float) -> None:
+    """Chi-square over a vocabulary of several chunks."""
+    [logits] = random_logits(1, 500, spread)
+    expected = 20_000 * left(logits.double().numpy(), SamplingOptions(**settings), banned=())  # type: ignore[arg-type]
+    uniform = torch.rand(20_000, dtype=torch.double, generator=torch.Generator().manual_seed(1))
+    counts = tokens_of(logits.expand(20_000, -1), uniform, **settings).bincount(minlength=500).numpy()
+    assert not counts[expected == 0].any()
+    often = expected >= 5
+    statistic = ((counts - expected)[often] ** 2 / expected[often]).sum()
+    assert statistic < often.sum() + 4 * math.sqrt(2 * often.sum())
+
+
+@pytest.mark.parametrize("settings", WAYS)
+def test_a_row_is_drawn_alike_whatever_its_neighbours(settings: dict[str, float]) -> None:
+    """Of a large vocabulary, where a row has few or many likely tokens."""
+    logits = torch.cat([random_logits(20, 10_001, 1.0), random_logits(20, 10_001, 5.0)])[
+        torch.randperm(40, generator=torch.Generator().manual_seed(1))
+    ]
+    uniform = torch.rand(40, dtype=torch.double, generator=torch.Generator().manual_seed(2))
+    together = tokens_of(logits, uniform, **settings)
+    for size in (1, 3):
+        assert torch.cat(
+            [tokens_of(logits[i : i + size], uniform[i : i + size], **settings) for i in range(0, 40, size)]
+        ).equal(together)
+
+
+@pytest.mark.parametrize("settings", WAYS)
+@pytest.mark.parametrize("uniform", [0.0, 1 - 2**-53])
+def test_the_ends_of_the_unit_interval_give_tokens_that_may_follow(settings: dict[str, float], uniform: float) -> None:
+    """Not a banned token, nor one whose probability is rounded to 0, nor one beyond the vocabulary; logits are not changed."""
+    logits = random_logits(50, 640, 1.0)
+    logits[:, 30:] = -1000.0
+    before, banned = logits.clone(), (0, 1, 2, 29)
+    tokens = draw(
+        logits, torch.full((50,), uniform, dtype=torch.double), Bans(banned, None), SamplingOptions(**settings)
+    )  # type: ignore[arg-type]
+    assert logits.equal(before)
+    assert set(tokens.tolist()) <= set(range(30)) - set(banned)
+
+
+def test_bans_differ_by_row() -> None:
+    counts = torch.arange(100) % 4
+    tokens = draw(
+        torch.zeros(100, 3 + 1), torch.zeros(100, dtype=torch.double), Bans((0, 1, 2), counts), SamplingOptions()
+    )
+    assert tokens.equal(counts)
+
+
+def test_of_equal_logits_top_k_keeps_k() -> None:
+    uniform = torch.linspace(0, 0.999, 500, dtype=torch.double)
+    assert len(tokens_of(torch.zeros(500, 200), uniform, top_k=7).unique()) == 7
+    assert len(tokens_of(torch.zeros(500, 200), uniform, top_p=0.5).unique()) == 100
+
+
+VOCABULARY = 150
+
+
+@cache
+def model() -> Transformer:
+    torch.manual_seed(0)
+    config = ModelSection(encoder_layers=2, decoder_layers=2, d_model=64, d_ff=128, num_heads=4, max_positions=128)
+    return Transformer(config, VOCABULARY, VOCABULARY).eval()
+
+
+@cache
+def sources() -> list[list[int]]:
+    rng = random.Random(1)
+    return [[*(rng.randrange(4, VOCABULARY) for _ in range(rng.randint(1, 25))), EOS] for _ in range(20)]
+
+
+def limits(batch: list[list[int]]) -> list[int]:
+    return [len(source) + 4 for source in batch]
+
+
+def samples(
+    batch: list[list[int]],
+    width: int = 2,
+    prefixes: list[list[int]] | None = None,
+    nbest: int | None = None,
+    **settings: float,
+) -> list[list[Hypothesis]]:
+    return sample(
+        CachedDecoder(model(), batch, width), limits(batch), options(width, nbest, **settings), batch, prefixes
+    )
+
+
+@pytest.mark.parametrize(
+    "settings", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-6}, {"temperature": 1e-30}, {"min_p": 1.0}]
+)
+def test_what_leaves_one_token_is_greedy_search(settings: dict[str, float]) -> None:
+    greedy = beam_search(CachedDecoder(model(), sources(), 1), limits(sources()), options(1))
+    found = samples(sources(), 3, **settings)
+    assert [[h.tokens for h in row] for row in found] == [[row[0].tokens] * 3 for row in greedy]
+    for row, [best] in zip(found, greedy, strict=True):
+        assert row[0].log_prob == pytest.approx(best.log_prob, abs=1e-4)
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_p": 0.9, "temperature": 0.8}, {"top_k": 9, "min_p": 0.1}])
+def test_neighbours_change_nothing(settings: dict[str, float]) -> None:
+    """Alone, in threes, in another order: equal tokens, and equal scores to the last bit."""
+    together = samples(sources(), **settings)
+    for size in (1, 3):
+        assert [row for i in range(0, 20, size) for row in samples(sources()[i : i + size], **settings)] == together
+    order = random.Random(3).sample(range(20), 20)
+    shuffled = samples([sources()[i] for i in order], **settings)
+    assert [shuffled[order.index(i)] for i in range(20)] == together
+
+
+def test_the_seed_and_the_sentence_choose() -> None:
+    twice = [sources()[0], sources()[1], sources()[0]]
+    first, second, again = samples(twice, seed=7)
+    assert first == again != second
+    assert samples(twice, seed=7)[0] == first
+    assert samples(twice, seed=8)[0] != first
+    assert first[0].tokens != first[1].tokens  # samples of a sentence are drawn independently
+
+
+def test_more_samples_are_the_same_and_more() -> None:
+    for few, many in zip(samples(sources(), 2), samples(sources(), 5), strict=True):
+        assert {tuple(h.tokens) for h in few} < {tuple(h.tokens) for h in many}
+
+
+def test_samples_are_ranked_by_score() -> None:
+    ranked = samples(sources(), 5)
+    for row in ranked:
+        assert [h.score for h in row] == sorted((h.score for h in row), reverse=True)
+    assert samples(sources(), 5, nbest=2) == [row[:2] for row in ranked]
+
+
+@torch.inference_mode()
+def log_prob(source: list[int], tokens: list[int]) -> float:
+    logits = model().logits(model()(torch.tensor([source]), None, torch.tensor([[BOS, *tokens]])))
+    return float(logits.log_softmax(-1)[0].gather(1, torch.tensor([*tokens, EOS])[:, None]).sum())
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_k": 5, "temperature": 3.0}])
+def test_log_prob_is_the_models_own(settings: dict[str, float]) -> None:
+    for source, row in zip(sources(), samples(sources(), **settings), strict=True):
+        for h in row:
+            assert h.log_prob == pytest.approx(log_prob(source, h.tokens), abs=1e-3)
+            assert h.score == h.log_prob / gnmt(len(h.tokens) + 1, 0.6)
+            assert not {PAD, UNK, BOS, EOS} & set(h.tokens)
+            assert len(h.tokens) <= len(source) + 4
+
+
+def test_a_prefix_is_kept_and_counts() -> None:
+    prefixes = [[9, 8, 7], [], [40], *[[]] * 17]
+    found = samples(sources(), 2, prefixes)
+    for source, prefix, row in zip(sources(), prefixes, found, strict=True):
+        for h in row:
+            assert h.tokens[: len(prefix)] == prefix
+            assert h.log_prob == pytest.approx(log_prob(source, h.tokens), abs=1e-3)
+    assert [found[i] for i in (1, 3, 19)] == [samples(sources())[i] for i in (1, 3, 19)]
+
+
+@pytest.mark.parametrize("kind", [ReferenceDecoder, pytest.param(of_engine, marks=needs_engine)])
+def test_other_decoders_give_the_same(kind: Any) -> None:
+    found = sample(kind(model(), sources(), 2), limits(sources()), options(2), sources())
+    assert [[h.tokens for h in row] for row in found] == [[h.tokens for h in row] for row in samples(sources())]
+
+
+def test_equal_samples_are_computed_once() -> None:
+    """The decoder computes as many rows as there are different beginnings of open samples, and those of a prefix are one."""
+
+    class Counting(CachedDecoder):
+        rows: list[int] = []  # noqa: RUF012
+
+        def step(self, tokens: Tensor, rows: np.ndarray) -> Tensor:
+            self.rows.append(len(rows))
+            return super().step(tokens, rows)
+
+    batch, prefixes = sources()[:3], [[9, 8, 7], [9], []]
+    found = sample(Counting(model(), batch, 30), limits(batch), options(30, temperature=0.3), batch, prefixes)
+    expected = [
+        sum(len({tuple(h.tokens[:step]) for h in row if len(h.tokens) >= step}) for row in found)
+        for step in range(max(len(h.tokens) for row in found for h in row) + 1)
+    ]
+    assert Counting.rows == expected
+    assert expected[0] == 3
+    assert max(expected) > 30
+
+
+def test_a_model_whose_logits_are_nan_is_named() -> None:
+    class Broken(Chain):
+        def step(self, tokens: Tensor, rows: np.ndarray) -> Tensor:
+            return super().step(tokens, rows) * math.nan
+
+    with pytest.raises(ModelError, match="not a number"):
+        sample(Broken(), [3], options(2), [[5, EOS]])
+
+
+def test_sentences_that_come_and_go_are_sampled_as_if_alone() -> None:
+    """They enter at any step, also after all others have left, with prefixes of their own."""
+    prefixes = [[9, 8][: number % 3] for number in range(20)]
+    alone = [samples([source], prefixes=[prefix])[0] for source, prefix in zip(sources(), prefixes, strict=True)]
+    decoder = CachedDecoder(model(), [], 2)
+    search, found = SamplingSearch(decoder, options(2)), dict[int, list[Hypothesis]]()
+    for step in range(300):
+        if entering := {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 20)}.get(step):
+            batch = [sources()[i] for i in entering]
+            decoder.add(batch)
+            search.add(entering, plain_sentences(limits(batch), [prefixes[i] for i in entering], batch))
+        found.update(search.step())
+    assert not search.busy
+    assert [found[i] for i in range(20)] == alone

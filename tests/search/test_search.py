@@ -1,0 +1,443 @@
+"""Beam search against brute force, greedy search and itself, over a toy model whose logits depend on the whole history."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_models import needs_engine
+from toy_decoder import Histories
+
+from nmt_cli.errors import ModelError
+from nmt_cli.search.arrays import NUMPY
+from nmt_cli.search.beam_search import BeamSearch, beam_search
+from nmt_cli.search.length_penalties import gnmt
+from nmt_cli.search.search import UNLIMITED, Hypothesis, SearchOptions, plain_sentences
+from nmt_cli.search.torch_arrays import TorchArrays, largest_log_probs
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+NEVER = (PAD, UNK, BOS)
+
+
+def toy_logits(sentence: int, history: tuple[int, ...], size: int, spread: float) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(hash((sentence, *history)) % 2**31)
+    return torch.randn(size, generator=generator) * spread
+
+
+class Toy(Histories):
+    """A model whose next logits are drawn from (sentence, history)."""
+
+    def __init__(self, sentences: list[int], beam: int, size: int, spread: float = 1.0) -> None:
+        super().__init__(sentences, beam)
+        self.size, self.spread, self.steps, self.asked = size, spread, 0, 0
+
+    def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
+        self.steps += 1
+        self.asked += len(rows)
+        return torch.stack([toy_logits(*pair, self.size, self.spread) for pair in self.extended(tokens, rows)])
+
+
+class NumPyToy(Toy):
+    """Its arrays are NumPy's."""
+
+    arrays = NUMPY
+
+    def step(self, tokens: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        return super().step(tokens, rows).numpy()
+
+
+class Scripted(Histories):
+    """A model of one sentence that has these probabilities after a history; elsewhere all tokens are equally probable."""
+
+    def __init__(self, probabilities: dict[tuple[int, ...], dict[int, float]], beam: int) -> None:
+        super().__init__([0], beam)
+        self.probabilities = probabilities
+
+    def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
+        logits = torch.zeros(len(rows), 9)
+        for row, (_, history) in zip(logits, self.extended(tokens, rows), strict=True):
+            for token, probability in self.probabilities.get(history, {}).items():
+                row -= 1e4 * (row == 0)
+                row[token] = math.log(probability)
+        return logits
+
+
+def options(beam: int, alpha: float = 0.6, **more: Any) -> SearchOptions:
+    return SearchOptions(beam=beam, alpha=alpha, bos=BOS, eos=EOS, banned_tokens=NEVER, **more)
+
+
+def search(
+    sentences: list[int], limits: list[int], size: int = 7, spread: float = 1.0, **kwargs: Any
+) -> list[list[Hypothesis]]:
+    opts = options(**kwargs)
+    return beam_search(Toy(sentences, opts.beam, size, spread), limits, opts)
+
+
+def log_prob(sentence: int, tokens: tuple[int, ...], size: int, spread: float = 1.0) -> float:
+    history, total = (BOS,), 0.0
+    for token in (*tokens, EOS):
+        total += toy_logits(sentence, history, size, spread).log_softmax(-1)[token].item()
+        history += (token,)
+    return total
+
+
+def brute_force(
+    sentence: int, limit: int, size: int, alpha: float, min_length: int = 0, textless: tuple[int, ...] = ()
+) -> list[tuple[float, list[int]]]:
+    """Every output there can be, scored: best first."""
+    words = range(EOS + 1, size)
+    every = (tokens for n in range(limit + 1) for tokens in itertools.product(words, repeat=n))
+    long_enough = (
+        tokens for tokens in every if sum(token not in textless for token in tokens) >= min(min_length, limit)
+    )
+    scored = [(log_prob(sentence, tokens, size) / gnmt(len(tokens) + 1, alpha), list(tokens)) for tokens in long_enough]
+    return sorted(scored, key=lambda pair: -pair[0])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+@pytest.mark.parametrize("limit", [0, 1, 4])
+def test_a_wide_beam_is_brute_force(alpha: float, limit: int) -> None:
+    for sentence in range(6):
+        expected = brute_force(sentence, limit, 7, alpha)[:5]
+        found = search([sentence], [limit], beam=3**4, alpha=alpha, nbest=min(5, len(expected)))[0]
+        assert [h.tokens for h in found] == [tokens for _, tokens in expected]
+        assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
+
+
+@pytest.mark.parametrize("textless", [(), (5,), (4, 6)])
+@pytest.mark.parametrize("min_length", [0, 1, 2, 3, 9])
+@pytest.mark.parametrize("limit", [0, 1, 4])
+def test_a_wide_beam_is_brute_force_over_outputs_that_are_long_enough(
+    limit: int, min_length: int, textless: tuple[int, ...]
+) -> None:
+    """The limit wins over the shortest length; log P is the model's own."""
+    for sentence in range(6):
+        expected = brute_force(sentence, limit, 7, 0.6, min_length, textless)
+        found = search(
+            [sentence], [limit], beam=3**4, nbest=min(5, len(expected)), min_length=min_length, textless=textless
+        )[0]
+        assert [h.tokens for h in found] == [tokens for _, tokens in expected[:5]]
+        assert [h.score for h in found] == pytest.approx([score for score, _ in expected[:5]], abs=1e-5)
+
+
+SHORT = {"min_length": 2, "textless": (5, 7)}
+"""Options with which many hypotheses are too short, for a model that ends early."""
+
+
+class Brief(Toy):
+    """Prefers to end, and tokens without text."""
+
+    def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
+        logits = super().step(tokens, rows)
+        logits[:, [EOS, 5, 7]] += 3.0
+        return logits
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_no_hypothesis_of_an_nbest_list_is_too_short(beam: int) -> None:
+    limits = [i % 7 for i in range(40)]
+    found = beam_search(Brief(list(range(40)), beam, 9), limits, options(beam, nbest=beam, **SHORT))
+    for limit, row in zip(limits, found, strict=True):
+        assert all(sum(token not in (5, 7) for token in h.tokens) >= min(2, limit) for h in row)
+    free = beam_search(Brief(list(range(40)), beam, 9), limits, options(beam, nbest=beam))
+    assert any(h.tokens == [] for row in free for h in row)
+
+
+def test_too_short_hypotheses_are_searched_alike_alone_and_to_the_longest_output() -> None:
+    limits = [1 + i * 7 % 12 for i in range(30)]
+
+    def found(sentences: list[int], **more: Any) -> list[list[Hypothesis]]:
+        return beam_search(Brief(sentences, 4, 9), [limits[s] for s in sentences], options(4, nbest=3, **SHORT, **more))
+
+    together = found(list(range(30)))
+    assert together == [found([s])[0] for s in range(30)]
+    assert together == found(list(range(30)), stop_early=False)
+
+
+def test_a_hypothesis_does_not_inherit_what_another_one_lacked() -> None:
+    """[5, 5], of white space, is given up in slot 1; [4, 6, 6], which comes there next but one, may end."""
+    chances = {
+        (): {4: 0.9, 5: math.exp(-9.5)},
+        (4,): {EOS: 0.2, 6: 0.5},
+        (5,): {5: 0.9},
+        (4, 6): {4: 0.6, 6: 0.39},
+        (4, 6, 6): {EOS: 0.99},
+    }
+
+    class Scripted(Toy):
+        def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
+            super().step(tokens, rows)
+            every = [history[1:] for row in self.histories for history in row]
+            logits = torch.full((len(rows), self.size), -30.0)
+            for place, row in enumerate(rows.tolist()):
+                for token, chance in chances.get(every[row], {4: 0.9}).items():
+                    logits[place, token] = math.log(chance)
+            return logits
+
+    toy = Scripted([0], 2, 7)
+    [[best]] = beam_search(toy, [20], options(2, alpha=1.2, min_length=1, textless=(5,)))
+    assert best.tokens == [4, 6, 6]
+
+
+def test_a_prefix_counts_as_what_it_is() -> None:
+    """Its tokens that carry text count, the others do not; one that fills the output leaves room for nothing."""
+    prefixes = [[4, 6], [5], [5, 5], []]
+    found = beam_search(Brief([0, 1, 2, 3], 1, 9), [8, 8, 2, 8], options(1, min_length=2, textless=(5, 7)), prefixes)
+    tokens = [best.tokens for [best] in found]
+    assert [row[: len(prefix)] for row, prefix in zip(tokens, prefixes, strict=True)] == prefixes
+    assert tokens[0] == beam_search(Brief([0], 1, 9), [8], options(1), prefixes[:1])[0][0].tokens
+    assert sum(token not in (5, 7) for token in tokens[1]) >= 2
+    assert tokens[2] == [5, 5]
+
+
+@pytest.mark.parametrize(("size", "textless"), [(4, ()), (6, (4, 5))])
+def test_a_vocabulary_without_text_bans_nothing(size: int, textless: tuple[int, ...]) -> None:
+    for beam in (1, 3):
+        some = {"size": size, "beam": beam, "nbest": 1}
+        assert search([0, 1], [3, 0], min_length=1, textless=textless, **some) == search([0, 1], [3, 0], **some)
+
+
+def test_where_nothing_is_too_short_candidates_are_sought_as_without_a_shortest_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The very same calls: nothing banned but what is never generated."""
+    for min_length, calls_with_bans in ((0, 0), (1, 1)):
+        asked = []
+
+        class Recording(TorchArrays):
+            def top_candidates(self, *given: Any, asked: list[Any] = asked) -> tuple[torch.Tensor, torch.Tensor]:
+                asked.append((given[4], given[6]))
+                return super().top_candidates(*given)
+
+        monkeypatch.setattr(Toy, "arrays", Recording(torch.device("cpu")))
+        beam_search(Toy([0, 1, 2], 4, 7), [9, 9, 9], options(4, min_length=min_length))
+        assert len(asked) > 3
+        assert [(tokens, counts is None) for tokens, counts in asked[calls_with_bans:]] == [(NEVER, True)] * (
+            len(asked) - calls_with_bans
+        )
+        assert all(counts is not None for _, counts in asked[:calls_with_bans])
+
+
+def greedy(sentence: int, limit: int, size: int, spread: float) -> list[int]:
+    """The plain loop: the most probable token until it is the end symbol."""
+    history: tuple[int, ...] = (BOS,)
+    while len(history) <= limit:
+        logits = toy_logits(sentence, history, size, spread)
+        logits[list(NEVER)] = -math.inf
+        token = int(logits.argmax())
+        if token == EOS:
+            break
+        history += (token,)
+    return list(history[1:])
+
+
+@pytest.mark.parametrize("spread", [0.01, 1.0, 5.0])
+def test_beam_of_one_is_greedy(spread: float) -> None:
+    sentences, limits = list(range(40)), [i % 13 for i in range(40)]
+    found = search(sentences, limits, size=11, spread=spread, beam=1)
+    assert [h[0].tokens for h in found] == [greedy(s, n, 11, spread) for s, n in zip(sentences, limits, strict=True)]
+    for sentence, [best] in zip(sentences, found, strict=True):
+        assert best.log_prob == pytest.approx(log_prob(sentence, tuple(best.tokens), 11, spread), abs=1e-4)
+
+
+@pytest.mark.parametrize(("beam", "nbest"), [(1, 1), (2, 1), (4, 4), (5, 2)])
+def test_batched_is_single(beam: int, nbest: int) -> None:
+    sentences, limits = list(range(30)), [1 + i * 7 % 12 for i in range(30)]
+    together = search(sentences, limits, beam=beam, nbest=nbest, size=9)
+    alone = [search([s], [n], beam=beam, nbest=nbest, size=9)[0] for s, n in zip(sentences, limits, strict=True)]
+    assert together == alone
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
+@pytest.mark.parametrize("nbest", [1, 3])
+def test_stopping_early_loses_nothing(alpha: float, nbest: int) -> None:
+    sentences, limits = list(range(40)), [3 + i % 9 for i in range(40)]
+    early = search(sentences, limits, beam=4, alpha=alpha, nbest=nbest, spread=3.0)
+    late = search(sentences, limits, beam=4, alpha=alpha, nbest=nbest, spread=3.0, stop_early=False)
+    assert early == late
+
+
+def test_stopping_early_saves_steps() -> None:
+    steps = []
+    for stop_early in (True, False):
+        opts = options(beam=4, stop_early=stop_early)
+        toy = Toy(list(range(20)), 4, 7, 6.0)
+        beam_search(toy, [30] * 20, opts)
+        steps.append(toy.steps)
+    assert steps[1] == 31
+    assert steps[0] < 31
+
+
+@pytest.mark.parametrize("nbest", [1, 3])
+def test_a_short_lookahead_asks_the_model_less_and_finds_no_better_output(nbest: int) -> None:
+    """What it finds is at most what the search without limit finds; with a lookahead as long as the longest output it is the same."""
+    asked, found = [], []
+    for lookahead in (1, 3, 13, UNLIMITED):
+        toy = Toy(list(range(40)), 4, 9, 1.0)
+        found.append(beam_search(toy, [12] * 40, options(beam=4, alpha=1.0, nbest=nbest, lookahead=lookahead)))
+        asked.append(toy.asked)
+    assert asked == sorted(asked)
+    assert asked[0] < asked[-1]
+    assert found[2] == found[3]
+    for shorter in found[:2]:
+        assert all(one[0].score <= best[0].score for one, best in zip(shorter, found[3], strict=True))
+
+
+def test_a_hypothesis_is_given_up_when_the_tokens_of_the_lookahead_would_have_to_cost_less_than_nothing() -> None:
+    """Two outputs with lp = 10^(|Y| - 1): the empty one, and one that wins because its second token and its end cost nothing."""
+    probabilities = {(BOS,): {EOS: 0.9, 5: 0.1}, (BOS, 5): {6: 1.0}, (BOS, 5, 6): {EOS: 1.0}}
+    for lookahead, tokens in ((1, []), (2, [5, 6]), (UNLIMITED, [5, 6])):
+        best = beam_search(
+            Scripted(probabilities, 2),
+            [2],
+            options(beam=2, length_penalty=lambda n, alpha: 10.0 ** (n - 1), lookahead=lookahead),
+        )[0][0]
+        assert best.tokens == tokens, lookahead
+
+
+def test_giving_up_the_hopeless_asks_the_model_less() -> None:
+    asked = []
+    for stop_early in (True, False):
+        toy = Toy(list(range(20)), 4, 9, 4.0)
+        beam_search(toy, [12] * 20, options(beam=4, stop_early=stop_early))
+        asked.append(toy.asked)
+    assert asked[1] == 20 + 12 * 20 * 4  # one hypothesis in the first step, four from then on
+    assert asked[0] < 0.8 * asked[1]
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_prefix_is_kept_and_counts(beam: int) -> None:
+    prefixes = [[], [5], [6, 4, 5], [4, 4]]
+    found = beam_search(Toy([0, 1, 2, 3], beam, 7), [6, 1, 8, 2], options(beam), prefixes)
+    for sentence, (prefix, [best]) in enumerate(zip(prefixes, found, strict=True)):
+        assert best.tokens[: len(prefix)] == prefix
+        assert best.log_prob == pytest.approx(log_prob(sentence, tuple(best.tokens), 7), abs=1e-4)
+    assert found[0] == search([0], [6], beam=beam)[0]
+
+
+def test_a_prefix_is_the_best_of_what_begins_so() -> None:
+    best = next(tokens for _, tokens in brute_force(3, 4, 7, 0.6) if tokens[:2] == [6, 5])
+    [found] = beam_search(Toy([3], 81, 7), [4], options(81), [[6, 5]])
+    assert found[0].tokens == best
+
+
+def test_reported_numbers_belong_to_the_tokens() -> None:
+    for sentence, found in enumerate(search(list(range(25)), [8] * 25, beam=4, nbest=4)):
+        assert len({tuple(h.tokens) for h in found}) == len(found) == 4
+        assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+        for h in found:
+            assert h.log_prob == pytest.approx(log_prob(sentence, tuple(h.tokens), 7), abs=1e-4)
+            assert h.score == pytest.approx(h.log_prob / ((5 + len(h.tokens) + 1) / 6) ** 0.6, rel=1e-6)
+            assert not {PAD, UNK, BOS, EOS} & set(h.tokens)
+            assert len(h.tokens) <= 8
+
+
+def test_an_end_symbol_that_never_wins_is_forced_at_the_limit() -> None:
+    class Endless(Toy):
+        def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
+            logits = super().step(tokens, rows)
+            logits[..., EOS] = -50.0
+            return logits
+
+    for beam in (1, 4):
+        found = beam_search(Endless([0, 1, 2], beam, 7), [2, 9, 5], options(beam))
+        assert [len(h[0].tokens) for h in found] == [2, 9, 5]
+        assert all(h[0].log_prob < -50 for h in found)
+
+
+def test_certain_endings_do_not_starve_the_beam() -> None:
+    """When every hypothesis ends at the first step, the open ones must still be W others."""
+
+    class Ending(Toy):
+        def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
+            logits = super().step(tokens, rows)
+            if self.steps == 1:
+                logits[..., EOS] += 3.0
+            return logits
+
+    found = beam_search(Ending([0], 3, 12), [4], options(3, alpha=3.0, nbest=3, stop_early=False))[0]
+    assert len(found) == 3
+    assert max(len(h.tokens) for h in found) > 0
+
+
+def test_equals_are_ranked_by_hypothesis_and_token() -> None:
+    class Flat(Toy):
+        def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
+            return torch.zeros_like(super().step(tokens, rows))
+
+    found = beam_search(Flat([0, 1], 3, 200), [2, 2], options(3, alpha=9.0, nbest=3, stop_early=False))
+    assert [[h.tokens for h in row] for row in found] == [[[4, 4], [4, 5], [4, 6]]] * 2
+
+
+@pytest.mark.parametrize(
+    ("width", "size", "count"), [(1, 5, 1), (4, 7, 8), (4, 64, 8), (3, 65, 6), (4, 1000, 8), (2, 4, 20)]
+)
+def test_largest_log_probs_are_a_plain_topk(width: int, size: int, count: int) -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(6, width, size).mul(4).round()  # many equals
+    so_far = -torch.rand(6, width)
+    so_far[:, 1:] = torch.where(torch.rand(6, width - 1) < 0.3, -math.inf, so_far[:, 1:])
+    total = logits.logsumexp(-1)
+    rows = (so_far.flatten() > -math.inf).nonzero().flatten()
+    values, flat = largest_log_probs(logits.flatten(0, 1)[rows], total.flatten()[rows], so_far, rows, count)
+    plain, order = (
+        (so_far[:, :, None] + (logits - total[:, :, None])).flatten(1).sort(dim=1, descending=True, stable=True)
+    )
+    finite = ~torch.isneginf(plain[:, :count])
+    there = min(count, width * size)
+    assert torch.equal(values[:, :there], plain[:, :there])
+    assert torch.isneginf(values[:, there:]).all()
+    assert torch.equal(flat[:, :there][finite], order[:, :there][finite])
+
+
+@pytest.mark.parametrize("kind", [Toy, pytest.param(NumPyToy, marks=needs_engine)])
+def test_a_model_whose_logits_are_nan_is_named(kind: Any) -> None:
+    class Broken(kind):
+        def step(self, tokens: Any, rows: np.ndarray) -> Any:
+            logits = super().step(tokens, rows)
+            logits[::2] = math.nan
+            return logits
+
+    with pytest.raises(ModelError, match="not a number"):
+        beam_search(Broken([0, 1], 2, 7), [3, 3], options(2))
+
+
+@needs_engine
+@pytest.mark.parametrize(("beam", "nbest"), [(1, 1), (4, 3), (9, 9)])
+@pytest.mark.parametrize("more", [{}, {"lookahead": 3, "min_length": 2}, {"stop_early": False}])
+def test_over_arrays_of_numpy_candidates_are_the_same(beam: int, nbest: int, more: dict[str, Any]) -> None:
+    limits, found = [0, 1, 2, 5, 6, 6, 7], []
+    for kind in (Toy, NumPyToy):
+        toy = kind(list(range(len(limits))), beam, 8, 2.0)
+        rows = beam_search(toy, limits, options(beam, nbest=nbest, **more))
+        found.append(([[h.tokens for h in row] for row in rows], toy.steps, toy.asked))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+@pytest.mark.parametrize("more", [{}, SHORT])
+def test_sentences_that_come_and_go_are_searched_as_if_alone(alpha: float, more: dict[str, Any]) -> None:
+    """They enter at any step, also after all others have left, with limits and prefixes of their own."""
+
+    opts, found = options(3, alpha=alpha, nbest=2, **more), {}
+    toy = Brief([], 3, 9, 2.0)
+    search_ = BeamSearch(toy, opts)
+    batches = {0: [0, 1, 2], 2: [3], 3: [4, 5], 40: [6, 7], 41: [8]}
+    for step in range(60):
+        if sentences := batches.get(step):
+            toy.add(sentences)
+            search_.add(
+                sentences,
+                plain_sentences([4 + s % 5 for s in sentences], [[5] * (s % 3) for s in sentences]),
+            )
+        for key, hypotheses in search_.step():
+            assert key not in found
+            found[key] = hypotheses
+    assert not search_.busy
+    for sentence in range(9):
+        alone = beam_search(Brief([sentence], 3, 9, 2.0), [4 + sentence % 5], opts, [[5] * (sentence % 3)])[0]
+        assert found[sentence] == alone

@@ -1,0 +1,129 @@
+"""Alignments: the attention that the model itself computes, read off a pass of its own."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from small_models import needs_engine
+from torch import Tensor, nn
+
+from nmt_cli.model.attention import attend_plain
+from nmt_cli.model.precision import convert
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import ModelSection
+from nmt_cli.translation import alignment
+from nmt_cli.translation.alignment import SMOOTHING, aligned
+from nmt_cli.translation.torch_forced import TorchForced
+from nmt_cli.translation.torch_models import engine_model
+
+BOS, EOS = 2, 3
+SOURCE, TARGET = [9, 30, 8, 7, 41, EOS], [BOS, 20, 7, 33, 12]
+FEATURES: list[dict[str, object]] = [{}, {"residual": "pre", "positions": "learned"}, {"d_k": 8, "d_v": 24}]
+
+
+def cross_attention(model: Transformer, source: list[int], target: list[int], layer: int | None = None) -> Tensor:
+    return torch.from_numpy(alignment.cross_attention(TorchForced(model), source, target, layer))
+
+
+def make(layers: int = 3, **features: object) -> Transformer:
+    torch.manual_seed(0)
+    config = ModelSection.model_validate(
+        {
+            "encoder_layers": 2,
+            "decoder_layers": layers,
+            "d_model": 32,
+            "d_ff": 64,
+            "num_heads": 4,
+            "max_positions": 64,
+            **features,
+        }
+    )
+    return Transformer(config, 50, 50).eval()
+
+
+@torch.inference_mode()
+def by_the_models_own_pass(model: Transformer, number: int) -> Tensor:
+    """What decoder layer `number` is asked, caught while the model decodes, against its keys, head by head: (T, S)."""
+    caught: list[Tensor] = []
+    query = model.decoder[number].cross_attention.query  # type: ignore[union-attr]
+    assert isinstance(query, nn.Module)
+    hook = query.register_forward_hook(lambda module, given, found: caught.append(found))
+    memory = model.project_memory(model.encode(torch.tensor([SOURCE]), None))
+    model.decode(torch.tensor([TARGET]), memory, None)
+    hook.remove()
+    keys = memory[number][0][0]  # (H, S, K)
+    queries = caught[0][0].chunk(model.config.num_heads, dim=-1)  # H of (T, K)
+    weights = [(q @ k.T / math.sqrt(k.size(1))).softmax(-1) for q, k in zip(queries, keys, strict=True)]
+    return torch.stack(weights).mean(0)
+
+
+@pytest.mark.parametrize("features", FEATURES)
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_weights_are_those_of_the_models_own_pass(features: dict[str, object], number: int) -> None:
+    model = make(**features)
+    found = cross_attention(model, SOURCE, TARGET, number)
+    torch.testing.assert_close(found, by_the_models_own_pass(model, number), atol=1e-6, rtol=1e-5)
+    assert found.shape == (len(TARGET), len(SOURCE))
+    torch.testing.assert_close(found.sum(1), torch.ones(len(TARGET)))
+
+
+@torch.inference_mode()
+def test_weights_are_what_attention_applies() -> None:
+    """With rows of the unit matrix for values, attention gives back its own weights."""
+    model = make()
+    layer = model.decoder[1].cross_attention
+    memory = model.project_memory(model.encode(torch.tensor([SOURCE]), None))
+    queries: list[Tensor] = []
+    hook = layer.query.register_forward_hook(lambda module, given, found: queries.append(found))  # type: ignore[union-attr]
+    model.decode(torch.tensor([TARGET]), memory, None)
+    hook.remove()
+    query = queries[0].view(1, len(TARGET), 4, -1).transpose(1, 2)  # (1, H, T, K)
+    weights = attend_plain(query, memory[1][0], torch.eye(len(SOURCE)).expand(1, 4, -1, -1))
+    torch.testing.assert_close(cross_attention(model, SOURCE, TARGET, 1), weights.mean(1)[0], atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("layers", "number"), [(1, 0), (2, 0), (3, 1)])
+def test_the_layer_is_the_last_but_one(layers: int, number: int) -> None:
+    model = make(layers)
+    assert torch.equal(cross_attention(model, SOURCE, TARGET), cross_attention(model, SOURCE, TARGET, number))
+
+
+def test_a_token_is_aligned_by_what_predicts_it() -> None:
+    """The row of token t is that of the position before it, which the begin symbol fills at first."""
+    model, output = make(), [20, 7, 33, 12, 5]
+    weights = torch.stack([cross_attention(model, SOURCE, [BOS, 20, 7, 33, 12], layer) for layer in (1, 2)]).mean(0)
+    assert aligned(TorchForced(model), SOURCE, output) == (weights / (weights.sum(0) + SMOOTHING)).argmax(1).tolist()
+    assert aligned(TorchForced(model), SOURCE, []) == []
+
+
+def test_one_layer_is_enough_for_an_alignment() -> None:
+    model = make(1)
+    weights = cross_attention(model, SOURCE, TARGET, 0)
+    assert (
+        aligned(TorchForced(model), SOURCE, [*TARGET[1:], 5])
+        == (weights / (weights.sum(0) + SMOOTHING)).argmax(1).tolist()
+    )
+
+
+def test_a_source_token_that_all_attend_to_is_no_tokens_alignment(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = torch.tensor([[0.3, 0.1, 0.6], [0.1, 0.3, 0.6], [0.05, 0.05, 0.9]]).expand(3, 4, -1, -1)
+    monkeypatch.setattr(TorchForced, "forced", lambda *_, attention: ([], {"cross": weights.numpy()}))
+    assert aligned(TorchForced(make()), [7, 8, EOS], [20, 21, 22]) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+def test_converted_models_align_nearly_alike(precision: str) -> None:
+    found = cross_attention(convert(make(), precision), SOURCE, TARGET)
+    torch.testing.assert_close(
+        found, cross_attention(make(), SOURCE, TARGET), atol=1e-5 if precision == "fp32" else 0.05, rtol=0.0
+    )
+
+
+@needs_engine
+@pytest.mark.parametrize("layers", [1, 3])
+def test_the_engine_aligns_alike(layers: int) -> None:
+    model = make(layers)
+    for output in ([20, 7, 33, 12, 5], [8], []):
+        assert aligned(engine_model(model, "fp32"), SOURCE, output) == aligned(TorchForced(model), SOURCE, output)

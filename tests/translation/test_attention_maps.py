@@ -1,0 +1,362 @@
+"""Attention weights against equation (1) from the folder's raw matrices, torch's own modules, and the model's own pass."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from nmt_cli.data.tokenizer import BOS, EOS, Tokenizer, Vocabulary, learn_bpe
+from nmt_cli.errors import DataError, UsageError
+from nmt_cli.model.attention import attend, record_attention
+from nmt_cli.model.folder import load_model, weights_of
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.model.weights import write_model
+from nmt_cli.recipe import DataSection, ModelSection, Recipe
+from nmt_cli.translation.alignment import cross_attention
+from nmt_cli.translation.attention_maps import KINDS, check_choice, compute_attention, select_views
+from nmt_cli.translation.scoring import Scorer
+from nmt_cli.translation.torch_forced import TorchForced
+
+D, H, V = 24, 4, 50
+SOURCE, TARGET = [9, 30, 8, 7, 41, EOS], [BOS, 20, 7, 33, 12]
+S, T = len(SOURCE), len(TARGET)
+NEXT = [*TARGET[1:], EOS]
+FEATURES: list[dict[str, Any]] = [
+    {},
+    {"residual": "pre"},
+    {"positions": "learned", "max_positions": 12},
+    {"d_k": 5, "d_v": 9, "num_heads": 3},
+    {"tie_embeddings": False, "num_heads": 1, "decoder_layers": 1},
+]
+
+
+def section(**features: Any) -> ModelSection:
+    return ModelSection(
+        **{
+            "encoder_layers": 2,
+            "decoder_layers": 3,
+            "d_model": D,
+            "d_ff": 40,
+            "num_heads": H,
+            "max_positions": 64,
+            **features,
+        }
+    )
+
+
+def make(source_vocab: int = V, target_vocab: int = V, **features: Any) -> Transformer:
+    """A model whose biases and norms are random too, and whose heads are far from even."""
+    torch.manual_seed(0)
+    model = Transformer(section(**features), source_vocab, target_vocab)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.add_(
+                0.3 * torch.randn_like(parameter)
+                if parameter.dim() == 1
+                else 0.2 * torch.randn_like(parameter) * ("query" in name)
+            )
+    return model.eval()
+
+
+def attention_maps(model: Transformer, source: list[int], target: list[int]) -> dict[str, Tensor]:
+    _, weights = TorchForced(model).forced([source], [target], attention=list(KINDS))
+    return {kind: torch.from_numpy(array) for kind, array in weights.items()}
+
+
+def log_probs(model: Transformer, following: list[int]) -> Tensor:
+    """Log P of these tokens after those of TARGET, from the pass that also returns weights."""
+    [found], _ = TorchForced(model).forced([SOURCE], [TARGET], [following], attention=["cross"])
+    return torch.from_numpy(found)
+
+
+def modules_of(model: Transformer, kind: str) -> list[Any]:
+    stack: Any = model.encoder if kind == "encoder" else model.decoder
+    return [layer.cross_attention if kind == "cross" else layer.self_attention for layer in stack]
+
+
+@pytest.mark.parametrize("features", FEATURES)
+def test_rows_sum_to_one_and_the_future_is_never_looked_at(features: dict[str, Any]) -> None:
+    model = make(**features)
+    config, weights = model.config, attention_maps(model, SOURCE, TARGET)
+    heads = config.num_heads
+    assert {kind: tuple(found.shape) for kind, found in weights.items()} == {
+        "encoder": (config.encoder_layers, heads, S, S),
+        "decoder": (config.decoder_layers, heads, T, T),
+        "cross": (config.decoder_layers, heads, T, S),
+    }
+    for found in weights.values():
+        assert found.dtype == torch.float32
+        assert (found.double().sum(-1) - 1).abs().max() <= 1e-6
+        assert found.min() >= 0
+        assert found.std() > 0.02  # not even by chance
+    assert weights["decoder"].triu(1).count_nonzero() == 0
+    assert weights["decoder"].tril().count_nonzero() == config.decoder_layers * heads * T * (T + 1) // 2
+
+
+@pytest.mark.parametrize("features", FEATURES)
+def test_the_first_layer_follows_equation_1_from_the_raw_matrices(features: dict[str, Any], tmp_path: Path) -> None:
+    """Nothing but the folder's file and the paper: embeddings, positions, [norm,] q k^T / sqrt(d_k), softmax."""
+    recipe = Recipe(data=DataSection(generator="teaching", vocab_size=V, max_length=8), model=section(**features))
+    write_model(tmp_path, weights_of(make(**features)), recipe, (V, V), {"tokenizer.model": b"-"}, {})
+    model, raw, config = load_model(tmp_path).model, load_file(tmp_path / "model.safetensors"), recipe.model
+    ours = attention_maps(model, SOURCE, TARGET)
+    size, heads = config.key_size, config.num_heads
+    for kind, side, ids in (("encoder", "source", SOURCE), ("decoder", "target", TARGET)):
+        table = raw["embeddings.shared" if config.tie_embeddings else f"embeddings.{side}"]
+        learned = raw.get(f"{side}_positions.weight")
+        for head in range(heads):
+            queries, keys = [], []
+            for position, number in enumerate(ids):
+                places = (
+                    learned[position]
+                    if learned is not None
+                    else torch.tensor([wave(position, column) for column in range(D)])
+                )
+                x = table[number] * math.sqrt(D) + places
+                if config.residual == "pre":
+                    name = f"{kind}.0.around_self_attention.norm"
+                    x = (x - x.mean()) / (x.var(unbiased=False) + 1e-5).sqrt() * raw[f"{name}.weight"] + raw[
+                        f"{name}.bias"
+                    ]
+                both = (
+                    raw[f"{kind}.0.self_attention.query_key_value.weight"] @ x
+                    + raw[f"{kind}.0.self_attention.query_key_value.bias"]
+                )
+                queries.append(both[head * size : (head + 1) * size])
+                keys.append(both[(heads + head) * size : (heads + head + 1) * size])
+            for t, query in enumerate(queries):
+                seen = keys if kind == "encoder" else keys[: t + 1]
+                expected = torch.stack([query @ key / math.sqrt(size) for key in seen]).softmax(0)
+                torch.testing.assert_close(ours[kind][0, head, t, : len(seen)], expected, atol=2e-6, rtol=1e-4)
+
+
+def wave(position: int, column: int) -> float:
+    """Section 3.5, as printed."""
+    angle = position / 10_000 ** ((column - column % 2) / D)
+    return math.cos(angle) if column % 2 else math.sin(angle)
+
+
+def torchs(model: Any) -> tuple[nn.Module, nn.Module]:
+    """nn.TransformerEncoder and nn.TransformerDecoder with our weights."""
+    config = model.config
+    options: dict[str, Any] = {"dropout": 0.0, "batch_first": True, "norm_first": config.residual == "pre"}
+    last, end = (nn.LayerNorm(D) if config.residual == "pre" else None for _ in range(2))
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(D, H, config.d_ff, **options),
+        config.encoder_layers,
+        enable_nested_tensor=False,
+        norm=last,
+    )
+    decoder = nn.TransformerDecoder(
+        nn.TransformerDecoderLayer(D, H, config.d_ff, **options), config.decoder_layers, norm=end
+    )
+    for stack, layers in ((encoder, model.encoder), (decoder, model.decoder)):
+        for theirs, ours in zip(stack.layers, layers, strict=True):
+            copy_layer(theirs, ours)
+    for norm, ours in ((last, model.encoder_norm), (end, model.decoder_norm)):
+        if norm is not None:
+            norm.load_state_dict(ours.state_dict())
+    return encoder.train(), decoder.train()  # dropout is 0; training mode keeps torch off its inference path
+
+
+def copy_layer(theirs: Any, ours: Any) -> None:
+    pairs = [(theirs.self_attn, [ours.self_attention.query_key_value], ours.self_attention.output)]
+    norms = [ours.around_self_attention.norm, ours.around_feed_forward.norm]
+    if hasattr(ours, "cross_attention"):
+        pairs.append(
+            (
+                theirs.multihead_attn,
+                [ours.cross_attention.query, ours.cross_attention.key_value],
+                ours.cross_attention.output,
+            )
+        )
+        norms.insert(1, ours.around_cross_attention.norm)
+    with torch.no_grad():
+        for module, joined, output in pairs:
+            module.in_proj_weight.copy_(torch.cat([part.weight for part in joined]))
+            module.in_proj_bias.copy_(torch.cat([part.bias for part in joined]))
+            module.out_proj.load_state_dict(output.state_dict())
+    for number, norm in enumerate(norms, start=1):
+        getattr(theirs, f"norm{number}").load_state_dict(norm.state_dict())
+    theirs.linear1.load_state_dict(ours.feed_forward.inner.state_dict())
+    theirs.linear2.load_state_dict(ours.feed_forward.outer.state_dict())
+
+
+@torch.no_grad()
+def asked(module: nn.MultiheadAttention, given: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> Tensor:
+    """What torch itself says that it attends to, for what it was given in its own pass: (H, T, S)."""
+    [(arguments, options)] = given
+    keep = {name: options.get(name) for name in ("attn_mask", "key_padding_mask")}
+    weights = module(*arguments, **keep, need_weights=True, average_attn_weights=False)[1]
+    return weights[0]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("residual", ["post", "pre"])
+def test_all_layers_and_heads_equal_torchs_own_weights(residual: str) -> None:
+    model = make(residual=residual)
+    encoder, decoder = torchs(model)
+    modules: dict[str, list[nn.MultiheadAttention]] = {
+        "encoder": [layer.self_attn for layer in encoder.layers],  # type: ignore[union-attr]
+        "decoder": [layer.self_attn for layer in decoder.layers],  # type: ignore[union-attr]
+        "cross": [layer.multihead_attn for layer in decoder.layers],  # type: ignore[union-attr]
+    }
+    caught: dict[nn.Module, list[Any]] = {module: [] for several in modules.values() for module in several}
+    hooks = [
+        module.register_forward_pre_hook(
+            lambda of, given, options: caught[of].append((given, options)), with_kwargs=True
+        )
+        for module in caught
+    ]
+    with torch.no_grad():
+        memory = encoder(model.embed(torch.tensor([SOURCE]), "source", model.source_positions(len(SOURCE))))
+        future = torch.ones(T, T, dtype=torch.bool).triu(1)
+        hidden = decoder(
+            model.embed(torch.tensor([TARGET]), "target", model.target_positions(len(TARGET))), memory, tgt_mask=future
+        )
+    for hook in hooks:
+        hook.remove()
+    ours = attention_maps(model, SOURCE, TARGET)
+    for kind, several in modules.items():
+        expected = torch.stack([asked(module, caught[module]) for module in several])
+        torch.testing.assert_close(ours[kind], expected, atol=2e-6, rtol=1e-4)
+    with torch.no_grad():
+        expected = model.logits(hidden)[0].log_softmax(-1)
+        torch.testing.assert_close(log_probs(model, NEXT), expected[range(T), NEXT], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("features", FEATURES)
+@torch.no_grad()
+def test_weights_times_values_are_what_each_module_gives(features: dict[str, Any]) -> None:
+    """In a pass by the fast kernel, which knows no weights, every attention gives out W (weights V) + b."""
+    model = make(**features)
+    given: dict[nn.Module, Any] = {}
+    hooks = []
+    for kind in KINDS:
+        hooks += [
+            module.register_forward_hook(lambda of, taken, made: given.update({of: (taken, made)}))
+            for module in modules_of(model, kind)
+        ]
+    hidden = model(torch.tensor([SOURCE]), None, torch.tensor([TARGET]))
+    for hook in hooks:
+        hook.remove()
+    maps = attention_maps(model, SOURCE, TARGET)
+    values = model.config.num_heads * model.config.value_size
+    for kind in KINDS:
+        for layer, module in enumerate(modules_of(model, kind)):
+            taken, made = given[module]
+            value = (
+                taken[1][1][0]
+                if kind == "cross"
+                else module.query_key_value(taken[0])[0, :, -values:]
+                .unflatten(1, (model.config.num_heads, -1))
+                .transpose(0, 1)
+            )
+            context = (maps[kind][layer] @ value).transpose(0, 1).flatten(1)  # (T, H * W)
+            torch.testing.assert_close(module.output(context), made[0], atol=1e-5, rtol=1e-4)
+    expected = model.logits(hidden)[0].log_softmax(-1)
+    torch.testing.assert_close(log_probs(model, NEXT), expected[range(T), NEXT], atol=1e-5, rtol=1e-4)
+
+
+def test_a_module_attends_as_before_afterwards() -> None:
+    model = make()
+    attention_maps(model, SOURCE, TARGET)
+    module: Any = model.encoder[0].self_attention
+    assert all(one.attend is attend for kind in KINDS for one in modules_of(model, kind))
+    with record_attention(module) as seen:
+        module(torch.randn(1, 3, D), None)
+        with pytest.raises(RuntimeError), record_attention(module):
+            module(torch.randn(1, 3, D + 1), None)
+        module(torch.randn(1, 2, D), None)
+    assert [tuple(one.shape) for one in seen] == [(1, H, 3, 3), (1, H, 2, 2)]
+    assert module.attend is attend
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_alignments_read_the_same_weights(number: int) -> None:
+    model = make()
+    torch.testing.assert_close(
+        attention_maps(model, SOURCE, TARGET)["cross"][number].mean(0),
+        torch.from_numpy(cross_attention(TorchForced(model), SOURCE, TARGET, number)),
+        atol=1e-6,
+        rtol=1e-5,
+    )
+
+
+def vocabulary(joint: bool) -> Vocabulary:
+    def learn(words: str, size: int) -> Tokenizer:
+        rng = random.Random(0)
+        return learn_bpe(
+            [" ".join(rng.choices(words.split(), k=6)) for _ in range(100)],
+            DataSection(generator="teaching", vocab_size=size),
+        )
+
+    source = learn("the cat dog sees likes house red small", 290)
+    return Vocabulary(source, source if joint else learn("die Katze Hund sieht mag Haus rot klein", 300))
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_pieces_and_probability_of_a_pair(joint: bool) -> None:
+    both = vocabulary(joint)
+    model = make(both.source_size, both.target_size, tie_embeddings=joint)
+    lines = ("the cat sees", "red house likes" if joint else "die Katze sieht")
+    source, target = both.source.encode([lines[0]])[0], both.target.encode([lines[1]])[0]
+    views, log_prob = compute_attention(TorchForced(model), both, source, target)
+    [scored] = Scorer(TorchForced(model), both).score([lines])
+    assert log_prob == pytest.approx(scored.log_prob, abs=1e-4)
+    heard, written = both.source.pieces(lines[0]), both.target.pieces(lines[1])
+    by_kind = {view.kind: (list(view.rows), list(view.columns), view.causal) for view in views}
+    assert by_kind == {
+        "encoder": ([*heard, "</s>"], [*heard, "</s>"], False),
+        "decoder": ([*written, "</s>"], ["<s>", *written], True),
+        "cross": ([*written, "</s>"], [*heard, "</s>"], False),
+    }
+    maps = attention_maps(model, [*source, EOS], [BOS, *target])
+    assert all(np.array_equal(view.weights, maps[view.kind]) for view in views)
+
+
+def test_sides_that_are_too_long_are_named() -> None:
+    both = vocabulary(True)
+    model = make(both.source_size, both.target_size, max_positions=6)
+    assert len(compute_attention(TorchForced(model), both, [5] * 5, [5] * 5)[0]) == 3
+    with pytest.raises(DataError, match="the sentence has 6 pieces; the model takes 5 at once"):
+        compute_attention(TorchForced(model), both, [5] * 6, [5])
+    with pytest.raises(DataError, match="the translation has 6 pieces; the model takes 5 at once"):
+        compute_attention(TorchForced(model), both, [5], [5] * 6)
+
+
+def test_layers_and_heads_are_chosen_by_number() -> None:
+    both = vocabulary(True)
+    views, _ = compute_attention(TorchForced(make(both.source_size, both.target_size)), both, [7, 8], [9])
+    assert all(np.array_equal(one.weights, view.weights) for one, view in zip(select_views(views), views, strict=True))
+    [one] = select_views(views, "cross", 3, 2)
+    assert (one.layers, one.heads, tuple(one.weights.shape)) == ((3,), (2,), (1, 1, 2, 3))
+    assert np.array_equal(one.weights[0, 0], views[2].weights[2, 1])
+    assert [view.kind for view in select_views(views, layer=3)] == ["decoder", "cross"]  # the encoder has two layers
+    by_head = select_views(views, head=4)
+    assert [(view.layers, view.heads) for view in by_head] == [((1, 2), (4,)), ((1, 2, 3), (4,)), ((1, 2, 3), (4,))]
+    assert np.array_equal(by_head[0].weights[:, 0], views[0].weights[:, 3])
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        (("middle", None, None), "--kind 'middle': expected encoder, decoder or cross."),
+        ((None, 4, None), "--layer 4: expected 1 to 3"),
+        (("encoder", 3, None), "--layer 3: expected 1 to 2"),
+        ((None, 0, None), "--layer 0: expected 1 to 3"),
+        (("cross", 3, 5), "--head 5: expected 1 to 4"),
+    ],
+)
+def test_what_the_model_has_not_is_named(choice: tuple[Any, Any, Any], words: str) -> None:
+    check_choice(section(), "cross", 3, 4)
+    with pytest.raises(UsageError) as fault:
+        check_choice(section(), *choice)
+    assert words in str(fault.value)

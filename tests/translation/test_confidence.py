@@ -1,0 +1,352 @@
+"""Words and their probabilities, features, and the regression that estimates quality."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, learn_bpe
+from nmt_cli.errors import DataError
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
+from nmt_cli.records import content_hash, to_json
+from nmt_cli.translation.confidence import (
+    DEFAULT,
+    FEATURES,
+    LINES,
+    NEAREST,
+    Calibration,
+    features,
+    not_a_calibration,
+    rank_correlation,
+    read_calibration,
+    word_probabilities,
+    words,
+)
+from nmt_cli.translation.split import joined
+from nmt_cli.translation.translator import Candidate, Translator
+
+NAMES = ["the", "a", "small", "cat", "dog", "house", "sees", "likes", "under", "with"]
+
+
+def sentence(rng: random.Random, length: int) -> str:
+    return " ".join(rng.choice(NAMES) for _ in range(length)) + rng.choice([".", "!", ""])
+
+
+@cache
+def tokenizer(vocab_size: int = 330) -> Tokenizer:
+    rng = random.Random(0)
+    return learn_bpe(
+        [sentence(rng, rng.randint(2, 9)) for _ in range(300)],
+        DataSection(generator="teaching", vocab_size=vocab_size, byte_fallback=vocab_size > 256),
+    )
+
+
+@cache
+def model() -> Transformer:
+    torch.manual_seed(0)
+    config = ModelSection(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64)
+    return Transformer(config, tokenizer().vocab_size, tokenizer().vocab_size).eval()
+
+
+# --- words ---
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        (["▁the", "▁c", "at", "."], [("the", 0.5), ("cat.", 0.125)]),
+        (["the", "▁cat"], [("the", 0.5), ("cat", 0.5)]),
+        (["▁", "the", "▁", "▁cat"], [("the", 0.25), (" cat", 0.25)]),
+        (["▁the", "▁", "▁"], [("the  ", 0.125)]),
+        (["▁a", "<0xC3>", "<0xA9>", "▁b"], [("aé", 0.125), ("b", 0.5)]),
+        (["▁a", "<0xA9>", "<0xC3>", "<0x0A>", "▁b"], [("a\ufffd\ufffd ", 0.0625), ("b", 0.5)]),
+        (["<0x20>", "▁a"], [("  a", 0.25)]),
+        (["▁a", "<unk>", "▁b"], [("a", 0.5), ("\u2047 ", 0.5), ("b", 0.5)]),
+        (["▁"], []),
+        ([], []),
+    ],
+)
+def test_words_of_hand_made_pieces(pieces: list[str], expected: list[tuple[str, float]]) -> None:
+    """Each piece has the probability 1/2; that of the end symbol belongs to no word."""
+    half = math.log(0.5)
+    found = word_probabilities(pieces, [half] * len(pieces) + [-7.0])
+    assert [word for word, _ in found] == [word for word, _ in expected]
+    assert [probability for _, probability in found] == pytest.approx([probability for _, probability in expected])
+
+
+@pytest.mark.parametrize("vocab_size", [330, 40])
+def test_words_joined_by_spaces_are_the_text_of_any_tokens(vocab_size: int) -> None:
+    """Random tokens of a real tokenizer, with bytes (330) and without (40): many of white space, of bytes and unknown ones."""
+    of_text = tokenizer(vocab_size)
+    table = of_text.table
+    rng = random.Random(3)
+    usual = [number for number in range(of_text.vocab_size) if number not in (PAD, BOS, EOS)]
+    odd = [
+        number
+        for number in usual
+        if table[number]
+        in ("▁", "<0x20>", "<0x0A>", "<0xE2>", "<0x96>", "<0x81>", "<0xEF>", "<0xBF>", "<0xBD>", "<0xC3>", "<0xA9>")
+    ]
+    spelled = [
+        [table.index(f"<0x{byte:02X}>") for byte in character.encode()]
+        for character in ("é", "\ufffd", "▁", "😀")
+        if vocab_size > 256
+    ]
+    for _ in range(3000):
+        ids: list[int] = []
+        for _ in range(rng.randint(0, 12)):
+            ids += (
+                rng.choice(spelled)
+                if spelled and rng.random() < 0.2
+                else [rng.choice(odd if rng.random() < 0.5 else usual)]
+            )
+        [text] = of_text.decode([ids])
+        numbers = [-rng.random() for _ in range(len(ids) + 1)]
+        found = words([table[number] for number in ids], numbers)
+        assert " ".join(word.text for word in found) == text, (ids, text)
+        if text:
+            assert math.fsum(word.log_prob for word in found) == pytest.approx(math.fsum(numbers[:-1]))
+    assert UNK in usual
+
+
+def test_words_of_real_text_are_its_words() -> None:
+    rng = random.Random(4)
+    for _ in range(50):
+        text = sentence(rng, rng.randint(1, 12))
+        pieces = tokenizer().pieces(text)
+        assert [word.text for word in words(pieces, [-1.0] * (len(pieces) + 1))] == text.split()
+
+
+def test_a_line_in_parts_has_an_end_symbol_after_each() -> None:
+    pieces, numbers = ["▁the", "▁c", "at", "▁a", "▁", "dog"], [-1.0, -2.0, -3.0, -50.0, -4.0, -5.0, -60.0, -6.0, -70.0]
+    found = words(pieces, numbers, (3, 2, 1))
+    assert found == [("the", -1.0), ("cat", -5.0), ("a ", -9.0), ("dog", -6.0)]
+    assert words(["▁", "▁a"], [-1.0, -9.0, -2.0, -9.0], (1, 1)) == [("a", -2.0)]  # the first part has no text
+
+
+@pytest.mark.parametrize(("numbers", "lengths"), [(2, ()), (4, ()), (3, (1, 1)), (4, (1, 2))])
+def test_numbers_that_do_not_match_the_pieces_are_refused(numbers: int, lengths: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="log-probabilities for 2 pieces"):
+        words(["▁a", "▁b"], [-1.0] * numbers, lengths)
+
+
+def test_parts_in_chinese_writing_are_joined_without_a_space() -> None:
+    pieces = ["▁好", "。", "▁是", "。", "▁ok"]
+    numbers = [-1.0, -2.0, -9.0, -3.0, -4.0, -9.0, -5.0, -9.0]
+    assert words(pieces, numbers, (2, 2, 1)) == [("好。是。ok", -15.0)]
+    assert joined(["好。", "是。", "ok"]) == "好。是。ok"
+
+
+def test_words_and_end_symbols_of_a_translation_add_up_to_its_log_prob() -> None:
+    """Also for lines in parts, and for all candidates."""
+    rng = random.Random(5)
+    options = DecodeSection(max_extra=3, beam=3, max_len_ratio=1.0)
+    translator = Translator(model(), tokenizer(), tokenizer(), options, nbest=3, longest=12, token_log_probs=True)
+    lines = [sentence(rng, rng.choice([1, 3, 8, 30])) for _ in range(30)]
+    parts = set()
+    for result in translator.translate(lines):
+        for candidate in result.candidates:
+            found = words(candidate.pieces, candidate.token_log_probs, candidate.part_lengths)
+            assert " ".join(word.text for word in found) == candidate.text
+            ends = np.cumsum([length + 1 for length in candidate.part_lengths]) - 1
+            total = math.fsum(word.log_prob for word in found) + math.fsum(
+                candidate.token_log_probs[end] for end in ends
+            )
+            assert total == pytest.approx(candidate.log_prob, abs=1e-4)
+            assert all(
+                0 < probability <= 1
+                for _, probability in word_probabilities(
+                    candidate.pieces, candidate.token_log_probs, candidate.part_lengths
+                )
+            )
+            parts.add(len(candidate.part_lengths))
+    assert len(parts) > 1
+
+
+# --- features ---
+
+
+def test_features() -> None:
+    candidate = Candidate(
+        "the cat dog", -3.0, -8.0, ("▁the", "▁c", "at", "▁dog"), (-1.0, -0.5, -1.5, -0.2, -3.0, -1.8), (3, 1)
+    )
+    found = features(8, candidate)
+    assert found == pytest.approx(
+        {
+            "token": -8 / 6,
+            "word": -(1.0 + 2.0 + 3.0) / 3,
+            "worst_word": -3.0,
+            "length_ratio": math.log(6 / 10),
+            "length": math.log(6),
+        }
+    )
+    assert features(8, candidate, 0.4) == {**found, "agreement": 0.4}
+    assert list(features(8, candidate, 0.4)) == list(FEATURES)
+    assert features(2, Candidate("", -0.5, -0.5, (), (-0.5,), (0,))) == pytest.approx(
+        {"token": -0.5, "word": -0.5, "worst_word": -0.5, "length_ratio": math.log(1 / 3), "length": 0.0}
+    )
+
+
+# --- the regression ---
+
+TRUE = {"token": 1.5, "worst_word": 0.2, "length_ratio": -0.7}
+INTERCEPT = 0.4
+
+
+def drawn(lines: int, seed: int = 0, noise: float = 0.05) -> tuple[list[dict[str, float]], list[float]]:
+    """Random features, and chrF that follows TRUE and INTERCEPT, with noise."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal([-1.0, -4.0, 0.0], [0.6, 2.0, 0.3], (lines, 3))
+    rows = [dict(zip(TRUE, row, strict=True)) for row in x.tolist()]
+    expected = 1 / (1 + np.exp(-(INTERCEPT + x @ np.array(list(TRUE.values())))))
+    return rows, (100 * np.clip(expected + rng.normal(0, noise, lines), 0, 1)).tolist()
+
+
+def test_fit_recovers_known_coefficients() -> None:
+    rows, chrf = drawn(20_000, noise=0.01)
+    found = Calibration.fit(rows, chrf)
+    assert found.lines == 20_000
+    assert found.intercept == pytest.approx(INTERCEPT, abs=0.05)
+    assert found.coefficients == pytest.approx(TRUE, abs=0.03)
+
+
+def test_estimates_are_calibrated_and_independent_of_scale() -> None:
+    rows, chrf = drawn(500)
+    found = Calibration.fit(rows, chrf)
+    estimates = [found.estimate(row) for row in rows]
+    assert all(0 < value < 1 for value in estimates)
+    assert sum(estimates) == pytest.approx(
+        sum(min(max(value / 100, NEAREST), 1 - NEAREST) for value in chrf)
+    )  # as for every regression with an intercept
+    assert rank_correlation(estimates, chrf) > 0.8
+    scaled = Calibration.fit([{**row, "token": 1000 * row["token"] - 5} for row in rows], chrf)
+    assert [scaled.estimate({**row, "token": 1000 * row["token"] - 5}) for row in rows] == pytest.approx(
+        estimates, abs=1e-6
+    )
+
+
+def test_estimates_are_monotone() -> None:
+    """The sign of a coefficient is the direction; extreme features stay within 0 and 1."""
+    some = Calibration(format_version=2, lines=1, intercept=0.3, coefficients={"token": 2.0, "length": -1.0})
+    by_token = [some.estimate({"token": value, "length": 1.0}) for value in np.linspace(-10, 0, 50)]
+    by_length = [some.estimate({"token": -1.0, "length": value}) for value in np.linspace(0, 6, 50)]
+    assert by_token == sorted(by_token)
+    assert by_length == sorted(by_length, reverse=True)
+    assert [some.estimate({"token": value, "length": 0.0}) for value in (-1e9, 1e9)] == pytest.approx([0, 1])
+    rising = [
+        DEFAULT.estimate(
+            {"token": value, "word": 2 * value, "worst_word": 6 * value, "length_ratio": 0.0, "length": 2.5}
+        )
+        for value in np.linspace(-5, 0, 50)
+    ]
+    assert rising == sorted(rising)
+    assert rising[0] < 0.05
+    assert rising[-1] > 0.7
+
+
+def test_a_feature_that_never_varies_and_equal_targets_do_no_harm() -> None:
+    rows, chrf = drawn(LINES)
+    constant = Calibration.fit([{**row, "length": 3.0} for row in rows], chrf)
+    assert constant.coefficients["length"] == 0
+    for value in (0.0, 100.0, 40.0):
+        same = Calibration.fit(rows, [value] * LINES)
+        assert [same.estimate(row) for row in rows] == pytest.approx([value / 100] * LINES, abs=0.002)
+    twice = Calibration.fit([{**row, "word": row["token"]} for row in rows], chrf)
+    assert twice.coefficients["word"] == pytest.approx(twice.coefficients["token"])
+
+
+def test_agreement_is_used_where_all_lines_have_it() -> None:
+    rows, chrf = drawn(200)
+    better = Calibration.fit([{**row, "agreement": value / 100} for row, value in zip(rows, chrf, strict=True)], chrf)
+    assert better.coefficients["agreement"] > 0
+    assert 0 < better.estimate({**rows[0], "agreement": 0.5}) < 1
+    with pytest.raises(DataError, match="uses the feature 'agreement', which this search does not have"):
+        better.estimate(rows[0])
+
+
+def test_too_few_lines_are_refused() -> None:
+    rows, chrf = drawn(LINES - 1)
+    with pytest.raises(DataError, match=f"needs {LINES} lines or more that are not blank, here are {LINES - 1}"):
+        Calibration.fit(rows, chrf)
+
+
+def test_rank_correlation() -> None:
+    assert rank_correlation([1, 2, 3, 4], [10, 20, 30, 40]) == pytest.approx(1)
+    assert rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
+    assert rank_correlation([1, 2, 2, 3], [1, 3, 2, 4]) == pytest.approx(0.9486832980505138)  # scipy.stats.spearmanr
+    assert math.isnan(rank_correlation([1, 1], [1, 2]))
+
+
+# --- the file ---
+
+
+def test_a_calibration_survives_its_file(tmp_path: Path) -> None:
+    found = Calibration.fit(*drawn(100))
+    path = tmp_path / "calibration.json"
+    path.write_bytes(to_json(found))
+    assert read_calibration(path) == found
+    assert not_a_calibration(path) == ""
+    assert Calibration.model_validate(DEFAULT.model_dump()) == DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"intercept": "1"}, "is damaged: intercept: input should be a valid number"),
+        ({"kind": "other"}, "is damaged: kind: input should be 'nmt calibration'"),
+        ({"lines": 0}, "is damaged: lines: input should be greater than or equal to 1"),
+        ({"coefficients": {}}, "is damaged: coefficients: dictionary should have at least 1 item"),
+        (
+            {"coefficients": {"tokne": 1.0}},
+            "is damaged: coefficients: value error, unknown feature 'tokne', expected token, word",
+        ),
+        ({"more": 1}, "is damaged: more: extra inputs are not permitted"),
+        ({"format_version": 3}, "has format version 3; this nmt"),
+        ({"format_version": None}, "is damaged: format_version is None"),
+        ({"content_sha256": "0"}, "was changed or damaged"),
+    ],
+)
+def test_damaged_files_are_named(tmp_path: Path, change: dict[str, object], text: str) -> None:
+    path = tmp_path / "calibration.json"
+    values = {**json.loads(to_json(DEFAULT)), **change}
+    path.write_text(
+        json.dumps(values if "content_sha256" in change else {**values, "content_sha256": content_hash(values)})
+    )
+    with pytest.raises(DataError) as error:
+        read_calibration(path)
+    assert text in str(error.value)
+    assert repr(str(path)) in str(error.value)
+    assert not_a_calibration(path) == (
+        "nmt calibrate did not write it" if "kind" in change else "it was changed after nmt calibrate had written it"
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b'{"intercept": NaN}', b"[" * 100_000])
+def test_files_of_something_else_are_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "calibration.json"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"is damaged: .* Write it again with nmt calibrate\."):
+        read_calibration(path)
+    assert not_a_calibration(path) == "nmt calibrate did not write it"
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"there is no calibration at .*nowhere"):
+        read_calibration(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"cannot read .*: Is a directory"):
+        read_calibration(tmp_path)
+
+
+def test_it_needs_no_torch() -> None:
+    code = "import sys, nmt_cli.translation.confidence; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

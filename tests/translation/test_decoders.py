@@ -1,0 +1,279 @@
+"""The decoders against the plain one; and no bit of a sentence's result depends on its neighbours."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from reference_decoder import KINDS, ReferenceDecoder
+from small_models import needs_engine
+
+from nmt_cli.model.precision import convert
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import ModelSection
+from nmt_cli.search.beam_search import BeamSearch, beam_search
+from nmt_cli.search.ensemble import EnsembleDecoder
+from nmt_cli.search.plain_search import MANY, PlainSearch
+from nmt_cli.search.protocols import GrowingDecoder
+from nmt_cli.search.search import Hypothesis, Search, SearchOptions
+from nmt_cli.search.sentence import Sentence
+from nmt_cli.translation.cached_decoder import MIN_ROWS, CachedDecoder, padded_rows
+from nmt_cli.translation.searchers import DecoderSearch
+from nmt_cli.translation.torch_models import engine_model
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+VOCABULARY = 150
+MONOTONIC: dict[str, object] = {"residual": "pre", "monotonic_attention": True}
+FEATURES: list[dict[str, object]] = [
+    {},
+    {"residual": "pre", "positions": "learned"},
+    {"positions": "rotary", "num_heads": 1},
+    {"d_k": 8, "d_v": 24},
+    {"tie_embeddings": False},
+    MONOTONIC,
+]
+Kind = Callable[[Transformer, list[list[int]], int], Any]
+
+
+def make(seed: int = 0, **features: object) -> Transformer:
+    """An untrained model: its distribution is nearly flat, so that a rounding error would change the choice."""
+    torch.manual_seed(seed)
+    config = ModelSection.model_validate(
+        {
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "d_model": 64,
+            "d_ff": 128,
+            "num_heads": 4,
+            "max_positions": 128,
+            **features,
+        }
+    )
+    model = Transformer(config, VOCABULARY, VOCABULARY).eval()
+    if model.next_word is not None:
+        model.next_word.set(torch.rand(VOCABULARY) < 0.6, torch.rand(VOCABULARY) < 0.5)
+    return model
+
+
+def sources(count: int, longest: int = 40, seed: int = 1) -> list[list[int]]:
+    rng = random.Random(seed)
+    return [[*(rng.randrange(4, VOCABULARY) for _ in range(rng.randint(1, longest))), EOS] for _ in range(count)]
+
+
+def options(beam: int, **more: Any) -> SearchOptions:
+    return SearchOptions(beam=beam, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS), **more)
+
+
+@torch.inference_mode()
+def translate(
+    kind: Kind, model: Transformer, batch: list[list[int]], beam: int = 4, nbest: int = 1
+) -> list[list[Hypothesis]]:
+    limits = torch.tensor([len(source) + 4 for source in batch])
+    return beam_search(kind(model, batch, beam), limits, options(beam, nbest=nbest))
+
+
+@pytest.mark.parametrize(
+    ("features", "beam"), [*((features, beam) for features in FEATURES for beam in (1, 3)), ({}, 20)]
+)
+@torch.inference_mode()
+def test_a_decoder_with_caches_is_the_reference_step_by_step(features: dict[str, object], beam: int) -> None:
+    """Random tokens, parents, closed hypotheses and departures, beyond the caches' first room: log-probabilities equal to 1e-5."""
+    model, generator = make(**features), torch.Generator().manual_seed(5)
+    batch = sources(7)
+    decoders = ReferenceDecoder(model, batch, beam), CachedDecoder(model, batch, beam)
+    count = 7
+    opened = torch.ones(count, beam, dtype=torch.bool)
+    for step in range(45):
+        tokens = torch.randint(4, VOCABULARY, (count, beam), generator=generator)
+        rows = np.flatnonzero(opened)
+        plain, fast = (s.step(tokens, rows).log_softmax(-1) for s in decoders)
+        assert fast.shape == (len(rows), VOCABULARY)
+        torch.testing.assert_close(fast, plain, atol=1e-5, rtol=1e-5)
+        # a hypothesis goes on from an open one
+        weights = opened.double() + 1e-9
+        parents = torch.multinomial(weights, beam, replacement=True, generator=generator)
+        parents = torch.where(opened.gather(1, parents), parents, opened.byte().argmax(1, keepdim=True))
+        opened = torch.rand(count, beam, generator=generator) < 0.8
+        opened[:, 0] = True
+        for decoder in decoders:
+            decoder.reorder(parents)
+        if step % 10 == 9:
+            stay = np.delete(np.arange(count), step // 10)
+            count, opened = len(stay), opened[stay]
+            for decoder in decoders:
+                decoder.keep(stay)
+
+
+@pytest.mark.parametrize("features", FEATURES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_searches_are_the_reference_search(kind: Kind, features: dict[str, object]) -> None:
+    model, batch = make(**features), sources(9)
+    plain, fast = translate(ReferenceDecoder, model, batch, nbest=4), translate(kind, model, batch, nbest=4)
+    assert [[h.tokens for h in row] for row in fast] == [[h.tokens for h in row] for row in plain]
+    for left, right in zip(fast, plain, strict=True):
+        assert [h.log_prob for h in left] == pytest.approx([h.log_prob for h in right], abs=1e-3)
+
+
+def test_monotonic_attention_changes_outputs() -> None:
+    assert translate(CachedDecoder, make(**MONOTONIC), sources(9)) != translate(
+        CachedDecoder, make(residual="pre"), sources(9)
+    )
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("beam", "features"),
+    [(1, {}), (4, {}), (4, {"d_k": 8, "d_v": 24}), (4, {"num_heads": 1}), (5, {"num_heads": 2}), (3, MONOTONIC)],
+)
+def test_a_sentence_does_not_depend_on_its_neighbours(
+    kind: Kind, precision: str, beam: int, features: dict[str, object]
+) -> None:
+    """Alone, in threes, all together, in another order, of all lengths: equal tokens, and equal scores to the last bit."""
+    model, batch = convert(make(**features), precision), sources(12)
+    together = translate(kind, model, batch, beam)
+    for size in (1, 3):
+        parts = [translate(kind, model, batch[i : i + size], beam) for i in range(0, len(batch), size)]
+        assert [row for part in parts for row in part] == together
+    order = random.Random(3).sample(range(12), 12)
+    shuffled = translate(kind, model, [batch[i] for i in order], beam)
+    assert [shuffled[order.index(i)] for i in range(12)] == together
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+@torch.inference_mode()
+def test_rounded_precisions_are_near_the_model(precision: str) -> None:
+    model, batch = make(num_heads=1), sources(6)
+    rounded, plain = CachedDecoder(convert(model, precision), batch, 4), ReferenceDecoder(model, batch, 4)
+    for step in range(6):
+        tokens, rows = torch.full((6, 4), BOS + step), np.arange(24)
+        difference = rounded.step(tokens, rows).log_softmax(-1) - plain.step(tokens, rows).log_softmax(-1)
+        assert 1e-4 < float(difference.abs().max()) < 0.2
+
+
+def test_rows_come_in_few_numbers() -> None:
+    sizes = {padded_rows(count) for count in range(1, 1025)}
+    assert len(sizes) < 70
+    assert all(count <= padded_rows(count) <= max(MIN_ROWS, count * 9 / 8) for count in range(1, 1025))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.inference_mode()
+def test_an_ensemble_averages_probabilities(kind: Kind) -> None:
+    models, batch = [make(seed) for seed in (1, 2, 3)], sources(4)
+
+    def ensemble(of: Kind, beam: int) -> EnsembleDecoder:
+        return EnsembleDecoder([of(model, batch, beam) for model in models])
+
+    several = ensemble(kind, 2)
+    tokens, rows = several.arrays.full((4, 2), BOS, several.arrays.int64), np.arange(8)
+    alone = [torch.as_tensor(kind(model, batch, 2).step(tokens, rows)).softmax(-1) for model in models]
+    torch.testing.assert_close(torch.as_tensor(several.step(tokens, rows)).exp(), torch.stack(alone).mean(0))
+    fast, plain = (
+        translate(lambda _, batch, beam: ensemble(of, beam), models[0], batch)  # noqa: B023
+        for of in (kind, ReferenceDecoder)
+    )
+    assert [[h.tokens for h in row] for row in fast] == [[h.tokens for h in row] for row in plain]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("beam", "features"), [(1, {}), (4, {}), (3, MONOTONIC)])
+@torch.inference_mode()
+def test_sentences_that_join_others_are_computed_as_if_alone(
+    kind: Kind, precision: str, beam: int, features: dict[str, object]
+) -> None:
+    """To the last bit; also those that enter when all others have left."""
+    model, batch = convert(make(**features), precision), sources(18)
+    search = over(lambda: kind(model, [], beam), options(beam))
+    found = dict[int, list[Hypothesis]]()
+    for step in range(300):
+        if entering := {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 18)}.get(step):
+            search.add(entering, sentences([batch[i] for i in entering]))
+        found.update(search.step())
+    assert not search.busy
+    assert [found[i] for i in range(18)] == translate(kind, model, batch, beam)
+
+
+def over(decoder: Callable[[], GrowingDecoder], chosen: SearchOptions) -> Search:
+    """A beam search over this decoder."""
+    return DecoderSearch(decoder, BeamSearch, chosen)
+
+
+def sentences(batch: list[list[int]], longer: int = 4) -> list[Sentence]:
+    """Outputs may be `longer` than their sources."""
+    return [Sentence(source[:-1], len(source) + longer) for source in batch]
+
+
+def plain(chosen: SearchOptions) -> Search:
+    """The search of the engine."""
+    return PlainSearch(engine_model(make(), "fp32"), chosen)
+
+
+KINDS_OF_SEARCH = [
+    lambda chosen: over(lambda: CachedDecoder(make(), [], chosen.beam), chosen),
+    pytest.param(plain, marks=needs_engine),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_SEARCH)
+@torch.inference_mode()
+def test_a_finished_sentence_stays_beside_others_for_any_time(kind: Callable[[SearchOptions], Search]) -> None:
+    some = sentences(sources(30, longest=6), longer=1)
+    search, found = kind(options(2, compact_below=0.0, steps=1)), dict[int, list[Hypothesis]]()
+    search.add([0], some[:1])
+    for number in range(1, 30):
+        assert search.step() == []
+        search.add([number], some[number : number + 1])
+    while search.busy:
+        found.update(search.step())
+    for number, sentence in enumerate(some):
+        alone = kind(options(2))
+        alone.add([number], [sentence])
+        while alone.busy:
+            results = alone.step()
+        assert results == [(number, found[number])]
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_SEARCH)
+@torch.inference_mode()
+def test_finished_sentences_leave_when_the_last_open_one_is_dropped(kind: Callable[[SearchOptions], Search]) -> None:
+    first, second = (Sentence(source[:-1], longest) for source, longest in zip(sources(2), (2, 40), strict=True))
+    alone, search = kind(options(2)), kind(options(2, compact_below=0.0, steps=1))
+    alone.add([0], [first])
+    while alone.busy:
+        results = alone.step()
+    search.add([0, 1], [first, second])
+    for _ in range(4):
+        assert search.step() == []
+    search.drop([1])
+    assert search.open_hypotheses == 0
+    assert search.busy
+    assert search.step() == results
+    assert not search.busy
+
+
+@needs_engine
+@pytest.mark.parametrize(
+    ("count", "steps", "stay"),
+    [(1, [1, 8], 1.0), (MANY - 1, [1, 14 // (MANY - 1)], 1.0), (MANY, [1, 14 // MANY], 0.0), (20, [1, 1], 0.0)],
+)
+def test_the_steps_of_a_call_fill_a_time_and_many_sentences_leave_together(
+    count: int, steps: list[int], stay: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, calls = [0.0], list[tuple[int, float]]()
+
+    def step(steps: int, stay: float) -> None:
+        calls.append((steps, stay))
+        now[0] += steps * count  # a second for each hypothesis; nothing else happens
+
+    search = PlainSearch(engine_model(make(), "fp32"), options(2, compact_below=1.0, seconds=14.0))
+    search.add(range(count), sentences(sources(count), longer=40))
+    monkeypatch.setattr("nmt_cli.search.plain_search.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(search.search, "step", step)
+    assert search.step() == search.step() == []
+    assert calls == [(number, stay) for number in steps]

@@ -1,0 +1,153 @@
+"""Decoding on a device that is not the host: nothing is mixed up, and nothing waits for it more often than needed."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from engine_switch import without_engine
+from few_words import LIST, WORDS, lines, model, tokenizer
+from simulated_device import DEVICE, DeviceTensor, SimulatedDevice
+
+from nmt_cli.model.precision import convert
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import DecodeSection, ModelSection
+from nmt_cli.search.beam_search import BeamSearch
+from nmt_cli.search.search import MbrOptions, SamplingOptions
+from nmt_cli.translation.searchers import search_all
+from nmt_cli.translation.translator import Request, Result, Translator
+
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "all that a result has": {"nbest": 3, "align": True, "token_log_probs": True},
+    "bf16": {"precision": "bf16"},
+    "fp16": {"precision": "fp16"},
+    "samples": {"search": "sample", "sampling": SamplingOptions(top_k=5, top_p=0.9, min_p=0.01, temperature=0.8)},
+    "minimum Bayes risk": {"search": "mbr", "mbr": MbrOptions(utility="bleu")},
+    "diverse": {"search": "diverse", "nbest": 2},
+    "a coverage penalty": {"decode": {"coverage_penalty": 0.2}},
+    "a shortest output": {"decode": {"min_length": 3}},
+    "greedy": {"decode": {"beam": 1}},
+    "no_repeat_ngram": {"constraints": {"no_repeat_ngram": 1}},
+    "repetition_penalty": {"constraints": {"repetition_penalty": 1.7}},
+    "banned_words": {"constraints": {"banned_words": WORDS[::2]}},
+    "outputs": {"constraints": {"outputs": LIST}},
+    "terms": {"constraints": {"terms": None}},
+}
+
+
+@pytest.fixture(autouse=True)
+def plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_engine(monkeypatch)
+
+
+def translated(models: Any, given: list[Any], decode: dict[str, Any] | None = None, **more: Any) -> list[Result]:
+    """In this thread: the device is simulated there."""
+    some = Translator(models, tokenizer(), tokenizer(), DecodeSection(max_extra=3, **(decode or {})), **more)
+    prepared = some.prepare(given)
+    return some.results(prepared, search_all(some.searcher, prepared.sentences))
+
+
+def on_device(some: Transformer) -> Transformer:
+    return copy.deepcopy(some).to(DEVICE)
+
+
+@pytest.mark.parametrize("case", CASES)
+@torch.no_grad()
+def test_translations_are_those_of_the_host(case: str) -> None:
+    given: list[Any] = lines()[:24]
+    if case == "terms":
+        given = [Request(line if isinstance(line, str) else line[0], {"terms": ["big dog|cat"]}) for line in given]
+    expected = translated(model(), given, **CASES[case])
+    with SimulatedDevice() as device:
+        assert translated(on_device(model()), given, **CASES[case]) == expected
+    assert device.operations > 1000
+
+
+@torch.no_grad()
+def test_an_ensemble_is_on_the_device() -> None:
+    expected = translated([model(), model()], lines()[:8])
+    with SimulatedDevice():
+        assert translated([on_device(model()), on_device(model())], lines()[:8]) == expected
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@torch.no_grad()
+def test_forms_of_the_model_are_on_the_device(positions: str) -> None:
+    config = ModelSection.model_validate(
+        {
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "d_model": 32,
+            "d_ff": 64,
+            "num_heads": 2,
+            "max_positions": 64,
+            "positions": positions,
+            "d_v": 8,
+        }
+    )
+    some = Transformer(config, tokenizer().vocab_size, tokenizer().vocab_size).eval()
+    expected = translated(some, lines()[:8])
+    with SimulatedDevice():
+        assert translated(on_device(some), lines()[:8]) == expected
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16", "int8"])
+@torch.no_grad()
+def test_converted_models_move_to_a_device(precision: str) -> None:
+    """As a model does that is stored in int8."""
+    converted = convert(model(), precision)
+    with SimulatedDevice():
+        moved = on_device(converted)
+        assert all(
+            isinstance(tensor, DeviceTensor)
+            for module in moved.modules()
+            for tensor in vars(module).values()
+            if isinstance(tensor, torch.Tensor)
+        )
+        assert all(isinstance(tensor, DeviceTensor) for tensor in [*moved.parameters(), *moved.buffers()])
+    assert not any(
+        "projection.weight" in name or "inner.weight" in name for name in converted.state_dict()
+    )  # what is stored has not changed
+
+
+@torch.no_grad()
+def test_a_model_stored_in_int8_translates_on_a_device() -> None:
+    stored = convert(model(), "int8")
+    expected = translated(stored, lines()[:8], precision="int8")
+    with SimulatedDevice():
+        assert translated(on_device(stored), lines()[:8], precision="int8") == expected
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Counter[str]]]:
+    """What each step of a search waited for in which no sentence left, none had its longest length, and none had joined."""
+    counted: list[Counter[str]] = []
+    step = BeamSearch.step
+
+    def counting(self: BeamSearch) -> Any:
+        before, sentences, complete = device.waits.copy(), len(self.status.complete), bool(self.status.complete.any())
+        results = step(self)
+        if not complete and len(self.status.complete) == sentences:
+            counted.append(device.waits - before)
+        return results
+
+    device = SimulatedDevice()
+    monkeypatch.setattr(BeamSearch, "step", counting)
+    with device:
+        yield counted
+
+
+@pytest.mark.parametrize("decode", [{}, {"min_length": 4}, {"beam": 1}])
+@torch.no_grad()
+def test_a_step_waits_for_the_device_once(decode: dict[str, Any], waits: list[Counter[str]]) -> None:
+    some = Translator(on_device(model()), tokenizer(), tokenizer(), DecodeSection(max_extra=30, **decode))
+    sentences = some.prepare([line for line in lines() if isinstance(line, str)]).sentences
+    search_all(some.searcher, sentences)
+    assert len(waits) > 15
+    assert all(one["to"] == 1 and not one.keys() - {"to", "item"} for one in waits)
+    assert sum(one.total() for one in waits) <= 1.25 * len(waits)

@@ -1,0 +1,286 @@
+"""`Translator.submit` over a `Pool`: the translations of `translate`, whoever else asks; cancelled, failed, forked and closed."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_switch import without_engine
+from held_search import Gate, held_until
+from untrained import sentence, write_untrained
+from waiting import LIMIT, wait_until
+
+import nmt_cli as nmt
+from nmt_cli.interface import loading
+from nmt_cli.translation.engine_models import EngineSearcher
+from nmt_cli.translation.pool import PoolClosed
+from nmt_cli.translation.searchers import RunningSearch
+from nmt_cli.translation.torch_models import ModelSearcher
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"beam": 3, "nbest": 3},
+    {"alignment": True},
+    {"confidence": True},
+    {"sample": True, "seed": 7},
+    {"search": "mbr", "mbr_samples": 4},
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_untrained(tmp_path_factory.mktemp("models") / "one", max_extra=20)
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[str]:
+    rng = random.Random(1)
+    return [sentence(rng, rng.randint(1, 60)) if number % 9 != 4 else "" for number in range(24)]
+
+
+@pytest.fixture(params=[("int8", 2), ("fp32", 2), ("fp32", 1)], ids=lambda values: f"{values[0]}-{values[1]}")
+def translator(model: Path, request: pytest.FixtureRequest) -> Iterator[nmt.Translator]:
+    precision, devices = request.param
+    with nmt.load(model, precision=precision, device="cpu", devices=devices) as loaded:
+        yield loaded
+
+
+@pytest.fixture
+def one(model: Path) -> Iterator[nmt.Translator]:
+    with nmt.load(model, precision="fp32", device="cpu", devices=1) as loaded:
+        yield loaded
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Gate:
+    """It holds the sentences of `long_work`, in models that are loaded after it."""
+    return held_until(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def holding(gate: Gate, one: nmt.Translator) -> nmt.Translator:
+    """One worker whose searches the gate holds."""
+    return one
+
+
+def long_work(translator: nmt.Translator, seed: int = 2) -> Future[list[nmt.Translation]]:
+    """A request of more sentences than a worker takes at once. It is not done before the gate opens."""
+    rng = random.Random(seed)
+    return translator.submit([sentence(rng, 38) for _ in range(100)], beam=8, max_extra=20)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_translations_are_those_of_translate(
+    translator: nmt.Translator, lines: list[str], options: dict[str, Any]
+) -> None:
+    assert translator.submit(lines, **options).result() == translator.translate(lines, **options)
+
+
+def test_they_are_the_same_under_load(translator: nmt.Translator, lines: list[str]) -> None:
+    expected = [translator.translate(lines, **options) for options in OPTIONS[:5]]
+    wrong: list[object] = []
+
+    def client(number: int) -> None:
+        rng = random.Random(number)
+        for _ in range(3):
+            which, chosen = rng.randrange(5), rng.sample(range(len(lines)), rng.choice([1, 1, 2, 9]))
+            found = translator.submit([lines[i] for i in chosen], **OPTIONS[which]).result(LIMIT)
+            wrong.extend((which, i) for i, one in zip(chosen, found, strict=True) if one != expected[which][i])
+
+    clients = [threading.Thread(target=client, args=(number,)) for number in range(8)]
+    for thread in clients:
+        thread.start()
+    for thread in clients:
+        thread.join()
+    assert wrong == []
+    assert (translator.pool.waiting, translator.pool.running) == (0, 0)
+
+
+def test_lines_without_sentences(one: nmt.Translator) -> None:
+    assert [translation.text for translation in one.submit(["", "  "]).result()] == ["", ""]
+    assert one.submit([]).result() == []
+
+
+def test_prefixes_and_terms(one: nmt.Translator) -> None:
+    given = [nmt.Line("the cat.", prefix="a dog"), nmt.Line("a house.", terms=["red"])]
+    found = one.submit(given).result()
+    assert found == one.translate(given)
+    assert found[0].text.startswith("a dog")
+
+
+def test_wrong_options_are_named_at_once(one: nmt.Translator) -> None:
+    for call, text in (
+        (lambda: one.submit("a text"), "expected a list of lines"),
+        (lambda: one.submit(["a\nb"]), "contains a line end"),
+        (lambda: one.submit(["a"], beam=0), "beam"),
+    ):
+        with pytest.raises(nmt.NmtError, match=text):
+            call()
+
+
+def test_a_single_sentence_does_not_wait_for_a_document(holding: nmt.Translator, gate: Gate) -> None:
+    document = long_work(holding)
+    gate.begun()
+    for _ in range(3):
+        holding.submit(["the cat sees a dog."], beam=8, max_extra=20).result(LIMIT)
+        assert not document.done()
+    gate.open()
+    assert len(document.result(LIMIT)) == 100
+
+
+def test_cancelled_work_is_dropped(holding: nmt.Translator, gate: Gate) -> None:
+    one, document = holding, long_work(holding)
+    gate.begun()
+    assert document.cancel()
+    assert one.pool.waiting == 0
+    wait_until(lambda: one.pool.running == 0)
+    with pytest.raises(CancelledError):
+        document.result()
+    before = one.pool.counts.sentences
+    [found] = one.submit(["the cat."], beam=8, max_extra=20).result(LIMIT)
+    assert found.text == "the cat."
+    assert one.pool.counts.sentences == before + 1
+
+
+def test_closing_ends_what_is_not_done(holding: nmt.Translator) -> None:
+    before = set(threads())
+    document = long_work(holding)
+    assert not holding.finish(0.05)
+    with pytest.raises(PoolClosed):
+        document.result(LIMIT)
+    with pytest.raises(PoolClosed):
+        holding.submit(["the cat."])
+    assert set(threads()) <= before
+    holding.close()
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "nmt-worker"]
+
+
+def test_a_translator_that_nobody_has_ends_its_threads(model: Path) -> None:
+    before = set(threads())
+    translator = nmt.load(model, precision="fp32", device="cpu", devices=2)
+    translator.submit(["the cat."]).result(LIMIT)
+    assert len(set(threads()) - before) == 2
+    del translator
+    gc.collect()
+    assert set(threads()) <= before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a fork while threads run is what is tested
+def test_a_fork_has_threads_of_its_own(translator: nmt.Translator, lines: list[str]) -> None:
+    expected = translator.submit(lines).result(LIMIT)
+    child = os.fork()
+    if not child:
+        status = 1
+        with suppress(BaseException):
+            status = 0 if translator.submit(lines).result(LIMIT) == expected == translator.translate(lines) else 2
+        os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert translator.submit(lines).result(LIMIT) == expected
+
+
+CALLER = """
+import sys
+import nmt_cli as nmt
+translator = nmt.load(sys.argv[1], device="cpu", devices=2)
+print(translator.submit(["the cat."]).result(600)[0].text and "", flush=True)
+future = translator.submit(["the cat sees the dog " * 9] * 500, beam=30) if sys.argv[2] == "busy" else None
+"""
+
+
+@pytest.mark.parametrize("state", ["idle", "busy"])
+def test_python_ends_while_threads_work(model: Path, state: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CALLER, str(model), state], capture_output=True, text=True, timeout=LIMIT
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "\n", "")
+
+
+def test_finishing_waits_for_what_is_under_way(one: nmt.Translator, lines: list[str]) -> None:
+    future = one.submit(lines)
+    assert one.finish(LIMIT)
+    assert len(future.result(0)) == len(lines)
+
+
+@pytest.mark.parametrize("method", ["add", "step"])
+def test_a_sentence_whose_search_fails_fails_alone(
+    one: nmt.Translator, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Sentences that are searched with it are searched again, and have their results."""
+    original, rng = getattr(RunningSearch, method), random.Random(0)
+
+    def failing(self: RunningSearch[Any], *arguments: Any) -> Any:
+        result = original(self, *arguments)
+        if any(len(sentence.tokens) > 12 for sentence in self.sentences.values()):
+            raise ValueError("too long for this test")
+        return result
+
+    good = [sentence(rng, rng.randint(1, 3)) for _ in range(20)]
+    expected = one.translate(good)
+    monkeypatch.setattr(RunningSearch, method, failing)
+    futures = [one.submit([line]) for line in good[:10]]
+    bad = one.submit([good[0], sentence(rng, 20), good[1]])
+    futures += [one.submit([line]) for line in good[10:]]
+    with pytest.raises(ValueError, match="too long for this test"):
+        bad.result(LIMIT)
+    assert [future.result(LIMIT)[0] for future in futures] == expected
+    wait_until(lambda: (one.pool.waiting, one.pool.running) == (0, 0))
+
+
+def test_a_search_that_cannot_be_made_fails_its_requests(one: nmt.Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("no search")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(EngineSearcher, "new_search", broken)
+        patched.setattr(ModelSearcher, "new_search", broken)
+        with pytest.raises(ValueError, match="no search"):
+            one.submit(["the cat.", "a dog."]).result(LIMIT)
+        with pytest.raises(ValueError, match="no search"):
+            one.translate(["the cat."])
+    assert one.submit(["the cat."]).result(LIMIT)
+    wait_until(lambda: (one.pool.waiting, one.pool.running) == (0, 0))
+
+
+def test_of_several_devices_the_first_is_used(model: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "workers_on", lambda *_: ["cpu", "cpu:0"])
+    without_engine(monkeypatch)
+    with nmt.load(model, precision="fp32", device="cpu") as loaded:
+        assert loaded.submit(lines[:5]).result(LIMIT) == loaded.translate(lines[:5])
+        assert loaded.pool.workers == 1
+
+
+def test_threads_that_the_system_does_not_start(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one of two threads all is done; without any the error is named."""
+    start, allowed = threading.Thread.start, [1]
+
+    def scarce(self: threading.Thread) -> None:
+        if self.name == "nmt-worker":
+            if not allowed:
+                raise RuntimeError("can't start new thread")
+            allowed.pop()
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", scarce)
+    with nmt.load(model, precision="fp32", device="cpu", devices=2) as translator:
+        assert [found.text for found in translator.submit(["the cat."] * 40).result(LIMIT)] == [
+            found.text for found in translator.translate(["the cat."] * 40)
+        ]
+    with (
+        nmt.load(model, precision="fp32", device="cpu", devices=2) as translator,
+        pytest.raises(nmt.NmtError, match="the system starts no thread for the search"),
+    ):
+        translator.submit(["the cat."])

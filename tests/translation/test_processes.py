@@ -1,0 +1,329 @@
+"""Sessions whose searches run in processes: forks on a CPU, and new processes for several devices (here "cpu" twice)."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broken_search import BrokenSearch
+from held_search import held_until
+from untrained import sentence, write_untrained
+from waiting import LIMIT, alive, wait_until
+
+import nmt_cli.translation.processes as module
+from nmt_cli.data.tokenizer import Vocabulary
+from nmt_cli.errors import NmtError, UsageError
+from nmt_cli.model.folder import load_model
+from nmt_cli.recipe import DecodeSection
+from nmt_cli.registry import SEARCHES
+from nmt_cli.search.search import SamplingOptions
+from nmt_cli.translation.processes import DeviceProcesses, ForkedSession, SpawnedSession, ThreadSession, WorkerDied
+from nmt_cli.translation.searchable import SearchableModels
+from nmt_cli.translation.searchers import search_all
+from nmt_cli.translation.torch_models import ConvertedModels, DeviceModels, _converted, searchable
+from nmt_cli.translation.translator import Result, Translator
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes search on Linux alone")
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def few_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FEW_SENTENCES", 2)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_untrained(tmp_path_factory.mktemp("models") / "one")
+
+
+@pytest.fixture(scope="module")
+def devices(folder: Path) -> Iterator[DeviceModels]:
+    """Two processes for many tests."""
+    models = DeviceModels([folder], "fp32", ["cpu", "cpu"])
+    yield models
+    models.close()
+
+
+LINES = [sentence(random.Random(i), i % 14) if i % 9 else " " for i in range(60)]
+LONG = [sentence(random.Random(1), 30)] * 500
+SAMPLE: dict[str, Any] = {"search": "sample", "sampling": SamplingOptions(top_p=0.9)}
+
+
+def over(models: SearchableModels, folder: Path, decode: dict[str, Any] | None = None, **more: Any) -> Translator:
+    vocabulary = Vocabulary.load(folder)
+    options = DecodeSection.model_validate({"max_extra": 3, "batch_tokens": 200, **(decode or {})})
+    return Translator(models, vocabulary.source, vocabulary.target, options, **more)
+
+
+def packed(folder: Path, workers: int) -> SearchableModels:
+    return searchable([load_model(folder).model], "fp32", workers, workers)
+
+
+def expected(folder: Path, **more: Any) -> list[Result]:
+    """By torch's decoder, in this thread."""
+    some = over(ConvertedModels([load_model(folder).model], "fp32", 1, 1), folder, **more)
+    prepared = some.prepare(LINES)
+    return some.results(prepared, search_all(some.searcher, prepared.sentences))
+
+
+def children() -> list[int]:
+    return [child.pid for child in multiprocessing.active_children() if child.pid]
+
+
+def gone(pids: list[int]) -> None:
+    """Wait until these processes have ended."""
+    wait_until(lambda: not any(map(alive, pids)))
+
+
+def test_who_searches(folder: Path, devices: DeviceModels) -> None:
+    """Plain beam search on a CPU has threads; what runs in Python has processes, if there are several workers."""
+    for workers, more, kind in (
+        (2, {}, ThreadSession),
+        (2, {"plain": True}, ThreadSession),
+        (1, {"search": "diverse"}, ThreadSession),
+        (2, {"search": "diverse"}, ForkedSession),
+        (2, {"constraints": {"no_repeat_ngram": 2}}, ForkedSession),
+    ):
+        some = over(packed(folder, workers), folder, **more)
+        with some.models.session(some.searcher) as session:
+            assert type(session) is kind
+    torch_alone = over(ConvertedModels([load_model(folder).model], "fp32", 2, 2), folder)
+    assert type(torch_alone.models.session(torch_alone.searcher)) is ForkedSession
+    some = over(devices, folder)
+    assert type(devices.session(some.searcher)) is SpawnedSession
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "all that a result has": {"nbest": 2, "align": True, "token_log_probs": True},
+    "samples": SAMPLE,
+    "minimum Bayes risk": {"search": "mbr"},
+    "a coverage penalty": {"decode": {"coverage_penalty": 0.2}},
+    "constraints": {"constraints": {"banned_words": ["the", "cat"], "outputs": ["the big dog", "a cat", "then"]}},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_option_reaches_the_processes_of_devices(case: str, folder: Path, devices: DeviceModels) -> None:
+    some = over(devices, folder, **CASES[case])
+    assert list(some.translate(LINES)) == expected(folder, **CASES[case])
+    assert list(some.translate(iter(LINES))) == expected(folder, **CASES[case])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_forks_search_as_one_worker_does(case: str, folder: Path) -> None:
+    one, two = (over(packed(folder, workers), folder, **CASES[case]) for workers in (1, 2))
+    assert list(two.translate(LINES)) == list(one.translate(LINES))
+    assert list(two.translate(iter(LINES * 3))) == list(one.translate(LINES)) * 3
+
+
+def test_processes_of_devices_are_kept(folder: Path, devices: DeviceModels) -> None:
+    some = over(devices, folder)
+    list(some.translate(LINES * 4))
+    before = children()
+    assert len(before) >= 2
+    first, second = some.translate(iter(LINES)), some.translate(iter(LINES))
+    assert [*first] == [*second] == expected(folder)
+    assert children() == before
+
+
+@pytest.fixture(params=["forks", "devices"])
+def models(request: pytest.FixtureRequest, folder: Path) -> Iterator[SearchableModels]:
+    """Workers that are processes, for any search."""
+    one = (
+        DeviceModels([folder], "fp32", ["cpu", "cpu"])
+        if request.param == "devices"
+        else ConvertedModels([load_model(folder).model], "fp32", 2, 2)
+    )
+    yield one
+    one.close()
+
+
+@pytest.mark.parametrize(
+    ("search", "error", "said"),
+    [("BrokenSearch", ValueError, "cut"), ("UnsendableSearch", NmtError, "Unsendable: 1 and 2")],
+)
+def test_an_error_of_the_search_is_raised(
+    search: str,
+    error: type[Exception],
+    said: str,
+    models: SearchableModels,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also one that cannot be sent."""
+    monkeypatch.setitem(SEARCHES, "broken", f"broken_search:{search}")
+    with pytest.raises(error, match=said):
+        list(over(models, folder, search="broken").translate(LINES))
+
+
+def test_a_process_that_dies_is_named_and_replaced(
+    models: SearchableModels, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gate = held_until(monkeypatch, tmp_path, "held")
+    before = children()
+    results = over(models, folder, search="held").translate(iter([" "] * 64 + LONG))
+    next(results)  # of the first window, which has no sentence
+    gate.begun()
+    for pid in set(children()) - set(before):
+        os.kill(pid, signal.SIGKILL)
+    with pytest.raises(WorkerDied, match=r"a worker process died; perhaps the memory was full\. Give fewer --devices"):
+        list(results)
+    assert list(over(models, folder).translate(LINES)) == expected(folder)
+
+
+def test_closing_early_stops_the_search(
+    models: SearchableModels, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gate = held_until(monkeypatch, tmp_path, "held")
+    before = children()
+    results = over(models, folder, search="held").translate(iter([" "] * 64 + LONG))
+    next(results)
+    gate.begun()
+    results.close()  # type: ignore[attr-defined]
+    if isinstance(models, DeviceModels):  # they go on with the group that they have
+        gate.open()
+    else:
+        assert set(children()) <= set(before)
+    assert list(over(models, folder).translate(LINES)) == expected(folder)
+
+
+def test_models_that_cannot_be_loaded_are_reported(folder: Path, devices: DeviceModels, tmp_path: Path) -> None:
+    session = SpawnedSession(
+        devices.pool,
+        over(devices, folder).searcher,
+        DeviceProcesses(partial(_converted, [tmp_path / "missing"], "fp32"), ["cpu", "cpu"]),
+    )
+    with pytest.raises(NmtError, match=r"the worker process of 'cpu' cannot search: .*missing"), session:
+        session.submit(over(devices, folder).prepare(LINES).sentences)()
+    session.processes.close()
+
+
+def test_what_cannot_be_sent_is_refused(folder: Path, devices: DeviceModels, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SEARCHES, "local", f"{__name__}:LOCAL_CLASS")
+    with pytest.raises(UsageError, match=r"cannot be sent .* Define classes and functions of your own in a module"):
+        list(over(devices, folder, search="local").translate(LINES))
+
+
+LOCAL_CLASS = (lambda: type("Local", (BrokenSearch,), {}))()
+
+SCRIPT = f"""
+import sys
+sys.path[:0] = [{str(TESTS / "translation")!r}, {str(TESTS / "support")!r}]
+import multiprocessing, pathlib
+import test_processes as test
+test.module.FEW_SENTENCES = 2
+
+class OwnSearch(test.BrokenSearch): pass
+
+if __name__ == "__main__":
+    folder = pathlib.Path(sys.argv[1])
+    models = {{
+        "forks": lambda: test.ConvertedModels([test.load_model(folder).model], "fp32", 2, 2),
+        "devices": lambda: test.DeviceModels([folder], "fp32", ["cpu", "cpu"]),
+    }}[sys.argv[2]]()
+    some = test.over(models, folder)
+    results = some.translate(iter(test.LINES * int(sys.argv[3])))
+    print(next(results).source, flush=True)
+    print(*test.children(), flush=True)
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path, folder: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    programs: list[subprocess.Popen[str]] = []
+
+    def start(kind: str, times: int, more: str, **options: Any) -> subprocess.Popen[str]:
+        (tmp_path / "script.py").write_text(SCRIPT + more)
+        command = [sys.executable, str(tmp_path / "script.py"), str(folder), kind, str(times)]
+        programs.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options))
+        return programs[-1]
+
+    yield start
+    for program in programs:
+        program.kill()
+        program.communicate()
+
+
+def pids_of(program: subprocess.Popen[str]) -> list[int]:
+    assert program.stdout is not None
+    assert program.stdout.readline() == f"{LINES[0]}\n"
+    return [int(word) for word in program.stdout.readline().split()]
+
+
+@pytest.mark.parametrize("kind", ["forks", "devices"])
+def test_a_script_ends_where_results_are_kept_unread(kind: str, script: Callable[..., subprocess.Popen[str]]) -> None:
+    program = script(kind, 400, "")
+    pids = pids_of(program)
+    out, err = program.communicate(timeout=LIMIT)
+    assert (program.returncode, out, err) == (0, "", "")
+    gone(pids)
+
+
+@pytest.mark.parametrize("kind", ["forks", "devices"])
+def test_an_interrupt_ends_all_processes(kind: str, script: Callable[..., subprocess.Popen[str]]) -> None:
+    program = script(kind, 4000, "    list(results)", start_new_session=True)
+    pids = pids_of(program)
+    os.killpg(program.pid, signal.SIGINT)
+    _, err = program.communicate(timeout=LIMIT)
+    assert err.rstrip().endswith("KeyboardInterrupt")
+    assert err.count("Traceback") == 1
+    gone(pids)
+
+
+@pytest.mark.parametrize("kind", ["forks", "devices"])
+def test_processes_end_with_a_caller_that_is_killed(kind: str, script: Callable[..., subprocess.Popen[str]]) -> None:
+    program = script(kind, 4000, "    list(results)")
+    pids = pids_of(program)
+    assert len(pids) == 2
+    program.kill()
+    gone(pids)
+
+
+@pytest.mark.parametrize(
+    ("define", "said"),
+    [("", "cut"), ("class Own(test.BrokenSearch): pass", "Define classes and functions of your own")],
+)
+def test_a_search_of_the_script_itself(define: str, said: str, script: Callable[..., subprocess.Popen[str]]) -> None:
+    """A class of the module is there in the processes too; one that is defined where only the script comes is refused."""
+    more = f"""
+    {define or "pass"}
+    test.SEARCHES["own"] = "__main__:Own{"" if define else "Search"}"
+    try:
+        list(test.over(models, folder, search="own").translate(test.LINES))
+    except Exception as error:
+        print(error)
+"""
+    out, err = script("devices", 1, more).communicate(timeout=LIMIT)
+    assert err == ""
+    assert said in out
+
+
+@pytest.mark.parametrize("kind", ["forks", "devices"])
+def test_a_fork_of_the_caller_starts_processes_of_its_own(
+    kind: str, script: Callable[..., subprocess.Popen[str]]
+) -> None:
+    more = """
+    import os
+    results.close()
+    same = list(some.translate(test.LINES))
+    child = os.fork()
+    if not child:
+        ok = list(some.translate(test.LINES)) == same and list(some.translate(test.LINES[:2])) == same[:2]
+        models.close()
+        os._exit(0 if ok else 1)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), list(some.translate(test.LINES)) == same)
+"""
+    out, err = script(kind, 1, more).communicate(timeout=LIMIT)
+    assert out.splitlines()[2:] == ["0 True"]
+    assert "Traceback" not in err

@@ -1,0 +1,99 @@
+"""A thousand real sentences: how they fall into batches, and in which order they come, changes no bit of what comes out."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from reference_decoder import ReferenceDecoder
+
+from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, learn_bpe
+from nmt_cli.engine.library import library
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
+from nmt_cli.search.beam_search import beam_search
+from nmt_cli.search.search import SearchOptions
+from nmt_cli.translation.translator import Result, Translator
+
+SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
+TEXT = SHARED / "multi30k" / "test_2016_flickr.en.gz"
+BEAM = 4
+LONGEST = 5
+"""Tokens of an output: an untrained model does not end by itself, and the first ones see the whole source already."""
+
+pytestmark = pytest.mark.skipif(not TEXT.is_file(), reason=f"needs Multi30k below {SHARED} (set NMT_SHARED_DATA)")
+
+
+@cache
+def lines() -> list[str]:
+    return gzip.decompress(TEXT.read_bytes()).decode().splitlines()
+
+
+@cache
+def tokenizer() -> Tokenizer:
+    return learn_bpe(lines(), DataSection(generator="teaching", vocab_size=1500))
+
+
+@cache
+def model() -> Transformer:
+    """An untrained model: its distribution is nearly flat, so that a rounding error would change the choice."""
+    torch.manual_seed(0)
+    config = ModelSection(encoder_layers=2, decoder_layers=2, d_model=64, d_ff=256, num_heads=4)
+    return Transformer(config, tokenizer().vocab_size, tokenizer().vocab_size).eval()
+
+
+@cache
+def translator(precision: str, batch_tokens: int = 10**6) -> Translator:
+    if precision == "int8" and library() is None:
+        pytest.skip("there is no engine for this processor, and int8 in torch is slow")
+    made = Translator(
+        model(), tokenizer(), tokenizer(), DecodeSection(beam=BEAM, batch_tokens=batch_tokens), precision=precision
+    )
+    made.longest_output = LONGEST
+    return made
+
+
+@cache
+def in_batches(precision: str, size: int, count: int = 1000) -> list[Result]:
+    """The first `count` sentences, read and translated so many at a time."""
+    several = translator(precision)
+    return [result for start in range(0, count, size) for result in several.translate(lines()[start : start + size])]
+
+
+def test_there_are_a_thousand() -> None:
+    assert len(lines()) == 1000
+    assert len({len(ids) for ids in tokenizer().encode(lines())}) > 20  # of many lengths
+
+
+@pytest.mark.parametrize("size", [1, 8, 64, 256])
+def test_the_batch_size_changes_nothing_in_fp32(size: int) -> None:
+    """Texts, pieces, log P and scores, all equal."""
+    assert in_batches("fp32", size) == in_batches("fp32", 1000)
+
+
+@pytest.mark.parametrize(("size", "count"), [(1, 200), (8, 1000), (64, 1000), (256, 1000)])
+def test_the_batch_size_changes_nothing_in_int8(size: int, count: int) -> None:
+    assert in_batches("int8", size, count) == in_batches("int8", 1000)[:count]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_the_order_changes_nothing(precision: str) -> None:
+    order = random.Random(1).sample(range(1000), 1000)
+    shuffled = list(translator(precision, 500).translate([lines()[i] for i in order]))
+    assert [shuffled[order.index(i)] for i in range(1000)] == in_batches(precision, 1000)
+
+
+def test_they_are_the_plain_models_translations() -> None:
+    """Tokens, of every fifth sentence."""
+    sources = [[*ids, EOS] for ids in tokenizer().encode(lines()[::5])]
+    options = SearchOptions(beam=BEAM, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS))
+    plain = beam_search(ReferenceDecoder(model(), sources, BEAM), [LONGEST] * 200, options)
+    found = in_batches("fp32", 1000)[::5]
+    table = tokenizer().table
+    assert [result.best.pieces for result in found] == [tuple(table[token] for token in row[0].tokens) for row in plain]
+    assert [result.best.score for result in found] == pytest.approx([row[0].score for row in plain], abs=1e-4)

@@ -1,0 +1,300 @@
+"""Forced scoring: equal to the training's NLL and to torch's cross-entropy, and no bit of it depends on the neighbours."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from small_models import needs_engine
+from torch import Tensor
+from torch.nn import functional as F
+
+from nmt_cli.data.batches import collate
+from nmt_cli.data.tokenizer import BOS, EOS, Tokenizer, Vocabulary, learn_bpe
+from nmt_cli.engine.model import EngineModel
+from nmt_cli.errors import DataError
+from nmt_cli.model.precision import convert
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import DataSection, ModelSection
+from nmt_cli.training.loader import PackedBatch
+from nmt_cli.training.update import loss_sums
+from nmt_cli.translation import scoring as module
+from nmt_cli.translation import torch_forced
+from nmt_cli.translation.scoring import Scored, Scorer, perplexity
+from nmt_cli.translation.torch_forced import TorchForced
+from nmt_cli.translation.torch_models import engine_model
+from nmt_cli.translation.windows import WindowSize
+
+WORDS = [
+    "the",
+    "a",
+    "small",
+    "big",
+    "red",
+    "cat",
+    "dog",
+    "house",
+    "sees",
+    "likes",
+    "finds",
+    "under",
+    "over",
+    "with",
+    "and",
+    "then",
+]
+FEATURES: list[dict[str, object]] = [
+    {},
+    {"residual": "pre", "positions": "learned"},
+    {"d_k": 8, "d_v": 24},
+    {"tie_embeddings": False},
+    {"max_positions": 51},
+]
+
+Pairs = list[tuple[str, str]]
+
+
+def sentence(rng: random.Random, length: int) -> str:
+    return " ".join(rng.choice(WORDS) for _ in range(length)) + rng.choice([".", "!", ""])
+
+
+@cache
+def vocabulary(joint: bool = True) -> Vocabulary:
+    rng = random.Random(0)
+
+    def learned(size: int) -> Tokenizer:
+        return learn_bpe(
+            [sentence(rng, rng.randint(2, 9)) for _ in range(300)], DataSection(generator="teaching", vocab_size=size)
+        )
+
+    source = learned(330)
+    return Vocabulary(source, source if joint else learned(320))
+
+
+def model(**features: object) -> Transformer:
+    torch.manual_seed(0)
+    values = {
+        "encoder_layers": 1,
+        "decoder_layers": 2,
+        "d_model": 32,
+        "d_ff": 64,
+        "num_heads": 2,
+        "max_positions": 64,
+        **features,
+    }
+    config, words = ModelSection.model_validate(values), vocabulary(bool(features.get("tie_embeddings", True)))
+    return Transformer(config, words.source_size, words.target_size).eval()
+
+
+@pytest.fixture(params=["torch", pytest.param("engine", marks=needs_engine)])
+def by(request: pytest.FixtureRequest) -> str:
+    """What computes."""
+    return str(request.param)
+
+
+def scorer(by: str, batch_tokens: int = 4096, **features: object) -> Scorer:
+    made = model(**features)
+    forced = engine_model(made, "fp32") if by == "engine" else TorchForced(made, batch_tokens)
+    return Scorer(forced, vocabulary(bool(features.get("tie_embeddings", True))))
+
+
+@cache
+def pairs() -> Pairs:
+    """Of all lengths, some with a blank side, two with two, one too long."""
+    rng = random.Random(7)
+    texts = [
+        (sentence(rng, rng.choice([1, 2, 3, 5, 8, 13, 21])), sentence(rng, rng.choice([1, 2, 3, 5, 8, 13, 21])))
+        for _ in range(90)
+    ]
+    odd = [
+        ("", ""),
+        (" \t", "\u3000"),
+        ("", "the cat."),
+        ("the cat.", "  "),
+        (sentence(rng, 200), "the cat."),
+        ("x\u2028y\x00", "\ufffd 🐈"),
+    ]
+    return texts[:40] + odd + texts[40:]
+
+
+@cache
+def expected(by: str) -> list[Scored]:
+    return list(scorer(by).score(pairs()))
+
+
+def ids(pair: tuple[str, str], words: Vocabulary) -> tuple[list[int], list[int]]:
+    [source], [target] = words.source.encode([pair[0]]), words.target.encode([pair[1]])
+    return source, target
+
+
+def sound(limit: int = 64) -> list[int]:
+    """Numbers of the pairs that reach the model."""
+    sides = [ids(pair, vocabulary()) for pair in pairs()]
+    return [
+        i
+        for i, (source, target) in enumerate(sides)
+        if source + target and max(len(source), len(target)) < limit and any(map(str.strip, pairs()[i]))
+    ]
+
+
+@pytest.mark.parametrize("features", FEATURES, ids=str)
+@torch.no_grad()
+def test_log_probs_equal_torchs_cross_entropy_of_each_pair_alone(by: str, features: dict[str, object]) -> None:
+    ours, reference = scorer(by, **features), model(**features)
+    for result in ours.score([pair for pair in pairs() if any(map(str.strip, pair))][::3]):
+        source, target = ids((result.source.strip(), result.target.strip()), ours.vocabulary)
+        if result.log_prob is None:
+            assert max(len(source), len(target)) >= ours.longest
+            continue
+        logits = reference.logits(reference(torch.tensor([[*source, EOS]]), None, torch.tensor([[BOS, *target]])))[0]
+        nll = F.cross_entropy(logits, torch.tensor([*target, EOS]), reduction="sum")
+        assert result.log_prob == pytest.approx(-float(nll), rel=1e-6, abs=1e-5)
+        assert result.tokens == len(target) + 1
+        assert result.perplexity == pytest.approx(math.exp(float(nll) / result.tokens), rel=1e-5)
+
+
+@pytest.mark.parametrize("features", FEATURES[:4], ids=str)
+@torch.no_grad()
+def test_the_sum_is_the_nll_of_training(by: str, features: dict[str, object]) -> None:
+    ours, chosen = scorer(by, **features), [pairs()[i] for i in sound(40) if all(map(str.strip, pairs()[i]))]
+    results = list(ours.score(chosen))
+    batch = collate([tuple(np.array(side) for side in ids(pair, ours.vocabulary)) for pair in chosen])  # type: ignore[misc]
+    for smoothing in (0.0, 0.1):
+        _, nll = loss_sums(model(**features), PackedBatch.of(batch), smoothing)
+        tokens = int(batch.tgt_lengths.sum())
+        assert sum(result.tokens for result in results) == tokens
+        assert -sum(result.log_prob or 0.0 for result in results) / tokens == pytest.approx(
+            float(nll) / tokens, abs=1e-5
+        )
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 64, 100_000])
+def test_batches_change_nothing(by: str, batch_tokens: int) -> None:
+    assert list(scorer(by, batch_tokens).score(pairs())) == expected(by)
+
+
+def test_neighbours_change_nothing(by: str) -> None:
+    order = random.Random(1).sample(range(len(pairs())), len(pairs()))
+    shuffled = list(scorer(by).score([pairs()[i] for i in order]))
+    assert [shuffled[order.index(i)] for i in range(len(pairs()))] == expected(by)
+    for number in (3, 42, 43, 60):
+        assert list(scorer(by).score([pairs()[number]])) == [expected(by)[number]]
+        assert list(scorer(by).score([pairs()[number]] * 70)) == [expected(by)[number]] * 70
+
+
+def test_windows_change_nothing(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WINDOW", WindowSize(3, 20))
+    windows = list(scorer(by).windows(iter(pairs())))
+    assert [len(window) for window in windows] == [3, 6, 12, 20, 20, 20, 15]
+    assert [result for window in windows for result in window] == expected(by)
+
+
+def test_a_window_holds_so_many_characters(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WINDOW", WindowSize(64, 64, characters=20))
+    taken = []
+
+    def given() -> Iterator[tuple[str, str]]:
+        for number in range(9):
+            taken.append(number)
+            yield "the cat.", "a dog"
+
+    assert len(next(scorer(by).windows(given()))) == 2
+    assert taken == [0, 1]
+
+
+def test_results_have_their_pairs_in_order(by: str) -> None:
+    assert [(result.source, result.target) for result in expected(by)] == pairs()
+
+
+def test_two_blank_lines_do_not_reach_the_model(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TorchForced, "forced", lambda *_: pytest.fail("the model was run"))
+    monkeypatch.setattr(EngineModel, "forced", lambda *_: pytest.fail("the model was run"))
+    blank = ["", " ", "\t", "\u3000", "\r", "\x85", "\u2028", "\v\f", "\u200b"]
+    for result in scorer(by).score(list(zip(blank, reversed(blank), strict=True))):
+        assert (result.tokens, result.log_prob, result.perplexity) == (0, 0.0, 1.0)
+
+
+@torch.no_grad()
+def test_a_blank_side_is_its_end_symbol_alone(by: str) -> None:
+    ours, reference = scorer(by), model()
+    [of_text, of_nothing] = ours.score([("the cat.", " "), ("\t", "the cat.")])
+    source, target = ids(("the cat.", "the cat."), vocabulary())
+
+    def log_prob(source: list[int], target: list[int]) -> float:
+        logits = reference.logits(reference(torch.tensor([[*source, EOS]]), None, torch.tensor([[BOS, *target]])))[0]
+        return -float(F.cross_entropy(logits, torch.tensor([*target, EOS]), reduction="sum"))
+
+    assert (of_text.tokens, of_text.log_prob) == (1, pytest.approx(log_prob(source, []), abs=1e-5))
+    assert (of_nothing.tokens, of_nothing.log_prob) == (len(target) + 1, pytest.approx(log_prob([], target), abs=1e-5))
+
+
+@pytest.mark.parametrize("longest", [48, 49, 50, 51])
+def test_what_fits_is_scored_to_the_last_position_and_what_does_not_has_no_score(by: str, longest: int) -> None:
+    words = " ".join(WORDS * 5)
+    by_length = {
+        len(ids((text, text), vocabulary())[0]): text for text in (words[:end].strip() for end in range(1, 200))
+    }
+    fits, over, short = by_length[longest - 1], by_length[longest], by_length[2]
+    results = list(scorer(by, max_positions=longest).score([(fits, fits), (over, short), (short, over), (fits, short)]))
+    assert [result.log_prob is None for result in results] == [False, True, True, False]
+    assert [result.perplexity is None for result in results] == [False, True, True, False]
+    assert [result.tokens for result in results] == [longest, 3, longest + 1, 3]
+    assert list(scorer(by, max_positions=longest).score([(fits, fits)])) == results[:1]
+
+
+def test_logits_come_in_bounded_pieces_of_enough_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    plain = Transformer.logits
+
+    def logits(self: Transformer, hidden: Tensor) -> Tensor:
+        seen.append(len(hidden))
+        return plain(self, hidden)
+
+    monkeypatch.setattr(torch_forced, "LOGITS_ON_HOST", 1)
+    monkeypatch.setattr(Transformer, "logits", logits)
+    assert list(scorer("torch").score(pairs())) == expected("torch")
+    assert min(seen) >= torch_forced.FEWEST_ROWS
+    assert max(seen) <= 2 * torch_forced.FEWEST_ROWS
+    assert len(seen) > 50
+
+
+def test_an_error_of_the_input_comes_after_the_pairs_before_it(by: str) -> None:
+    def given() -> Iterator[tuple[str, str]]:
+        yield from pairs()[:70]
+        raise DataError("unequal")
+
+    results: list[Scored] = []
+    with pytest.raises(DataError, match="unequal"):
+        results.extend(scorer(by).score(given()))  # what came before the error is kept
+    assert results == expected(by)[:70]
+
+
+def test_nothing_in_nothing_out(by: str) -> None:
+    assert list(scorer(by).score([])) == []
+
+
+def test_perplexity_is_always_a_number() -> None:
+    assert perplexity(-4.0, 2) == pytest.approx(math.exp(2.0))
+    assert perplexity(0.0, 0) == 1.0
+    assert math.isfinite(perplexity(-1e30, 1))
+
+
+def test_bf16_is_near_fp32() -> None:
+    near = list(Scorer(TorchForced(convert(model(), "bf16")), vocabulary()).score(pairs()))
+    for ours, exact in zip(near, expected("torch"), strict=True):
+        assert ours.tokens == exact.tokens
+        assert ours.log_prob == (None if exact.log_prob is None else pytest.approx(exact.log_prob, rel=0.03))
+
+
+def test_the_weights_and_the_random_state_are_left_alone() -> None:
+    weights = model()
+    ours = Scorer(TorchForced(weights), vocabulary())
+    before, state = [p.clone() for p in weights.parameters()], torch.get_rng_state()
+    list(ours.score(pairs()[:5]))
+    assert all(torch.equal(a, b) for a, b in zip(before, weights.parameters(), strict=True))
+    assert torch.equal(state, torch.get_rng_state())

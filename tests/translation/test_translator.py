@@ -1,0 +1,615 @@
+"""Lines to translations: order, blanks, long lines, windows, and that nothing but the line matters."""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from held_search import held_until
+from numpy.typing import NDArray
+from reference_decoder import ReferenceDecoder
+from waiting import LIMIT, wait_until
+
+from nmt_cli.data.normalization import META_SPACE
+from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, learn_bpe
+from nmt_cli.errors import UsageError
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
+from nmt_cli.registry import SEARCHES
+from nmt_cli.search.beam_search import beam_search
+from nmt_cli.search.ensemble import EnsembleDecoder
+from nmt_cli.search.length_penalties import gnmt
+from nmt_cli.search.protocols import Decoder
+from nmt_cli.search.search import Hypothesis, SamplingOptions, SearchOptions
+from nmt_cli.translation import pool
+from nmt_cli.translation import translator as module
+from nmt_cli.translation.alignment import aligned
+from nmt_cli.translation.searchers import RunningSearch
+from nmt_cli.translation.torch_forced import TorchForced
+from nmt_cli.translation.translator import Translator
+from nmt_cli.translation.windows import WindowSize
+
+WORDS = [
+    "the",
+    "a",
+    "small",
+    "big",
+    "red",
+    "cat",
+    "dog",
+    "house",
+    "sees",
+    "likes",
+    "finds",
+    "under",
+    "over",
+    "with",
+    "and",
+    "then",
+]
+
+
+def sentence(rng: random.Random, length: int) -> str:
+    return " ".join(rng.choice(WORDS) for _ in range(length)) + rng.choice([".", "!", ""])
+
+
+@cache
+def tokenizer() -> Tokenizer:
+    rng = random.Random(0)
+    text = [sentence(rng, rng.randint(2, 9)) for _ in range(300)]
+    return learn_bpe(text, DataSection(generator="teaching", vocab_size=330))
+
+
+@cache
+def model(max_positions: int = 64, seed: int = 0) -> Transformer:
+    torch.manual_seed(seed)
+    config = ModelSection(
+        encoder_layers=1, decoder_layers=2, d_model=32, d_ff=64, num_heads=2, max_positions=max_positions
+    )
+    return Transformer(config, tokenizer().vocab_size, tokenizer().vocab_size).eval()
+
+
+def translator(
+    nbest: int = 1, longest: int = 0, max_positions: int = 64, more: dict[str, Any] | None = None, **decode: object
+) -> Translator:
+    """`more`: what else the Translator takes."""
+    options = DecodeSection.model_validate({"max_extra": 3, **decode})
+    return Translator(
+        model(max_positions), tokenizer(), tokenizer(), options, nbest=nbest, longest=longest, **(more or {})
+    )
+
+
+@cache
+def lines() -> list[str]:
+    rng = random.Random(7)
+    return [sentence(rng, rng.choice([0, 1, 2, 3, 5, 8, 13, 21])) if i % 9 else " \t" * (i % 2) for i in range(100)]
+
+
+@cache
+def expected() -> list[module.Result]:
+    return list(translator().translate(lines()))
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 64, 100_000])
+def test_batches_change_nothing(batch_tokens: int) -> None:
+    assert list(translator(batch_tokens=batch_tokens).translate(lines())) == expected()
+
+
+def test_neighbours_change_nothing() -> None:
+    order = random.Random(1).sample(range(100), 100)
+    shuffled = list(translator().translate([lines()[i] for i in order]))
+    assert [shuffled[order.index(i)] for i in range(100)] == expected()
+    assert list(translator().translate([lines()[17]])) == [expected()[17]]
+
+
+def test_windows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WINDOW", WindowSize(3, 11))
+    sizes = [len(window) for window in translator().windows(iter(lines()))]
+    assert max(sizes) <= 11
+    assert len(sizes) > 9
+    assert list(translator().translate(iter(lines()))) == expected()
+
+
+def test_results_have_their_sources_in_order() -> None:
+    assert [result.source for result in expected()] == lines()
+
+
+class NoSearch:
+    """A search that nothing may reach."""
+
+    def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
+        raise AssertionError("the model was asked")
+
+
+def test_empty_and_blank_lines_do_not_reach_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SEARCHES, "none", f"{__name__}:NoSearch")
+    some = translator(more={"search": "none"})
+    with pytest.raises(AssertionError, match="the model was asked"):
+        list(some.translate(["the cat"]))
+    blank = ["", " ", "\t", "\u3000", "\r", "\x85", "\u2028", "\v\f", "\u200b"]
+    results = list(some.translate(blank))
+    assert [result.translation for result in results] == [""] * len(blank)
+    assert all(result.best.score == 0.0 and result.tokens == 0 for result in results)
+
+
+BLANK = [META_SPACE, "<0x20>", "<0x09>", "<0xC2>", "<0xA0>"]
+"""Pieces of white space; the last two together are a no-break space."""
+
+
+@pytest.fixture
+def reluctant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every model ends at once if it may, and else writes white space if it may."""
+    plain = model
+
+    def reluctant(*given: int, **more: int) -> Transformer:
+        some = copy.deepcopy(plain(*given, **more))
+        weights = some.state_dict()
+        table, norm = weights["embeddings.shared"], "decoder.1.around_feed_forward.norm"
+        weights[f"{norm}.weight"][0], weights[f"{norm}.bias"][0] = (
+            0.0,
+            1.0,
+        )  # the first number of each output state is 1
+        table[:, 0] = 0.0
+        table[[numbers()[piece] for piece in BLANK], 0] = 40.0
+        table[EOS, 0] = 80.0
+        return some
+
+    monkeypatch.setattr(sys.modules[__name__], "model", reluctant)
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "beam": {"nbest": 4},
+    "greedy": {"beam": 1},
+    "samples": {"nbest": 3, "beam": 3, "more": {"search": "sample", "sampling": SamplingOptions(seed=2)}},
+    "in parts": {"longest": 4, "nbest": 2},
+    "workers": {"nbest": 2, "more": {"workers": 2}},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.usefixtures("reluctant")
+def test_no_candidate_of_a_line_is_blank(way: str) -> None:
+    options = WAYS[way]
+    free = list(translator(**{**options, "min_length": 0}).translate(lines()))
+    assert all(result.translation == "" for result in free)
+    for line, result in zip(lines(), translator(**options).translate(lines()), strict=True):
+        assert all(bool(candidate.text.strip()) == bool(line.strip()) for candidate in result.candidates)
+
+
+@pytest.mark.usefixtures("reluctant")
+def test_no_candidate_of_an_ensemble_is_blank() -> None:
+    assert [bool(result.translation) for result in ensemble(model(), model(seed=1)).translate(lines())] == [
+        bool(line.strip()) for line in lines()
+    ]
+
+
+@pytest.mark.usefixtures("reluctant")
+def test_each_part_of_a_line_has_its_own_shortest_output() -> None:
+    rng = random.Random(3)
+    texts = [sentence(rng, 10).rstrip(".!") + ".", sentence(rng, 11).rstrip(".!") + "!"]
+    [whole], apart = (
+        list(translator(longest=14, min_length=2).translate(given)) for given in ([" ".join(texts)], texts)
+    )
+    assert whole.translation == " ".join(result.translation for result in apart)
+    assert sum(token not in tokenizer().textless for token in ids_of(whole.best.pieces)) == 4
+
+
+@pytest.mark.usefixtures("reluctant")
+def test_the_longest_output_wins_over_the_shortest() -> None:
+    for line, result in zip(lines(), translator(min_length=10**6).translate(lines()), strict=True):
+        [ids] = tokenizer().encode([line])
+        assert result.tokens == (len(ids) + 3 + 1 if ids else 0)
+
+
+@pytest.mark.usefixtures("reluctant")
+def test_a_prefix_counts_in_the_shortest_output() -> None:
+    [result] = translator().translate([("the cat", "a dog")])
+    assert result.translation == "a dog"
+
+
+def test_characters_that_others_take_for_line_ends_stay_inside() -> None:
+    odd = [f"the cat{c}the dog" for c in ("\u2028", "\u2029", "\x85", "\r", "\v", "\f", "\x1c", "\x00", "\ufffd", "🐈")]
+    results = list(translator().translate(odd))
+    assert len(results) == len(odd)
+    assert not any("\n" in result.translation for result in results)
+
+
+def test_no_line_break_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tokenizer, "decode", lambda self, rows: ["a\nb"] * len(list(rows)))
+    assert [r.translation for r in translator().translate(["the cat"])] == ["a b"]
+
+
+def test_an_output_is_no_longer_than_its_own_input_allows() -> None:
+    encode = tokenizer().encode
+    for line, result in zip(lines(), expected(), strict=True):
+        [ids] = encode([line])
+        assert result.tokens <= len(ids) + 3 + 1
+
+
+def test_nbest_is_distinct_and_ranked() -> None:
+    for result in translator(nbest=3).translate([line for line in lines() if line.strip()]):
+        scores = [candidate.score for candidate in result.candidates]
+        assert len(scores) == 3
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_the_best_of_nbest_is_the_best() -> None:
+    assert [r.best for r in translator(nbest=4).translate(lines())] == [r.best for r in expected()]
+
+
+def test_a_long_line_is_translated_in_parts() -> None:
+    rng = random.Random(3)
+    first, second = sentence(rng, 10).rstrip(".!") + ".", sentence(rng, 11).rstrip(".!") + "!"
+    whole, alone = (list(translator(longest=14).translate(t)) for t in ([f"{first} {second}"], [first, second]))
+    assert whole[0].translation == f"{alone[0].translation} {alone[1].translation}"
+    assert whole[0].best.log_prob == pytest.approx(sum(r.best.log_prob for r in alone))
+    assert whole[0].tokens == sum(r.tokens for r in alone)
+    assert whole[0].best.score == pytest.approx(whole[0].best.log_prob / ((5 + whole[0].tokens) / 6) ** 0.6)
+
+
+def test_lines_longer_than_the_model_are_split_even_where_nobody_says_so() -> None:
+    long = " ".join(WORDS * 12)
+    results = list(translator(max_positions=30).translate([long, "the cat"]))
+    assert results[0].tokens > 30
+    assert results[1] == next(iter(translator(max_positions=30).translate(["the cat"])))
+
+
+def test_output_begins_before_input_ends() -> None:
+    go_on = threading.Event()
+
+    def slow() -> Iterator[str]:
+        yield "the cat"
+        assert go_on.wait(LIMIT)
+        yield "the dog"
+
+    results = translator().translate(slow())
+    assert next(results).source == "the cat"
+    go_on.set()
+    assert [result.source for result in results] == ["the dog"]
+
+
+def test_an_error_of_the_input_comes_after_what_was_read() -> None:
+    def broken() -> Iterator[str]:
+        yield "the cat"
+        raise ValueError("cut")
+
+    results = translator().translate(broken())
+    assert next(results).source == "the cat"
+    with pytest.raises(ValueError, match="cut"):
+        next(results)
+
+
+def test_no_lines_no_results() -> None:
+    assert list(translator().translate([])) == list(translator().translate(iter([]))) == []
+
+
+def test_bf16_runs_and_leaves_the_model_in_fp32() -> None:
+    some = Translator(model(), tokenizer(), tokenizer(), DecodeSection(max_extra=3), precision="bf16")
+    assert len(list(some.translate(["the cat", "the dog"]))) == 2
+    assert model().output_weight.dtype == torch.float32
+
+
+@cache
+def numbers() -> dict[str, int]:
+    """Ids by subword."""
+    return {piece: number for number, piece in enumerate(tokenizer().table)}
+
+
+def ids_of(pieces: tuple[str, ...]) -> list[int]:
+    return [numbers()[piece] for piece in pieces]
+
+
+@torch.inference_mode()
+def test_the_end_symbol_closes_every_source() -> None:
+    """log P is that of the model's own pass over a source with its end symbol."""
+    [result] = translator().translate(["the cat"])
+    source, output = tokenizer().encode(["the cat"])[0], ids_of(result.best.pieces)
+    logits = model().logits(model()(torch.tensor([[*source, EOS]]), None, torch.tensor([[BOS, *output]])))[0]
+    assert result.best.log_prob == pytest.approx(
+        float(logits.log_softmax(-1).gather(1, torch.tensor([*output, EOS])[:, None]).sum()), abs=1e-4
+    )
+
+
+def test_pieces_are_the_subwords_of_the_text() -> None:
+    for line, result in zip(lines(), translator(nbest=2).translate(lines()), strict=True):
+        assert ids_of(result.source_pieces) == tokenizer().encode([line])[0]
+        for candidate in result.candidates:
+            assert tokenizer().decode([ids_of(candidate.pieces)]) == [candidate.text]
+        assert result.tokens == (len(result.best.pieces) + 1 if line.strip() else 0)
+
+
+@pytest.fixture
+def few_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several workers share what one worker would translate alone."""
+    monkeypatch.setattr(pool, "FEW_SENTENCES", 2)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.usefixtures("few_alone")
+def test_the_number_of_workers_changes_nothing(workers: int) -> None:
+    several = translator(more={"workers": workers})
+    assert list(several.translate(lines())) == expected()
+    assert list(several.translate(lines())) == expected()  # again
+
+
+@pytest.mark.parametrize("search", [{}, {"search": "sample", "sampling": SamplingOptions(top_p=0.9)}])
+@pytest.mark.usefixtures("few_alone")
+def test_several_workers_stream(search: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several windows under way at once, with fewer and more lines than workers."""
+    monkeypatch.setattr(module, "WINDOW", WindowSize(2, 16))
+    given: dict[str, Any] = {**search, "align": True}
+    one = list(translator(nbest=2, more=given).translate(lines()))
+    assert list(translator(nbest=2, more={**given, "workers": 3}).translate(iter(lines()))) == one
+
+
+@pytest.mark.usefixtures("few_alone")
+def test_workers_work_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither goes beyond its first step before the other one has come there."""
+    both, step, begun, same = threading.Barrier(2), RunningSearch.step, set[int](), expected()
+
+    def met(self: RunningSearch[Any]) -> Any:
+        if threading.get_ident() not in begun:
+            begun.add(threading.get_ident())
+            both.wait(LIMIT)
+        return step(self)
+
+    monkeypatch.setattr(RunningSearch, "step", met)
+    assert list(translator(more={"workers": 2, "plain": True}).translate(lines())) == same
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.usefixtures("few_alone")
+def test_an_error_in_a_worker_is_raised(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("cut")
+
+    monkeypatch.setattr(RunningSearch, "step", broken)
+    with pytest.raises(ValueError, match="cut"):
+        list(translator(more={"workers": workers}, batch_tokens=200).translate(lines()))
+    with pytest.raises(ValueError, match="cut"):
+        list(translator(more={"workers": workers}).translate(lines()[:1] + lines()[2:3]))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.usefixtures("few_alone")
+def test_workers_stop_in_the_middle_of_a_batch_when_nobody_waits_any_more(
+    workers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Python joins threads when it leaves: a batch without end would keep it."""
+    gate = held_until(monkeypatch, tmp_path)
+    monkeypatch.setattr(module, "WINDOW", WindowSize(20, 20))
+    given = [""] * 20 + [
+        line for line in lines() if line
+    ]  # the second window is searched when the first has been answered
+    some = translator(batch_tokens=200, more={"workers": workers})
+    results = some.translate(given)
+    assert next(results).translation == ""
+    gate.begun()
+    results.close()  # type: ignore[attr-defined]
+    wait_until(lambda: some.models.pool.running == 0)
+
+
+def test_python_ends_where_results_are_kept_unread() -> None:
+    script = f"""if True:
+        import runpy
+        test = runpy.run_path({__file__!r})
+        test["pool"].FEW_SENTENCES = 2
+        results = test["translator"](more={{"workers": 2}}, batch_tokens=100).translate(iter(test["lines"]()))
+        print(next(results).source)
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT, env=environment
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{lines()[0]}\n", "")
+
+
+def ensemble(*models: Transformer, **more: Any) -> Translator:
+    return Translator(models, tokenizer(), tokenizer(), DecodeSection(max_extra=3), **more)
+
+
+def test_a_model_twice_is_the_model() -> None:
+    for one, twice in zip(expected(), ensemble(model(), model()).translate(lines()), strict=True):
+        assert twice.translation == one.translation
+        assert twice.best.score == pytest.approx(one.best.score, abs=1e-5)
+
+
+def test_two_models_are_searched_by_their_mean_probability() -> None:
+    models = [model(), model(seed=1)]
+    given = [line for line in lines() if line.strip()][:20]
+    sources = [[*ids, EOS] for ids in tokenizer().encode(given)]
+    plain = EnsembleDecoder([ReferenceDecoder(one, sources, 4) for one in models])
+    limits = [len(source) + 2 for source in sources]
+    best = beam_search(
+        plain,
+        limits,
+        SearchOptions(
+            beam=4,
+            alpha=0.6,
+            bos=BOS,
+            eos=EOS,
+            banned_tokens=(PAD, UNK, BOS),
+            min_length=1,
+            textless=tokenizer().textless,
+        ),
+    )
+    found = list(ensemble(*models).translate(given))
+    assert [ids_of(result.best.pieces) for result in found] == [row[0].tokens for row in best]
+    assert [result.best.score for result in found] == pytest.approx([row[0].score for row in best], abs=1e-4)
+    assert [result.translation for result in found] != [
+        result.translation for result in ensemble(models[1]).translate(given)
+    ]
+
+
+@pytest.mark.usefixtures("few_alone")
+def test_neighbours_and_workers_change_nothing_in_an_ensemble() -> None:
+    models = [model(), model(seed=1)]
+    several = list(ensemble(*models, workers=2).translate(lines()))
+    assert [result for line in lines()[:10] for result in ensemble(*models).translate([line])] == several[:10]
+
+
+def test_lines_are_as_long_as_the_smallest_model_of_an_ensemble_takes() -> None:
+    assert ensemble(model(), model(30)).longest == 29
+
+
+def test_a_translation_begins_with_its_prefix() -> None:
+    given = [(line, "the red cat" if number % 2 else " ") for number, line in enumerate(lines())]
+    found = list(translator(nbest=2).translate(given))
+    assert [result.source for result in found] == lines()
+    for number, (line, result) in enumerate(zip(lines(), found, strict=True)):
+        if not line.strip():
+            assert result.translation == ""
+        elif number % 2:
+            assert all(candidate.text.startswith("the red cat") for candidate in result.candidates)
+        else:
+            assert result.best == expected()[number].best  # an empty prefix is none
+
+
+def test_prefixes_mix_with_plain_lines() -> None:
+    mixed = [line if number % 3 else (line, "") for number, line in enumerate(lines())]
+    assert list(translator().translate(mixed)) == expected()
+
+
+def test_neighbours_with_prefixes_change_nothing() -> None:
+    given = [(line, " ".join(WORDS[: number % 5])) for number, line in enumerate(lines()[:30])]
+    together = list(translator().translate(given))
+    assert [result for line in given for result in translator().translate([line])] == together
+
+
+def test_of_a_line_in_parts_the_first_has_the_prefix() -> None:
+    rng = random.Random(3)
+    first, second = sentence(rng, 10).rstrip(".!") + ".", sentence(rng, 11).rstrip(".!") + "!"
+    [whole] = translator(longest=14).translate([(f"{first} {second}", "a dog and")])
+    begun, rest = translator(longest=14).translate([(first, "a dog and"), second])
+    assert begun.translation.startswith("a dog and")
+    assert whole.translation == f"{begun.translation} {rest.translation}"
+
+
+def test_the_longest_output_grows_by_its_prefix() -> None:
+    [result] = translator(max_extra=1).translate([("the cat", " ".join(WORDS))])
+    assert result.translation.startswith(" ".join(WORDS))
+
+
+def test_a_prefix_longer_than_the_model_is_cut() -> None:
+    [result] = translator(max_positions=30).translate([("the cat", " ".join(WORDS * 9))])
+    assert " ".join(WORDS * 9).startswith(result.translation)
+    assert result.tokens == 30
+
+
+def test_alignments_follow_the_attention() -> None:
+    for line, result in zip(lines(), translator(more={"align": True}).translate(lines()), strict=True):
+        source, output = tokenizer().encode([line])[0], ids_of(result.best.pieces)
+        places = aligned(TorchForced(model()), [*source, EOS], output)
+        assert result.alignment == tuple((place, token) for token, place in enumerate(places) if place < len(source))
+        assert result.best == next(iter(translator().translate([line]))).best
+
+
+def test_alignments_of_a_line_in_parts_count_over_all_parts() -> None:
+    rng = random.Random(3)
+    texts = [sentence(rng, 10).rstrip(".!") + ".", sentence(rng, 11).rstrip(".!") + "!"]
+    some = translator(longest=14, more={"align": True})
+    [whole], (first, second) = some.translate([" ".join(texts)]), some.translate(texts)
+    sources, targets = len(first.source_pieces), len(first.best.pieces)
+    assert first.alignment is not None
+    assert second.alignment is not None
+    assert whole.alignment == (*first.alignment, *((i + sources, j + targets) for i, j in second.alignment))
+    assert whole.source_pieces == first.source_pieces + second.source_pieces
+
+
+def test_blank_lines_have_no_alignments_and_nobody_gets_them_unasked() -> None:
+    blank, line = translator(more={"align": True}).translate([" ", "the cat"])
+    assert blank.alignment == ()
+    assert line.alignment
+    assert {result.alignment for result in expected()} == {None}
+
+
+def test_samples_are_those_of_line_and_seed() -> None:
+    one, again, other = (
+        list(
+            translator(nbest=3, beam=3, more={"search": "sample", "sampling": SamplingOptions(seed=seed)}).translate(
+                lines()
+            )
+        )
+        for seed in (1, 1, 2)
+    )
+    assert one == again
+    assert [result.translation for result in one] != [result.translation for result in other]
+    assert all(len(result.candidates) == 3 for line, result in zip(lines(), one, strict=True) if line.strip())
+
+
+class GreedySearch:
+    """A search from outside the package: the most probable token, of the first hypothesis alone, until it is the end symbol."""
+
+    def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
+        self.decoder, self.arrays, self.options = decoder, decoder.arrays, options
+        self.outputs: list[tuple[int, int, list[int]]] = []  # (sentence id, longest length, tokens)
+        self.log_probs: list[float] = []
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.outputs)
+
+    @property
+    def open_hypotheses(self) -> int:
+        return len(self.outputs)
+
+    def add(self, sentence_ids: Any, sentences: Any) -> None:
+        self.outputs += [
+            (number, sentence.max_length, []) for number, sentence in zip(sentence_ids, sentences, strict=True)
+        ]
+        self.log_probs += [0.0] * len(sentence_ids)
+
+    def step(self) -> list[tuple[int, list[Hypothesis]]]:
+        arrays, beam = self.decoder.arrays, self.options.beam
+        newest = np.repeat([[(tokens or [self.options.bos])[-1]] for _, _, tokens in self.outputs], beam, 1)
+        logits = self.decoder.step(arrays.array(newest), np.arange(len(newest)) * beam)
+        log_probs = arrays.host(arrays.log_softmax(logits))
+        finished, stay = [], []
+        for index, (number, longest, tokens) in enumerate(self.outputs):
+            best = self._best(log_probs[index], longest, tokens)
+            self.log_probs[index] += float(log_probs[index, best])
+            if best == self.options.eos:
+                score = self.log_probs[index] / float(gnmt(len(tokens) + 1, self.options.alpha))
+                finished.append((number, [Hypothesis(tokens, self.log_probs[index], score)]))
+            else:
+                tokens.append(best)
+                stay.append(index)
+        self.outputs, self.log_probs = [self.outputs[i] for i in stay], [self.log_probs[i] for i in stay]
+        self.decoder.keep(np.array(stay, np.int64))
+        return finished
+
+    def _best(self, log_probs: NDArray[Any], longest: int, tokens: list[int]) -> int:
+        allowed = log_probs.copy()
+        allowed[list(self.options.banned_tokens)] = -np.inf
+        return self.options.eos if len(tokens) == longest else int(allowed.argmax())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.usefixtures("few_alone")
+def test_a_search_from_outside_the_package_translates(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registered by name; equal to beam search with a beam of one."""
+    monkeypatch.setitem(SEARCHES, "greedy", f"{__name__}:GreedySearch")
+    found = list(
+        translator(beam=1, min_length=0, batch_tokens=100, more={"search": "greedy", "workers": workers}).translate(
+            lines()
+        )
+    )
+    for ours, theirs in zip(found, translator(beam=1, min_length=0).translate(lines()), strict=True):
+        assert ours.translation == theirs.translation
+        assert ours.best.score == pytest.approx(theirs.best.score, abs=1e-4)
+
+
+def test_an_unknown_search_is_named() -> None:
+    with pytest.raises(UsageError, match=r"search 'bean': expected beam, sample, mbr, diverse\. Did you mean 'beam'"):
+        translator(more={"search": "bean"})
