@@ -16,6 +16,7 @@ import typer
 from .. import __version__, console
 from ..errors import NeedsTorch, NmtError, shown
 from . import output, process
+from .arguments import option
 from .attend import attend
 from .average import average
 from .calibrate import calibrate
@@ -70,7 +71,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool, option("Print the version and exit.", names=("--version",), callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     """Options of `nmt` itself."""

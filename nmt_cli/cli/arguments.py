@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,51 +17,46 @@ SEARCH = "Search"
 """A heading in --help."""
 STDIN_TWICE = "'-' (standard input) was given more than once: it can be read only once."
 
+
+def option(
+    help: str, metavar: str | None = None, heading: str | None = None, names: tuple[str, ...] = (), **more: Any
+) -> Any:
+    """Return an option of a command. Without `names` it is called as its parameter; a flag needs one, else typer adds --no-NAME.
+
+    `heading` is its heading in --help. `more`: see typer.Option.
+    """
+    return typer.Option(*names, metavar=metavar, rich_help_panel=heading, help=help, **more)
+
+
+def argument(help: str, metavar: str | None = None, **more: Any) -> Any:
+    """Return a positional argument of a command. `more`: see typer.Argument."""
+    return typer.Argument(metavar=metavar, help=help, **more)
+
+
 Alpha = Annotated[
     float | None,
-    typer.Option(
-        "--alpha",
-        metavar="A",
-        rich_help_panel=SEARCH,
-        help="Exponent of the length penalty gnmt; 0: no penalty.  [default: the recipe's, 0.6]",
-        show_default=False,
-    ),
+    option("Exponent of the length penalty gnmt; 0: no penalty.  [default: the recipe's, 0.6]", "A", SEARCH),
 ]
 BeamSize = Annotated[
     int | None,
-    typer.Option(
-        "--beam",
-        metavar="W",
-        rich_help_panel=SEARCH,
-        help="Beam size (1: greedy).  [default: the recipe's, 4]",
-        show_default=False,
-    ),
+    option("Beam size (1: greedy).  [default: the recipe's, 4]", "W", SEARCH),
 ]
 DecodeOverrides = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="decode.KEY=VALUE",
-        help="Override a key of the recipe's [decode]; repeatable.",
-        show_default=False,
-    ),
+    option("Override a key of the recipe's [decode]; repeatable.", "decode.KEY=VALUE", names=("--set",)),
 ]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")]
+Device = Annotated[str, option("auto, cpu, cuda, cuda:N or mps.")]
 MinLength = Annotated[
     int | None,
-    typer.Option(
-        "--min-length",
-        metavar="N",
-        rich_help_panel=SEARCH,
-        help="Shortest output: N tokens that are not white space; 0 allows an empty output.  [default: the recipe's, 1]",
-        show_default=False,
+    option(
+        "Shortest output: N tokens that are not white space; 0 allows an empty output.  [default: the recipe's, 1]",
+        "N",
+        SEARCH,
     ),
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable.", show_default=False
-    ),
+    option("Override a key of the recipe; repeatable.", "SECTION.KEY=VALUE", names=("--set",)),
 ]
 
 

@@ -11,15 +11,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from ..console import on_terminal, say
 from ..errors import DataError, UsageError
 from ..interface.attention import attend as attended
 from ..interface.attention import check_attend
 from ..interface.loading import check_precision, decode_changes
 from . import output
-from .arguments import SEARCH, Alpha, BeamSize, DecodeOverrides, Device, MinLength, output_path
+from .arguments import SEARCH, Alpha, BeamSize, DecodeOverrides, Device, MinLength, argument, option, output_path
 from .completion import runs
 
 if TYPE_CHECKING:
@@ -31,90 +29,70 @@ OUT = Path("attention.html")
 def attend(
     sentence: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="SENTENCE", help="The sentence, in quotes.  [default: one line from stdin]", show_default=False
-        ),
+        argument("The sentence, in quotes.  [default: one line from stdin]", "SENTENCE"),
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="DIR",
+        option(
+            "Model folder, or run folder (its averaged model, else the best, else the last).  [env var: "
+            "NMT_MODEL; default: runs/latest]",
+            "DIR",
+            names=("--model", "-m"),
             autocompletion=runs,
-            help="Model folder, or run folder (its averaged model, else the best, else the last).  [env var: NMT_MODEL; default: runs/latest]",
-            show_default=False,
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
+        option(
+            "HTML page to write.  [default: attention.html; none with --png or --json]",
+            "FILE",
+            names=("--out", "-o"),
             parser=output_path,
-            metavar="FILE",
-            help="HTML page to write.  [default: attention.html; none with --png or --json]",
-            show_default=False,
         ),
     ] = None,
     png: Annotated[
         Path | None,
-        typer.Option(
-            "--png",
+        option(
+            "Also write pictures: into DIR one per kind; into FILE.png one, of cross-attention or of --kind. "
+            "Needs matplotlib.",
+            "FILE|DIR",
             parser=output_path,
-            metavar="FILE|DIR",
-            help="Also write pictures: into DIR one per kind; into FILE.png one, of cross-attention or of --kind. Needs matplotlib.",
-            show_default=False,
         ),
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(
-            "--target", metavar="TEXT", help="Use this translation instead of searching for one.", show_default=False
-        ),
+        option("Use this translation instead of searching for one.", "TEXT"),
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option(
-            "--kind",
-            metavar="KIND",
-            help="Only this kind of attention: encoder, decoder or cross.  [default: all three]",
-            show_default=False,
-        ),
+        option("Only this kind of attention: encoder, decoder or cross.  [default: all three]", "KIND"),
     ] = None,
     layer: Annotated[
         int | None,
-        typer.Option(
-            "--layer", metavar="N", help="Only this layer, counted from 1.  [default: all]", show_default=False
-        ),
+        option("Only this layer, counted from 1.  [default: all]", "N"),
     ] = None,
     head: Annotated[
         int | None,
-        typer.Option("--head", metavar="N", help="Only this head, counted from 1.  [default: all]", show_default=False),
+        option("Only this head, counted from 1.  [default: all]", "N"),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print a JSON object with all weights instead of the translation.")
+        bool, option("Print a JSON object with all weights instead of the translation.", names=("--json",))
     ] = False,
     beam: BeamSize = None,
     alpha: Alpha = None,
     max_extra: Annotated[
         int | None,
-        typer.Option(
-            "--max-extra",
-            metavar="N",
-            rich_help_panel=SEARCH,
-            help="Longest output: tokens of the sentence plus N.  [default: the recipe's, 50]",
-            show_default=False,
-        ),
+        option("Longest output: tokens of the sentence plus N.  [default: the recipe's, 50]", "N", SEARCH),
     ] = None,
     min_length: MinLength = None,
     overrides: DecodeOverrides = None,
     device: Device = "auto",
     precision: Annotated[
         str,
-        typer.Option(
-            metavar="P",
-            help="Precision of the search: fp32, bf16, fp16, int8 or auto (the fastest on this hardware). The plotted weights are always fp32.",
+        option(
+            "Precision of the search: fp32, bf16, fp16, int8 or auto (the fastest on this hardware). The "
+            "plotted weights are always fp32.",
+            "P",
         ),
     ] = "fp32",
 ) -> None:

@@ -5,56 +5,45 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ..console import say, say_next, warn
-from .arguments import output_path
+from .arguments import argument, option, output_path
 from .completion import runs
 
 
 def average(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="RUN",
-            autocompletion=runs,
-            help="A run folder, or several checkpoints or model folders.  [default: runs/latest]",
-            show_default=False,
+        argument(
+            "A run folder, or several checkpoints or model folders.  [default: runs/latest]", "RUN", autocompletion=runs
         ),
     ] = None,
     last: Annotated[
         int,
-        typer.Option(
-            metavar="N",
+        option(
+            "Average the last N checkpoints.  [default: the recipe's train.average]",
+            "N",
             min=0,
             max=1_000_000,
-            help="Average the last N checkpoints.  [default: the recipe's train.average]",
             show_default=False,
         ),
     ] = 0,
     best: Annotated[
         int,
-        typer.Option(
-            metavar="N",
-            min=0,
-            max=1_000_000,
-            help="Average the N checkpoints with the best validation score.",
-            show_default=False,
+        option(
+            "Average the N checkpoints with the best validation score.", "N", min=0, max=1_000_000, show_default=False
         ),
     ] = 0,
     out: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "Model folder to write: a new one, or an earlier average.  [default: RUN/averaged]",
+            "DIR",
             parser=output_path,
-            metavar="DIR",
-            help="Model folder to write: a new one, or an earlier average.  [default: RUN/averaged]",
         ),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder of the run's shards, to validate the average.  [default: data/RECIPE]"
-        ),
+        option("Folder of the run's shards, to validate the average.  [default: data/RECIPE]", "DIR"),
     ] = None,
 ) -> None:
     """Average the weights of a run's last or best checkpoints into a model folder, and compare their validation scores.

@@ -8,68 +8,51 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ..console import say, say_next
 from ..interface.loading import check_precision
-from .arguments import STDIN, DecodeOverrides, Device, output_path
+from .arguments import STDIN, DecodeOverrides, Device, option, output_path
 from .completion import runs
 
 
 def calibrate(
     src: Annotated[
         Path,
-        typer.Option(
-            "--src",
-            metavar="SRC",
-            help="Source text, one line per sentence: plain, .gz, .xz, .bz2 or .zst; - is stdin.",
-            show_default=False,
-        ),
+        option("Source text, one line per sentence: plain, .gz, .xz, .bz2 or .zst; - is stdin.", "SRC"),
     ],
     ref: Annotated[
         Path,
-        typer.Option(
-            "--ref", metavar="REF", help="Reference translations, line by line parallel to SRC.", show_default=False
-        ),
+        option("Reference translations, line by line parallel to SRC.", "REF"),
     ],
     out: Annotated[
         Path,
-        typer.Option(
-            "--out",
-            "-o",
+        option(
+            "JSON file to write: a new one, or an earlier calibration.",
+            "FILE",
+            names=("--out", "-o"),
             parser=output_path,
-            metavar="FILE",
-            help="JSON file to write: a new one, or an earlier calibration.",
-            show_default=False,
         ),
     ],
     model: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="DIR",
+        option(
+            "Model or run folder; repeat it for an ensemble.  [env var: NMT_MODEL; default: runs/latest]",
+            "DIR",
+            names=("--model", "-m"),
             autocompletion=runs,
-            help="Model or run folder; repeat it for an ensemble.  [env var: NMT_MODEL; default: runs/latest]",
-            show_default=False,
         ),
     ] = None,
     overrides: DecodeOverrides = None,
     device: Device = "auto",
     devices: Annotated[
         int | None,
-        typer.Option(
-            "--devices",
-            metavar="N",
+        option(
+            "Number of workers: CPU cores or GPUs.  [default: all cores that the process may use; 1 GPU]",
+            "N",
             min=1,
             max=1024,
-            help="Number of workers: CPU cores or GPUs.  [default: all cores that the process may use; 1 GPU]",
-            show_default=False,
         ),
     ] = None,
-    precision: Annotated[
-        str, typer.Option(metavar="P", help="fp32, bf16, fp16, int8 or auto (the fastest on this hardware).")
-    ] = "auto",
+    precision: Annotated[str, option("fp32, bf16, fp16, int8 or auto (the fastest on this hardware).", "P")] = "auto",
 ) -> None:
     """Fit the quality estimates of `nmt translate --confidence` on your own data.
 

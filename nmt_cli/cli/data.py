@@ -19,7 +19,7 @@ from ..interface import fetching
 from ..interface.fetching import dataset_named, datasets
 from ..registry import DATASETS
 from . import output
-from .arguments import output_path
+from .arguments import option, output_path
 from .command import Command
 from .process import signal_of
 from .trees import trees
@@ -60,7 +60,7 @@ def _table(context: typer.Context) -> None:
 
 
 def listing(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON, with every address.")] = False,
+    as_json: Annotated[bool, option("Print the list as JSON, with every address.", names=("--json",))] = False,
 ) -> None:
     """List the data sets with their sizes, licences and addresses."""
     if as_json:
@@ -80,38 +80,23 @@ def fetch(
     context: typer.Context,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            parser=output_path,
-            metavar="DIR",
-            help="Folder for the text.  [default: text/NAME]",
-            show_default=False,
-        ),
+        option("Folder for the text.  [default: text/NAME]", "DIR", parser=output_path),
     ] = None,
     downloads: Annotated[
         Path | None,
-        typer.Option(
-            "--downloads",
+        option(
+            "Folder for the archives. An archive that is already there is not downloaded.  [default: OUT/downloads]",
+            "DIR",
             parser=output_path,
-            metavar="DIR",
-            help="Folder for the archives. An archive that is already there is not downloaded.  [default: OUT/downloads]",
-            show_default=False,
         ),
     ] = None,
     mirror: Annotated[
         list[str] | None,
-        typer.Option(
-            "--mirror",
-            metavar="URL",
-            help="Try URL/ARCHIVE before the official address. Repeatable, tried in order.",
-            show_default=False,
-        ),
+        option("Try URL/ARCHIVE before the official address. Repeatable, tried in order.", "URL"),
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Keep the archives after the text is written.")] = True,
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Refuse an archive with a wrong checksum.")
-    ] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON on stdout.")] = False,
+    keep: Annotated[bool, option("Keep the archives after the text is written.", names=("--keep/--no-keep",))] = True,
+    verify: Annotated[bool, option("Refuse an archive with a wrong checksum.", names=("--verify/--no-verify",))] = True,
+    as_json: Annotated[bool, option("Print a summary as JSON on stdout.", names=("--json",))] = False,
 ) -> None:
     """Download the data set that the subcommand is named after."""
     _fetch(str(context.info_name), out, downloads, mirror or [], keep, verify, as_json)

@@ -6,11 +6,9 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from ..console import say
 from ..registry import EXPORTERS
-from .arguments import output_path
+from .arguments import argument, option, output_path
 from .completion import runs
 
 if TYPE_CHECKING:
@@ -20,32 +18,20 @@ if TYPE_CHECKING:
 def export(
     model: Annotated[
         Path,
-        typer.Argument(
-            metavar="MODEL",
+        argument(
+            "Model folder, or run folder (its averaged model, else the best, else the last).",
+            "MODEL",
             autocompletion=runs,
-            help="Model folder, or run folder (its averaged model, else the best, else the last).",
         ),
     ],
-    to: Annotated[str, typer.Option("--to", metavar="LIBRARY", help=f"{' or '.join(EXPORTERS)}.", show_default=False)],
+    to: Annotated[str, option(f"{' or '.join(EXPORTERS)}.", "LIBRARY")],
     out: Annotated[
         Path,
-        typer.Option(
-            "--out",
-            "-o",
-            parser=output_path,
-            metavar="DIR",
-            help="Folder to write: a new or an empty one.",
-            show_default=False,
-        ),
+        option("Folder to write: a new or an empty one.", "DIR", names=("--out", "-o"), parser=output_path),
     ],
     text: Annotated[
         Path | None,
-        typer.Option(
-            "--text",
-            metavar="FILE",
-            help="Also compare on these lines, at most the first 1,000 (plain, .gz, .xz, .bz2, .zst).",
-            show_default=False,
-        ),
+        option("Also compare on these lines, at most the first 1,000 (plain, .gz, .xz, .bz2, .zst).", "FILE"),
     ] = None,
 ) -> None:
     """Convert a trained model for CTranslate2 or Hugging Face transformers, then verify that it is equal.

@@ -6,49 +6,44 @@ import json
 from datetime import datetime
 from typing import Annotated, Any
 
-import typer
-
 from ..console import spoken
 from ..errors import UsageError, printable, shown_name
 from . import output
-from .arguments import Device, Overrides
+from .arguments import Device, Overrides, argument, option
 from .completion import recipes
 
 
 def info(
     what: Annotated[
         str,
-        typer.Argument(
-            metavar="RECIPE|RUN|MODEL|SHARDS",
+        argument(
+            "Name or path of a recipe, a run folder, a model folder, or a folder of shards.",
+            "RECIPE|RUN|MODEL|SHARDS",
             autocompletion=recipes,
-            help="Name or path of a recipe, a run folder, a model folder, or a folder of shards.",
         ),
     ] = "demo",
-    devices: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1_000_000, help="Number of devices to estimate for.")
-    ] = 1,
+    devices: Annotated[int, option("Number of devices to estimate for.", "N", min=1, max=1_000_000)] = 1,
     device: Device = "auto",
     overrides: Overrides = None,
     table3: Annotated[
         bool,
-        typer.Option(
-            "--table3", help="Show every row of the paper's table 3 instead, with the paper's figures and ours."
+        option(
+            "Show every row of the paper's table 3 instead, with the paper's figures and ours.", names=("--table3",)
         ),
     ] = False,
     probe: Annotated[
         bool,
-        typer.Option(
-            "--probe", help="Measure some micro-batches on this machine, and estimate the hours of a training."
-        ),
+        option("Measure some micro-batches on this machine, and estimate the hours of a training.", names=("--probe",)),
     ] = False,
     verify: Annotated[
         bool,
-        typer.Option(
-            "--verify",
-            help="For a folder: read every file, also all checkpoints of a run, and compare it with the recorded SHA-256, even if it was checked before.",
+        option(
+            "For a folder: read every file, also all checkpoints of a run, and compare it with the recorded "
+            "SHA-256, even if it was checked before.",
+            names=("--verify",),
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+    as_json: Annotated[bool, option("Print a JSON object.", names=("--json",))] = False,
 ) -> None:
     """Show parameters, vocabulary, updates, tokens per update and memory on this hardware; check a recipe without running it.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..console import say, say_next, spoken, warn
+from .arguments import argument, option
 
 if TYPE_CHECKING:
     from ..corpora.survey import Side, Survey
@@ -19,74 +20,45 @@ File = list[Path] | None
 def init(
     name: Annotated[
         Path,
-        typer.Argument(
-            metavar="NAME", help="Name of the recipe: NAME.toml is written, and NAME-text, a folder for the sets."
-        ),
+        argument("Name of the recipe: NAME.toml is written, and NAME-text, a folder for the sets.", "NAME"),
     ],
     source: Annotated[
         list[Path],
-        typer.Option(
-            "--source",
-            metavar="FILE",
-            help="Text to translate from (plain, .gz, .xz, .bz2 or .zst), one sentence per line; repeatable.",
-        ),
+        option("Text to translate from (plain, .gz, .xz, .bz2 or .zst), one sentence per line; repeatable.", "FILE"),
     ],
     target: Annotated[
         list[Path],
-        typer.Option(
-            "--target", metavar="FILE", help="Its translation, parallel line by line; as many files as --source."
-        ),
+        option("Its translation, parallel line by line; as many files as --source.", "FILE"),
     ],
     valid_source: Annotated[
         File,
-        typer.Option(
-            "--valid-source",
-            metavar="FILE",
-            help="Validation set. Without one, pairs of the text are held out.",
-            show_default=False,
-        ),
+        option("Validation set. Without one, pairs of the text are held out.", "FILE"),
     ] = None,
     valid_target: Annotated[File, typer.Option("--valid-target", metavar="FILE", show_default=False)] = None,
-    test_source: Annotated[
-        File, typer.Option("--test-source", metavar="FILE", help="Test set, likewise.", show_default=False)
-    ] = None,
+    test_source: Annotated[File, option("Test set, likewise.", "FILE")] = None,
     test_target: Annotated[File, typer.Option("--test-target", metavar="FILE", show_default=False)] = None,
     source_language: Annotated[
         str,
-        typer.Option(
-            "--source-language",
-            metavar="CODE",
-            help="Such as en.  [default: the ending of the file]",
-            show_default=False,
-        ),
+        option("Such as en.  [default: the ending of the file]", "CODE", show_default=False),
     ] = "",
     target_language: Annotated[
         str,
-        typer.Option(
-            "--target-language",
-            metavar="CODE",
-            help="Such as de.  [default: the ending of the file]",
-            show_default=False,
-        ),
+        option("Such as de.  [default: the ending of the file]", "CODE", show_default=False),
     ] = "",
     from_model: Annotated[
         Path | None,
-        typer.Option(
-            "--from",
-            metavar="MODEL",
-            help="Model or run folder: the recipe adapts this model to the text, with its sizes and vocabulary.",
-            show_default=False,
+        option(
+            "Model or run folder: the recipe adapts this model to the text, with its sizes and vocabulary.",
+            "MODEL",
+            names=("--from",),
         ),
     ] = None,
-    threads: Annotated[
-        int, typer.Option(metavar="N", min=0, max=1024, help="CPU threads of the training; 0: all cores.")
-    ] = 0,
+    threads: Annotated[int, option("CPU threads of the training; 0: all cores.", "N", min=0, max=1024)] = 0,
     time: Annotated[
         str,
-        typer.Option(
-            "--time",
-            metavar="TIME",
-            help="Longest training, such as 90m, 1h or 2d12h: fewer passes over the text, or a smaller model.",
+        option(
+            "Longest training, such as 90m, 1h or 2d12h: fewer passes over the text, or a smaller model.",
+            "TIME",
             show_default=False,
         ),
     ] = "",

@@ -9,13 +9,11 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from ..console import say, warn
 from ..interface.loading import check_precision, decode_changes, models_named
 from ..interface.parsing import Parses, terminals_of, treebank_words
 from . import translate_options as options
-from .arguments import BeamSize, DecodeOverrides, Device, output_path
+from .arguments import BeamSize, DecodeOverrides, Device, option, output_path
 from .completion import runs
 from .translate_input import InputFormat, read_requests
 from .translate_output import translate_lines, writing
@@ -29,41 +27,35 @@ WHAT = "the trees"
 def parse(
     model: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="DIR",
+        option(
+            "Folder of a model or run, trained with data.terminals in its recipe. Repeat it for an ensemble "
+            "of models with the same vocabulary.  [env var: NMT_MODEL; default: runs/latest]",
+            "DIR",
+            names=("--model", "-m"),
             autocompletion=runs,
-            help="Folder of a model or run, trained with data.terminals in its recipe. Repeat it for an ensemble of models with the same vocabulary.  [env var: NMT_MODEL; default: runs/latest]",
-            show_default=False,
         ),
     ] = None,
     input_file: Annotated[
         Path | None,
-        typer.Option(
-            "--input",
-            "-i",
-            metavar="FILE",
-            help="Read from FILE (plain, .gz, .xz, .bz2, .zst) instead of stdin.",
-            show_default=False,
-        ),
+        option("Read from FILE (plain, .gz, .xz, .bz2, .zst) instead of stdin.", "FILE", names=("--input", "-i")),
     ] = None,
     output_file: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
+        option(
+            "Write to FILE instead of stdout. FILE appears when everything is parsed; an existing file is "
+            "replaced and keeps its mode. A device or pipe is written to directly. A name that ends in .gz, "
+            ".xz, .bz2 or .zst compresses the text.",
+            "FILE",
+            names=("--output", "-o"),
             parser=output_path,
-            metavar="FILE",
-            help="Write to FILE instead of stdout. FILE appears when everything is parsed; an existing file is replaced and keeps its mode. A device or pipe is written to directly. A name that ends in .gz, .xz, .bz2 or .zst compresses the text.",
-            show_default=False,
         ),
     ] = None,
     tokenized: Annotated[
         bool,
-        typer.Option(
-            "--tokenized",
-            help="Words are separated by spaces already, as in .words of nmt data trees. Without it the package nltk separates them.",
+        option(
+            "Words are separated by spaces already, as in .words of nmt data trees. Without it the package "
+            "nltk separates them.",
+            names=("--tokenized",),
         ),
     ] = False,
     beam: BeamSize = None,

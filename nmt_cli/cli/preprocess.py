@@ -6,11 +6,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from .. import console
 from . import output
-from .arguments import Overrides, output_path
+from .arguments import Overrides, argument, option, output_path
 from .completion import recipes
 
 if TYPE_CHECKING:
@@ -19,44 +17,31 @@ if TYPE_CHECKING:
 
 def preprocess(
     recipe: Annotated[
-        str, typer.Argument(metavar="RECIPE", autocompletion=recipes, help="Name of a recipe, or path of a .toml file.")
+        str, argument("Name of a recipe, or path of a .toml file.", "RECIPE", autocompletion=recipes)
     ] = "demo",
     data_dirs: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--data-dir",
-            metavar="DIR",
-            help="Folder with the text files of the recipe; repeatable: each file is taken from the first folder that has it.",
-            show_default=False,
+        option(
+            "Folder with the text files of the recipe; repeatable: each file is taken from the first folder "
+            "that has it.",
+            "DIR",
+            names=("--data-dir",),
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            parser=output_path,
-            metavar="DIR",
-            help="Folder for the shards.  [default: data/RECIPE]",
-            show_default=False,
-        ),
+        option("Folder for the shards.  [default: data/RECIPE]", "DIR", parser=output_path),
     ] = None,
     overrides: Overrides = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Replace existing shards. Only files that the folder's index lists are replaced."),
+        option("Replace existing shards. Only files that the folder's index lists are replaced.", names=("--force",)),
     ] = False,
     workers: Annotated[
         int | None,
-        typer.Option(
-            "--workers",
-            min=1,
-            max=1024,
-            metavar="N",
-            help="Number of encoding processes.  [default: one per core]",
-            show_default=False,
-        ),
+        option("Number of encoding processes.  [default: one per core]", "N", min=1, max=1024),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on stdout.")] = False,
+    as_json: Annotated[bool, option("Print the summary as JSON on stdout.", names=("--json",))] = False,
 ) -> None:
     """Learn the subword vocabulary and write the shards that training reads.
 

@@ -5,31 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ..console import say, say_next
-from .arguments import output_path
+from .arguments import argument, option, output_path
 from .completion import runs
 
 
 def quantize(
     model: Annotated[
         Path,
-        typer.Argument(
-            metavar="MODEL",
+        argument(
+            "Model folder, or run folder (its averaged model, else the best, else the last).",
+            "MODEL",
             autocompletion=runs,
-            help="Model folder, or run folder (its averaged model, else the best, else the last).",
         ),
     ],
     out: Annotated[
         Path,
-        typer.Option(
-            "--out",
-            "-o",
-            parser=output_path,
-            metavar="DIR",
-            help="Model folder to write: a new one, or an earlier result.",
-            show_default=False,
+        option(
+            "Model folder to write: a new one, or an earlier result.", "DIR", names=("--out", "-o"), parser=output_path
         ),
     ],
 ) -> None:

@@ -6,11 +6,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ..errors import UsageError, install_command
 from ..interface.loading import check_precision, decode_changes, models_named
-from .arguments import BeamSize, DecodeOverrides, Device
+from .arguments import BeamSize, DecodeOverrides, Device, option
 from .completion import runs
 from .translate_options import Devices, Precision
 
@@ -34,137 +32,72 @@ PACKAGES = {
 def serve(
     model: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="DIR",
+        option(
+            "Model folder, or run folder (its averaged model, else the best, else the last); once for each "
+            "language pair.  [env var: NMT_MODEL; default: runs/latest]",
+            "DIR",
+            names=("--model", "-m"),
             autocompletion=runs,
-            help="Model folder, or run folder (its averaged model, else the best, else the last); once for each language pair.  [env var: NMT_MODEL; default: runs/latest]",
-            show_default=False,
         ),
     ] = None,
-    host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Address to listen on; 0.0.0.0: on all of this machine.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0: any that is free.")
-    ] = 8080,
+    host: Annotated[str, option("Address to listen on; 0.0.0.0: on all of this machine.", "ADDRESS")] = "127.0.0.1",
+    port: Annotated[int, option("Port to listen on; 0: any that is free.", "N", min=0, max=65535)] = 8080,
     keys: Annotated[
         Path | None,
-        typer.Option(
-            "--keys",
-            metavar="FILE",
-            rich_help_panel=ACCESS,
-            help="API keys, one per line, with a name behind it for the log: requests need one of them.",
-            show_default=False,
-        ),
+        option("API keys, one per line, with a name behind it for the log: requests need one of them.", "FILE", ACCESS),
     ] = None,
     no_keys: Annotated[
-        bool, typer.Option("--no-keys", rich_help_panel=ACCESS, help="Let other machines use the server without a key.")
+        bool, option("Let other machines use the server without a key.", heading=ACCESS, names=("--no-keys",))
     ] = False,
     cors: Annotated[
         list[str] | None,
-        typer.Option(
-            "--cors",
-            metavar="ORIGIN",
-            rich_help_panel=ACCESS,
-            help="Origin whose web pages may use the server, such as https://example.org; *: all. Repeatable.",
-            show_default=False,
+        option(
+            "Origin whose web pages may use the server, such as https://example.org; *: all. Repeatable.",
+            "ORIGIN",
+            ACCESS,
         ),
     ] = None,
     max_bytes: Annotated[
         int,
-        typer.Option(
-            "--max-bytes",
-            metavar="N",
-            min=0,
-            max=MOST,
-            rich_help_panel=LIMITS,
-            help="Bytes of a request; 0, here and below: no limit.",
-        ),
+        option("Bytes of a request; 0, here and below: no limit.", "N", LIMITS, min=0, max=MOST),
     ] = 10 * 2**20,
     max_characters: Annotated[
         int,
-        typer.Option(
-            "--max-characters",
-            metavar="N",
-            min=0,
-            max=MOST,
-            rich_help_panel=LIMITS,
-            help="Characters of a request's texts.",
-        ),
+        option("Characters of a request's texts.", "N", LIMITS, min=0, max=MOST),
     ] = 500_000,
     max_sentences: Annotated[
         int,
-        typer.Option(
-            "--max-sentences", metavar="N", min=0, max=MOST, rich_help_panel=LIMITS, help="Sentences of a request."
-        ),
+        option("Sentences of a request.", "N", LIMITS, min=0, max=MOST),
     ] = 20_000,
     max_queue: Annotated[
         int,
-        typer.Option(
-            "--max-queue",
-            metavar="N",
-            min=0,
-            max=MOST,
-            rich_help_panel=LIMITS,
-            help="Sentences that wait: with more, requests are refused.",
-        ),
+        option("Sentences that wait: with more, requests are refused.", "N", LIMITS, min=0, max=MOST),
     ] = 50_000,
     max_seconds: Annotated[
         float,
-        typer.Option(
-            "--max-seconds",
-            metavar="S",
-            min=0,
-            max=MOST_SECONDS,
-            rich_help_panel=LIMITS,
-            help="Time for the translation of a request.",
-        ),
+        option("Time for the translation of a request.", "S", LIMITS, min=0, max=MOST_SECONDS),
     ] = 120.0,
     max_reading: Annotated[
         float,
-        typer.Option(
-            "--max-reading",
-            metavar="S",
-            min=0,
-            max=MOST_SECONDS,
-            rich_help_panel=LIMITS,
-            help="Time in which a request has to arrive, and its answer to be read.",
+        option(
+            "Time in which a request has to arrive, and its answer to be read.", "S", LIMITS, min=0, max=MOST_SECONDS
         ),
     ] = 30.0,
     max_connections: Annotated[
         int,
-        typer.Option(
-            "--max-connections", metavar="N", min=0, max=MOST, rich_help_panel=LIMITS, help="Connections at once."
-        ),
+        option("Connections at once.", "N", LIMITS, min=0, max=MOST),
     ] = 1000,
     quota: Annotated[
         int,
-        typer.Option(
-            "--quota",
-            metavar="N",
-            min=0,
-            max=MOST,
-            rich_help_panel=LIMITS,
-            help="Characters for each key, until the server ends.",
-        ),
+        option("Characters for each key, until the server ends.", "N", LIMITS, min=0, max=MOST),
     ] = 0,
     grace: Annotated[
         float,
-        typer.Option(
-            "--grace",
-            metavar="S",
-            min=0,
-            max=MOST_SECONDS,
-            help="At the end: time for requests that are under way.",
-        ),
+        option("At the end: time for requests that are under way.", "S", min=0, max=MOST_SECONDS),
     ] = 30.0,
     log: Annotated[
         str,
-        typer.Option(
-            "--log", metavar="FORMAT", help="Log on stderr: plain, or json for an object per line. Texts are not in it."
-        ),
+        option("Log on stderr: plain, or json for an object per line. Texts are not in it.", "FORMAT"),
     ] = "plain",
     beam: BeamSize = None,
     overrides: DecodeOverrides = None,
@@ -172,11 +105,11 @@ def serve(
     devices: Devices = None,
     processes: Annotated[
         int,
-        typer.Option(
-            metavar="N",
+        option(
+            "Processes that serve, each with the models in memory and --devices workers: one that dies is replaced.",
+            "N",
             min=1,
             max=256,
-            help="Processes that serve, each with the models in memory and --devices workers: one that dies is replaced.",
         ),
     ] = 1,
     precision: Precision = "auto",

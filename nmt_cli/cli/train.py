@@ -6,60 +6,51 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ..console import say, spoken
-from .arguments import output_path
+from .arguments import argument, option, output_path
 from .completion import recipes
 
 
 def train(
     recipe: Annotated[
-        str, typer.Argument(metavar="RECIPE", autocompletion=recipes, help="Name of a recipe, or path of a .toml file.")
+        str, argument("Name of a recipe, or path of a .toml file.", "RECIPE", autocompletion=recipes)
     ] = "demo",
-    run: Annotated[
-        Path | None, typer.Option(parser=output_path, metavar="DIR", help="Run folder.  [default: runs/RECIPE]")
-    ] = None,
+    run: Annotated[Path | None, option("Run folder.  [default: runs/RECIPE]", "DIR", parser=output_path)] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of shards from `nmt preprocess`.  [default: data/RECIPE]")
+        Path | None, option("Folder of shards from `nmt preprocess`.  [default: data/RECIPE]", "DIR")
     ] = None,
-    devices: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1024, help="Number of processes on this machine, one per GPU.")
-    ] = 1,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps (Apple, untested).")] = "auto",
-    precision: Annotated[str, typer.Option(help="auto, bf16, fp16 or fp32.  [default: the recipe's]")] = "",
-    threads: Annotated[
-        int, typer.Option(metavar="N", min=0, max=1024, help="CPU threads per process; 0: its share of the cores.")
-    ] = 0,
+    devices: Annotated[int, option("Number of processes on this machine, one per GPU.", "N", min=1, max=1024)] = 1,
+    device: Annotated[str, option("auto, cpu, cuda, cuda:N or mps (Apple, untested).")] = "auto",
+    precision: Annotated[str, option("auto, bf16, fp16 or fp32.  [default: the recipe's]")] = "",
+    threads: Annotated[int, option("CPU threads per process; 0: its share of the cores.", "N", min=0, max=1024)] = 0,
     memory_limit: Annotated[
-        str, typer.Option(metavar="SIZE", help="Maximum memory of a process, such as 4GiB.  [default: all free memory]")
+        str, option("Maximum memory of a process, such as 4GiB.  [default: all free memory]", "SIZE")
     ] = "",
     compiled: Annotated[
         bool,
-        typer.Option(
-            "--compile",
-            help="Compile the model with torch.compile: takes minutes at the start; for long trainings on GPUs.",
+        option(
+            "Compile the model with torch.compile: takes minutes at the start; for long trainings on GPUs.",
+            names=("--compile",),
         ),
     ] = False,
     loggers: Annotated[
         list[str] | None,
-        typer.Option(
-            "--logger", metavar="NAME", help="Also send training records to this logger: tensorboard; repeatable."
-        ),
+        option("Also send training records to this logger: tensorboard; repeatable.", "NAME", names=("--logger",)),
     ] = None,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="The same as --logger tensorboard (needs the extra).")
+        bool, option("The same as --logger tensorboard (needs the extra).", names=("--tensorboard",))
     ] = False,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run",
-            help="Make every check, measure some micro-batches, and say how long the training would take. Nothing is written.",
+        option(
+            "Make every check, measure some micro-batches, and say how long the training would take. Nothing "
+            "is written.",
+            names=("--dry-run",),
         ),
     ] = False,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe; repeatable."),
+        option("Override a key of the recipe; repeatable.", "SECTION.KEY=VALUE", names=("--set",)),
     ] = None,
 ) -> None:
     """Train a model. A second run resumes where the first stopped.

@@ -11,14 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ..bounds import NUMBERS
 from ..errors import UsageError
 from ..interface.loading import check_precision, models_named, recipe_search
 from ..interface.options import TranslateOptions, choose
 from . import translate_options as options
-from .arguments import SEARCH, Alpha, BeamSize, DecodeOverrides, Device, MinLength, output_path
+from .arguments import SEARCH, Alpha, BeamSize, DecodeOverrides, Device, MinLength, option, output_path
 from .completion import runs
 from .translate_document import check_format, translate_document, write_document
 from .translate_input import InputFormat, read_requests
@@ -31,84 +29,78 @@ WHAT = "the translation"
 def translate(
     model: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="DIR",
+        option(
+            "Model folder, or run folder (its averaged model, else the best, else the last). Repeat it for "
+            "an ensemble of models with the same vocabulary; options come from the first one's recipe.  [env "
+            "var: NMT_MODEL; default: runs/latest]",
+            "DIR",
+            names=("--model", "-m"),
             autocompletion=runs,
-            help="Model folder, or run folder (its averaged model, else the best, else the last). Repeat it for an ensemble of models with the same vocabulary; options come from the first one's recipe.  [env var: NMT_MODEL; default: runs/latest]",
-            show_default=False,
         ),
     ] = None,
     input_file: Annotated[
         Path | None,
-        typer.Option(
-            "--input",
-            "-i",
-            metavar="FILE",
-            help="Read from FILE (plain, .gz, .xz, .bz2, .zst) instead of stdin.",
-            show_default=False,
-        ),
+        option("Read from FILE (plain, .gz, .xz, .bz2, .zst) instead of stdin.", "FILE", names=("--input", "-i")),
     ] = None,
     output_file: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
+        option(
+            "Write to FILE instead of stdout. FILE appears when everything is translated; an existing file "
+            "is replaced and keeps its mode. A device or pipe is written to directly. A name that ends in "
+            ".gz, .xz, .bz2 or .zst compresses the text.",
+            "FILE",
+            names=("--output", "-o"),
             parser=output_path,
-            metavar="FILE",
-            help="Write to FILE instead of stdout. FILE appears when everything is translated; an existing file is replaced and keeps its mode. A device or pipe is written to directly. A name that ends in .gz, .xz, .bz2 or .zst compresses the text.",
-            show_default=False,
         ),
     ] = None,
     document_format: options.DocumentFormat = None,
     split_sentences: options.SplitSentences = None,
     nbest: Annotated[
         int,
-        typer.Option(
-            "--nbest",
-            metavar="N",
+        option(
+            "Print the N best of each line, or N samples: INDEX ||| TRANSLATION ||| SCORE.",
+            "N",
+            options.FORMAT,
             min=NUMBERS["nbest"].least,
             max=NUMBERS["nbest"].most,
-            rich_help_panel=options.FORMAT,
-            help="Print the N best of each line, or N samples: INDEX ||| TRANSLATION ||| SCORE.",
         ),
     ] = 1,
     scores: Annotated[
-        bool, typer.Option("--scores", rich_help_panel=options.FORMAT, help="Print SCORE, a tab, the translation.")
+        bool, option("Print SCORE, a tab, the translation.", heading=options.FORMAT, names=("--scores",))
     ] = False,
     as_json: Annotated[
         bool,
-        typer.Option(
-            "--json",
-            rich_help_panel=options.FORMAT,
-            help="Print one JSON object per line: source, translation, score, log_prob, tokens, nbest.",
+        option(
+            "Print one JSON object per line: source, translation, score, log_prob, tokens, nbest.",
+            heading=options.FORMAT,
+            names=("--json",),
         ),
     ] = False,
     alignment: Annotated[
         bool,
-        typer.Option(
-            "--alignment",
-            rich_help_panel=options.FORMAT,
-            help="With --json: also source_tokens, and alignment: for each token of the translation the source token with the most attention.",
+        option(
+            "With --json: also source_tokens, and alignment: for each token of the translation the source "
+            "token with the most attention.",
+            heading=options.FORMAT,
+            names=("--alignment",),
         ),
     ] = False,
     confidence: Annotated[
         bool,
-        typer.Option(
-            "--confidence",
-            rich_help_panel=options.FORMAT,
-            help="With --json: also words, the probability of each word, and quality, an estimate of chrF / 100 for each line, 0 to 1.",
+        option(
+            "With --json: also words, the probability of each word, and quality, an estimate of chrF / 100 "
+            "for each line, 0 to 1.",
+            heading=options.FORMAT,
+            names=("--confidence",),
         ),
     ] = False,
     calibration: Annotated[
         Path | None,
-        typer.Option(
-            "--calibration",
-            metavar="FILE",
-            rich_help_panel=options.FORMAT,
-            help="With --confidence: estimate quality by FILE, which nmt calibrate wrote.  [default: one fitted on a small model]",
-            show_default=False,
+        option(
+            "With --confidence: estimate quality by FILE, which nmt calibrate wrote.  [default: one fitted "
+            "on a small model]",
+            "FILE",
+            options.FORMAT,
         ),
     ] = None,
     search: options.SearchName = None,
@@ -118,12 +110,10 @@ def translate(
     coverage_penalty: options.CoveragePenalty = None,
     max_extra: Annotated[
         int | None,
-        typer.Option(
-            "--max-extra",
-            metavar="N",
-            rich_help_panel=SEARCH,
-            help="Longest output: tokens of the line, and of its prefix and terms, plus N.  [default: the recipe's, 50]",
-            show_default=False,
+        option(
+            "Longest output: tokens of the line, and of its prefix and terms, plus N.  [default: the recipe's, 50]",
+            "N",
+            SEARCH,
         ),
     ] = None,
     max_len_ratio: options.MaxLenRatio = None,

@@ -5,295 +5,232 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ..bounds import NUMBERS
 from ..errors import DataError
 from ..registry import FORMATS, LENGTH_PENALTIES, SEARCHES, UTILITIES
-from .arguments import SEARCH
+from .arguments import SEARCH, option
 
 FORMAT, SAMPLING, CONSTRAINTS = "Output format", "Sampling and minimum Bayes risk", "Constraints"
 """Headings in --help, besides SEARCH."""
 
 DocumentFormat = Annotated[
     str | None,
-    typer.Option(
-        "--format",
-        metavar="NAME",
-        rich_help_panel=FORMAT,
-        help=f"{', '.join(FORMATS)}: translate the whole input as one document of this format, instead of line by line.",
-        show_default=False,
+    option(
+        f"{', '.join(FORMATS)}: translate the whole input as one document of this format, instead of line by line.",
+        "NAME",
+        FORMAT,
+        names=("--format",),
     ),
 ]
 SplitSentences = Annotated[
     str | None,
-    typer.Option(
-        "--split-sentences",
-        metavar="HOW",
-        rich_help_panel=FORMAT,
-        help="With --format: a sentence ends at punctuation and line ends (1), at punctuation (nonewlines), or where the paragraph does (0).  [default: 1 for text, else nonewlines]",
-        show_default=False,
+    option(
+        "With --format: a sentence ends at punctuation and line ends (1), at punctuation (nonewlines), "
+        "or where the paragraph does (0).  [default: 1 for text, else nonewlines]",
+        "HOW",
+        FORMAT,
     ),
 ]
 
 SearchName = Annotated[
     str | None,
-    typer.Option(
-        "--search",
-        metavar="NAME",
-        rich_help_panel=SEARCH,
-        help=f"{', '.join(SEARCHES)}: beam search, random samples, minimum Bayes risk, diverse beam search.  [default: the recipe's, beam]",
-        show_default=False,
+    option(
+        f"{', '.join(SEARCHES)}: beam search, random samples, minimum Bayes risk, diverse beam search.  "
+        "[default: the recipe's, beam]",
+        "NAME",
+        SEARCH,
     ),
 ]
 LengthPenalty = Annotated[
     str | None,
-    typer.Option(
-        "--length-penalty",
-        metavar="NAME",
-        rich_help_panel=SEARCH,
-        help=f"What log P is divided by: {', '.join(LENGTH_PENALTIES)}.  [default: the recipe's, gnmt]",
-        show_default=False,
-    ),
+    option(f"What log P is divided by: {', '.join(LENGTH_PENALTIES)}.  [default: the recipe's, gnmt]", "NAME", SEARCH),
 ]
 MaxLenRatio = Annotated[
     float | None,
-    typer.Option(
-        "--max-len-ratio",
-        metavar="R",
-        rich_help_panel=SEARCH,
-        help="Longest output: R times the tokens of the line, instead of once, plus --max-extra.  [default: the recipe's, 1]",
-        show_default=False,
+    option(
+        "Longest output: R times the tokens of the line, instead of once, plus --max-extra.  [default: "
+        "the recipe's, 1]",
+        "R",
+        SEARCH,
     ),
 ]
 CoveragePenalty = Annotated[
     float | None,
-    typer.Option(
-        "--coverage-penalty",
-        metavar="B",
-        rich_help_panel=SEARCH,
-        help="Prefer outputs that attend to every source token, by B times GNMT's coverage penalty; 0: none.  [default: the recipe's, 0]",
-        show_default=False,
+    option(
+        "Prefer outputs that attend to every source token, by B times GNMT's coverage penalty; 0: none.  "
+        "[default: the recipe's, 0]",
+        "B",
+        SEARCH,
     ),
 ]
 DiverseGroups = Annotated[
     int | None,
-    typer.Option(
-        "--diverse-groups",
-        metavar="G",
-        rich_help_panel=SEARCH,
-        help="With --search diverse: groups that the beam is divided into.  [default: the recipe's, 4]",
-        show_default=False,
-    ),
+    option("With --search diverse: groups that the beam is divided into.  [default: the recipe's, 4]", "G", SEARCH),
 ]
 DiversityPenalty = Annotated[
     float | None,
-    typer.Option(
-        "--diversity-penalty",
-        metavar="L",
-        rich_help_panel=SEARCH,
-        help="With --search diverse: penalty for a token that an earlier group chose in the same step.  [default: the recipe's, 0.5]",
-        show_default=False,
+    option(
+        "With --search diverse: penalty for a token that an earlier group chose in the same step.  "
+        "[default: the recipe's, 0.5]",
+        "L",
+        SEARCH,
     ),
 ]
 
 Sample = Annotated[
     bool,
-    typer.Option(
-        "--sample",
-        rich_help_panel=SAMPLING,
-        help="Sample outputs at random, each token by its probability, instead of beam search: --search sample.",
+    option(
+        "Sample outputs at random, each token by its probability, instead of beam search: --search sample.",
+        heading=SAMPLING,
+        names=("--sample",),
     ),
 ]
 TopK = Annotated[
     int | None,
-    typer.Option(
-        "--top-k",
-        metavar="K",
+    option(
+        "Sample from the K most probable tokens; 0: from all.  [default: 0]",
+        "K",
+        SAMPLING,
         min=NUMBERS["top_k"].least,
         max=NUMBERS["top_k"].most,
-        rich_help_panel=SAMPLING,
-        help="Sample from the K most probable tokens; 0: from all.  [default: 0]",
-        show_default=False,
     ),
 ]
 TopP = Annotated[
     float | None,
-    typer.Option(
-        "--top-p",
-        metavar="P",
-        rich_help_panel=SAMPLING,
-        help="Sample from the fewest tokens with a total probability of P.  [default: 1]",
-        show_default=False,
-    ),
+    option("Sample from the fewest tokens with a total probability of P.  [default: 1]", "P", SAMPLING),
 ]
 MinP = Annotated[
     float | None,
-    typer.Option(
-        "--min-p",
-        metavar="P",
-        rich_help_panel=SAMPLING,
-        help="Sample from the tokens that have at least P times the largest probability.  [default: 0; with --search mbr 0.02]",
-        show_default=False,
+    option(
+        "Sample from the tokens that have at least P times the largest probability.  [default: 0; with "
+        "--search mbr 0.02]",
+        "P",
+        SAMPLING,
     ),
 ]
 Temperature = Annotated[
     float | None,
-    typer.Option(
-        "--temperature",
-        metavar="T",
-        rich_help_panel=SAMPLING,
-        help="Divides the logits. Below 1 probable tokens become more probable, above 1 less.  [default: 1]",
-        show_default=False,
+    option(
+        "Divides the logits. Below 1 probable tokens become more probable, above 1 less.  [default: 1]", "T", SAMPLING
     ),
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(
-        "--seed",
-        metavar="N",
-        min=NUMBERS["seed"].least,
-        max=NUMBERS["seed"].most,
-        rich_help_panel=SAMPLING,
-        help="Random seed of sampling.  [default: 1]",
-        show_default=False,
+    option(
+        "Random seed of sampling.  [default: 1]", "N", SAMPLING, min=NUMBERS["seed"].least, max=NUMBERS["seed"].most
     ),
 ]
 MbrSamples = Annotated[
     int | None,
-    typer.Option(
-        "--mbr-samples",
-        metavar="N",
+    option(
+        "With --search mbr: hypotheses per line, samples or a beam.  [default: 100]",
+        "N",
+        SAMPLING,
         min=NUMBERS["mbr_samples"].least,
         max=NUMBERS["mbr_samples"].most,
-        rich_help_panel=SAMPLING,
-        help="With --search mbr: hypotheses per line, samples or a beam.  [default: 100]",
-        show_default=False,
     ),
 ]
 MbrUtility = Annotated[
     str | None,
-    typer.Option(
-        "--mbr-utility",
-        metavar="NAME",
-        rich_help_panel=SAMPLING,
-        help=f"With --search mbr: the metric that compares the hypotheses: {', '.join(UTILITIES)}.  [default: chrf]",
-        show_default=False,
+    option(
+        f"With --search mbr: the metric that compares the hypotheses: {', '.join(UTILITIES)}.  [default: chrf]",
+        "NAME",
+        SAMPLING,
     ),
 ]
 MbrCandidates = Annotated[
     str | None,
-    typer.Option(
-        "--mbr-candidates",
-        metavar="NAME",
-        rich_help_panel=SAMPLING,
-        help="With --search mbr: where the hypotheses come from: sample, or beam for the n-best list of beam search.  [default: sample]",
-        show_default=False,
+    option(
+        "With --search mbr: where the hypotheses come from: sample, or beam for the n-best list of beam "
+        "search.  [default: sample]",
+        "NAME",
+        SAMPLING,
     ),
 ]
 
 PrefixColumn = Annotated[
     bool,
-    typer.Option(
-        "--prefix-column",
-        rich_help_panel=CONSTRAINTS,
-        help="Each input line is SOURCE, a tab, PREFIX: the translation begins with PREFIX. A line without a tab or PREFIX has no constraint.",
+    option(
+        "Each input line is SOURCE, a tab, PREFIX: the translation begins with PREFIX. A line without a "
+        "tab or PREFIX has no constraint.",
+        heading=CONSTRAINTS,
+        names=("--prefix-column",),
     ),
 ]
 PrefixFile = Annotated[
     Path | None,
-    typer.Option(
-        "--prefix-file",
-        metavar="FILE",
-        rich_help_panel=CONSTRAINTS,
-        help="Prefixes that the translations begin with, line by line parallel to the input; an empty line is no constraint.",
-        show_default=False,
+    option(
+        "Prefixes that the translations begin with, line by line parallel to the input; an empty line is "
+        "no constraint.",
+        "FILE",
+        CONSTRAINTS,
     ),
 ]
 Terms = Annotated[
     Path | None,
-    typer.Option(
-        "--terms",
-        metavar="FILE",
-        rich_help_panel=CONSTRAINTS,
-        help="Words and phrases that the translations must contain, line by line parallel to the input, separated by tabs. A|B: one of several; A*: the word may go on.",
-        show_default=False,
+    option(
+        "Words and phrases that the translations must contain, line by line parallel to the input, "
+        "separated by tabs. A|B: one of several; A*: the word may go on.",
+        "FILE",
+        CONSTRAINTS,
     ),
 ]
 TermsColumns = Annotated[
     bool,
-    typer.Option(
-        "--terms-columns",
-        rich_help_panel=CONSTRAINTS,
-        help="Each input line is SOURCE, a tab, terms as in FILE of --terms; with --prefix-column, SOURCE, PREFIX, terms.",
+    option(
+        "Each input line is SOURCE, a tab, terms as in FILE of --terms; with --prefix-column, SOURCE, PREFIX, terms.",
+        heading=CONSTRAINTS,
+        names=("--terms-columns",),
     ),
 ]
 BannedWords = Annotated[
     Path | None,
-    typer.Option(
-        "--banned-words",
-        metavar="FILE",
-        rich_help_panel=CONSTRAINTS,
-        help="Words and phrases, one per line, that no translation may contain.",
-        show_default=False,
-    ),
+    option("Words and phrases, one per line, that no translation may contain.", "FILE", CONSTRAINTS),
 ]
 Outputs = Annotated[
     Path | None,
-    typer.Option(
-        "--outputs",
-        metavar="FILE",
-        rich_help_panel=CONSTRAINTS,
-        help="All translations that are allowed, one per line: the best of them is printed.",
-        show_default=False,
-    ),
+    option("All translations that are allowed, one per line: the best of them is printed.", "FILE", CONSTRAINTS),
 ]
 NoRepeatNgram = Annotated[
     int | None,
-    typer.Option(
-        "--no-repeat-ngram",
-        metavar="N",
-        rich_help_panel=CONSTRAINTS,
-        help="No sequence of N tokens occurs twice in a translation; 0: any may.  [default: the recipe's, 0]",
-        show_default=False,
+    option(
+        "No sequence of N tokens occurs twice in a translation; 0: any may.  [default: the recipe's, 0]",
+        "N",
+        CONSTRAINTS,
     ),
 ]
 RepetitionPenalty = Annotated[
     float | None,
-    typer.Option(
-        "--repetition-penalty",
-        metavar="P",
-        rich_help_panel=CONSTRAINTS,
-        help="Above 1, tokens that the translation already has become less probable.  [default: the recipe's, 1]",
-        show_default=False,
+    option(
+        "Above 1, tokens that the translation already has become less probable.  [default: the recipe's, 1]",
+        "P",
+        CONSTRAINTS,
     ),
 ]
 
 BatchTokens = Annotated[
     int | None,
-    typer.Option(
-        "--batch-tokens",
-        metavar="N",
-        help="Source tokens that one worker translates together; changes only speed and memory.  [default: the recipe's, 4096]",
-        show_default=False,
+    option(
+        "Source tokens that one worker translates together; changes only speed and memory.  [default: "
+        "the recipe's, 4096]",
+        "N",
     ),
 ]
 Devices = Annotated[
     int | None,
-    typer.Option(
-        "--devices",
-        metavar="N",
+    option(
+        "Number of workers: CPU cores or GPUs.  [default: all cores that the process may use; 1 GPU]",
+        "N",
         min=1,
         max=1024,
-        help="Number of workers: CPU cores or GPUs.  [default: all cores that the process may use; 1 GPU]",
-        show_default=False,
     ),
 ]
 Precision = Annotated[
     str,
-    typer.Option(
-        metavar="P",
-        help="fp32, bf16, fp16, int8 or auto (the fastest on this hardware). fp32 is exact; the others differ from it by rounding.",
+    option(
+        "fp32, bf16, fp16, int8 or auto (the fastest on this hardware). fp32 is exact; the others differ "
+        "from it by rounding.",
+        "P",
     ),
 ]
 

@@ -11,81 +11,75 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ..console import say
 from ..errors import UsageError
 from . import output
-from .arguments import STDIN, STDIN_TWICE, output_path
+from .arguments import STDIN, STDIN_TWICE, argument, option, output_path
 from .inputs import open_input
 
 
 def trees(
     inputs: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="IN",
-            help="Files of bracketed trees, plain, .gz, .xz, .bz2 or .zst; - is stdin. With --back one file of parses.  [default with --back: stdin]",
-            show_default=False,
+        argument(
+            "Files of bracketed trees, plain, .gz, .xz, .bz2 or .zst; - is stdin. With --back one file of "
+            "parses.  [default with --back: stdin]",
+            "IN",
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", parser=output_path, metavar="DIR", help="Folder for the files.", show_default=False),
+        option("Folder for the files.", "DIR", parser=output_path),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(
-            "--name",
-            metavar="NAME",
-            help="Write one NAME.words, NAME.linear and NAME.ptb for all IN together, in order.  [default: files for each IN, with its name up to the first dot]",
-            show_default=False,
+        option(
+            "Write one NAME.words, NAME.linear and NAME.ptb for all IN together, in order.  [default: files "
+            "for each IN, with its name up to the first dot]",
+            "NAME",
         ),
     ] = None,
     functions: Annotated[
         bool,
-        typer.Option(
-            "--functions/--no-functions", help="Keep function tags and indices (NP-SBJ, NP=2), or only the label (NP)."
+        option(
+            "Keep function tags and indices (NP-SBJ, NP=2), or only the label (NP).",
+            names=("--functions/--no-functions",),
         ),
     ] = False,
     traces: Annotated[
         bool,
-        typer.Option(
-            "--traces/--no-traces",
-            help="Keep empty elements (-NONE- 0) as words, or remove them and constituents of nothing else.",
+        option(
+            "Keep empty elements (-NONE- 0) as words, or remove them and constituents of nothing else.",
+            names=("--traces/--no-traces",),
         ),
     ] = False,
     escapes: Annotated[
         bool,
-        typer.Option(
-            "--escapes/--no-escapes",
-            help="In .words: keep -LRB- and other escapes of treebanks, or write them as ( and so on.",
+        option(
+            "In .words: keep -LRB- and other escapes of treebanks, or write them as ( and so on.",
+            names=("--escapes/--no-escapes",),
         ),
     ] = False,
     terminals: Annotated[
         str | None,
-        typer.Option(
-            "--terminals",
-            metavar="KIND",
-            help="What a word is in .linear: xx (XX), tags (its part of speech), words (itself), both (itself, then / and its part of speech). With --back: what it is in IN.  [default: xx; with --back what is recorded beside FILE]",
-            show_default=False,
+        option(
+            "What a word is in .linear: xx (XX), tags (its part of speech), words (itself), both (itself, "
+            "then / and its part of speech). With --back: what it is in IN.  [default: xx; with --back what "
+            "is recorded beside FILE]",
+            "KIND",
         ),
     ] = None,
     back: Annotated[
         bool,
-        typer.Option(
-            "--back",
-            help="The other direction: IN is linearised trees, as `nmt translate` writes them; bracketed trees go to stdout.",
+        option(
+            "The other direction: IN is linearised trees, as `nmt translate` writes them; bracketed trees go "
+            "to stdout.",
+            names=("--back",),
         ),
     ] = False,
     words: Annotated[
         Path | None,
-        typer.Option(
-            "--words",
-            metavar="FILE",
-            help="With --back: the parsed sentences, line by line parallel to IN.",
-            show_default=False,
-        ),
+        option("With --back: the parsed sentences, line by line parallel to IN.", "FILE"),
     ] = None,
 ) -> None:
     """Turn bracketed trees into pairs for training a parser, or a parser's output back into trees.
