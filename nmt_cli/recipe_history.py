@@ -24,9 +24,7 @@ class Retired:
     """Text for the warning: what replaces the key."""
 
 
-RETIRED = {
-    "decode.prune": Retired("0.1.0", 0.0, "decode.lookahead says when search gives up a hypothesis."),
-}
+RETIRED = {"decode.prune": Retired("0.1.0", 0.0, "decode.lookahead says when search gives up a hypothesis.")}
 
 
 @dataclass(frozen=True)

@@ -59,10 +59,7 @@ OTHER_SCRIPT, SYMBOL = "\u0370-\u1dff\u2c00-\U0010ffff", "\u00a1-\u00aa\u00ac-\u
 MIXED = re.compile(rf"[A-Za-z][{OTHER_SCRIPT}]|[{OTHER_SCRIPT}][A-Za-z]|[^\W\d_][{SYMBOL}]|[{SYMBOL}][^\W\d_]")
 DAMAGE = re.compile("[\ufffd\u0080-\u009f]")
 
-SEPARATED = {
-    "TSV": ("\t", "cut -f{}"),
-    "a table with |||": (" ||| ", "awk -F ' [|][|][|] ' '{{print ${}}}'"),
-}
+SEPARATED = {"TSV": ("\t", "cut -f{}"), "a table with |||": (" ||| ", "awk -F ' [|][|][|] ' '{{print ${}}}'")}
 """Formats → the separator of columns, and the command that prints a column."""
 FEWEST_ROWS = 10
 """Number of rows of CSV that has not .csv in its name."""

@@ -13,8 +13,6 @@ import typer
 
 STDIN = Path("-")
 """The path that means standard input."""
-SEARCH = "Search"
-"""A heading in --help."""
 STDIN_TWICE = "'-' (standard input) was given more than once: it can be read only once."
 
 
@@ -33,30 +31,30 @@ def argument(help: str, metavar: str | None = None, **more: Any) -> Any:
     return typer.Argument(metavar=metavar, help=help, **more)
 
 
-Alpha = Annotated[
-    float | None,
-    option("Exponent of the length penalty gnmt; 0: no penalty.  [default: the recipe's, 0.6]", "A", SEARCH),
-]
-BeamSize = Annotated[
-    int | None,
-    option("Beam size (1: greedy).  [default: the recipe's, 4]", "W", SEARCH),
-]
 DecodeOverrides = Annotated[
     list[str] | None,
     option("Override a key of the recipe's [decode]; repeatable.", "decode.KEY=VALUE", names=("--set",)),
 ]
 Device = Annotated[str, option("auto, cpu, cuda, cuda:N or mps.")]
-MinLength = Annotated[
+Devices = Annotated[
     int | None,
     option(
-        "Shortest output: N tokens that are not white space; 0 allows an empty output.  [default: the recipe's, 1]",
+        "Number of workers: CPU cores or GPUs.  [default: all cores that the process may use; 1 GPU]",
         "N",
-        SEARCH,
+        min=1,
+        max=1024,
+    ),
+]
+Precision = Annotated[
+    str,
+    option(
+        "fp32, bf16, fp16, int8 or auto (the fastest on this hardware). fp32 is exact; the others differ "
+        "from it by rounding.",
+        "P",
     ),
 ]
 Overrides = Annotated[
-    list[str] | None,
-    option("Override a key of the recipe; repeatable.", "SECTION.KEY=VALUE", names=("--set",)),
+    list[str] | None, option("Override a key of the recipe; repeatable.", "SECTION.KEY=VALUE", names=("--set",))
 ]
 
 

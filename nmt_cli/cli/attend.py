@@ -16,9 +16,11 @@ from ..errors import DataError, UsageError
 from ..interface.attention import attend as attended
 from ..interface.attention import check_attend
 from ..interface.loading import check_precision, decode_changes
+from ..interface.options import DecodeOptions
 from . import output
-from .arguments import SEARCH, Alpha, BeamSize, DecodeOverrides, Device, MinLength, argument, option, output_path
+from .arguments import DecodeOverrides, Device, argument, option, output_path
 from .completion import runs
+from .typed_options import options_of
 
 if TYPE_CHECKING:
     from ..translation.attention_maps import AttentionRecord
@@ -26,10 +28,10 @@ if TYPE_CHECKING:
 OUT = Path("attention.html")
 
 
+@options_of(DecodeOptions, "beam", "alpha", "max_extra", "min_length")
 def attend(
     sentence: Annotated[
-        list[str] | None,
-        argument("The sentence, in quotes.  [default: one line from stdin]", "SENTENCE"),
+        list[str] | None, argument("The sentence, in quotes.  [default: one line from stdin]", "SENTENCE")
     ] = None,
     model: Annotated[
         Path | None,
@@ -59,32 +61,16 @@ def attend(
             parser=output_path,
         ),
     ] = None,
-    target: Annotated[
-        str | None,
-        option("Use this translation instead of searching for one.", "TEXT"),
-    ] = None,
+    target: Annotated[str | None, option("Use this translation instead of searching for one.", "TEXT")] = None,
     kind: Annotated[
-        str | None,
-        option("Only this kind of attention: encoder, decoder or cross.  [default: all three]", "KIND"),
+        str | None, option("Only this kind of attention: encoder, decoder or cross.  [default: all three]", "KIND")
     ] = None,
-    layer: Annotated[
-        int | None,
-        option("Only this layer, counted from 1.  [default: all]", "N"),
-    ] = None,
-    head: Annotated[
-        int | None,
-        option("Only this head, counted from 1.  [default: all]", "N"),
-    ] = None,
+    layer: Annotated[int | None, option("Only this layer, counted from 1.  [default: all]", "N")] = None,
+    head: Annotated[int | None, option("Only this head, counted from 1.  [default: all]", "N")] = None,
     as_json: Annotated[
         bool, option("Print a JSON object with all weights instead of the translation.", names=("--json",))
     ] = False,
-    beam: BeamSize = None,
-    alpha: Alpha = None,
-    max_extra: Annotated[
-        int | None,
-        option("Longest output: tokens of the sentence plus N.  [default: the recipe's, 50]", "N", SEARCH),
-    ] = None,
-    min_length: MinLength = None,
+    options: DecodeOptions = {},  # noqa: B006  # it is replaced by its options
     overrides: DecodeOverrides = None,
     device: Device = "auto",
     precision: Annotated[
@@ -105,9 +91,7 @@ def attend(
     --json prints source, translation, score, log_prob, and attention, a list with one object per kind: kind, rows and columns (pieces), layers and heads (numbers from 1), weights as [layer][head][row][column].
     """
     check_precision(precision)
-    changes = decode_changes(
-        overrides or [], {"beam": beam, "alpha": alpha, "max_extra": max_extra, "min_length": min_length}
-    )
+    changes = decode_changes(overrides or [], options)
     check_attend(target, out, png)
     text = _sentence(sentence or [])
 

@@ -42,8 +42,7 @@ def average(
         ),
     ] = None,
     data: Annotated[
-        Path | None,
-        option("Folder of the run's shards, to validate the average.  [default: data/RECIPE]", "DIR"),
+        Path | None, option("Folder of the run's shards, to validate the average.  [default: data/RECIPE]", "DIR")
     ] = None,
 ) -> None:
     """Average the weights of a run's last or best checkpoints into a model folder, and compare their validation scores.

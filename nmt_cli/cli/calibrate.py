@@ -16,13 +16,9 @@ from .completion import runs
 
 def calibrate(
     src: Annotated[
-        Path,
-        option("Source text, one line per sentence: plain, .gz, .xz, .bz2 or .zst; - is stdin.", "SRC"),
+        Path, option("Source text, one line per sentence: plain, .gz, .xz, .bz2 or .zst; - is stdin.", "SRC")
     ],
-    ref: Annotated[
-        Path,
-        option("Reference translations, line by line parallel to SRC.", "REF"),
-    ],
+    ref: Annotated[Path, option("Reference translations, line by line parallel to SRC.", "REF")],
     out: Annotated[
         Path,
         option(

@@ -78,10 +78,7 @@ def listing(
 
 def fetch(
     context: typer.Context,
-    out: Annotated[
-        Path | None,
-        option("Folder for the text.  [default: text/NAME]", "DIR", parser=output_path),
-    ] = None,
+    out: Annotated[Path | None, option("Folder for the text.  [default: text/NAME]", "DIR", parser=output_path)] = None,
     downloads: Annotated[
         Path | None,
         option(
@@ -91,8 +88,7 @@ def fetch(
         ),
     ] = None,
     mirror: Annotated[
-        list[str] | None,
-        option("Try URL/ARCHIVE before the official address. Repeatable, tried in order.", "URL"),
+        list[str] | None, option("Try URL/ARCHIVE before the official address. Repeatable, tried in order.", "URL")
     ] = None,
     keep: Annotated[bool, option("Keep the archives after the text is written.", names=("--keep/--no-keep",))] = True,
     verify: Annotated[bool, option("Refuse an archive with a wrong checksum.", names=("--verify/--no-verify",))] = True,

@@ -26,8 +26,7 @@ def export(
     ],
     to: Annotated[str, option(f"{' or '.join(EXPORTERS)}.", "LIBRARY")],
     out: Annotated[
-        Path,
-        option("Folder to write: a new or an empty one.", "DIR", names=("--out", "-o"), parser=output_path),
+        Path, option("Folder to write: a new or an empty one.", "DIR", names=("--out", "-o"), parser=output_path)
     ],
     text: Annotated[
         Path | None,

@@ -19,31 +19,24 @@ File = list[Path] | None
 
 def init(
     name: Annotated[
-        Path,
-        argument("Name of the recipe: NAME.toml is written, and NAME-text, a folder for the sets.", "NAME"),
+        Path, argument("Name of the recipe: NAME.toml is written, and NAME-text, a folder for the sets.", "NAME")
     ],
     source: Annotated[
         list[Path],
         option("Text to translate from (plain, .gz, .xz, .bz2 or .zst), one sentence per line; repeatable.", "FILE"),
     ],
-    target: Annotated[
-        list[Path],
-        option("Its translation, parallel line by line; as many files as --source.", "FILE"),
-    ],
+    target: Annotated[list[Path], option("Its translation, parallel line by line; as many files as --source.", "FILE")],
     valid_source: Annotated[
-        File,
-        option("Validation set. Without one, pairs of the text are held out.", "FILE"),
+        File, option("Validation set. Without one, pairs of the text are held out.", "FILE")
     ] = None,
     valid_target: Annotated[File, typer.Option("--valid-target", metavar="FILE", show_default=False)] = None,
     test_source: Annotated[File, option("Test set, likewise.", "FILE")] = None,
     test_target: Annotated[File, typer.Option("--test-target", metavar="FILE", show_default=False)] = None,
     source_language: Annotated[
-        str,
-        option("Such as en.  [default: the ending of the file]", "CODE", show_default=False),
+        str, option("Such as en.  [default: the ending of the file]", "CODE", show_default=False)
     ] = "",
     target_language: Annotated[
-        str,
-        option("Such as de.  [default: the ending of the file]", "CODE", show_default=False),
+        str, option("Such as de.  [default: the ending of the file]", "CODE", show_default=False)
     ] = "",
     from_model: Annotated[
         Path | None,

@@ -129,3 +129,25 @@ def remark_on_scores(evaluation: Evaluation, ref: list[Path]) -> None:
 
 def _shown(path: Path) -> str:
     return "standard input" if path == STDIN else repr(str(path))
+
+
+def entries(path: Path | None, what: str) -> list[str] | None:
+    """Return the lines of a file that are not blank; None without a file. Raises DataError if all lines are blank, for invalid UTF-8, and for tabs."""
+    if path is None:
+        return None
+    with open_binary(path) as stream:
+        decoded = list(map(decode_line, iter_lines(stream)))
+    damaged = next((number for number, (_, replaced) in enumerate(decoded, 1) if replaced), None)
+    if damaged:
+        raise DataError(
+            f"{str(path)!r}, line {damaged:,}: {decoded[damaged - 1][0][:60]!r} is not UTF-8. Convert the file to UTF-8, or delete the line."
+        )
+    tabbed = next((number for number, (line, _) in enumerate(decoded, 1) if "\t" in line.strip()), None)
+    if tabbed:
+        raise DataError(
+            f"{str(path)!r}, line {tabbed:,}: {decoded[tabbed - 1][0][:60]!r} has a tab: expected {what}, one per line. Give one column."
+        )
+    lines = [line for line, _ in decoded if line.strip()]
+    if not lines:
+        raise DataError(f"{str(path)!r} has no text: expected {what}, one per line.")
+    return lines

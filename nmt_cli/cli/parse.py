@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..console import say, warn
 from ..interface.loading import check_precision, decode_changes, models_named
+from ..interface.options import DecodeOptions
 from ..interface.parsing import Parses, terminals_of, treebank_words
-from . import translate_options as options
-from .arguments import BeamSize, DecodeOverrides, Device, option, output_path
+from .arguments import DecodeOverrides, Device, Devices, Precision, option, output_path
 from .completion import runs
 from .translate_input import InputFormat, read_requests
 from .translate_output import translate_lines, writing
+from .typed_options import options_of
 
 if TYPE_CHECKING:
     from ..translation.translator import Result
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 WHAT = "the trees"
 
 
+@options_of(DecodeOptions, "beam", "batch_tokens")
 def parse(
     model: Annotated[
         list[Path] | None,
@@ -58,12 +60,11 @@ def parse(
             names=("--tokenized",),
         ),
     ] = False,
-    beam: BeamSize = None,
+    options: DecodeOptions = {},  # noqa: B006  # it is replaced by its options
     overrides: DecodeOverrides = None,
-    batch_tokens: options.BatchTokens = None,
     device: Device = "auto",
-    devices: options.Devices = None,
-    precision: options.Precision = "auto",
+    devices: Devices = None,
+    precision: Precision = "auto",
 ) -> None:
     """Parse sentences: N lines in, N lines out, in order, as soon as they are ready. The model is a parser (docs/parsing.md).
 
@@ -77,7 +78,7 @@ def parse(
     from ..model.contents import find_model
     from ..output_paths import check_output_file
 
-    changes = decode_changes(overrides or [], {"beam": beam, "batch_tokens": batch_tokens})
+    changes = decode_changes(overrides or [], options)
     check_precision(precision)
     terminals = terminals_of(find_model(models_named(model)[0]))
     split = None if tokenized else treebank_words()

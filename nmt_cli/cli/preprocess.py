@@ -29,8 +29,7 @@ def preprocess(
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        option("Folder for the shards.  [default: data/RECIPE]", "DIR", parser=output_path),
+        Path | None, option("Folder for the shards.  [default: data/RECIPE]", "DIR", parser=output_path)
     ] = None,
     overrides: Overrides = None,
     force: Annotated[
@@ -38,8 +37,7 @@ def preprocess(
         option("Replace existing shards. Only files that the folder's index lists are replaced.", names=("--force",)),
     ] = False,
     workers: Annotated[
-        int | None,
-        option("Number of encoding processes.  [default: one per core]", "N", min=1, max=1024),
+        int | None, option("Number of encoding processes.  [default: one per core]", "N", min=1, max=1024)
     ] = None,
     as_json: Annotated[bool, option("Print the summary as JSON on stdout.", names=("--json",))] = False,
 ) -> None:

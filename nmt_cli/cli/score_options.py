@@ -69,8 +69,7 @@ EvalbRepair = Annotated[
 ]
 AsJson = Annotated[bool, option("Print JSON instead of text.", names=("--json",))]
 Width = Annotated[
-    int | None,
-    option("Decimals in the text output.  [default: 2; COMET 4; with --model 6]", "N", min=1, max=12),
+    int | None, option("Decimals in the text output.  [default: 2; COMET 4; with --model 6]", "N", min=1, max=12)
 ]
 
 ProtocolName = Annotated[
@@ -130,8 +129,7 @@ Samples = Annotated[
     ),
 ]
 Seed = Annotated[
-    int | None,
-    option("Random seed for resampling.  [default: 12345]", "N", COMPARISON, min=1, max=2**32 - 1),
+    int | None, option("Random seed for resampling.  [default: 12345]", "N", COMPARISON, min=1, max=2**32 - 1)
 ]
 
 ByLength = Annotated[
@@ -189,10 +187,7 @@ BatchTokens = Annotated[
         max=100_000_000,
     ),
 ]
-Device = Annotated[
-    str | None,
-    option("With --model: auto, cpu, cuda, cuda:N or mps.  [default: auto]", heading=MODEL),
-]
+Device = Annotated[str | None, option("With --model: auto, cpu, cuda, cuda:N or mps.  [default: auto]", heading=MODEL)]
 Precision = Annotated[
     str | None,
     option(

@@ -8,9 +8,10 @@ from typing import Annotated
 
 from ..errors import UsageError, install_command
 from ..interface.loading import check_precision, decode_changes, models_named
-from .arguments import BeamSize, DecodeOverrides, Device, option
+from ..interface.options import DecodeOptions
+from .arguments import DecodeOverrides, Device, Devices, Precision, option
 from .completion import runs
-from .translate_options import Devices, Precision
+from .typed_options import options_of
 
 LIMITS, ACCESS = "Limits", "Access"
 """Headings in --help."""
@@ -29,6 +30,7 @@ PACKAGES = {
 """Modules that `nmt serve` needs → their packages, which the extra `serve` installs."""
 
 
+@options_of(DecodeOptions, "beam")
 def serve(
     model: Annotated[
         list[Path] | None,
@@ -58,24 +60,15 @@ def serve(
         ),
     ] = None,
     max_bytes: Annotated[
-        int,
-        option("Bytes of a request; 0, here and below: no limit.", "N", LIMITS, min=0, max=MOST),
+        int, option("Bytes of a request; 0, here and below: no limit.", "N", LIMITS, min=0, max=MOST)
     ] = 10 * 2**20,
-    max_characters: Annotated[
-        int,
-        option("Characters of a request's texts.", "N", LIMITS, min=0, max=MOST),
-    ] = 500_000,
-    max_sentences: Annotated[
-        int,
-        option("Sentences of a request.", "N", LIMITS, min=0, max=MOST),
-    ] = 20_000,
+    max_characters: Annotated[int, option("Characters of a request's texts.", "N", LIMITS, min=0, max=MOST)] = 500_000,
+    max_sentences: Annotated[int, option("Sentences of a request.", "N", LIMITS, min=0, max=MOST)] = 20_000,
     max_queue: Annotated[
-        int,
-        option("Sentences that wait: with more, requests are refused.", "N", LIMITS, min=0, max=MOST),
+        int, option("Sentences that wait: with more, requests are refused.", "N", LIMITS, min=0, max=MOST)
     ] = 50_000,
     max_seconds: Annotated[
-        float,
-        option("Time for the translation of a request.", "S", LIMITS, min=0, max=MOST_SECONDS),
+        float, option("Time for the translation of a request.", "S", LIMITS, min=0, max=MOST_SECONDS)
     ] = 120.0,
     max_reading: Annotated[
         float,
@@ -83,23 +76,15 @@ def serve(
             "Time in which a request has to arrive, and its answer to be read.", "S", LIMITS, min=0, max=MOST_SECONDS
         ),
     ] = 30.0,
-    max_connections: Annotated[
-        int,
-        option("Connections at once.", "N", LIMITS, min=0, max=MOST),
-    ] = 1000,
-    quota: Annotated[
-        int,
-        option("Characters for each key, until the server ends.", "N", LIMITS, min=0, max=MOST),
-    ] = 0,
+    max_connections: Annotated[int, option("Connections at once.", "N", LIMITS, min=0, max=MOST)] = 1000,
+    quota: Annotated[int, option("Characters for each key, until the server ends.", "N", LIMITS, min=0, max=MOST)] = 0,
     grace: Annotated[
-        float,
-        option("At the end: time for requests that are under way.", "S", min=0, max=MOST_SECONDS),
+        float, option("At the end: time for requests that are under way.", "S", min=0, max=MOST_SECONDS)
     ] = 30.0,
     log: Annotated[
-        str,
-        option("Log on stderr: plain, or json for an object per line. Texts are not in it.", "FORMAT"),
+        str, option("Log on stderr: plain, or json for an object per line. Texts are not in it.", "FORMAT")
     ] = "plain",
-    beam: BeamSize = None,
+    options: DecodeOptions = {},  # noqa: B006  # it is replaced by its options
     overrides: DecodeOverrides = None,
     device: Device = "auto",
     devices: Devices = None,
@@ -159,7 +144,7 @@ def serve(
         processes=processes,
         precision=precision,
         overrides=tuple(overrides or ()),
-        beam=beam,
+        beam=options["beam"],
         log=log,
         grace=grace,
     )

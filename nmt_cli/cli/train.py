@@ -49,8 +49,7 @@ def train(
         ),
     ] = False,
     overrides: Annotated[
-        list[str] | None,
-        option("Override a key of the recipe; repeatable.", "SECTION.KEY=VALUE", names=("--set",)),
+        list[str] | None, option("Override a key of the recipe; repeatable.", "SECTION.KEY=VALUE", names=("--set",))
     ] = None,
 ) -> None:
     """Train a model. A second run resumes where the first stopped.

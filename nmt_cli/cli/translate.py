@@ -14,18 +14,22 @@ from typing import Annotated
 from ..bounds import NUMBERS
 from ..errors import UsageError
 from ..interface.loading import check_precision, models_named, recipe_search
-from ..interface.options import TranslateOptions, choose
-from . import translate_options as options
-from .arguments import SEARCH, Alpha, BeamSize, DecodeOverrides, Device, MinLength, option, output_path
+from ..interface.options import CONSTRAINTS, DecodeOptions, TranslateOptions, choose
+from ..registry import FORMATS
+from .arguments import DecodeOverrides, Device, Devices, Precision, option, output_path
 from .completion import runs
+from .inputs import entries
 from .translate_document import check_format, translate_document, write_document
 from .translate_input import InputFormat, read_requests
-from .translate_options import entries
 from .translate_output import translate_lines, writing
+from .typed_options import options_of
 
 WHAT = "the translation"
+FORMAT = "Output format"
+"""A heading in --help."""
 
 
+@options_of(DecodeOptions)
 def translate(
     model: Annotated[
         list[Path] | None,
@@ -53,26 +57,42 @@ def translate(
             parser=output_path,
         ),
     ] = None,
-    document_format: options.DocumentFormat = None,
-    split_sentences: options.SplitSentences = None,
+    document_format: Annotated[
+        str | None,
+        option(
+            f"{', '.join(FORMATS)}: translate the whole input as one document of this format, instead of line by line.",
+            "NAME",
+            FORMAT,
+            names=("--format",),
+        ),
+    ] = None,
+    split_sentences: Annotated[
+        str | None,
+        option(
+            "With --format: a sentence ends at punctuation and line ends (1), at punctuation (nonewlines), "
+            "or where the paragraph does (0).  [default: 1 for text, else nonewlines]",
+            "HOW",
+            FORMAT,
+        ),
+    ] = None,
     nbest: Annotated[
         int,
         option(
             "Print the N best of each line, or N samples: INDEX ||| TRANSLATION ||| SCORE.",
             "N",
-            options.FORMAT,
+            FORMAT,
             min=NUMBERS["nbest"].least,
             max=NUMBERS["nbest"].most,
         ),
     ] = 1,
     scores: Annotated[
-        bool, option("Print SCORE, a tab, the translation.", heading=options.FORMAT, names=("--scores",))
+        bool, option("Print SCORE, a tab, the translation.", heading=FORMAT, names=("--scores",))
     ] = False,
     as_json: Annotated[
         bool,
         option(
             "Print one JSON object per line: source, translation, score, log_prob, tokens, nbest.",
-            heading=options.FORMAT,
+            heading=FORMAT,
             names=("--json",),
         ),
     ] = False,
@@ -81,7 +101,7 @@ def translate(
         option(
             "With --json: also source_tokens, and alignment: for each token of the translation the source "
             "token with the most attention.",
-            heading=options.FORMAT,
+            heading=FORMAT,
             names=("--alignment",),
         ),
     ] = False,
@@ -90,7 +110,7 @@ def translate(
         option(
             "With --json: also words, the probability of each word, and quality, an estimate of chrF / 100 "
             "for each line, 0 to 1.",
-            heading=options.FORMAT,
+            heading=FORMAT,
             names=("--confidence",),
         ),
     ] = False,
@@ -100,48 +120,56 @@ def translate(
             "With --confidence: estimate quality by FILE, which nmt calibrate wrote.  [default: one fitted "
             "on a small model]",
             "FILE",
-            options.FORMAT,
+            FORMAT,
         ),
     ] = None,
-    search: options.SearchName = None,
-    beam: BeamSize = None,
-    length_penalty: options.LengthPenalty = None,
-    alpha: Alpha = None,
-    coverage_penalty: options.CoveragePenalty = None,
-    max_extra: Annotated[
-        int | None,
+    options: DecodeOptions = {},  # noqa: B006  # it is replaced by its options
+    prefix_column: Annotated[
+        bool,
         option(
-            "Longest output: tokens of the line, and of its prefix and terms, plus N.  [default: the recipe's, 50]",
-            "N",
-            SEARCH,
+            "Each input line is SOURCE, a tab, PREFIX: the translation begins with PREFIX. A line without a "
+            "tab or PREFIX has no constraint.",
+            heading=CONSTRAINTS,
+            names=("--prefix-column",),
+        ),
+    ] = False,
+    prefix_file: Annotated[
+        Path | None,
+        option(
+            "Prefixes that the translations begin with, line by line parallel to the input; an empty line is "
+            "no constraint.",
+            "FILE",
+            CONSTRAINTS,
         ),
     ] = None,
-    max_len_ratio: options.MaxLenRatio = None,
-    min_length: MinLength = None,
-    diverse_groups: options.DiverseGroups = None,
-    diversity_penalty: options.DiversityPenalty = None,
-    sample: options.Sample = False,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    min_p: options.MinP = None,
-    temperature: options.Temperature = None,
-    seed: options.Seed = None,
-    mbr_samples: options.MbrSamples = None,
-    mbr_utility: options.MbrUtility = None,
-    mbr_candidates: options.MbrCandidates = None,
-    prefix_column: options.PrefixColumn = False,
-    prefix_file: options.PrefixFile = None,
-    terms: options.Terms = None,
-    terms_columns: options.TermsColumns = False,
-    banned_words: options.BannedWords = None,
-    outputs: options.Outputs = None,
-    no_repeat_ngram: options.NoRepeatNgram = None,
-    repetition_penalty: options.RepetitionPenalty = None,
+    terms: Annotated[
+        Path | None,
+        option(
+            "Words and phrases that the translations must contain, line by line parallel to the input, "
+            "separated by tabs. A|B: one of several; A*: the word may go on.",
+            "FILE",
+            CONSTRAINTS,
+        ),
+    ] = None,
+    terms_columns: Annotated[
+        bool,
+        option(
+            "Each input line is SOURCE, a tab, terms as in FILE of --terms; with --prefix-column, SOURCE, PREFIX, terms.",
+            heading=CONSTRAINTS,
+            names=("--terms-columns",),
+        ),
+    ] = False,
+    banned_words: Annotated[
+        Path | None, option("Words and phrases, one per line, that no translation may contain.", "FILE", CONSTRAINTS)
+    ] = None,
+    outputs: Annotated[
+        Path | None,
+        option("All translations that are allowed, one per line: the best of them is printed.", "FILE", CONSTRAINTS),
+    ] = None,
     overrides: DecodeOverrides = None,
-    batch_tokens: options.BatchTokens = None,
     device: Device = "auto",
-    devices: options.Devices = None,
-    precision: options.Precision = "auto",
+    devices: Devices = None,
+    precision: Precision = "auto",
 ) -> None:
     """Translate lines of text: N lines in, N lines out, in order, as soon as they are ready. With --format, translate a document.
 
@@ -188,33 +216,15 @@ def translate(
     check_format(document_format, split_sentences, lines_only)
     calibrated = calibration_of(confidence, calibration)
     chosen = TranslateOptions(
+        **options,
         nbest=nbest,
-        search=search,
-        beam=beam,
-        length_penalty=length_penalty,
-        alpha=alpha,
-        coverage_penalty=coverage_penalty,
-        max_extra=max_extra,
-        max_len_ratio=max_len_ratio,
-        min_length=min_length,
-        diverse_groups=diverse_groups,
-        diversity_penalty=diversity_penalty,
-        sample=sample,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        temperature=temperature,
-        seed=seed,
-        mbr_samples=mbr_samples,
-        mbr_utility=mbr_utility,
-        mbr_candidates=mbr_candidates,
+        alignment=alignment,
+        confidence=confidence,
+        calibration=calibration,
         terms=input_format.terms,
         banned_words=entries(banned_words, "words or phrases"),
         outputs=entries(outputs, "translations"),
-        no_repeat_ngram=no_repeat_ngram,
-        repetition_penalty=repetition_penalty,
         overrides=overrides or [],
-        batch_tokens=batch_tokens,
     )
     choice = choose(chosen, recipe_search(models_named(model)))
 

@@ -27,10 +27,7 @@ def trees(
             "IN",
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        option("Folder for the files.", "DIR", parser=output_path),
-    ] = None,
+    out: Annotated[Path | None, option("Folder for the files.", "DIR", parser=output_path)] = None,
     name: Annotated[
         str | None,
         option(
@@ -78,8 +75,7 @@ def trees(
         ),
     ] = False,
     words: Annotated[
-        Path | None,
-        option("With --back: the parsed sentences, line by line parallel to IN.", "FILE"),
+        Path | None, option("With --back: the parsed sentences, line by line parallel to IN.", "FILE")
     ] = None,
 ) -> None:
     """Turn bracketed trees into pairs for training a parser, or a parser's output back into trees.

@@ -58,30 +58,8 @@ _DE = (
     "achtzehn",
     "neunzehn",
 )
-_EN_TENS = (
-    "-",
-    "-",
-    "twenty",
-    "thirty",
-    "forty",
-    "fifty",
-    "sixty",
-    "seventy",
-    "eighty",
-    "ninety",
-)
-_DE_TENS = (
-    "-",
-    "-",
-    "zwanzig",
-    "dreißig",
-    "vierzig",
-    "fünfzig",
-    "sechzig",
-    "siebzig",
-    "achtzig",
-    "neunzig",
-)
+_EN_TENS = ("-", "-", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_DE_TENS = ("-", "-", "zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig")
 _EN_ORDINALS = {
     "one": "first",
     "two": "second",

@@ -93,11 +93,7 @@ class EngineModel:
     """
 
     def __init__(
-        self,
-        config: ModelSection,
-        vocabularies: tuple[int, int],
-        arrays: Mapping[str, Array],
-        precision: str,
+        self, config: ModelSection, vocabularies: tuple[int, int], arrays: Mapping[str, Array], precision: str
     ) -> None:
         if reason := unsupported(config, precision):
             raise ModelError(f"{reason}.")

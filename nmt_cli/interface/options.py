@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict
 
 from ..bounds import NUMBERS
 from ..errors import UsageError, did_you_mean
-from ..registry import SEARCHES, UTILITIES, load
+from ..recipe import DecodeSection
+from ..registry import LENGTH_PENALTIES, SEARCHES, UTILITIES, load
 from .loading import decode_changes
 
 if TYPE_CHECKING:
@@ -21,88 +22,137 @@ if TYPE_CHECKING:
     from ..translation.confidence import Calibration
 
 
-class TranslateOptions(TypedDict, total=False):
-    """Options of one call. For an option that is None or not given, the recipe's value is used. `nmt translate --help` describes each option."""
+SEARCH, SAMPLING, CONSTRAINTS = "Search", "Sampling and minimum Bayes risk", "Constraints"
+"""Headings of options in --help."""
+
+
+class Option(NamedTuple):
+    """How an option is shown in --help. Its name and type are those of the key; its range is in `bounds` or in the recipe."""
+
+    help: str
+    metavar: str | None = None
+    heading: str | None = None
+
+
+class DecodeOptions(TypedDict, total=False):
+    """Options of the search; None: the recipe's value. Commands have them under the same names (`cli.typed_options`)."""
+
+    search: Annotated[
+        str | None,
+        Option(
+            f"{', '.join(SEARCHES)}: beam search, random samples, minimum Bayes risk, diverse beam search.",
+            "NAME",
+            SEARCH,
+        ),
+    ]
+    beam: Annotated[int | None, Option("Beam size (1: greedy).", "W", SEARCH)]
+    length_penalty: Annotated[
+        str | None, Option(f"What log P is divided by: {', '.join(LENGTH_PENALTIES)}.", "NAME", SEARCH)
+    ]
+    alpha: Annotated[float | None, Option("Exponent of the length penalty gnmt; 0: no penalty.", "A", SEARCH)]
+    coverage_penalty: Annotated[
+        float | None,
+        Option(
+            "Prefer outputs that attend to every source token, by B times GNMT's coverage penalty; 0: none.",
+            "B",
+            SEARCH,
+        ),
+    ]
+    max_extra: Annotated[
+        int | None, Option("Longest output: tokens of the line, and of its prefix and terms, plus N.", "N", SEARCH)
+    ]
+    max_len_ratio: Annotated[
+        float | None,
+        Option("Longest output: R times the tokens of the line, instead of once, plus --max-extra.", "R", SEARCH),
+    ]
+    min_length: Annotated[
+        int | None, Option("Shortest output: N tokens that are not white space; 0 allows an empty output.", "N", SEARCH)
+    ]
+    diverse_groups: Annotated[
+        int | None, Option("With --search diverse: groups that the beam is divided into.", "G", SEARCH)
+    ]
+    diversity_penalty: Annotated[
+        float | None,
+        Option("With --search diverse: penalty for a token that an earlier group chose in the same step.", "L", SEARCH),
+    ]
+    sample: Annotated[
+        bool,
+        Option(
+            "Sample outputs at random, each token by its probability, instead of beam search: --search sample.",
+            heading=SAMPLING,
+        ),
+    ]
+    top_k: Annotated[
+        int | None, Option("Sample from the K most probable tokens; 0: from all.  [default: 0]", "K", SAMPLING)
+    ]
+    top_p: Annotated[
+        float | None,
+        Option("Sample from the fewest tokens with a total probability of P.  [default: 1]", "P", SAMPLING),
+    ]
+    min_p: Annotated[
+        float | None,
+        Option(
+            "Sample from the tokens that have at least P times the largest probability.  [default: 0; with --search mbr 0.02]",
+            "P",
+            SAMPLING,
+        ),
+    ]
+    temperature: Annotated[
+        float | None,
+        Option(
+            "Divides the logits. Below 1 probable tokens become more probable, above 1 less.  [default: 1]",
+            "T",
+            SAMPLING,
+        ),
+    ]
+    seed: Annotated[int | None, Option("Random seed of sampling.  [default: 1]", "N", SAMPLING)]
+    mbr_samples: Annotated[
+        int | None, Option("With --search mbr: hypotheses per line, samples or a beam.  [default: 100]", "N", SAMPLING)
+    ]
+    mbr_utility: Annotated[
+        str | None,
+        Option(
+            f"With --search mbr: the metric that compares the hypotheses: {', '.join(UTILITIES)}.  [default: chrf]",
+            "NAME",
+            SAMPLING,
+        ),
+    ]
+    mbr_candidates: Annotated[
+        str | None,
+        Option(
+            "With --search mbr: where the hypotheses come from: sample, or beam for the n-best list of beam search.  [default: sample]",
+            "NAME",
+            SAMPLING,
+        ),
+    ]
+    no_repeat_ngram: Annotated[
+        int | None, Option("No sequence of N tokens occurs twice in a translation; 0: any may.", "N", CONSTRAINTS)
+    ]
+    repetition_penalty: Annotated[
+        float | None, Option("Above 1, tokens that the translation already has become less probable.", "P", CONSTRAINTS)
+    ]
+    batch_tokens: Annotated[
+        int | None, Option("Source tokens that one worker translates together; changes only speed and memory.", "N")
+    ]
+
+
+class TranslateOptions(DecodeOptions, total=False):
+    """Options of one call. For an option that is None or not given, the recipe's value is used."""
 
     nbest: int
     alignment: bool
     confidence: bool
     calibration: Path | Calibration | None
-    search: str | None
-    beam: int | None
-    length_penalty: str | None
-    alpha: float | None
-    coverage_penalty: float | None
-    max_extra: int | None
-    max_len_ratio: float | None
-    min_length: int | None
-    diverse_groups: int | None
-    diversity_penalty: float | None
-    sample: bool
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
-    temperature: float | None
-    seed: int | None
-    mbr_samples: int | None
-    mbr_utility: str | None
-    mbr_candidates: str | None
     terms: bool
     """Whether lines may have terms. For a list of lines, this is detected."""
     banned_words: Sequence[str] | None
     outputs: Sequence[str] | None
-    no_repeat_ngram: int | None
-    repetition_penalty: float | None
     overrides: Sequence[str]
     """Changes of [decode], as decode.KEY=VALUE."""
-    batch_tokens: int | None
 
 
-DECODE = (
-    "beam",
-    "alpha",
-    "max_extra",
-    "min_length",
-    "batch_tokens",
-    "length_penalty",
-    "max_len_ratio",
-    "coverage_penalty",
-    "diverse_groups",
-    "diversity_penalty",
-    "no_repeat_ngram",
-    "repetition_penalty",
-)
-"""Options that are keys of [decode]."""
-SAMPLING = ("top_k", "top_p", "min_p", "temperature", "seed")
-BEAM_ONLY = ("diverse_groups", "diversity_penalty", "coverage_penalty")
-
-
-def choose(options: Mapping[str, Any], recipe_search: str) -> SearchChoice:
-    """Return the search choice for these `TranslateOptions`. Raises UsageError for an unknown option, or for options that exclude each other.
-
-    `recipe_search`: the search of the model's recipe.
-    """
-    names = list(TranslateOptions.__annotations__)
-    if unknown := [name for name in options if name not in names]:
-        raise UsageError(f"option {unknown[0]!r}: expected {', '.join(names)}.{did_you_mean(unknown[0], names)}")
-
-    def values_of(keys: Sequence[str], prefix: str = "") -> dict[str, Any]:
-        return {key: options.get(prefix + key) for key in keys}
-
-    constraints = {"terms": options.get("terms") or None, **values_of(("banned_words", "outputs"))}
-    return search_choice(
-        options.get("search"),
-        bool(options.get("sample")),
-        values_of(SAMPLING),
-        values_of(("samples", "utility", "candidates"), "mbr_"),
-        values_of(BEAM_ONLY),
-        constraints,
-        decode_changes(options.get("overrides") or [], values_of(DECODE)),
-        options.get("nbest", 1),
-        recipe_search,
-    )
-
-
+SAMPLED = ("top_k", "top_p", "min_p", "temperature", "seed")
+"""Options of random samples."""
 CANDIDATES = ("sample", "beam")
 
 
@@ -123,64 +173,58 @@ class SearchChoice:
         return self.sampling is None and not self.constraints
 
 
-def search_choice(
-    search: str | None,
-    sample: bool,
-    sampling: dict[str, Any],
-    mbr: dict[str, Any],
-    beam: dict[str, Any],
-    constraints: dict[str, Any],
-    changes: Sequence[str],
-    nbest: int,
-    recipe_search: str,
-) -> SearchChoice:
-    """Return the search choice for these options; None means not given. Raises UsageError for options that exclude each other or are out of range.
+def choose(options: Mapping[str, Any], recipe_search: str) -> SearchChoice:
+    """Return the search choice for these `TranslateOptions`; `recipe_search` is the search of the model's recipe.
 
-    `beam`: options of beam search. `changes`: changes of [decode] so far, including those of `beam`. `recipe_search`: the search of
-    the model's recipe.
+    Raises UsageError for an unknown option, and for options that exclude each other or are out of range.
     """
-    nbest = int(_number("nbest", nbest))
+    names = list(TranslateOptions.__annotations__)
+    if unknown := [name for name in options if name not in names]:
+        raise UsageError(f"option {unknown[0]!r}: expected {', '.join(names)}.{did_you_mean(unknown[0], names)}")
+    given = {name: value for name, value in options.items() if value is not None}
+    keys = {name: given[name] for name in DecodeSection.model_fields if name in given and name != "search"}
+    changes, nbest = decode_changes(given.get("overrides", ()), keys), int(_number("nbest", given.get("nbest", 1)))
+    sample, search = bool(given.get("sample")), given.get("search")
     if sample and search not in (None, "sample"):
         raise UsageError(f"--sample and --search {search} were both given: --sample is --search sample.")
     if search is not None and search not in SEARCHES:
         raise UsageError(f"--search {search!r}: expected {', '.join(SEARCHES)}.{did_you_mean(search, list(SEARCHES))}")
     chosen = "sample" if sample else search or _chosen(changes, "search")
     name = chosen or recipe_search
-    sampling, mbr, beam = (
-        {key: value for key, value in values.items() if value is not None} for values in (sampling, mbr, beam)
-    )
-    _check_search(name, sampling, mbr, beam)
+    sampling = {key: given[key] for key in SAMPLED if key in given}
+    mbr = {key.removeprefix("mbr_"): value for key, value in given.items() if key.startswith("mbr_")}
+    _check_search(name, sampling, mbr, given)
     _check_names(mbr)
     sampling = {key: _number(key, value) for key, value in sampling.items()}
-    random = name in ("sample", "mbr") and mbr.get("candidates") != "beam"
     if name in ("sample", "mbr") and _chosen(changes, "beam"):
         instead = "--nbest N for N samples" if name == "sample" else "--mbr-samples N for N hypotheses"
         raise UsageError(
-            f"--beam (decode.beam) was given with --{'sample' if name == 'sample' else 'search mbr'}, which keeps no beam: give {instead} per line."
+            f"--beam (decode.beam) was given with --{'sample' if name == 'sample' else 'search mbr'}, which keeps no "
+            f"beam: give {instead} per line."
         )
-    if constraints.get("terms") is not None and random:
+    random = name in ("sample", "mbr") and mbr.get("candidates") != "beam"
+    if given.get("terms") and random:
         raise UsageError(
-            f"terms and {'--sample' if sample else f'--search {name}'} were both given: random samples cannot be made to contain words. Leave one of them out."
+            f"terms and {'--sample' if sample else f'--search {name}'} were both given: random samples cannot be made "
+            "to contain words. Leave one of them out."
         )
-    more = [f"decode.search={chosen}"] if chosen else []
+    if chosen:
+        changes.append(f"decode.search={chosen}")
     if name == "sample":
-        more.append(f"decode.beam={nbest}")
+        changes.append(f"decode.beam={nbest}")
     elif name == "mbr" and (chosen or "samples" in mbr):
         hypotheses = _number("mbr_samples", mbr.get("samples", 100))
         if nbest > hypotheses:
             raise UsageError(
                 f"--nbest {nbest} exceeds the {hypotheses} hypotheses of a line: give --mbr-samples {nbest} or more."
             )
-        more.append(f"decode.beam={hypotheses}")
+        changes.append(f"decode.beam={hypotheses}")
     if random:
-        more.append(
-            "decode.coverage_penalty=0"
-        )  # samples have no coverage penalty; with a penalty, the compiled decoder could not be used
-    return SearchChoice(
-        [*changes, *more],
-        *_more_options(name, sampling, mbr),
-        {key: value for key, value in constraints.items() if value is not None},
-    )
+        changes.append("decode.coverage_penalty=0")  # samples have none; with one, the engine could not be used
+    constraints = {
+        key: given[key] for key in ("terms", "banned_words", "outputs") if given.get(key) not in (None, False)
+    }
+    return SearchChoice(changes, *_more_options(name, sampling, mbr), constraints)
 
 
 def _more_options(
@@ -195,8 +239,8 @@ def _more_options(
     )
 
 
-def _check_search(name: str, sampling: dict[str, Any], mbr: dict[str, Any], beam: dict[str, Any]) -> None:
-    """Raise UsageError for an option that the search `name` does not have."""
+def _check_search(name: str, sampling: dict[str, Any], mbr: dict[str, Any], given: dict[str, Any]) -> None:
+    """Raise UsageError for an option, among all `given` ones, that the search `name` does not have."""
     if sampling and name not in ("sample", "mbr"):
         raise UsageError(f"{_options(sampling)}: only with --sample or --search mbr.")
     if mbr and name != "mbr":
@@ -205,10 +249,10 @@ def _check_search(name: str, sampling: dict[str, Any], mbr: dict[str, Any], beam
         raise UsageError(
             f"{_options(sampling)}: only with --mbr-candidates sample; --mbr-candidates beam samples nothing."
         )
-    diverse = [key for key in beam if key.startswith("divers")]
+    diverse = [key for key in given if key.startswith("divers")]
     if diverse and name != "diverse":
         raise UsageError(f"{_options(diverse)}: only with --search diverse.")
-    if "coverage_penalty" in beam and name in ("sample", "mbr") and mbr.get("candidates") != "beam":
+    if "coverage_penalty" in given and name in ("sample", "mbr") and mbr.get("candidates") != "beam":
         raise UsageError(
             f"--coverage-penalty: random samples have none. Leave it out, or give --search beam{' or --mbr-candidates beam' * (name == 'mbr')}."
         )

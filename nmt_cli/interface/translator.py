@@ -402,12 +402,7 @@ class Translator:
             "align": bool(options.get("alignment")),
             "token_log_probs": bool(options.get("confidence")),
         }
-        return (
-            choice.changes,
-            options.get("nbest", 1),
-            kwargs,
-            choice.is_plain,
-        )
+        return (choice.changes, options.get("nbest", 1), kwargs, choice.is_plain)
 
     def _new_translator(
         self, changes: list[str], nbest: int, kwargs: dict[str, Any], plain_options: bool, plain_lines: bool

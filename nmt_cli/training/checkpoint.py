@@ -20,16 +20,7 @@ from .. import console
 from ..data.shards import ShardIndex
 from ..errors import ModelError
 from ..files import sha256
-from ..model.contents import (
-    CONFIG,
-    METRICS,
-    REMEDY,
-    ModelConfig,
-    check_files,
-    foreign,
-    read_config,
-    read_metrics,
-)
+from ..model.contents import CONFIG, METRICS, REMEDY, ModelConfig, check_files, foreign, read_config, read_metrics
 from ..records import Record, read_record
 from .metrics import measure_in
 from .progress import Progress

@@ -57,10 +57,7 @@ NOT_LAST = re.compile(
 abbreviation that rarely ends one."""
 BEFORE_NUMBER = re.compile(r"(?i:no|nos|pp|art|op)")
 """Abbreviations if a number follows."""
-CLAUSES = (
-    re.compile(r"(?<![,;:–—،؛፣፤])[,;:–—،؛፣፤]++\s++|\s[–—-]++\s|[、，；：]\s*+"),
-    re.compile(r"\s++"),
-)
+CLAUSES = (re.compile(r"(?<![,;:–—،؛፣፤])[,;:–—،؛፣፤]++\s++|\s[–—-]++\s|[、，；：]\s*+"), re.compile(r"\s++"))
 """The patterns after which a sentence may be split, best first."""
 WIDE_END = re.compile(rf"[{HAN}\u3000-\u30ff\uff01-\uff9f][^\w\s]?\Z")
 """The end of a text in Chinese or Japanese writing."""

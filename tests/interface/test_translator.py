@@ -257,7 +257,7 @@ def test_a_fork_translates_too_and_leaves_its_parent_alone(model: Path, lines: l
         (lambda t: t.translate("a cat."), "expected a list or another iterable of lines. Give [text]."),
         (lambda t: t.translate(["a\nb"]), "contains a line end"),
         (lambda t: t.translate([7]), "was given 7 as a line: expected a str or a Line."),
-        (lambda t: t.translate(["a"], bean=2), "option 'bean': expected nbest"),
+        (lambda t: t.translate(["a"], bean=2), "option 'bean': expected search"),
         (lambda t: t.translate(["a"], bean=2), "Did you mean 'beam'?"),
         (lambda t: t.translate(["a"], nbest=3), "--nbest 3 exceeds the beam of 2"),
         (lambda t: t.translate(["a"], nbest=0), "--nbest 0: expected a whole number from 1 to 1,024."),
