@@ -142,7 +142,7 @@ def random_weights(data_dir: Path | None, sentences: int, rounds: int) -> None:
         translator = Translator(
             model, vocabulary.source, vocabulary.target, decode, precision=precision, workers=workers
         )
-        return lambda _: sum(result.tokens for batch in batches for result in translator.translate(batch))
+        return lambda _: sum(result.length for batch in batches for result in translator.translate(batch))
 
     sides = {precision: side(precision, [lines]) for precision in ("int8", "fp32")}
     sides["fp32, one line at a time"] = side("fp32", [[line] for line in lines[:16]])

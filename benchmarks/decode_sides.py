@@ -80,7 +80,7 @@ def nmt(job: Job) -> Translate:
     translator = load(
         [Path(job.folder)], [], device="cpu", devices=job.workers * job.threads, precision=job.precision
     ).translator(precision=job.precision, plain=True)
-    return lambda lines: [result.translation for result in translator.translate(lines)]
+    return lambda lines: [result.text for result in translator.translate(lines)]
 
 
 def ctranslate2(job: Job) -> Translate:

@@ -86,7 +86,7 @@ def form_of(recipe: Recipe, folder: Path, rounds: int, precision: str) -> Form:
     lines = vocabulary.source.decode([source.tolist()[:LENGTH] for source, _ in pairs])
 
     def run(number: int) -> int:
-        return sum(result.tokens for result in translator.translate(lines))
+        return sum(result.length for result in translator.translate(lines))
 
     _, _, plain = summary(recipe.model, "cpu", trainer.hardware.dtype).partition("plain torch: ")
     return Form(update, run, plain)

@@ -308,7 +308,7 @@ def decode(options: Options) -> list[list[str]]:
                 [
                     f"nmt {precision}",
                     f"{batch:,}",
-                    f"{sum(result.tokens for result in results) / seconds:,.0f}",
+                    f"{sum(result.length for result in results) / seconds:,.0f}",
                     f"{peak_memory(device) / 2**30:.1f}",
                 ]
             )

@@ -35,7 +35,8 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe
 from nmt_cli.translation import searchers as module
 from nmt_cli.translation.torch_models import ConvertedModels, searchable
-from nmt_cli.translation.translator import Candidate, Translator
+from nmt_cli.translation.translation import Candidate
+from nmt_cli.translation.translator import Translator
 
 SIZES = (8, 64, 256)
 
@@ -63,7 +64,7 @@ def translated(translator: Translator, lines: Iterable[str], batch: int = 0) -> 
     """The best candidate of each line, at most `batch` sentences at once; 0: as many as it takes itself."""
     rows = batch * translator.decode.beam
     with patch.object(module, "CPU_ROWS", rows or module.CPU_ROWS):
-        return [replace(result.best, part_lengths=()) for result in translator.translate(lines)]
+        return [replace(result, part_lengths=()) for result in translator.translate(lines)]
 
 
 def by_library(subject: Subject, precision: str, name: str) -> list[Candidate]:

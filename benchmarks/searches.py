@@ -30,7 +30,8 @@ from sacrebleu import corpus_bleu, corpus_chrf
 from nmt_cli.evaluation.outputs import check_outputs, count_faults
 from nmt_cli.interface.loading import load_translator
 from nmt_cli.search.search import MbrOptions, SamplingOptions
-from nmt_cli.translation.translator import Result, Translator
+from nmt_cli.translation.translation import Translation
+from nmt_cli.translation.translator import Translator
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def warm(subject: Subject, name: str) -> Translator:
     return translator
 
 
-def compare(subject: Subject, names: Sequence[str]) -> tuple[dict[str, list[Result]], dict[str, list[float]]]:
+def compare(subject: Subject, names: Sequence[str]) -> tuple[dict[str, list[Translation]], dict[str, list[float]]]:
     """Translate with beam 4 and these searches. Return the results and the seconds of each; beam 4 has several."""
     beam_4 = warm(subject, BEAM_4)
     results, seconds = timed(beam_4, subject.source)
@@ -129,13 +130,13 @@ def compare(subject: Subject, names: Sequence[str]) -> tuple[dict[str, list[Resu
 
 
 def table(
-    subject: Subject, outputs: Mapping[str, Sequence[Result]], times: Mapping[str, Sequence[float]]
+    subject: Subject, outputs: Mapping[str, Sequence[Translation]], times: Mapping[str, Sequence[float]]
 ) -> list[list[str]]:
     """Return the rows of the table of quality and time: the heads, then the searches."""
     rows = [["search", "BLEU", "chrF", "seconds", "÷ beam 4", "empty", "loops", "copies"]]
     for name, results in outputs.items():
         seconds, usual = (statistics.median(times[key]) for key in (name, BEAM_4))
-        scores, errors = quality(subject, [result.translation for result in results])
+        scores, errors = quality(subject, [result.text for result in results])
         rows.append([SEARCHES[name].label, *scores, f"{seconds:.1f}", f"{seconds / usual:.2f}", *errors])
     return rows
 
@@ -171,16 +172,16 @@ def invariance(subject: Subject, names: Sequence[str], alone: int) -> tuple[list
     return rows, all_equal
 
 
-def in_groups(translator: Translator, lines: Sequence[str], size: int) -> list[Result]:
+def in_groups(translator: Translator, lines: Sequence[str], size: int) -> list[Translation]:
     """Translate each group of `size` lines by itself."""
     return [
         result for start in range(0, len(lines), size) for result in translator.translate(lines[start : start + size])
     ]
 
 
-def same(one: Result, other: Result) -> bool:
+def same(one: Translation, other: Translation) -> bool:
     """Return whether the hypotheses of two results have the same texts, scores and log-probabilities."""
-    first, second = ([(c.text, c.score, c.log_prob) for c in result.candidates] for result in (one, other))
+    first, second = ([(c.text, c.score, c.log_prob) for c in result.nbest] for result in (one, other))
     return first == second
 
 
@@ -236,7 +237,7 @@ def main() -> None:
     for name in outputs if options.outputs else ():
         options.outputs.mkdir(parents=True, exist_ok=True)
         (options.outputs / f"{name}.txt").write_text(
-            "".join(f"{result.translation}\n" for result in outputs[name]), encoding="utf-8"
+            "".join(f"{result.text}\n" for result in outputs[name]), encoding="utf-8"
         )
 
 

@@ -151,7 +151,7 @@ def measure(
         (free_results, free_seconds), (results, seconds) = timed(free_search, source), timed(with_terms, requests)
         free_times.append(free_seconds)
         times.append(seconds)
-        free, outputs = ([result.translation for result in side] for side in (free_results, results))
+        free, outputs = ([result.text for result in side] for side in (free_results, results))
         length = sum(map(len, outputs)) / max(1, sum(map(len, free)))
         rows.append(
             [

@@ -224,10 +224,7 @@ def test_a_mark_that_comes_byte_by_byte_is_seen() -> None:
 
 @pytest.mark.parametrize(
     ("before", "after", "shown"),
-    [
-        ("cafe\u0301", "caf\u00e9", r"'cafe\u0301', now 'caf\xe9'"),
-        ("½ Glas", "1/2 Glas", "'½ Glas', now '1/2 Glas'"),
-    ],
+    [("cafe\u0301", "caf\u00e9", r"'cafe\u0301', now 'caf\xe9'"), ("½ Glas", "1/2 Glas", "'½ Glas', now '1/2 Glas'")],
 )
 def test_the_example_shows_how_two_texts_differ(before: str, after: str, shown: str) -> None:
     changed = Changed()

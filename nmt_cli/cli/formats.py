@@ -6,30 +6,24 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..translation.confidence import Calibration
-    from ..translation.translator import Result
+    from ..translation.translation import Translation
 
 
-def plain(index: int, result: Result) -> str:
+def plain(index: int, translation: Translation) -> str:
     """Return the translation."""
-    return result.translation
+    return translation.text
 
 
-def scored(index: int, result: Result) -> str:
+def scored(index: int, translation: Translation) -> str:
     """Return SCORE, a tab, the translation."""
-    return f"{result.best.score:.6f}\t{result.translation}"
+    return f"{translation.score:.6f}\t{translation.text}"
 
 
-def moses(index: int, result: Result) -> str:
+def moses(index: int, translation: Translation) -> str:
     """Return one line per candidate, in the format of Moses: INDEX ||| TRANSLATION ||| SCORE."""
-    return "\n".join(f"{index} ||| {candidate.text} ||| {candidate.score:.6f}" for candidate in result.candidates)
+    return "\n".join(f"{index} ||| {candidate.text} ||| {candidate.score:.6f}" for candidate in translation.nbest)
 
 
-def json_object(index: int, result: Result, calibration: Calibration | None = None) -> str:
-    """Return a JSON object. Tokens are subwords. A pair of the alignment has two indices, into source_tokens and into tokens.
-
-    With a calibration, the object also has the probabilities of the words and the estimated quality (null for a blank line).
-    """
-    from ..interface.translator import translation_of
-
-    return json.dumps(translation_of(result, calibration).as_dict(), ensure_ascii=False)
+def json_object(index: int, translation: Translation) -> str:
+    """Return a JSON object. Tokens are subwords. A pair of the alignment has two indices, into source_tokens and into tokens."""
+    return json.dumps(translation.as_dict(), ensure_ascii=False)

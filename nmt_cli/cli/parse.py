@@ -20,7 +20,7 @@ from .translate_output import translate_lines, writing
 from .typed_options import options_of
 
 if TYPE_CHECKING:
-    from ..translation.translator import Result
+    from ..translation.translation import Translation
 
 WHAT = "the trees"
 
@@ -98,7 +98,7 @@ def parse(
     replaced: Counter[str] = Counter()
     trees = repaired = 0
 
-    def tree(index: int, result: Result) -> str:
+    def tree(index: int, result: Translation) -> str:
         nonlocal trees, repaired
         parse = parses.parse(result)
         if parse.too_long:

@@ -7,7 +7,6 @@ loads the models and chooses the search, `formats` has the output formats, `tran
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -262,7 +261,7 @@ def translate(
         mbr=choice.mbr,
         constraints=choice.constraints,
         align=alignment,
-        token_log_probs=confidence,
+        calibration=calibrated,
     )
     data = loaded.recipe.data
     prompt = (
@@ -270,15 +269,7 @@ def translate(
     )
     replaced: Counter[str] = Counter()
     lines = read_requests(input_format, replaced)
-    form = (
-        partial(forms.json_object, calibration=calibrated)
-        if as_json
-        else forms.moses
-        if nbest > 1
-        else forms.scored
-        if scores
-        else forms.plain
-    )
+    form = forms.json_object if as_json else forms.moses if nbest > 1 else forms.scored if scores else forms.plain
     with writing(output_file, WHAT) as sink:
         translate_lines(translator, lines, sink, form, replaced, "translating", prompt)
 

@@ -18,7 +18,7 @@ from ..registry import FORMATS
 if TYPE_CHECKING:
     from ..interface.loading import Loaded
     from ..interface.options import SearchChoice
-    from ..interface.translator import Translation
+    from ..translation.translation import Translation
 
 REASONS = {
     "--nbest": "a document has one translation",
@@ -58,7 +58,6 @@ def translate_document(
 ) -> str:
     """Return the translated document. Raises DocumentError, DataError, UsageError."""
     from ..documents import read_document
-    from ..interface.translator import translation_of
 
     document = read_document(
         _read(source, name), name, loaded.recipe.data.source_language, split_sentences=split_sentences
@@ -79,7 +78,7 @@ def translate_document(
         closing(translator.windows(document.lines)) as windows,
     ):
         for window in windows:
-            results += map(translation_of, window)
+            results += window
             bar.update(len(window))
     return document.write(results)
 

@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO
 
-    from ..translation.translator import Line, Result, Translator
+    from ..translation.translation import Translation
+    from ..translation.translator import Line, Translator
 
 
 def translate_lines(
     translator: Translator,
     lines: Iterable[Line],
     sink: BinaryIO,
-    form: Callable[[int, Result], str],
+    form: Callable[[int, Translation], str],
     replaced: Counter[str],
     doing: str,
     prompt: str = "",
@@ -40,9 +41,9 @@ def translate_lines(
         closing(translator.windows(lines)) as windows,
     ):
         for window in windows:
-            for result in window:
-                sink.write((form(count, result) + "\n").encode("utf-8"))
-                count, tokens = count + 1, tokens + result.tokens
+            for translation in window:
+                sink.write((form(count, translation) + "\n").encode("utf-8"))
+                count, tokens = count + 1, tokens + translation.length
             sink.flush()
             bar.update(len(window))
     for name, damaged in replaced.items():

@@ -17,8 +17,9 @@ from .loading import check_precision, decode_changes, load, models_named
 
 if TYPE_CHECKING:
     from ..translation.attention_maps import AttentionRecord
+    from ..translation.translation import Translation
     from .loading import Loaded
-    from .translator import Translation, Translator
+    from .translator import Translator
 
 PNG = ".png"
 OTHER_FORMATS = (".svg", ".pdf", ".jpg", ".jpeg", ".gif", ".webp")
@@ -146,7 +147,7 @@ def _record(loaded: Loaded, text: str, target: str | None, precision: str) -> At
     if target is None:
         [result] = loaded.translator(precision=precision, plain=True).translate([text])
         numbers = {piece: number for number, piece in enumerate(loaded.vocabulary.target.table)}
-        translation, output = result.translation, [numbers[piece] for piece in result.best.pieces]
+        translation, output = result.text, [numbers[piece] for piece in result.tokens]
     else:
         translation, [output] = target, loaded.vocabulary.target.encode([target])
     views, log_prob = compute_attention(loaded.stored.forced(), loaded.vocabulary, source, output)

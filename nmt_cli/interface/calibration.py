@@ -129,10 +129,10 @@ def measured(
     outputs, lines = list[str](), list[int]()
     with console.progress(len(source), "translating", " lines") as bar:
         for line, result in enumerate(translator.translate(source)):
-            if result.source_pieces:
-                rows.append(features(len(result.source_pieces), result.best))
+            if result.source_tokens:
+                rows.append(features(len(result.source_tokens), result))
                 lines.append(line)
-            outputs.append(result.translation)
+            outputs.append(result.text)
             bar.update(1)
     scorer = Scorer("chrf", [reference])
     return rows, [scorer.score(outputs, [line]).value for line in lines]

@@ -17,7 +17,8 @@ from ..parsing.brackets import Span, Tree, between_spaces
 from ..parsing.linearization import TERMINALS, delinearise, repaired
 
 if TYPE_CHECKING:
-    from ..translation.translator import Line, Result, Translator
+    from ..translation.translation import Translation
+    from ..translation.translator import Line, Translator
 
 TREE = "tree"
 """Name of the constraint that makes every output a tree of the sentence."""
@@ -85,13 +86,13 @@ class Parses:
             self._pending.append(words)
             yield " ".join(words) if len(words) <= self.longest else ""
 
-    def parse(self, result: Result) -> Parse:
+    def parse(self, result: Translation) -> Parse:
         """Return the parse of the next sentence."""
         words = self._pending.popleft()
         if not words:
             return Parse(Tree((), ()))
         if (
-            not result.tokens or len(result.source_pieces) > self.longest
+            not result.length or len(result.source_tokens) > self.longest
         ):  # not translated, or translated in parts, and parts are not trees
             length = len(self.translator.source.encode([" ".join(words)])[0])
             return Parse(
@@ -99,8 +100,8 @@ class Parses:
                 too_long=f"it has {len(words):,} words, {length:,} tokens; the model reads up to {self.longest:,} tokens "
                 f"and writes up to {self.translator.longest_output:,} symbols{', two for each word' * (self.terminals == 'both')}",
             )
-        tree = delinearise(result.translation, words, self.terminals)
-        return Parse(tree, repaired(result.translation, tree, self.terminals))
+        tree = delinearise(result.text, words, self.terminals)
+        return Parse(tree, repaired(result.text, tree, self.terminals))
 
 
 def terminals_of(folder: Path) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from ..errors import UsageError
 from .loading import Loaded, check_precision, models_named
@@ -32,18 +32,12 @@ if TYPE_CHECKING:
     from ..translation.confidence import Calibration
     from ..translation.pool import Pool
     from ..translation.scoring import Scored
-    from ..translation.translator import Request, Result
+    from ..translation.translation import Translation
+    from ..translation.translator import Request
     from .parsing import Parse, Parses
 
 KEPT = 16
 """Number of sets of options whose translators are kept."""
-
-
-class WordProbability(NamedTuple):
-    """A word of a translation and its probability, given the source and the words before it."""
-
-    word: str
-    probability: float
 
 
 @dataclass(frozen=True)
@@ -54,92 +48,6 @@ class Line:
     prefix: str | None = None
     terms: Sequence[str] = ()
     """Words and phrases. `A|B`: A or B; `A*`: a word that begins with A."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One translation of a line."""
-
-    text: str
-    score: float
-    """The score by which the search ranks; `nmt translate --help` has the formula. Nearer to 0 is better."""
-    log_prob: float
-    """Natural logarithm of the probability of the translation given the source."""
-    tokens: tuple[str, ...]
-    """The subwords of the translation."""
-    words: tuple[WordProbability, ...] | None = None
-    """With `confidence`: each word's probability."""
-    quality: float | None = None
-    """With `confidence`: an estimate of sentence chrF / 100, 0 to 1; None for a blank line."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return a dictionary for JSON: `translation`, `score`, `log_prob`, `tokens`, with confidence also `words` and `quality`."""
-        values: dict[str, Any] = {
-            "translation": self.text,
-            "score": self.score,
-            "log_prob": self.log_prob,
-            "tokens": self.tokens,
-        }
-        if self.words is not None:
-            values |= {"words": [word._asdict() for word in self.words], "quality": self.quality}
-        return values
-
-
-@dataclass(frozen=True)
-class Translation(Candidate):
-    """The best translation of a line, and the n best."""
-
-    source: str = ""
-    nbest: tuple[Candidate, ...] = ()
-    """All translations of the line, the best first."""
-    source_tokens: tuple[str, ...] = ()
-    alignment: tuple[tuple[int, int], ...] | None = None
-    """With `alignment`: pairs (index of a source token, index of the token that is aligned to it)."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return a dictionary for JSON, as `nmt translate --json` prints it."""
-        values = {"source": self.source, **super().as_dict()}
-        if self.alignment is not None:
-            values |= {"source_tokens": self.source_tokens, "alignment": self.alignment}
-        return {**values, "nbest": [candidate.as_dict() for candidate in self.nbest]}
-
-
-def translation_of(result: Result, calibration: Calibration | None = None) -> Translation:
-    """Return the result of a search as a Translation, with confidence if there is a calibration. Raises UsageError."""
-    nbest = tuple(_candidate(result, index, calibration) for index in range(len(result.candidates)))
-    best = nbest[0]
-    return Translation(
-        best.text,
-        best.score,
-        best.log_prob,
-        best.tokens,
-        best.words,
-        best.quality,
-        source=result.source,
-        nbest=nbest,
-        source_tokens=result.source_pieces,
-        alignment=result.alignment,
-    )
-
-
-def _candidate(result: Result, index: int, calibration: Calibration | None) -> Candidate:
-    candidate = result.candidates[index]
-    plain = Candidate(candidate.text, candidate.score, candidate.log_prob, candidate.pieces)
-    if calibration is None:
-        return plain
-    from ..translation.confidence import features, word_probabilities
-
-    if not result.source_pieces:
-        return Candidate(plain.text, plain.score, plain.log_prob, plain.tokens, ())
-    if not candidate.token_log_probs:
-        raise UsageError(
-            "--confidence needs a search that keeps the probabilities of single tokens, such as beam search."
-        )
-    words = word_probabilities(candidate.pieces, candidate.token_log_probs, candidate.part_lengths)
-    quality = calibration.estimate(features(len(result.source_pieces), candidate))
-    return Candidate(
-        plain.text, plain.score, plain.log_prob, plain.tokens, tuple(WordProbability(*word) for word in words), quality
-    )
 
 
 def calibration_of(confidence: bool, calibration: Path | Calibration | None) -> Calibration | None:
@@ -237,12 +145,11 @@ class Translator:
         in_memory = isinstance(lines, Sequence)
         if in_memory and any(isinstance(line, Line) and line.terms for line in lines):
             options = {**options, "terms": True}
-        calibration = calibration_of(bool(options.get("confidence")), options.get("calibration"))
         translator = self._translator(options, in_memory and _are_plain(lines))
         requests = map(partial(_request, terms=bool(options.get("terms"))), lines)
-        stream = self._stream(translator, list(requests) if in_memory else requests, calibration)
         if in_memory:
-            return list(stream)
+            return list(translator.translate(list(requests)))
+        stream = translator.translate(requests)
         self._running.add(stream)
         return stream
 
@@ -256,11 +163,8 @@ class Translator:
             raise UsageError(f"submit was given the text {lines[:60]!r}: expected a list of lines. Give [text].")
         if any(isinstance(line, Line) and line.terms for line in lines):
             options = {**options, "terms": True}
-        calibration = calibration_of(bool(options.get("confidence")), options.get("calibration"))
         requests = [_request(line, terms=bool(options.get("terms"))) for line in lines]
-        return self._translator(options, _are_plain(lines)).submit(
-            requests, lambda results: [translation_of(result, calibration) for result in results]
-        )
+        return self._translator(options, _are_plain(lines)).submit(requests)
 
     def warm_up(self, **options: Unpack[TranslateOptions]) -> None:
         """Read the model, and load torch if these options need it, now and not at the first translation. Raises UsageError for a wrong option."""
@@ -370,12 +274,6 @@ class Translator:
         scorer = loaded.scorer(precision or "", batch_tokens)
         return [scored for window in scorer.windows(pairs) for scored in window]
 
-    def _stream(
-        self, translator: decoding.Translator, requests: Iterable[str | Request], calibration: Calibration | None
-    ) -> Generator[Translation, None, None]:
-        for result in translator.translate(requests):
-            yield translation_of(result, calibration)
-
     def _models(self) -> Loaded:
         if self._loaded is None:
             raise UsageError("the translator is closed. Load the model again.")
@@ -400,7 +298,7 @@ class Translator:
             "mbr": choice.mbr,
             "constraints": choice.constraints,
             "align": bool(options.get("alignment")),
-            "token_log_probs": bool(options.get("confidence")),
+            "calibration": calibration_of(bool(options.get("confidence")), options.get("calibration")),
         }
         return (choice.changes, options.get("nbest", 1), kwargs, choice.is_plain)
 

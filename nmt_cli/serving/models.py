@@ -16,7 +16,8 @@ from typing import Any
 
 from ..errors import ModelError, NmtError, UsageError, shown
 from ..interface.loading import check_precision, decode_changes
-from ..interface.translator import Translation, Translator, load
+from ..interface.translator import Translator, load
+from ..translation.translation import Translation
 from .languages import find, normalized
 from .settings import Settings
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from ..documents import read_document
 from ..interface.attention import cross_attention_of
-from ..interface.translator import Translation
+from ..translation.translation import Translation
 from .authorization import required_key
 from .context import context_of
 from .libretranslate import languages_of, model_of

@@ -117,7 +117,7 @@ class Validator:
         """Return the model's translations of `source`."""
         translations = []
         for result in self.translator(model).translate(source) if source else ():
-            translations.append(result.translation)
+            translations.append(result.text)
             advance(1)
         return translations
 

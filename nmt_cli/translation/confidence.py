@@ -13,20 +13,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise
+from dataclasses import replace
+from itertools import accumulate, pairwise, starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
 from ..data.normalization import META_SPACE
 from ..data.tokenizer import BYTE
-from ..errors import DataError
+from ..errors import DataError, UsageError
 from ..records import Record, parse_json, read_record
 from .split import gap
-
-if TYPE_CHECKING:
-    from .translator import Candidate
+from .translation import Candidate, WordProbability
 
 FEATURES = {
     "token": "mean log-probability per token, end symbols counted",
@@ -147,6 +146,17 @@ def _characters(data: bytes) -> list[tuple[int, str]]:
     return characters
 
 
+def with_confidence(candidate: Candidate, source_tokens: int, calibration: Calibration) -> Candidate:
+    """Return a candidate with the probabilities of its words and its quality. Raises UsageError if it lacks log-probabilities of tokens."""
+    if not candidate.token_log_probs:
+        raise UsageError(
+            "--confidence needs a search that keeps the probabilities of single tokens, such as beam search."
+        )
+    found = word_probabilities(candidate.tokens, candidate.token_log_probs, candidate.part_lengths)
+    quality = calibration.estimate(features(source_tokens, candidate))
+    return replace(candidate, words=tuple(starmap(WordProbability, found)), quality=quality)
+
+
 def features(source_tokens: int, candidate: Candidate, agreement: float | None = None) -> dict[str, float]:
     """Return the features of a translation by name, see FEATURES.
 
@@ -154,9 +164,9 @@ def features(source_tokens: int, candidate: Candidate, agreement: float | None =
     decoding. For a translation without words, the log P per token replaces the log-probabilities of words.
     """
     numbers = candidate.token_log_probs
-    parts = len(numbers) - len(candidate.pieces)
+    parts = len(numbers) - len(candidate.tokens)
     per_token = math.fsum(numbers) / len(numbers)
-    per_word = [word.log_prob for word in words(candidate.pieces, numbers, candidate.part_lengths)] or [per_token]
+    per_word = [word.log_prob for word in words(candidate.tokens, numbers, candidate.part_lengths)] or [per_token]
     values = {
         "token": per_token,
         "word": math.fsum(per_word) / len(per_word),

@@ -1,7 +1,7 @@
 """Translate a stream of lines, in order.
 
     lines ──▶ windows ──▶ parts: token ids, long lines in several ──▶ sentences ──▶ session: workers ──▶ hypotheses
-          ──▶ texts ──▶ parts joined ──▶ a Result per line, in the order of the lines
+          ──▶ texts ──▶ parts joined ──▶ a Translation per line, in the order of the lines
 
 `nmt translate`, `nmt attend` and training's validation use it. Empty and blank lines never reach the model: their
 translation is empty. While one window is translated the next one is read and prepared. How lines are divided into
@@ -11,7 +11,7 @@ windows and among workers does not change their translations (see `cached_decode
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -26,11 +26,13 @@ from .pool import Client
 from .processes import Results, Session
 from .searchable import SearchableModels
 from .split import joined, parts_of
+from .translation import Candidate, Translation
 from .windows import WindowSize, windows
 
 if TYPE_CHECKING:
     from ..model.transformer import Transformer
     from ..search.constraint import Constraint
+    from .confidence import Calibration
 
 WINDOW = WindowSize(first=64, last=4096, characters=1 << 21)
 """Sizes of the windows of a stream; a list is divided into windows of the largest size."""
@@ -57,44 +59,6 @@ class Request:
 
 Line = str | tuple[str, str] | Request
 """A source; a source and the beginning of its translation; or a request."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One translation of a line. For a line in parts the texts are joined, log P is summed and scored as one output."""
-
-    text: str
-    score: float
-    log_prob: float
-    pieces: tuple[str, ...] = ()
-    """Its subwords as SentencePiece writes them (▁ marks the beginning of a word)."""
-    token_log_probs: tuple[float, ...] = ()
-    """If asked for: log P of each subword. After the subwords of each part of the line comes log P of its end symbol."""
-    part_lengths: tuple[int, ...] = ()
-    """The number of `pieces` of each part of the line."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """A line and its translations, best first, at least one."""
-
-    source: str
-    candidates: tuple[Candidate, ...]
-    tokens: int
-    """Tokens of the best translation, end symbols counted; 0: the line was blank, or too long."""
-    source_pieces: tuple[str, ...] = ()
-    alignment: tuple[tuple[int, int], ...] | None = None
-    """If asked for: index pairs (source piece, piece of the best translation); see `alignment`."""
-    too_long: bool = False
-    """Whether the line is too long for the model and must not be split (`Constraint.reads_source`). Its translation is then empty."""
-
-    @property
-    def best(self) -> Candidate:
-        return self.candidates[0]
-
-    @property
-    def translation(self) -> str:
-        return self.best.text
 
 
 @dataclass(frozen=True)
@@ -150,7 +114,7 @@ class Translator:
     the options `mbr`. `constraints` are names of the registry's CONSTRAINTS with their values, in addition to the
     recipe's constraints. `defaults` are the values of constraints that `decode.constraints` names; without one the
     value is None. With `align` results have alignments, with `token_log_probs` candidates have the log-probabilities
-    of their tokens. `plain`: constraints are not used, so only lines without inputs can be translated; plain beam search then needs
+    of their tokens, with a `calibration` also words and quality. `plain`: constraints are not used, so only lines without inputs can be translated; plain beam search then needs
     no torch.
 
     The translator reads the model and never changes it. If the model changes later, create a new Translator. Raises UsageError for a
@@ -176,10 +140,11 @@ class Translator:
         defaults: Mapping[str, Any] | None = None,
         align: bool = False,
         token_log_probs: bool = False,
+        calibration: Calibration | None = None,
         plain: bool = False,
     ) -> None:
         models = model if isinstance(model, SearchableModels) else _searchable(model, precision, workers)
-        self.source, self.target, self.decode, self.align = source, target, decode, align
+        self.source, self.target, self.decode, self.align, self.calibration = source, target, decode, align, calibration
         capacity = models.max_positions - 1  # one for the end symbol, or the begin symbol
         self.longest, self.longest_output = min(longest, capacity) if longest else capacity, capacity
         self.safe_length = min(safe_length, self.longest) if safe_length else self.longest
@@ -203,7 +168,7 @@ class Translator:
             detokenize=target.decode,
             length_penalty=load(LENGTH_PENALTIES, decode.length_penalty, "length penalty"),
             constraints=rules,
-            token_log_probs=token_log_probs,
+            token_log_probs=token_log_probs or calibration is not None,
             diverse=DiverseOptions(groups=decode.diverse_groups, penalty=decode.diversity_penalty),
             coverage_penalty=decode.coverage_penalty,
         )
@@ -212,12 +177,12 @@ class Translator:
         self.searcher = models.searcher(self.options, decode.batch_tokens, search_class, align)
         self._prompt = self.searcher.prompt()
 
-    def translate(self, lines: Iterable[Line]) -> Iterator[Result]:
+    def translate(self, lines: Iterable[Line]) -> Generator[Translation, None, None]:
         """Yield a result for each line, in order. A thread reads ahead, unless `lines` is a sequence."""
         for window in self.windows(lines):
             yield from window
 
-    def windows(self, lines: Iterable[Line]) -> Generator[list[Result], None, None]:
+    def windows(self, lines: Iterable[Line]) -> Generator[list[Translation], None, None]:
         """Yield the results of `translate` in lists, as they are computed. All lines that were read are answered before it waits for the next line.
 
         An error that `lines` raises is raised here, after the results of the lines before it.
@@ -249,7 +214,7 @@ class Translator:
                 raise input_error
 
     def submit(
-        self, lines: Sequence[Line], finish: Callable[[list[Result]], Any] = lambda results: results
+        self, lines: Sequence[Line], finish: Callable[[list[Translation]], Any] = lambda results: results
     ) -> Future[Any]:
         """Return a future of `finish(results)`, with the results of `translate`. The lines are encoded before this returns.
 
@@ -279,7 +244,7 @@ class Translator:
         prepared = self.prepare(lines)
         return _Window(prepared, session.submit(prepared.sentences))
 
-    def _finish(self, window: _Window) -> list[Result]:
+    def _finish(self, window: _Window) -> list[Translation]:
         """Wait for the results of a window and return them."""
         return self.results(window.prepared, window.results())
 
@@ -339,7 +304,7 @@ class Translator:
                     values[constraint.name] = encoded
         return inputs
 
-    def results(self, prepared: Prepared, results: Sequence[SearchResult]) -> list[Result]:
+    def results(self, prepared: Prepared, results: Sequence[SearchResult]) -> list[Translation]:
         """Return a result for each line that was prepared, given the search result of each part."""
         texts = iter(self.target.decode([h.tokens for result in results for h in result.hypotheses]))
         by_line: list[list[_Translated]] = [[] for _ in prepared.lines]
@@ -348,33 +313,52 @@ class Translator:
                 _Translated(part, result, [next(texts).replace("\n", " ") for _ in result.hypotheses])
             )
         return [
-            self._result(line, translated, number in prepared.too_long)
+            self._translation(line, translated, number in prepared.too_long)
             for number, (line, translated) in enumerate(zip(prepared.lines, by_line, strict=True))
         ]
 
-    def _result(self, line: str, parts: list[_Translated], too_long: bool) -> Result:
+    def _translation(self, line: str, parts: list[_Translated], too_long: bool) -> Translation:
         if not parts:
-            return Result(line, (Candidate("", 0.0, 0.0),), 0, (), () if self.align else None, too_long)
-        candidates = tuple(self._candidate(parts, rank) for rank in range(max(len(part.texts) for part in parts)))
-        tokens = sum(len(part.result.hypotheses[0].tokens) + 1 for part in parts)
-        source_pieces = tuple(self.source_pieces[token] for part in parts for token in part.part.ids)
-        return Result(line, candidates, tokens, source_pieces, _alignment(parts) if self.align else None)
+            words, nothing = () if self.calibration else None, () if self.align else None
+            return Translation(
+                "",
+                0.0,
+                0.0,
+                words=words,
+                source=line,
+                nbest=(Candidate("", 0.0, 0.0, words=words),),
+                alignment=nothing,
+                too_long=too_long,
+            )
+        source_tokens = tuple(self.source_pieces[token] for part in parts for token in part.part.ids)
+        count = max(len(part.texts) for part in parts)
+        nbest = tuple(self._candidate(parts, rank, len(source_tokens)) for rank in range(count))
+        alignment = _alignment(parts) if self.align else None
+        return Translation(**vars(nbest[0]), source=line, nbest=nbest, source_tokens=source_tokens, alignment=alignment)
 
-    def _candidate(self, parts: list[_Translated], rank: int) -> Candidate:
+    def _candidate(self, parts: list[_Translated], rank: int, source_tokens: int) -> Candidate:
         """Join the candidates of this rank of all parts. A part with fewer candidates contributes its last one."""
         ranks = [min(rank, len(part.texts) - 1) for part in parts]
         hypotheses = [part.result.hypotheses[i] for part, i in zip(parts, ranks, strict=True)]
-        pieces = tuple(self.target_pieces[token] for h in hypotheses for token in h.tokens)
-        token_log_probs = tuple(number for h in hypotheses for number in h.token_log_probs)
-        part_lengths = tuple(len(h.tokens) for h in hypotheses)
-        if len(parts) == 1:
-            return Candidate(
-                parts[0].texts[rank], hypotheses[0].score, hypotheses[0].log_prob, pieces, token_log_probs, part_lengths
-            )
-        log_prob = sum(h.log_prob for h in hypotheses)
-        length = sum(len(h.tokens) + 1 for h in hypotheses)
-        text = joined(part.texts[i] for part, i in zip(parts, ranks, strict=True))
-        return Candidate(text, self.options.score(log_prob, length), log_prob, pieces, token_log_probs, part_lengths)
+        tokens = tuple(self.target_pieces[token] for h in hypotheses for token in h.tokens)
+        log_prob, score = sum(h.log_prob for h in hypotheses), hypotheses[0].score
+        if len(parts) > 1:
+            score = self.options.score(log_prob, sum(len(h.tokens) + 1 for h in hypotheses))
+        candidate = Candidate(
+            parts[0].texts[rank]
+            if len(parts) == 1
+            else joined(part.texts[i] for part, i in zip(parts, ranks, strict=True)),
+            score,
+            log_prob,
+            tokens,
+            token_log_probs=tuple(number for h in hypotheses for number in h.token_log_probs),
+            part_lengths=tuple(len(h.tokens) for h in hypotheses),
+        )
+        if self.calibration is None:
+            return candidate
+        from .confidence import with_confidence
+
+        return with_confidence(candidate, source_tokens, self.calibration)
 
 
 def _searchable(model: Transformer | Sequence[Transformer], precision: str, workers: int) -> SearchableModels:

@@ -230,12 +230,7 @@ def test_bytes_that_are_not_utf8_are_replaced(folder: Path) -> None:
             "2 sentences were given, the second is 'cat': a page shows one. Put quotes around the words of a sentence.",
         ),
         (["\x01"], b"", 1, "the sentence '\\x01' has no characters that the model's tokenizer keeps"),
-        (
-            ["cat " * 100],
-            b"",
-            1,
-            "the sentence has 100 tokens: nmt translate translates it in 3 parts",
-        ),
+        (["cat " * 100], b"", 1, "the sentence has 100 tokens: nmt translate translates it in 3 parts"),
         (
             ["the cat", "--target", "cat " * 100],
             b"",

@@ -114,9 +114,7 @@ COMMANDS = {
         "nmt_cli.data.shard_writer:ShardWriter.write",
     ),
     "init": Command(
-        "init own{n} --source own.en --target own.de --threads 1",
-        "nmt_cli.training.presets:recipe_text",
-        writes=False,
+        "init own{n} --source own.en --target own.de --threads 1", "nmt_cli.training.presets:recipe_text", writes=False
     ),
     "quantize": Command("quantize model --out int8-{n}", "nmt_cli.exporting.quantizing:write_model", writes=False),
     "info": Command("info model", "nmt_cli.training.estimate:estimate"),

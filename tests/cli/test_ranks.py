@@ -59,20 +59,13 @@ class Job:
         environment = {"OMP_NUM_THREADS": "1", "COLUMNS": "400", "HELD": str(self.held), "PYTHONPATH": path}
         with self.stderr.open("wb") as stream:
             self.process = subprocess.Popen(
-                command,
-                cwd=run.parents[1],
-                env={**os.environ, **environment},
-                stderr=stream,
-                stdout=subprocess.DEVNULL,
+                command, cwd=run.parents[1], env={**os.environ, **environment}, stderr=stream, stdout=subprocess.DEVNULL
             )
 
     def ranks(self) -> list[int]:
         """Wait until both ranks are held. Return their process numbers."""
         files = [self.held / str(rank) for rank in range(2)]
-        wait_until(
-            lambda: all(file.exists() for file in files) or self.process.poll() is not None,
-            lambda: self.said(),
-        )
+        wait_until(lambda: all(file.exists() for file in files) or self.process.poll() is not None, lambda: self.said())
         assert self.process.poll() is None, self.said()
         return [int(file.read_text()) for file in files]
 

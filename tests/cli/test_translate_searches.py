@@ -107,7 +107,7 @@ def in_python(
         **options,
     )
     return [
-        [(candidate.text, candidate.score) for candidate in result.candidates] for result in translator.translate(lines)
+        [(candidate.text, candidate.score) for candidate in result.nbest] for result in translator.translate(lines)
     ]
 
 

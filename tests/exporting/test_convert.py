@@ -238,10 +238,8 @@ def test_the_shortest_output_is_the_recipe_s(
         warnings.filterwarnings("ignore", "Recommended: pip install sacremoses", UserWarning)
         exec(usage_of(Path()).replace('["A line to translate.", "Another one."]', repr(lines)), {})
     ours = list(Translator(loaded.model, vocabulary.source, vocabulary.target, recipe.decode).translate(lines))
-    assert [result.tokens for result in ours] == [least + 1] * 2
-    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
-        result.translation.strip() for result in ours
-    ]
+    assert [result.length for result in ours] == [least + 1] * 2
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [result.text.strip() for result in ours]
 
 
 @pytest.mark.parametrize("joint", [True, False])

@@ -21,11 +21,7 @@ FORMS = [
     {"norm": norm, "residual": residual, "activation": activation, "positions": positions}
     for norm, residual, activation, positions in product(NORMS, RESIDUALS, ACTIVATIONS, POSITIONS)
 ]
-SHAPES: list[dict[str, object]] = [
-    {},
-    {"d_k": 3, "d_v": 7},
-    {"tie_embeddings": False, "monotonic_attention": True},
-]
+SHAPES: list[dict[str, object]] = [{}, {"d_k": 3, "d_v": 7}, {"tie_embeddings": False, "monotonic_attention": True}]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

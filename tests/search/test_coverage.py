@@ -34,7 +34,8 @@ from nmt_cli.translation.cached_decoder import CachedDecoder
 from nmt_cli.translation.searchers import search_all
 from nmt_cli.translation.torch_forced import TorchForced
 from nmt_cli.translation.torch_models import ConvertedModels, searchable
-from nmt_cli.translation.translator import Candidate, Translator
+from nmt_cli.translation.translation import Candidate
+from nmt_cli.translation.translator import Translator
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 FEATURES: list[dict[str, object]] = [
@@ -285,8 +286,7 @@ def test_a_translator_penalises_by_its_recipe_whatever_the_batches(search: str) 
     def translated(**decode: Any) -> list[tuple[Candidate, ...]]:
         section = DecodeSection.model_validate({"search": search, "max_extra": 4, **decode})
         return [
-            result.candidates
-            for result in Translator(network, tokenizer(), tokenizer(), section, nbest=4).translate(lines)
+            result.nbest for result in Translator(network, tokenizer(), tokenizer(), section, nbest=4).translate(lines)
         ]
 
     found = translated(coverage_penalty=0.5)

@@ -32,7 +32,8 @@ from nmt_cli.search.protocols import Decoder
 from nmt_cli.search.search import DiverseOptions, Hypothesis, SearchOptions, plain_sentences, run_to_end
 from nmt_cli.search.search_state import FREE, OfHypotheses
 from nmt_cli.search.sentence import Sentence
-from nmt_cli.translation.translator import Candidate, Translator
+from nmt_cli.translation.translation import Candidate
+from nmt_cli.translation.translator import Translator
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 NEVER = (PAD, UNK, BOS)
@@ -206,10 +207,7 @@ def test_sentences_that_come_and_go_are_searched_as_if_alone(groups: int) -> Non
     for step in range(60):
         if sentences := batches.get(step):
             toy.add(sentences)
-            search.add(
-                sentences,
-                plain_sentences([limits[s] for s in sentences], [prefixes[s] for s in sentences]),
-            )
+            search.add(sentences, plain_sentences([limits[s] for s in sentences], [prefixes[s] for s in sentences]))
         for number, hypotheses in search.step():
             assert number not in found
             found[number] = hypotheses
@@ -383,8 +381,7 @@ def test_a_translator_searches_by_its_recipe_whatever_the_batches() -> None:
             {"search": search, "beam": 4, "diverse_groups": 2, "max_extra": 4, **decode}
         )
         return [
-            result.candidates
-            for result in Translator(network, tokenizer(), tokenizer(), section, nbest=4).translate(lines)
+            result.nbest for result in Translator(network, tokenizer(), tokenizer(), section, nbest=4).translate(lines)
         ]
 
     found = translated()

@@ -73,8 +73,7 @@ def search(
     batch: list[list[int]], chosen: SearchOptions, prefixes: list[list[int]] | None = None
 ) -> list[list[Hypothesis]]:
     return run_to_end(
-        MbrSearch(CachedDecoder(model(), batch, SAMPLES), chosen),
-        plain_sentences(limits(batch), prefixes, batch),
+        MbrSearch(CachedDecoder(model(), batch, SAMPLES), chosen), plain_sentences(limits(batch), prefixes, batch)
     )
 
 

@@ -430,10 +430,7 @@ def test_sentences_that_come_and_go_are_searched_as_if_alone(alpha: float, more:
     for step in range(60):
         if sentences := batches.get(step):
             toy.add(sentences)
-            search_.add(
-                sentences,
-                plain_sentences([4 + s % 5 for s in sentences], [[5] * (s % 3) for s in sentences]),
-            )
+            search_.add(sentences, plain_sentences([4 + s % 5 for s in sentences], [[5] * (s % 3) for s in sentences]))
         for key, hypotheses in search_.step():
             assert key not in found
             found[key] = hypotheses

@@ -44,8 +44,7 @@ def test_the_log_has_no_texts_and_sighup_loads_anew(model: Path, tmp_path: Path)
     keys.write_text("a-secret-key\tanna\n", encoding="utf-8")
     with Command("--model", str(model), "--log", "json", "--keys", str(keys)) as command:
         before = post(
-            f"{command.url}/translate",
-            params={"q": TEXT, "source": "en", "target": "de", "api_key": "a-secret-key"},
+            f"{command.url}/translate", params={"q": TEXT, "source": "en", "target": "de", "api_key": "a-secret-key"}
         )
         assert before.status_code == 200
         command.process.send_signal(signal.SIGHUP)

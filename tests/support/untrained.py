@@ -105,9 +105,7 @@ def write_untrained_parser(folder: Path, terminals: str, max_length: int = 40, q
     recipe = Recipe(data=data, model=model, decode=DecodeSection(max_extra=10, beam=2))
     source = learn_bpe([f"`` {sentence(rng, 5)} ''" if quotes else sentence(rng, 5) for _ in range(300)], data)
     target = learn_symbols(
-        [(symbol, 9) for symbol in ["(S", ")S", "(NP", ")NP", "(VP", ")VP", *SYMBOLS[terminals or "xx"]]],
-        data,
-        TARGET,
+        [(symbol, 9) for symbol in ["(S", ")S", "(NP", ")NP", "(VP", ")VP", *SYMBOLS[terminals or "xx"]]], data, TARGET
     )
     torch.manual_seed(0)
     sizes = source.vocab_size, target.vocab_size

@@ -33,7 +33,8 @@ from nmt_cli.translation.confidence import (
     words,
 )
 from nmt_cli.translation.split import joined
-from nmt_cli.translation.translator import Candidate, Translator
+from nmt_cli.translation.translation import Candidate
+from nmt_cli.translation.translator import Translator
 
 NAMES = ["the", "a", "small", "cat", "dog", "house", "sees", "likes", "under", "with"]
 
@@ -155,8 +156,8 @@ def test_words_and_end_symbols_of_a_translation_add_up_to_its_log_prob() -> None
     lines = [sentence(rng, rng.choice([1, 3, 8, 30])) for _ in range(30)]
     parts = set()
     for result in translator.translate(lines):
-        for candidate in result.candidates:
-            found = words(candidate.pieces, candidate.token_log_probs, candidate.part_lengths)
+        for candidate in result.nbest:
+            found = words(candidate.tokens, candidate.token_log_probs, candidate.part_lengths)
             assert " ".join(word.text for word in found) == candidate.text
             ends = np.cumsum([length + 1 for length in candidate.part_lengths]) - 1
             total = math.fsum(word.log_prob for word in found) + math.fsum(
@@ -166,7 +167,7 @@ def test_words_and_end_symbols_of_a_translation_add_up_to_its_log_prob() -> None
             assert all(
                 0 < probability <= 1
                 for _, probability in word_probabilities(
-                    candidate.pieces, candidate.token_log_probs, candidate.part_lengths
+                    candidate.tokens, candidate.token_log_probs, candidate.part_lengths
                 )
             )
             parts.add(len(candidate.part_lengths))
@@ -177,9 +178,8 @@ def test_words_and_end_symbols_of_a_translation_add_up_to_its_log_prob() -> None
 
 
 def test_features() -> None:
-    candidate = Candidate(
-        "the cat dog", -3.0, -8.0, ("▁the", "▁c", "at", "▁dog"), (-1.0, -0.5, -1.5, -0.2, -3.0, -1.8), (3, 1)
-    )
+    tokens, log_probs = ("▁the", "▁c", "at", "▁dog"), (-1.0, -0.5, -1.5, -0.2, -3.0, -1.8)
+    candidate = Candidate("the cat dog", -3.0, -8.0, tokens, token_log_probs=log_probs, part_lengths=(3, 1))
     found = features(8, candidate)
     assert found == pytest.approx(
         {
@@ -192,7 +192,7 @@ def test_features() -> None:
     )
     assert features(8, candidate, 0.4) == {**found, "agreement": 0.4}
     assert list(features(8, candidate, 0.4)) == list(FEATURES)
-    assert features(2, Candidate("", -0.5, -0.5, (), (-0.5,), (0,))) == pytest.approx(
+    assert features(2, Candidate("", -0.5, -0.5, token_log_probs=(-0.5,), part_lengths=(0,))) == pytest.approx(
         {"token": -0.5, "word": -0.5, "worst_word": -0.5, "length_ratio": math.log(1 / 3), "length": 0.0}
     )
 

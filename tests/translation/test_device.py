@@ -19,7 +19,8 @@ from nmt_cli.recipe import DecodeSection, ModelSection
 from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.search import MbrOptions, SamplingOptions
 from nmt_cli.translation.searchers import search_all
-from nmt_cli.translation.translator import Request, Result, Translator
+from nmt_cli.translation.translation import Translation
+from nmt_cli.translation.translator import Request, Translator
 
 CASES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -45,7 +46,7 @@ def plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     without_engine(monkeypatch)
 
 
-def translated(models: Any, given: list[Any], decode: dict[str, Any] | None = None, **more: Any) -> list[Result]:
+def translated(models: Any, given: list[Any], decode: dict[str, Any] | None = None, **more: Any) -> list[Translation]:
     """In this thread: the device is simulated there."""
     some = Translator(models, tokenizer(), tokenizer(), DecodeSection(max_extra=3, **(decode or {})), **more)
     prepared = some.prepare(given)

@@ -30,7 +30,8 @@ from nmt_cli.translation.processes import DeviceProcesses, ForkedSession, Spawne
 from nmt_cli.translation.searchable import SearchableModels
 from nmt_cli.translation.searchers import search_all
 from nmt_cli.translation.torch_models import ConvertedModels, DeviceModels, _converted, searchable
-from nmt_cli.translation.translator import Result, Translator
+from nmt_cli.translation.translation import Translation
+from nmt_cli.translation.translator import Translator
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes search on Linux alone")
 TESTS = Path(__file__).parents[1]
@@ -69,7 +70,7 @@ def packed(folder: Path, workers: int) -> SearchableModels:
     return searchable([load_model(folder).model], "fp32", workers, workers)
 
 
-def expected(folder: Path, **more: Any) -> list[Result]:
+def expected(folder: Path, **more: Any) -> list[Translation]:
     """By torch's decoder, in this thread."""
     some = over(ConvertedModels([load_model(folder).model], "fp32", 1, 1), folder, **more)
     prepared = some.prepare(LINES)

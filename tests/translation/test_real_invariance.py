@@ -18,7 +18,8 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 from nmt_cli.search.beam_search import beam_search
 from nmt_cli.search.search import SearchOptions
-from nmt_cli.translation.translator import Result, Translator
+from nmt_cli.translation.translation import Translation
+from nmt_cli.translation.translator import Translator
 
 SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
 TEXT = SHARED / "multi30k" / "test_2016_flickr.en.gz"
@@ -59,7 +60,7 @@ def translator(precision: str, batch_tokens: int = 10**6) -> Translator:
 
 
 @cache
-def in_batches(precision: str, size: int, count: int = 1000) -> list[Result]:
+def in_batches(precision: str, size: int, count: int = 1000) -> list[Translation]:
     """The first `count` sentences, read and translated so many at a time."""
     several = translator(precision)
     return [result for start in range(0, count, size) for result in several.translate(lines()[start : start + size])]
@@ -95,5 +96,5 @@ def test_they_are_the_plain_models_translations() -> None:
     plain = beam_search(ReferenceDecoder(model(), sources, BEAM), [LONGEST] * 200, options)
     found = in_batches("fp32", 1000)[::5]
     table = tokenizer().table
-    assert [result.best.pieces for result in found] == [tuple(table[token] for token in row[0].tokens) for row in plain]
-    assert [result.best.score for result in found] == pytest.approx([row[0].score for row in plain], abs=1e-4)
+    assert [result.tokens for result in found] == [tuple(table[token] for token in row[0].tokens) for row in plain]
+    assert [result.score for result in found] == pytest.approx([row[0].score for row in plain], abs=1e-4)

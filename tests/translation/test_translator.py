@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from nmt_cli.translation import translator as module
 from nmt_cli.translation.alignment import aligned
 from nmt_cli.translation.searchers import RunningSearch
 from nmt_cli.translation.torch_forced import TorchForced
+from nmt_cli.translation.translation import Translation
 from nmt_cli.translation.translator import Translator
 from nmt_cli.translation.windows import WindowSize
 
@@ -97,7 +99,7 @@ def lines() -> list[str]:
 
 
 @cache
-def expected() -> list[module.Result]:
+def expected() -> list[Translation]:
     return list(translator().translate(lines()))
 
 
@@ -139,8 +141,8 @@ def test_empty_and_blank_lines_do_not_reach_the_model(monkeypatch: pytest.Monkey
         list(some.translate(["the cat"]))
     blank = ["", " ", "\t", "\u3000", "\r", "\x85", "\u2028", "\v\f", "\u200b"]
     results = list(some.translate(blank))
-    assert [result.translation for result in results] == [""] * len(blank)
-    assert all(result.best.score == 0.0 and result.tokens == 0 for result in results)
+    assert [result.text for result in results] == [""] * len(blank)
+    assert all(result.score == 0.0 and result.length == 0 for result in results)
 
 
 BLANK = [META_SPACE, "<0x20>", "<0x09>", "<0xC2>", "<0xA0>"]
@@ -182,14 +184,14 @@ WAYS: dict[str, dict[str, Any]] = {
 def test_no_candidate_of_a_line_is_blank(way: str) -> None:
     options = WAYS[way]
     free = list(translator(**{**options, "min_length": 0}).translate(lines()))
-    assert all(result.translation == "" for result in free)
+    assert all(result.text == "" for result in free)
     for line, result in zip(lines(), translator(**options).translate(lines()), strict=True):
-        assert all(bool(candidate.text.strip()) == bool(line.strip()) for candidate in result.candidates)
+        assert all(bool(candidate.text.strip()) == bool(line.strip()) for candidate in result.nbest)
 
 
 @pytest.mark.usefixtures("reluctant")
 def test_no_candidate_of_an_ensemble_is_blank() -> None:
-    assert [bool(result.translation) for result in ensemble(model(), model(seed=1)).translate(lines())] == [
+    assert [bool(result.text) for result in ensemble(model(), model(seed=1)).translate(lines())] == [
         bool(line.strip()) for line in lines()
     ]
 
@@ -201,67 +203,68 @@ def test_each_part_of_a_line_has_its_own_shortest_output() -> None:
     [whole], apart = (
         list(translator(longest=14, min_length=2).translate(given)) for given in ([" ".join(texts)], texts)
     )
-    assert whole.translation == " ".join(result.translation for result in apart)
-    assert sum(token not in tokenizer().textless for token in ids_of(whole.best.pieces)) == 4
+    assert whole.text == " ".join(result.text for result in apart)
+    assert sum(token not in tokenizer().textless for token in ids_of(whole.tokens)) == 4
 
 
 @pytest.mark.usefixtures("reluctant")
 def test_the_longest_output_wins_over_the_shortest() -> None:
     for line, result in zip(lines(), translator(min_length=10**6).translate(lines()), strict=True):
         [ids] = tokenizer().encode([line])
-        assert result.tokens == (len(ids) + 3 + 1 if ids else 0)
+        assert result.length == (len(ids) + 3 + 1 if ids else 0)
 
 
 @pytest.mark.usefixtures("reluctant")
 def test_a_prefix_counts_in_the_shortest_output() -> None:
     [result] = translator().translate([("the cat", "a dog")])
-    assert result.translation == "a dog"
+    assert result.text == "a dog"
 
 
 def test_characters_that_others_take_for_line_ends_stay_inside() -> None:
     odd = [f"the cat{c}the dog" for c in ("\u2028", "\u2029", "\x85", "\r", "\v", "\f", "\x1c", "\x00", "\ufffd", "🐈")]
     results = list(translator().translate(odd))
     assert len(results) == len(odd)
-    assert not any("\n" in result.translation for result in results)
+    assert not any("\n" in result.text for result in results)
 
 
 def test_no_line_break_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tokenizer, "decode", lambda self, rows: ["a\nb"] * len(list(rows)))
-    assert [r.translation for r in translator().translate(["the cat"])] == ["a b"]
+    assert [r.text for r in translator().translate(["the cat"])] == ["a b"]
 
 
 def test_an_output_is_no_longer_than_its_own_input_allows() -> None:
     encode = tokenizer().encode
     for line, result in zip(lines(), expected(), strict=True):
         [ids] = encode([line])
-        assert result.tokens <= len(ids) + 3 + 1
+        assert result.length <= len(ids) + 3 + 1
 
 
 def test_nbest_is_distinct_and_ranked() -> None:
     for result in translator(nbest=3).translate([line for line in lines() if line.strip()]):
-        scores = [candidate.score for candidate in result.candidates]
+        scores = [candidate.score for candidate in result.nbest]
         assert len(scores) == 3
         assert scores == sorted(scores, reverse=True)
 
 
 def test_the_best_of_nbest_is_the_best() -> None:
-    assert [r.best for r in translator(nbest=4).translate(lines())] == [r.best for r in expected()]
+    best = [replace(result, nbest=result.nbest[:1]) for result in translator(nbest=4).translate(lines())]
+    assert best == expected()
 
 
 def test_a_long_line_is_translated_in_parts() -> None:
     rng = random.Random(3)
     first, second = sentence(rng, 10).rstrip(".!") + ".", sentence(rng, 11).rstrip(".!") + "!"
     whole, alone = (list(translator(longest=14).translate(t)) for t in ([f"{first} {second}"], [first, second]))
-    assert whole[0].translation == f"{alone[0].translation} {alone[1].translation}"
-    assert whole[0].best.log_prob == pytest.approx(sum(r.best.log_prob for r in alone))
-    assert whole[0].tokens == sum(r.tokens for r in alone)
-    assert whole[0].best.score == pytest.approx(whole[0].best.log_prob / ((5 + whole[0].tokens) / 6) ** 0.6)
+    assert whole[0].text == f"{alone[0].text} {alone[1].text}"
+    assert whole[0].log_prob == pytest.approx(sum(r.log_prob for r in alone))
+    assert whole[0].length == sum(r.length for r in alone)
+    assert whole[0].score == pytest.approx(whole[0].log_prob / ((5 + whole[0].length) / 6) ** 0.6)
 
 
 def test_lines_longer_than_the_model_are_split_even_where_nobody_says_so() -> None:
     long = " ".join(WORDS * 12)
     results = list(translator(max_positions=30).translate([long, "the cat"]))
-    assert results[0].tokens > 30
+    assert results[0].length > 30
     assert results[1] == next(iter(translator(max_positions=30).translate(["the cat"])))
 
 
@@ -314,19 +317,19 @@ def ids_of(pieces: tuple[str, ...]) -> list[int]:
 def test_the_end_symbol_closes_every_source() -> None:
     """log P is that of the model's own pass over a source with its end symbol."""
     [result] = translator().translate(["the cat"])
-    source, output = tokenizer().encode(["the cat"])[0], ids_of(result.best.pieces)
+    source, output = tokenizer().encode(["the cat"])[0], ids_of(result.tokens)
     logits = model().logits(model()(torch.tensor([[*source, EOS]]), None, torch.tensor([[BOS, *output]])))[0]
-    assert result.best.log_prob == pytest.approx(
+    assert result.log_prob == pytest.approx(
         float(logits.log_softmax(-1).gather(1, torch.tensor([*output, EOS])[:, None]).sum()), abs=1e-4
     )
 
 
 def test_pieces_are_the_subwords_of_the_text() -> None:
     for line, result in zip(lines(), translator(nbest=2).translate(lines()), strict=True):
-        assert ids_of(result.source_pieces) == tokenizer().encode([line])[0]
-        for candidate in result.candidates:
-            assert tokenizer().decode([ids_of(candidate.pieces)]) == [candidate.text]
-        assert result.tokens == (len(result.best.pieces) + 1 if line.strip() else 0)
+        assert ids_of(result.source_tokens) == tokenizer().encode([line])[0]
+        for candidate in result.nbest:
+            assert tokenizer().decode([ids_of(candidate.tokens)]) == [candidate.text]
+        assert result.length == (len(result.tokens) + 1 if line.strip() else 0)
 
 
 @pytest.fixture
@@ -394,7 +397,7 @@ def test_workers_stop_in_the_middle_of_a_batch_when_nobody_waits_any_more(
     ]  # the second window is searched when the first has been answered
     some = translator(batch_tokens=200, more={"workers": workers})
     results = some.translate(given)
-    assert next(results).translation == ""
+    assert next(results).text == ""
     gate.begun()
     results.close()  # type: ignore[attr-defined]
     wait_until(lambda: some.models.pool.running == 0)
@@ -421,8 +424,8 @@ def ensemble(*models: Transformer, **more: Any) -> Translator:
 
 def test_a_model_twice_is_the_model() -> None:
     for one, twice in zip(expected(), ensemble(model(), model()).translate(lines()), strict=True):
-        assert twice.translation == one.translation
-        assert twice.best.score == pytest.approx(one.best.score, abs=1e-5)
+        assert twice.text == one.text
+        assert twice.score == pytest.approx(one.score, abs=1e-5)
 
 
 def test_two_models_are_searched_by_their_mean_probability() -> None:
@@ -445,11 +448,9 @@ def test_two_models_are_searched_by_their_mean_probability() -> None:
         ),
     )
     found = list(ensemble(*models).translate(given))
-    assert [ids_of(result.best.pieces) for result in found] == [row[0].tokens for row in best]
-    assert [result.best.score for result in found] == pytest.approx([row[0].score for row in best], abs=1e-4)
-    assert [result.translation for result in found] != [
-        result.translation for result in ensemble(models[1]).translate(given)
-    ]
+    assert [ids_of(result.tokens) for result in found] == [row[0].tokens for row in best]
+    assert [result.score for result in found] == pytest.approx([row[0].score for row in best], abs=1e-4)
+    assert [result.text for result in found] != [result.text for result in ensemble(models[1]).translate(given)]
 
 
 @pytest.mark.usefixtures("few_alone")
@@ -469,11 +470,11 @@ def test_a_translation_begins_with_its_prefix() -> None:
     assert [result.source for result in found] == lines()
     for number, (line, result) in enumerate(zip(lines(), found, strict=True)):
         if not line.strip():
-            assert result.translation == ""
+            assert result.text == ""
         elif number % 2:
-            assert all(candidate.text.startswith("the red cat") for candidate in result.candidates)
+            assert all(candidate.text.startswith("the red cat") for candidate in result.nbest)
         else:
-            assert result.best == expected()[number].best  # an empty prefix is none
+            assert result.nbest[0] == expected()[number].nbest[0]  # an empty prefix is none
 
 
 def test_prefixes_mix_with_plain_lines() -> None:
@@ -492,27 +493,27 @@ def test_of_a_line_in_parts_the_first_has_the_prefix() -> None:
     first, second = sentence(rng, 10).rstrip(".!") + ".", sentence(rng, 11).rstrip(".!") + "!"
     [whole] = translator(longest=14).translate([(f"{first} {second}", "a dog and")])
     begun, rest = translator(longest=14).translate([(first, "a dog and"), second])
-    assert begun.translation.startswith("a dog and")
-    assert whole.translation == f"{begun.translation} {rest.translation}"
+    assert begun.text.startswith("a dog and")
+    assert whole.text == f"{begun.text} {rest.text}"
 
 
 def test_the_longest_output_grows_by_its_prefix() -> None:
     [result] = translator(max_extra=1).translate([("the cat", " ".join(WORDS))])
-    assert result.translation.startswith(" ".join(WORDS))
+    assert result.text.startswith(" ".join(WORDS))
 
 
 def test_a_prefix_longer_than_the_model_is_cut() -> None:
     [result] = translator(max_positions=30).translate([("the cat", " ".join(WORDS * 9))])
-    assert " ".join(WORDS * 9).startswith(result.translation)
-    assert result.tokens == 30
+    assert " ".join(WORDS * 9).startswith(result.text)
+    assert result.length == 30
 
 
 def test_alignments_follow_the_attention() -> None:
     for line, result in zip(lines(), translator(more={"align": True}).translate(lines()), strict=True):
-        source, output = tokenizer().encode([line])[0], ids_of(result.best.pieces)
+        source, output = tokenizer().encode([line])[0], ids_of(result.tokens)
         places = aligned(TorchForced(model()), [*source, EOS], output)
         assert result.alignment == tuple((place, token) for token, place in enumerate(places) if place < len(source))
-        assert result.best == next(iter(translator().translate([line]))).best
+        assert result.nbest == next(iter(translator().translate([line]))).nbest
 
 
 def test_alignments_of_a_line_in_parts_count_over_all_parts() -> None:
@@ -520,11 +521,11 @@ def test_alignments_of_a_line_in_parts_count_over_all_parts() -> None:
     texts = [sentence(rng, 10).rstrip(".!") + ".", sentence(rng, 11).rstrip(".!") + "!"]
     some = translator(longest=14, more={"align": True})
     [whole], (first, second) = some.translate([" ".join(texts)]), some.translate(texts)
-    sources, targets = len(first.source_pieces), len(first.best.pieces)
+    sources, targets = len(first.source_tokens), len(first.tokens)
     assert first.alignment is not None
     assert second.alignment is not None
     assert whole.alignment == (*first.alignment, *((i + sources, j + targets) for i, j in second.alignment))
-    assert whole.source_pieces == first.source_pieces + second.source_pieces
+    assert whole.source_tokens == first.source_tokens + second.source_tokens
 
 
 def test_blank_lines_have_no_alignments_and_nobody_gets_them_unasked() -> None:
@@ -544,8 +545,8 @@ def test_samples_are_those_of_line_and_seed() -> None:
         for seed in (1, 1, 2)
     )
     assert one == again
-    assert [result.translation for result in one] != [result.translation for result in other]
-    assert all(len(result.candidates) == 3 for line, result in zip(lines(), one, strict=True) if line.strip())
+    assert [result.text for result in one] != [result.text for result in other]
+    assert all(len(result.nbest) == 3 for line, result in zip(lines(), one, strict=True) if line.strip())
 
 
 class GreedySearch:
@@ -606,8 +607,8 @@ def test_a_search_from_outside_the_package_translates(workers: int, monkeypatch:
         )
     )
     for ours, theirs in zip(found, translator(beam=1, min_length=0).translate(lines()), strict=True):
-        assert ours.translation == theirs.translation
-        assert ours.best.score == pytest.approx(theirs.best.score, abs=1e-4)
+        assert ours.text == theirs.text
+        assert ours.score == pytest.approx(theirs.score, abs=1e-4)
 
 
 def test_an_unknown_search_is_named() -> None:

@@ -19,7 +19,8 @@ from nmt_cli.search.sampling import SamplingSearch
 from nmt_cli.search.search import MbrOptions, SamplingOptions
 from nmt_cli.search.sentence import Sentence
 from nmt_cli.translation.cached_decoder import CachedDecoder
-from nmt_cli.translation.translator import Line, Request, Result, Translator
+from nmt_cli.translation.translation import Translation
+from nmt_cli.translation.translator import Line, Request, Translator
 
 RULES: dict[str, dict[str, Any]] = {
     "no_repeat_ngram": {"no_repeat_ngram": 1},
@@ -37,7 +38,7 @@ MARKS = "".join(re.escape(chr(code)) for code in range(0x40000) if unicodedata.c
 SEARCHES = ("beam", "sample")
 
 
-def translated(some: list[Line], rule: str, search: str, **more: Any) -> list[Result]:
+def translated(some: list[Line], rule: str, search: str, **more: Any) -> list[Translation]:
     decode = DecodeSection(max_extra=6, min_length=2, batch_tokens=100_000)
     translator = Translator(
         model(), tokenizer(), tokenizer(), decode, nbest=3, search=search, constraints=RULES.get(rule), **more
@@ -46,7 +47,7 @@ def translated(some: list[Line], rule: str, search: str, **more: Any) -> list[Re
 
 
 @cache
-def together(rule: str, search: str) -> list[Result]:
+def together(rule: str, search: str) -> list[Translation]:
     return translated(lines(), rule, search)
 
 
@@ -65,11 +66,11 @@ def test_neighbours_change_nothing(rule: str, search: str, size: int) -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_the_rule_changes_outputs_and_no_prefix(rule: str, search: str) -> None:
     free = translated(lines(), "", search)
-    assert sum(a.translation != b.translation for a, b in zip(free, together(rule, search), strict=True)) > 10
+    assert sum(a.text != b.text for a, b in zip(free, together(rule, search), strict=True)) > 10
     for line, result in zip(lines(), together(rule, search), strict=True):
         prefix = "" if isinstance(line, str) else line[1]
-        assert all(candidate.text.startswith(prefix) for candidate in result.candidates)
-        assert all(candidate.log_prob > -1000 for candidate in result.candidates)  # the model's own
+        assert all(candidate.text.startswith(prefix) for candidate in result.nbest)
+        assert all(candidate.log_prob > -1000 for candidate in result.nbest)  # the model's own
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -80,7 +81,7 @@ def test_no_banned_word_occurs_behind_a_prefix(search: str) -> None:
         prefix = "" if isinstance(line, str) else line[1]
         assert not any(
             found.end() > len(prefix)
-            for candidate in result.candidates
+            for candidate in result.nbest
             for found in banned.finditer(candidate.text)
             if candidate.score > -1000
         )
@@ -123,8 +124,8 @@ def test_searches_over_numpy_and_torch_give_the_same(rule: str, search: str, mon
     without_engine(monkeypatch)
     theirs = list(Translator(model(), tokenizer(), tokenizer(), decode, **more).translate(given))
     for one, other in zip(ours, theirs, strict=True):
-        assert [c.text for c in one.candidates] == [c.text for c in other.candidates]
-        for a, b in zip(one.candidates, other.candidates, strict=True):
+        assert [c.text for c in one.nbest] == [c.text for c in other.nbest]
+        for a, b in zip(one.nbest, other.nbest, strict=True):
             assert (a.score, a.log_prob) == pytest.approx((b.score, b.log_prob), abs=1e-3)
             assert a.token_log_probs == pytest.approx(b.token_log_probs, abs=1e-3)
 

@@ -21,7 +21,8 @@ from nmt_cli.search.arrays import NUMPY, Arrays
 from nmt_cli.search.constraint import Step
 from nmt_cli.search.constraints.terms import Terms, alternatives
 from nmt_cli.search.sentence import Sentence
-from nmt_cli.translation.translator import Request, Result, Translator
+from nmt_cli.translation.translation import Translation
+from nmt_cli.translation.translator import Request, Translator
 
 TERMS = ["cat", "the dog", "big|small red", "with", "under the house", "hous*", "zebra", "e", "red red", "dog|cat"]
 """Words of the vocabulary and others, phrases, alternatives, an open end."""
@@ -158,7 +159,7 @@ def requests() -> list[Request | str]:
 
 def constrained(
     some: list[Request | str], nbest: int = 3, beam: int = 4, devices: int = 0, **decode: object
-) -> list[Result]:
+) -> list[Translation]:
     section = DecodeSection(
         beam=beam, max_extra=16, min_length=2, batch_tokens=100_000 if not devices else 60, **decode
     )  # type: ignore[arg-type]
@@ -169,7 +170,7 @@ def constrained(
 
 
 @cache
-def together() -> list[Result]:
+def together() -> list[Translation]:
     return constrained(requests())
 
 
@@ -180,9 +181,9 @@ def test_all_terms_are_there(beam: int) -> None:
         requests(), together() if beam == 4 else constrained(requests(), min(beam, 3), beam), strict=True
     ):
         wanted = request.inputs.get("terms", []) if isinstance(request, Request) else []
-        for candidate in result.candidates:
+        for candidate in result.nbest:
             assert met(wanted, candidate.text), (wanted, candidate.text)
-    assert any(len(result.candidates) > 1 for result in together())
+    assert any(len(result.nbest) > 1 for result in together())
 
 
 @pytest.mark.parametrize("size", [1, 8])
@@ -205,7 +206,7 @@ def test_a_line_without_terms_is_translated_as_without_the_option() -> None:
     ) == plain(free)
 
 
-def plain(some: list[str | tuple[str, str]]) -> list[Result]:
+def plain(some: list[str | tuple[str, str]]) -> list[Translation]:
     section = DecodeSection(max_extra=16, min_length=2, batch_tokens=100_000)
     return list(Translator(model(), tokenizer(), tokenizer(), section, nbest=3).translate(some))
 
@@ -223,20 +224,20 @@ def test_terms_with_other_rules_at_once() -> None:
             [Request(line if isinstance(line, str) else line[0], {"terms": ["cat", "dog"]}) for line in lines()]
         )
     )
-    assert all(met(["cat", "dog"], result.translation) for result in results)
-    assert all(result.best.log_prob > -1000 for result in results)
+    assert all(met(["cat", "dog"], result.text) for result in results)
+    assert all(result.log_prob > -1000 for result in results)
 
 
 def test_terms_that_do_not_fit_are_left_out_and_the_line_is_translated() -> None:
     many = [Request("the cat", {"terms": LIST[:40]})]
     [result] = constrained(many, beam=2, nbest=2)
-    assert result.translation
+    assert result.text
 
 
 def test_diverse_beam_search_has_all_terms() -> None:
     for request, result in zip(requests(), constrained(requests(), 4, search="diverse", diverse_groups=2), strict=True):
         wanted = request.inputs.get("terms", []) if isinstance(request, Request) else []
-        assert all(met(wanted, candidate.text) for candidate in result.candidates)
+        assert all(met(wanted, candidate.text) for candidate in result.nbest)
 
 
 def test_random_samples_cannot_be_made_to_contain_words() -> None:

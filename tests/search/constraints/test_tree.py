@@ -33,7 +33,8 @@ from nmt_cli.search.mbr import MbrSearch
 from nmt_cli.search.sampling import SamplingSearch
 from nmt_cli.search.search import DiverseOptions, Hypothesis, SearchOptions, run_to_end
 from nmt_cli.search.sentence import Sentence
-from nmt_cli.translation.translator import Request, Result, Translator
+from nmt_cli.translation.translation import Translation
+from nmt_cli.translation.translator import Request, Translator
 
 WORDS = ["the", "dog", "barks", "at", "/", "-LRB-", "cats", "."]
 TAGS = ["DT", "NN", "VBZ", "."]
@@ -257,8 +258,7 @@ def searched(
 ) -> list[list[Hypothesis]]:
     decoder = Noise(len(lines), beam, symbols(kind).vocab_size, liked(kind, what))
     return run_to_end(
-        BeamSearch(decoder, options(kind, beam, **more)),
-        sentences(kind, lines, [longest] * len(lines), prefix),
+        BeamSearch(decoder, options(kind, beam, **more)), sentences(kind, lines, [longest] * len(lines), prefix)
     )
 
 
@@ -459,7 +459,7 @@ def model(kind: str, positions: int = 64) -> Transformer:
     return Transformer(config, source().vocab_size, symbols(kind).vocab_size).eval()
 
 
-def translated(kind: str, lines: Sequence[Any], search: str = "beam", **more: Any) -> list[Result]:
+def translated(kind: str, lines: Sequence[Any], search: str = "beam", **more: Any) -> list[Translation]:
     decode = DecodeSection(max_extra=6, batch_tokens=100_000, constraints=["tree"], diverse_groups=2)
     more = {"nbest": 3, "longest": 20, **more}
     return list(
@@ -474,7 +474,7 @@ def lines() -> list[str]:
 
 
 @cache
-def together(kind: str, search: str) -> list[Result]:
+def together(kind: str, search: str) -> list[Translation]:
     return translated(kind, lines(), search)
 
 
@@ -488,7 +488,7 @@ def test_lines_in_trees_out(kind: str, search: str) -> None:
     """The words are read from the line. A blank line stays blank. Neighbours change nothing."""
     for line, result in zip(lines(), together(kind, search), strict=True):
         assert not result.too_long
-        for candidate in result.candidates:
+        for candidate in result.nbest:
             assert is_tree(symbols_of(candidate.text), kind, line.split())
             assert candidate.score > TOO_LOW
     assert [result for line in lines()[:4] for result in translated(kind, [line], search)] == together(kind, search)[:4]
@@ -502,7 +502,7 @@ def test_lines_that_come_and_go_do_not_matter(kind: str) -> None:
 CODE = f"""
 import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import torch; torch.set_num_threads(1)
 import test_tree as here
-print([[[c.text for c in r.candidates] for r in here.together(kind, search)] for kind in ('xx', 'both') for search in ('beam', 'sample')])
+print([[[c.text for c in r.nbest] for r in here.together(kind, search)] for kind in ('xx', 'both') for search in ('beam', 'sample')])
 """
 
 
@@ -517,8 +517,8 @@ def test_a_line_is_never_split() -> None:
     longer, too_long = "the dog barks " * 8, "the dog barks " * 30
     results = translated("words", [LINE, longer, too_long, "dog"], nbest=1)
     assert [result.too_long for result in results] == [False, False, True, False]
-    assert is_tree(symbols_of(results[1].translation), "words", longer.split())
-    assert (results[2].translation, results[2].tokens, len(results[2].candidates)) == ("", 0, 1)
+    assert is_tree(symbols_of(results[1].text), "words", longer.split())
+    assert (results[2].text, results[2].length, len(results[2].nbest)) == ("", 0, 1)
     assert [results[0], results[3]] == translated("words", [LINE, "dog"], nbest=1)
 
 
@@ -531,7 +531,7 @@ def test_a_line_whose_terminals_do_not_fit_into_an_output_is_reported() -> None:
 
 def test_words_can_differ_from_the_text_that_the_model_reads() -> None:
     [result] = translated("words", [Request("The dog.", {"tree": "the dog ."})], nbest=1)
-    assert is_tree(symbols_of(result.translation), "words", ["the", "dog", "."])
+    assert is_tree(symbols_of(result.text), "words", ["the", "dog", "."])
 
 
 def test_a_value_of_the_translator_overrides_the_default() -> None:
@@ -544,7 +544,7 @@ def test_a_value_of_the_translator_overrides_the_default() -> None:
         constraints={"tree": "both"},
     )
     [result] = translator.translate([LINE])
-    assert is_tree(symbols_of(result.translation), "both", LINE.split())
+    assert is_tree(symbols_of(result.text), "both", LINE.split())
 
 
 @pytest.mark.parametrize("value", [None, ""])

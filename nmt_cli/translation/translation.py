@@ -1,0 +1,67 @@
+"""What a translation is: the text, its probability, the n best, and what else was asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class WordProbability(NamedTuple):
+    """A word of a translation and its probability, given the source and the words before it."""
+
+    word: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One translation of a line. For a line in parts the texts are joined, log P is summed and scored as one output."""
+
+    text: str
+    score: float
+    """The score by which the search ranks; `nmt translate --help` has the formula. Nearer to 0 is better."""
+    log_prob: float
+    """Natural logarithm of the probability of the translation given the source."""
+    tokens: tuple[str, ...] = ()
+    """The subwords of the translation as SentencePiece writes them (▁ marks the beginning of a word)."""
+    words: tuple[WordProbability, ...] | None = None
+    """With `confidence`: each word's probability."""
+    quality: float | None = None
+    """With `confidence`: an estimate of sentence chrF / 100, 0 to 1; None for a blank line."""
+    token_log_probs: tuple[float, ...] = ()
+    """If asked for: log P of each token. After the tokens of each part of the line comes log P of its end symbol."""
+    part_lengths: tuple[int, ...] = ()
+    """The number of `tokens` of each part of the line."""
+
+    @property
+    def length(self) -> int:
+        """The number of tokens, end symbols counted; 0: the line was blank, or too long."""
+        return sum(self.part_lengths) + len(self.part_lengths)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a dictionary for JSON: `translation`, `score`, `log_prob`, `tokens`, with confidence also `words` and `quality`."""
+        values = {"translation": self.text, "score": self.score, "log_prob": self.log_prob, "tokens": self.tokens}
+        if self.words is None:
+            return values
+        return values | {"words": [word._asdict() for word in self.words], "quality": self.quality}
+
+
+@dataclass(frozen=True)
+class Translation(Candidate):
+    """The best translation of a line, and the n best."""
+
+    source: str = ""
+    nbest: tuple[Candidate, ...] = ()
+    """All translations of the line, the best first, at least one."""
+    source_tokens: tuple[str, ...] = ()
+    alignment: tuple[tuple[int, int], ...] | None = None
+    """With `alignment`: pairs (index of a source token, index of the token that is aligned to it); see `alignment`."""
+    too_long: bool = False
+    """Whether the line is too long for the model and must not be split (`Constraint.reads_source`). Its translation is then empty."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a dictionary for JSON, as `nmt translate --json` prints it."""
+        values = {"source": self.source, **super().as_dict()}
+        if self.alignment is not None:
+            values |= {"source_tokens": self.source_tokens, "alignment": self.alignment}
+        return {**values, "nbest": [candidate.as_dict() for candidate in self.nbest]}
