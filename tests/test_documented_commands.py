@@ -26,7 +26,7 @@ from shared import shared
 from untrained import write_untrained_parser
 from waiting import wait_until
 
-from nmt_cli.demo_corpus import generate
+from nmt_cli.data.demo_corpus import pairs as demo_pairs
 from nmt_cli.recipe import Recipe
 from nmt_cli.recipe_files import load_recipe, recipe_names
 
@@ -203,7 +203,7 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def write_corpora(folder: Path) -> None:
     """Write sentences of the demo corpus under the names of all data sets, and trees."""
-    splits = generate(train=700, valid=12, test=12)
+    splits = demo_pairs(train=700, valid=12, test=12)
     parts = {"train": splits["train"], "valid": splits["valid"], "val": splits["valid"], "test": splits["test"][:8]}
     parts |= {f"test_{year}_flickr": splits["test"] for year in (2016, 2017)}
     parts |= {f"newstest{year}": splits["test"] for year in (2013, 2014)}

@@ -32,7 +32,6 @@ LAYERS = {
     "model": 6,
     "evaluation": 6,
     "corpora": 6,
-    "demo_corpus": 5,
     "parsing": 5,
     "recipe_files": 5,
     "sides": 5,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from forked import run
 
-from nmt_cli.demo_corpus import write_corpus
+from nmt_cli.data.demo_corpus import write_corpus
 from nmt_cli.sides import BLOCK, MOST_BLOCKS, Pair, PairSample, sample_files, warn_about
 
 

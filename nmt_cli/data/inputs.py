@@ -85,7 +85,7 @@ def text_entry(path: Path, name: str) -> FileEntry:
 
 @contextmanager
 def find_inputs(data: DataSection, data_dirs: Sequence[Path]) -> Iterator[Inputs]:
-    """Find each of the recipe's files in the first of `data_dirs` that holds it, or generate the demo corpus.
+    """Find each of the recipe's files in the first of `data_dirs` that holds it, or write the demo corpus.
 
     Raises DataError with every missing file, and with every file that is not text.
     """
@@ -96,7 +96,7 @@ def find_inputs(data: DataSection, data_dirs: Sequence[Path]) -> Iterator[Inputs
         check_text_files([path for role in ROLES for path in found[role]])
         yield Inputs(found, names, tokenizer)
         return
-    from ..demo_corpus import write_corpus
+    from .demo_corpus import write_corpus
 
     with tempfile.TemporaryDirectory(prefix="nmt-") as folder:
         try:

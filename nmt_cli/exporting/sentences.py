@@ -14,8 +14,8 @@ import re
 from pathlib import Path
 from random import Random
 
+from ..data.demo_corpus import pairs
 from ..data.tokenizer import EOS, Tokenizer
-from ..demo_corpus import generate
 from ..errors import DataError
 from ..lines import decode_line, iter_lines, open_binary
 from .exporter import SourceModel
@@ -40,7 +40,7 @@ def sentences(source_model: SourceModel, text: Path | None) -> list[str]:
             f"{str(text)!r} has no line to compare: its lines are blank, or longer than the {longest} tokens that the model was trained on."
         )
     side = 1 if source_model.recipe.data.source_language == "de" else 0
-    demo = [pair[side] for pair in generate(train=GENERATED, valid=0, test=0)["train"]]
+    demo = [pair[side] for pair in pairs(GENERATED, 0, 0)["train"]]
     return [*lines, *_usable([*demo, *_random(source, longest)], source, longest)]
 
 

@@ -14,7 +14,7 @@ import pytest
 from peers import Eole
 from sides import Task
 
-from nmt_cli.demo_corpus import generate
+from nmt_cli.data.demo_corpus import pairs as demo_pairs
 from nmt_cli.recipe_files import load_recipe
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
@@ -25,7 +25,7 @@ FILES = ["tatoeba-en-de/train", *(f"wmt-newstest/newstest{year}" for year in ran
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files that it reads, with sentences of the demo corpus."""
     folder = tmp_path_factory.mktemp("data")
-    splits = generate(train=2100, valid=60, test=1)
+    splits = demo_pairs(train=2100, valid=60, test=1)
     pairs = iter(splits["train"])
     for name in FILES:
         write(folder / f"{name}.en.gz", folder / f"{name}.de.gz", list(islice(pairs, 300)))

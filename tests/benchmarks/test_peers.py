@@ -16,7 +16,7 @@ import pytest
 from peers import Eole, JoeyNMT, Peer
 from sides import Task
 
-from nmt_cli.demo_corpus import generate
+from nmt_cli.data.demo_corpus import pairs as demo_pairs
 from nmt_cli.recipe_files import load_recipe, recipe_names
 
 LOG = "#!/bin/sh\nfor interval in 1 2 3; do echo 'Tokens per Sec: 300, 100/200 tok/s'; done\n"
@@ -42,7 +42,7 @@ def test_every_peer_is_configured_from_every_recipe(name: str, tmp_path: Path, m
 
 
 def test_a_round_of_all_sides_runs(tmp_path: Path) -> None:
-    pairs = generate(train=400, valid=20, test=1)
+    pairs = demo_pairs(train=400, valid=20, test=1)
     for part, split in (("train", "train"), ("val", "valid")):
         for number, language in enumerate(("en", "de")):
             text = "".join(f"{pair[number]}\n" for pair in pairs[split]).encode()

@@ -98,17 +98,9 @@ def in_python(
     recipe, tokenizer = Recipe.from_dict(loaded.config.recipe, "one"), Tokenizer.load("one/tokenizer.model")
     section = recipe.decode.model_copy(update=decode or {})
     translator = Translator(
-        loaded.model,
-        tokenizer,
-        tokenizer,
-        section,
-        longest=recipe.data.max_length,
-        nbest=nbest,
-        **options,
+        loaded.model, tokenizer, tokenizer, section, longest=recipe.data.max_length, nbest=nbest, **options
     )
-    return [
-        [(candidate.text, candidate.score) for candidate in result.nbest] for result in translator.translate(lines)
-    ]
+    return [[(candidate.text, candidate.score) for candidate in result.nbest] for result in translator.translate(lines)]
 
 
 def printed(*arguments: object) -> list[list[tuple[str, float]]]:

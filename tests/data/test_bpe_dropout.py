@@ -25,9 +25,9 @@ def section(**changes: Any) -> DataSection:
 
 @pytest.fixture(scope="module")
 def lines() -> list[str]:
-    from nmt_cli.demo_corpus import generate
+    from nmt_cli.data.demo_corpus import pairs as demo_pairs
 
-    return [side for pair in generate(train=600, valid=1, test=1)["train"] for side in pair]
+    return [side for pair in demo_pairs(train=600, valid=1, test=1)["train"] for side in pair]
 
 
 @pytest.fixture(scope="module")

@@ -505,7 +505,7 @@ def teaching(folder: Path) -> None:
 
 
 def test_the_teaching_corpus_is_kept_as_text(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nmt_cli.demo_corpus.write_corpus", teaching)
+    monkeypatch.setattr("nmt_cli.data.demo_corpus.write_corpus", teaching)
     demo = Recipe.from_dict({"name": "demo", "data": {"generator": "teaching", "vocab_size": 330}}, "test")
     assert prepare(demo, [], out, workers=1).fresh
     assert decoded(out, "train") == sentences(400)

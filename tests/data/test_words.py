@@ -31,9 +31,9 @@ def section(**changes: Any) -> DataSection:
 
 
 def teaching(lines: int) -> list[str]:
-    from nmt_cli.demo_corpus import generate
+    from nmt_cli.data.demo_corpus import pairs as demo_pairs
 
-    return [side for pair in generate(train=lines, valid=1, test=1)["train"] for side in pair]
+    return [side for pair in demo_pairs(train=lines, valid=1, test=1)["train"] for side in pair]
 
 
 def garbage(count: int, seed: int) -> list[str]:

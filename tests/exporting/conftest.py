@@ -15,8 +15,8 @@ from shared import shared
 from torch import nn
 from torch.nn import functional as F
 
+from nmt_cli.data.demo_corpus import pairs as demo_pairs
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabulary, learn_bpe
-from nmt_cli.demo_corpus import generate
 from nmt_cli.exporting import sentences, verification
 from nmt_cli.model.folder import weights_of
 from nmt_cli.model.transformer import Transformer, attention_mask
@@ -35,7 +35,7 @@ Made = Callable[..., Path]
 
 @functools.cache
 def pairs() -> list[tuple[str, str]]:
-    return generate(train=1500, valid=0, test=0)["train"]
+    return demo_pairs(train=1500, valid=0, test=0)["train"]
 
 
 @functools.cache

@@ -36,7 +36,7 @@ CONSTANTS = {
 SMALL = """
 import atexit, importlib, multiprocessing, os, signal, subprocess, sys, tempfile, threading, traceback
 
-import nmt_cli.demo_corpus
+import nmt_cli.data.demo_corpus
 import nmt_cli.recipe_files
 from nmt_cli.recipe import Recipe
 
@@ -125,7 +125,7 @@ class Forked(subprocess.Popen):
 
 
 nmt_cli.recipe_files.Recipe = SmallRecipe
-nmt_cli.demo_corpus.generate.__defaults__ = (nmt_cli.demo_corpus.SEED, 600, 40, 40)
+nmt_cli.data.demo_corpus.pairs.__defaults__ = (600, 40, 40)
 subprocess.Popen = Forked
 fork = multiprocessing.get_context("fork")
 multiprocessing.get_context = lambda method=None: fork

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nmt_cli.demo_corpus import clauses as c
-from nmt_cli.demo_corpus import draws, phrases, semantics, times, verbs
-from nmt_cli.demo_corpus import morphology as morph
-from nmt_cli.demo_corpus.clauses import Clause, Mode, NounPhrase
-from nmt_cli.demo_corpus.draws import Draw
-from nmt_cli.demo_corpus.lexicon import NOUNS
-from nmt_cli.demo_corpus.numbers import Text
-from nmt_cli.demo_corpus.semantics import CLASSES
-from nmt_cli.demo_corpus.verbs import Verb
+from demo_corpus import clauses as c
+from demo_corpus import draws, phrases, semantics, times, verbs
+from demo_corpus import morphology as morph
+from demo_corpus.clauses import Clause, Mode, NounPhrase
+from demo_corpus.draws import Draw
+from demo_corpus.lexicon import NOUNS
+from demo_corpus.numbers import Text
+from demo_corpus.semantics import CLASSES
+from demo_corpus.verbs import Verb
 
 PAST_MODES: tuple[Mode, ...] = (c.PAST, c.PAST, c.PAST, c.WANTED, c.HAD_TO, c.COULD, c.MIGHT)
 PRESENT_MODES: tuple[Mode, ...] = (c.PRESENT, c.PRESENT, c.WANT, c.MUST, c.CAN)

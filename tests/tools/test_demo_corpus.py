@@ -7,16 +7,17 @@ import re
 import zlib
 from collections import Counter
 
+import demo_corpus as teaching
 import pytest
+from demo_corpus import clauses as c
+from demo_corpus import corpus, lexicon, morphology, numbers, phrases, semantics, subclauses, verbs
+from demo_corpus.clauses import Clause, NounPhrase
+from demo_corpus.draws import Draw
+from demo_corpus.lexicon import NOUNS, Noun
+from demo_corpus.numbers import Text
+from demo_corpus.verbs import Verb
 
-from nmt_cli import demo_corpus as teaching
-from nmt_cli.demo_corpus import clauses as c
-from nmt_cli.demo_corpus import corpus, lexicon, morphology, numbers, phrases, semantics, subclauses, verbs
-from nmt_cli.demo_corpus.clauses import Clause, NounPhrase
-from nmt_cli.demo_corpus.draws import Draw
-from nmt_cli.demo_corpus.lexicon import NOUNS, Noun
-from nmt_cli.demo_corpus.numbers import Text
-from nmt_cli.demo_corpus.verbs import Verb
+from nmt_cli.data.demo_corpus import pairs, write_corpus
 
 Splits = dict[str, list[corpus.Example]]
 ALL_VERBS = [
@@ -191,13 +192,19 @@ def test_mandatory_german_constructions_occur(splits: Splits) -> None:
         assert re.search(rf"\b{word}\b", text, re.IGNORECASE), word
 
 
-def test_write_corpus(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs = {"train": [("I sleep.", "Ich schlafe.")], "valid": [("You go.", "Du gehst.")], "test": [("A.", "Ä.")]}
-    monkeypatch.setattr(teaching, "generate", lambda: pairs)
-    teaching.write_corpus(tmp_path / "new" / "corpus")
-    names = sorted(path.name for path in (tmp_path / "new" / "corpus").iterdir())
-    assert names == ["test.de", "test.en", "train.de", "train.en", "valid.de", "valid.en"]
-    assert (tmp_path / "new" / "corpus" / "test.de").read_bytes() == "Ä.\n".encode()
+def test_the_package_has_what_the_generator_writes(tmp_path: pathlib.Path) -> None:
+    text = {language: text.decode("utf-8") for language, text in teaching.texts().items()}
+    write_corpus(tmp_path)
+    for language, whole in text.items():
+        splits = [(tmp_path / f"{name}.{language}").read_text(encoding="utf-8") for name in corpus.SPLITS]
+        assert "\n".join(splits) == whole
+
+
+def test_the_first_pairs_of_each_split() -> None:
+    some, every = pairs(300, 10, 20), pairs()
+    assert {name: len(split) for name, split in some.items()} == {"train": 300, "valid": 10, "test": 20}
+    assert all(split == every[name][: len(split)] for name, split in some.items())
+    assert pairs(0, 0, 0) == {"train": [], "valid": [], "test": []}
 
 
 # ---- Paradigms

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nmt_cli.demo_corpus import lexicon, semantics
-from nmt_cli.demo_corpus import morphology as morph
-from nmt_cli.demo_corpus.clauses import NounPhrase
-from nmt_cli.demo_corpus.draws import Draw, first_name, number, surname
-from nmt_cli.demo_corpus.lexicon import COMPOUNDS, NOUNS, PARENTS, Noun
-from nmt_cli.demo_corpus.numbers import Text
-from nmt_cli.demo_corpus.semantics import CLASSES, MASS, PLACES
-from nmt_cli.demo_corpus.verbs import TRANSPORT
+from demo_corpus import lexicon, semantics
+from demo_corpus import morphology as morph
+from demo_corpus.clauses import NounPhrase
+from demo_corpus.draws import Draw, first_name, number, surname
+from demo_corpus.lexicon import COMPOUNDS, NOUNS, PARENTS, Noun
+from demo_corpus.numbers import Text
+from demo_corpus.semantics import CLASSES, MASS, PLACES
+from demo_corpus.verbs import TRANSPORT
 
 PRONOUNS: tuple[NounPhrase, ...] = (
     NounPhrase(("I", "me"), ("ich", "mich", "mir", ""), morph.ICH, back="I", pronoun=True),

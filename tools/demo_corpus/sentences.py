@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from nmt_cli.demo_corpus import clauses as c
-from nmt_cli.demo_corpus import facts, grammar, phrases, questions, references, verbs
-from nmt_cli.demo_corpus import morphology as morph
-from nmt_cli.demo_corpus.clauses import Clause, NounPhrase
-from nmt_cli.demo_corpus.draws import Draw
-from nmt_cli.demo_corpus.numbers import Text
-from nmt_cli.demo_corpus.subclauses import condition, joined, reason, referent, relative_person, relative_thing
+from demo_corpus import clauses as c
+from demo_corpus import facts, grammar, phrases, questions, references, verbs
+from demo_corpus import morphology as morph
+from demo_corpus.clauses import Clause, NounPhrase
+from demo_corpus.draws import Draw
+from demo_corpus.numbers import Text
+from demo_corpus.subclauses import condition, joined, reason, referent, relative_person, relative_thing
 
 
 def plain(draw: Draw) -> Text:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nmt_cli.demo_corpus import clauses as c
-from nmt_cli.demo_corpus import grammar, phrases, semantics, times, verbs
-from nmt_cli.demo_corpus.clauses import Clause
-from nmt_cli.demo_corpus.draws import Draw
-from nmt_cli.demo_corpus.numbers import Text
+from demo_corpus import clauses as c
+from demo_corpus import grammar, phrases, semantics, times, verbs
+from demo_corpus.clauses import Clause
+from demo_corpus.draws import Draw
+from demo_corpus.numbers import Text
 
 
 def yes_no_question(draw: Draw) -> Text:

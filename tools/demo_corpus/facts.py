@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nmt_cli.demo_corpus import clauses as c
-from nmt_cli.demo_corpus import draws, grammar, numbers, phrases, semantics, times, verbs
-from nmt_cli.demo_corpus import morphology as morph
-from nmt_cli.demo_corpus.clauses import Clause, NounPhrase
-from nmt_cli.demo_corpus.draws import Draw
-from nmt_cli.demo_corpus.lexicon import NOUNS
-from nmt_cli.demo_corpus.numbers import Text
-from nmt_cli.demo_corpus.semantics import CLASSES
+from demo_corpus import clauses as c
+from demo_corpus import draws, grammar, numbers, phrases, semantics, times, verbs
+from demo_corpus import morphology as morph
+from demo_corpus.clauses import Clause, NounPhrase
+from demo_corpus.draws import Draw
+from demo_corpus.lexicon import NOUNS
+from demo_corpus.numbers import Text
+from demo_corpus.semantics import CLASSES
 
 # Nouns with their lowest possible age, and the age that they stay below. Names and pronouns can have any age.
 _AGES: tuple[tuple[tuple[str, ...], tuple[int, int]], ...] = (

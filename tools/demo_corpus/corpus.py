@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pathlib
 import zlib
 from typing import NamedTuple
 
-from nmt_cli.demo_corpus.draws import Draw
-from nmt_cli.demo_corpus.sentences import CONSTRUCTIONS
+from demo_corpus.draws import Draw
+from demo_corpus.sentences import CONSTRUCTIONS
 
 HELD_OUT_ONE_IN: dict[str, int] = {
     "verb+object": 16,
@@ -81,12 +80,3 @@ def _split(example: Example, splits: dict[str, list[Example]], sizes: dict[str, 
         return "train" if len(splits["train"]) < sizes["train"] else ""
     open_splits = [name for name in ("valid", "test") if len(splits[name]) < sizes[name]]
     return min(open_splits, key=lambda name: len(splits[name]) / sizes[name], default="")
-
-
-def write(directory: pathlib.Path, splits: dict[str, list[tuple[str, str]]]) -> None:
-    """Write NAME.en and NAME.de for every split, one sentence per line, UTF-8."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, pairs in splits.items():
-        for side, suffix in enumerate(("en", "de")):
-            text = "".join(pair[side] + "\n" for pair in pairs)
-            (directory / f"{name}.{suffix}").write_text(text, encoding="utf-8", newline="\n")

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nmt_cli.demo_corpus import morphology as morph
-from nmt_cli.demo_corpus.numbers import Text
-from nmt_cli.demo_corpus.verbs import BE, HAVE, Verb
+from demo_corpus import morphology as morph
+from demo_corpus.numbers import Text
+from demo_corpus.verbs import BE, HAVE, Verb
 
 EMPTY = Text("", "")
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from nmt_cli.demo_corpus.lexicon import Adjective, Noun
-from nmt_cli.demo_corpus.verbs import Verb
+from demo_corpus.lexicon import Adjective, Noun
+from demo_corpus.verbs import Verb
 
 NOMINATIVE, ACCUSATIVE, DATIVE, GENITIVE = range(4)
 ICH, DU, ER, WIR, SIE = range(5)

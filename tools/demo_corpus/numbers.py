@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nmt_cli.demo_corpus.semantics import MONTHS
+from demo_corpus.semantics import MONTHS
 
 
 class Text(NamedTuple):

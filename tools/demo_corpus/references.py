@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nmt_cli.demo_corpus import clauses as c
-from nmt_cli.demo_corpus import grammar, phrases, semantics, verbs
-from nmt_cli.demo_corpus import morphology as morph
-from nmt_cli.demo_corpus.clauses import Clause
-from nmt_cli.demo_corpus.draws import Draw
-from nmt_cli.demo_corpus.numbers import Text
-from nmt_cli.demo_corpus.subclauses import referent
+from demo_corpus import clauses as c
+from demo_corpus import grammar, phrases, semantics, verbs
+from demo_corpus import morphology as morph
+from demo_corpus.clauses import Clause
+from demo_corpus.draws import Draw
+from demo_corpus.numbers import Text
+from demo_corpus.subclauses import referent
 
 # Adjective -> adjectives that can follow after "but". The entry "" is for all other adjectives.
 _CONTRASTS: dict[str, tuple[str, ...]] = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nmt_cli.demo_corpus import clauses as c
-from nmt_cli.demo_corpus import grammar, phrases, semantics, verbs
-from nmt_cli.demo_corpus.clauses import Clause, NounPhrase
-from nmt_cli.demo_corpus.draws import Draw
-from nmt_cli.demo_corpus.lexicon import NOUNS
-from nmt_cli.demo_corpus.numbers import Text
-from nmt_cli.demo_corpus.semantics import CLASSES
+from demo_corpus import clauses as c
+from demo_corpus import grammar, phrases, semantics, verbs
+from demo_corpus.clauses import Clause, NounPhrase
+from demo_corpus.draws import Draw
+from demo_corpus.lexicon import NOUNS
+from demo_corpus.numbers import Text
+from demo_corpus.semantics import CLASSES
 
 # Relative pronouns per gender (p: plural) in the order of the cases.
 RELATIVE: dict[str, tuple[str, str, str, str]] = {

@@ -10,8 +10,8 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
-from nmt_cli.demo_corpus import numbers, semantics
-from nmt_cli.demo_corpus.numbers import Text
+from demo_corpus import numbers, semantics
+from demo_corpus.numbers import Text
 
 T = TypeVar("T")
 

@@ -1,8 +1,9 @@
-"""The embedded demo corpus: parallel English-German sentences that this package generates.
+"""The generator of the demo corpus, `nmt_cli/data/demo_corpus.en.xz` and `.de.xz`: English-German sentence pairs.
 
-A small grammar generates the text. So scores on it show that training and decoding work. They show nothing about the
-translation of real text. The text is correct English and German, and has the difficulties of this language pair:
-verb-final clauses, separable verbs, gender and case, compounds, numbers and clock times, copied names.
+    PYTHONPATH=tools python -m demo_corpus nmt_cli/data
+
+writes the two files. The text is correct English and German, and has the difficulties of this language pair: verb-final
+clauses, separable verbs, gender and case, compounds, numbers and clock times, copied names.
 
 Who calls whom (each module uses only those before it)::
 
@@ -35,8 +36,6 @@ test sentence has at least one. No sentence of either language is in two splits.
 
 from __future__ import annotations
 
-import pathlib
-
 SEED = 2017
 TRAIN_PAIRS = 30_000
 VALID_PAIRS = 500
@@ -47,14 +46,16 @@ def generate(
     seed: int = SEED, train: int = TRAIN_PAIRS, valid: int = VALID_PAIRS, test: int = TEST_PAIRS
 ) -> dict[str, list[tuple[str, str]]]:
     """Return the splits train, valid and test as lists of (English, German). The same arguments give the same text."""
-    from nmt_cli.demo_corpus import corpus
+    from demo_corpus import corpus
 
     splits = corpus.examples(seed, train, valid, test)
     return {name: [(example.en, example.de) for example in chosen] for name, chosen in splits.items()}
 
 
-def write_corpus(directory: pathlib.Path) -> None:
-    """Write train, valid and test as NAME.en and NAME.de (UTF-8, one sentence per line). Creates the directory."""
-    from nmt_cli.demo_corpus import corpus
-
-    corpus.write(directory, generate())
+def texts() -> dict[str, bytes]:
+    """Return the text of each language: the lines of train, an empty line, those of valid, an empty line, those of test."""
+    splits = generate().values()
+    return {
+        language: "\n".join("".join(f"{pair[side]}\n" for pair in pairs) for pairs in splits).encode("utf-8")
+        for side, language in enumerate(("en", "de"))
+    }

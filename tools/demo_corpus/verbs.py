@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nmt_cli.demo_corpus.lexicon import Noun
+from demo_corpus.lexicon import Noun
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nmt_cli.demo_corpus import numbers, semantics
-from nmt_cli.demo_corpus.draws import Draw
-from nmt_cli.demo_corpus.numbers import Text
+from demo_corpus import numbers, semantics
+from demo_corpus.draws import Draw
+from demo_corpus.numbers import Text
 
 # Tense class -> adverbials that go with it.
 FIXED: dict[str, tuple[Text, ...]] = {

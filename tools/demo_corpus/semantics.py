@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nmt_cli.demo_corpus.lexicon import Adjective
+from demo_corpus.lexicon import Adjective
 
 _CLASS_TABLE: dict[str, str] = {
     "man": "man, boy, teacher, doctor, neighbour, student, colleague, farmer, baker, painter, waiter, tourist, guest,"
