@@ -19,8 +19,7 @@ from nmt_cli import __version__
 from nmt_cli.data.prepare import prepare
 from nmt_cli.hardware import cores, has_fast_bf16, reproducible_products
 from nmt_cli.lines import read_parallel
-from nmt_cli.recipe import Recipe
-from nmt_cli.recipe_files import load_recipe
+from nmt_cli.recipe import Recipe, load_recipe
 from nmt_cli.translation.translation import Translation
 from nmt_cli.translation.translator import Line, Translator
 

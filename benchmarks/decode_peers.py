@@ -21,7 +21,7 @@ from typing import Any
 from decode_sides import Job, Process
 
 from nmt_cli.errors import NmtError
-from nmt_cli.exporting.convert import export
+from nmt_cli.exchange.convert import export
 from nmt_cli.hardware import cpu_flags
 
 COMPUTE_TYPES = ("int8", "int8_bfloat16", "bfloat16", "float32")

@@ -23,8 +23,7 @@ from nmt_cli.data.tokenizer import Vocabulary
 from nmt_cli.hardware import Hardware, keep_freed_memory
 from nmt_cli.kernels.choice import summary
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe import Recipe
-from nmt_cli.recipe_files import load_recipe
+from nmt_cli.recipe import Recipe, load_recipe
 from nmt_cli.training.loader import rank_batches
 from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.translation.translator import Translator

@@ -37,8 +37,7 @@ from nmt_cli.data.tokenizer import Vocabulary
 from nmt_cli.device import peak_memory, release_cached_memory, reset_peak_memory, start_training, synchronize
 from nmt_cli.hardware import Hardware
 from nmt_cli.model.folder import load_model
-from nmt_cli.recipe import Recipe
-from nmt_cli.recipe_files import load_recipe
+from nmt_cli.recipe import Recipe, load_recipe
 from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.training.trainer import Trainer
 from nmt_cli.translation.translator import Translator

@@ -64,7 +64,7 @@ def translated(translator: Translator, lines: Iterable[str], batch: int = 0) -> 
     """The best candidate of each line, at most `batch` sentences at once; 0: as many as it takes itself."""
     rows = batch * translator.decode.beam
     with patch.object(module, "CPU_ROWS", rows or module.CPU_ROWS):
-        return [replace(result, part_lengths=()) for result in translator.translate(lines)]
+        return [replace(result.nbest[0], part_lengths=()) for result in translator.translate(lines)]
 
 
 def by_library(subject: Subject, precision: str, name: str) -> list[Candidate]:

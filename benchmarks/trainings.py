@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli.lines import read_parallel
-from nmt_cli.recipe import Recipe
-from nmt_cli.recipe_files import load_recipe
+from nmt_cli.recipe import Recipe, load_recipe
 
 OUTPUT_ERRORS = ("empty", "loops", "copies")
 

@@ -15,7 +15,17 @@ Sources of the defaults: "Attention Is All You Need", sections 3 and 5, table 3 
 
 from __future__ import annotations
 
+import copy
+import io
+import json
+import os
+import re
+import stat
+import sys
+import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -23,10 +33,161 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticCustomError
 
 from .bounds import MOST_BEAM
-from .errors import RecipeError, did_you_mean, shown
-from .recipe_errors import describe
-from .recipe_history import with_present_names, without_retired
+from .console import warn_once
+from .encodings import refused, wide_encoding
+from .errors import RecipeError, did_you_mean, shown, shown_name
 from .registry import ACTIVATIONS, CONSTRAINTS, LENGTH_PENALTIES, NORMS, POSITIONS, RESIDUALS, SEARCHES
+
+# Keys of earlier versions
+
+
+@dataclass(frozen=True)
+class Retired:
+    """A key in recipes, runs and model folders of earlier versions. It is read and ignored."""
+
+    since: str
+    """The first version without the key."""
+    neutral: Any
+    """The value that had no effect. Any other value is ignored with a warning."""
+    why: str
+    """Text for the warning: what replaces the key."""
+
+
+RETIRED = {"decode.prune": Retired("0.1.0", 0.0, "decode.lookahead says when search gives up a hypothesis.")}
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """A key that has a new name. The old name is read if the key has one of `values` (None: any value)."""
+
+    now: str
+    values: tuple[str, ...] | None = None
+
+
+RENAMED = {
+    "model.norm": Renamed("residual", ("post", "pre")),  # `norm` is now the kind of norm
+    "data.target_pieces": Renamed("target_tokenization"),
+}
+
+
+def with_present_names(values: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return `values` with the keys in RENAMED under their present names. Raises RecipeError for a key given twice."""
+    for old, renamed in RENAMED.items():
+        section, _, key = old.partition(".")
+        table = values.get(section)
+        if (
+            not isinstance(table, dict)
+            or key not in table
+            or (renamed.values is not None and table[key] not in renamed.values)
+        ):
+            continue
+        if renamed.now in table and table[renamed.now] != table[key]:
+            raise RecipeError(
+                f"{where}: {old} = {shown(table[key])} is the old name of {section}.{renamed.now}, which is {shown(table[renamed.now])} here. Remove one of the two."
+            )
+        values = {
+            **values,
+            section: {**{name: value for name, value in table.items() if name != key}, renamed.now: table[key]},
+        }
+    return values
+
+
+def without_retired(values: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return `values` without the keys in RETIRED; warn about keys that had an effect."""
+    for key_path, retired in RETIRED.items():
+        section, _, key = key_path.partition(".")
+        table = values.get(section)
+        if isinstance(table, dict) and key in table:
+            values = {**values, section: {name: value for name, value in table.items() if name != key}}
+            if table[key] != retired.neutral:
+                warn_once(
+                    f"{key_path} = {table[key]!r} is ignored: nmt {retired.since} retired this key. {retired.why}",
+                    where,
+                )
+    return values
+
+
+# Errors, all at once
+
+Sections = Mapping[str, type[BaseModel]]
+
+MOST = 30
+"""Largest number of errors that are listed for one dictionary."""
+LIMITS = {
+    "greater_than_equal": ("at least", "ge"),
+    "less_than_equal": ("at most", "le"),
+    "greater_than": ("more than", "gt"),
+    "less_than": ("less than", "lt"),
+}
+"""pydantic's names of bounds → the words in messages, and the key under which pydantic stores the bound."""
+
+
+def describe(error: ValidationError, values: dict[str, Any], whole: type[BaseModel]) -> str:
+    """Return "has N errors:" and a line for each error of `values`; `whole` is the pydantic model of the values."""
+    sections = {
+        name: field.annotation
+        for name, field in whole.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+    }
+    lines = _lines(error, sections)
+    if (more := error.error_count() - MOST) > 0:
+        return f"has {error.error_count():,} errors:\n" + "\n".join(
+            f"  - {line}" for line in [*lines, f"… and {more:,} more"]
+        )
+    lines += [line for line in _contradictions_besides(error, values, whole, sections) if line not in lines]
+    noun = "error" if len(lines) == 1 else "errors"
+    return f"has {len(lines)} {noun}:\n" + "\n".join(f"  - {line}" for line in lines)
+
+
+def _lines(error: ValidationError, sections: Sections) -> list[str]:
+    lines = []
+    for item in error.errors()[:MOST]:
+        path = shown_name(".".join(str(part) for part in item["loc"]))
+        section, _, key = path.partition(".")
+        if item["type"] == "extra_forbidden":
+            inside = list(sections[section].model_fields) if key and section in sections else list(sections)
+            lines.append(
+                f"{path}: unknown {'key' if key else 'section'}.{_elsewhere(key, section, sections) or did_you_mean(key or section, inside)}"
+            )
+        elif item["type"] == "value_error":
+            lines += [f"{path + ': ' if path else ''}{line}" for line in str(item["ctx"]["error"]).splitlines()]
+        elif item["type"] == "missing":
+            lines.append(f"{path}: this section is missing")
+        elif item["type"] in LIMITS:
+            words, bound = LIMITS[item["type"]]
+            lines.append(f"{path} = {shown(item['input'])}: expected {words} {item['ctx'][bound]:,}")
+        else:
+            lines.append(f"{path or 'the recipe'} = {shown(item['input'])}: {item['msg'][:1].lower()}{item['msg'][1:]}")
+    return lines
+
+
+def _elsewhere(key: str, section: str, sections: Sections) -> str:
+    homes = [name for name, model in sections.items() if key in model.model_fields and name != section]
+    return f" It belongs in [{homes[0]}]." if homes else ""
+
+
+def _contradictions_besides(
+    error: ValidationError, values: dict[str, Any], whole: type[BaseModel], sections: Sections
+) -> list[str]:
+    """Check `values` again without the wrong keys, and return the contradictions that remain, except those that mention a wrong key."""
+    left_out, remaining = set(), copy.deepcopy(values)
+    for item in error.errors():
+        if item["type"] == "value_error" or not item["loc"]:
+            continue
+        *path, key = [part for part in item["loc"] if isinstance(part, str)]
+        table = remaining
+        for part in path:
+            table = table.get(part, {})
+        left_out.add(key)
+        table.pop(key, None)
+    try:
+        whole.model_validate(remaining)
+    except ValidationError as more:
+        return [line for line in _lines(more, sections) if not any(key in line for key in left_out)]
+    return []
+
+
+# The sections
 
 SectionT = TypeVar("SectionT", bound="Section")
 
@@ -500,3 +661,209 @@ SECTIONS: dict[str, type[Section]] = {
     "train": TrainSection,
     "decode": DecodeSection,
 }
+
+
+# Files
+
+RECIPE_SUFFIX = ".toml"
+LARGEST = 2**20
+"""Largest size of a recipe's file, in bytes."""
+LONGEST_CHAIN = 32
+"""Largest number of recipes in a chain of `extends`."""
+LANGUAGE_CODE = re.compile(r"(?=.{1,35}\Z)[A-Za-z0-9]+([-_][A-Za-z0-9]+)*", re.ASCII)
+"""Pattern of the codes of languages, as BCP 47 writes them: en, pt-BR, zh-Hant."""
+
+
+def recipe_folder() -> Any:
+    """Return the folder of the recipes that ship with the package (in a checkout: `recipes/` at its top)."""
+    packaged = resources.files("nmt_cli") / "recipes"
+    return packaged if packaged.is_dir() else Path(__file__).resolve().parent.parent / "recipes"
+
+
+def recipe_names() -> list[str]:
+    """Return the names of the recipes that ship with the package."""
+    return sorted(
+        item.name.removesuffix(RECIPE_SUFFIX) for item in recipe_folder().iterdir() if item.name.endswith(RECIPE_SUFFIX)
+    )
+
+
+def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe by name (`demo`) or path (`my/own.toml`) and apply `section.key=value` overrides to it.
+
+    `extends = "other"` at a file's head names another recipe, or a path beside the file. The recipe inherits each key of the other
+    recipe that the file does not set. Raises `RecipeError` for an unknown name and for TOML that does not parse; errors of keys and
+    values are reported together.
+    """
+    values, name, where = _read(name_or_path, [])
+    apply_overrides(values, overrides)
+    recipe = Recipe.from_dict({"name": name, **values}, where)
+    for key in ("source_language", "target_language"):
+        if reason := no_language(getattr(recipe.data, key)):
+            raise RecipeError(f"{where}: data.{key} = {reason}")
+    return recipe
+
+
+def no_language(code: str) -> str:
+    """Return why `code` is not the code of a language, or "" if it is one."""
+    if LANGUAGE_CODE.fullmatch(code):
+        return ""
+    return f"{shown(code)}: expected the code of a language, such as en or pt-BR: letters, digits and hyphens, at most 35 characters."
+
+
+def toml_value(value: object) -> str:
+    """Return a text, number, boolean or a list of these as TOML on one line.
+
+    Raises RecipeError for text that UTF-8 cannot hold, such as the name of a file in another encoding, and TypeError for other types.
+    """
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise RecipeError(f"{shown(value)} is not UTF-8, and a recipe is UTF-8 text: rename it.") from None
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"{value:_}" if abs(value) >= 10_000 else str(value)
+    if isinstance(value, float):
+        return repr(value)
+    raise TypeError(f"{type(value).__name__} is not a type of TOML")
+
+
+def toml_comment(text: str) -> str:
+    """Return a comment of TOML: "# text". Characters that cannot be printed are escaped, so it is one line of UTF-8."""
+    return "# " + "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+
+
+def _read(name_or_path: str, children: Sequence[str]) -> tuple[dict[str, Any], str, str]:
+    """Return a recipe's plain dictionary with the inherited keys, its name, and its location for messages.
+
+    `children`: the locations of the recipes that extend it, the outermost first.
+    """
+    text, name, where = _find(name_or_path)
+    if where in children:
+        raise RecipeError(
+            f"{children[0]} extends itself: {' → '.join([*children, where])}. Remove one of these `extends`."
+        )
+    if len(children) >= LONGEST_CHAIN:
+        raise RecipeError(
+            f"a chain of more than {LONGEST_CHAIN} recipes that extend each other: {children[0]} → {children[1]} → … → {where}. Put their keys into fewer files."
+        )
+    try:
+        values = with_present_names(_parsed(text, where), where)
+    except tomllib.TOMLDecodeError as error:
+        raise RecipeError(f"{where} is not valid TOML: {error}") from None
+    if "name" in values:
+        raise RecipeError(f"{where}: name is not a key; a recipe is called after its file. Remove it.")
+    parent = values.pop("extends", "")
+    if not isinstance(parent, str):
+        raise RecipeError(f"{where}: extends = {parent!r}: expected the name of a recipe, or the path of a .toml file")
+    if not parent:
+        return values, name, where
+    beside = Path(name_or_path).parent / parent
+    try:
+        under, _, parent_location = _read(
+            str(beside) if _is_path(name_or_path) and _is_path(parent) else parent, [*children, where]
+        )
+    except RecipeError as error:
+        raise error if children else RecipeError(f"{where} extends {parent!r}: {error}") from None
+    for section, keys in values.items():
+        inherited = under.get(section)
+        under[section] = {**inherited, **keys} if isinstance(inherited, dict) and isinstance(keys, dict) else keys
+    return under, name, f"{where} (with {parent_location} under it)"
+
+
+def _parsed(text: str, where: str) -> dict[str, Any]:
+    """Return TOML as a dictionary. Raises TOMLDecodeError if it is not TOML, RecipeError if Python cannot read it."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise RecipeError(
+            f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or lists of texts."
+        ) from None
+    except ValueError:  # an integer with more digits than Python allows
+        raise RecipeError(
+            f"{where} holds a number of more than {sys.get_int_max_str_digits():,} digits: no key takes one."
+        ) from None
+
+
+def folder_beside(name_or_path: str) -> Path | None:
+    """Return the folder of a recipe that is the user's own file; None for a recipe that ships with the package."""
+    return Path(name_or_path).parent if _is_path(name_or_path) else None
+
+
+def _is_path(name_or_path: str) -> bool:
+    return name_or_path.endswith(RECIPE_SUFFIX) or "/" in name_or_path
+
+
+def _find(name_or_path: str) -> tuple[str, str, str]:
+    """Return the text, the name and the location of a recipe. Raises RecipeError if it cannot be read."""
+    if not _is_path(name_or_path):
+        names = recipe_names()
+        if name_or_path in names:
+            return (
+                (recipe_folder() / f"{name_or_path}{RECIPE_SUFFIX}").read_text(encoding="utf-8"),
+                name_or_path,
+                f"recipe {name_or_path!r}",
+            )
+        beside = f"{name_or_path}{RECIPE_SUFFIX}"
+        if os.path.isfile(beside):
+            raise RecipeError(f"no recipe is called {shown(name_or_path)}. Did you mean the file {shown(beside)}?")
+        raise RecipeError(
+            f"no recipe is called {shown(name_or_path)}.{did_you_mean(name_or_path, names)} Known: {', '.join(names)}; or give a path to a .toml file."
+        )
+    path = Path(name_or_path)
+    where = f"recipe {shown(str(path))}"
+    try:
+        if not (stat.S_ISREG(kind := os.stat(path).st_mode) or stat.S_ISDIR(kind)):
+            raise RecipeError(f"{where} is a device or a pipe: expected a plain file, which is read more than once.")
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise RecipeError(f"{where} has more than {LARGEST:,} bytes: that is no recipe.")
+        if encoding := wide_encoding(content):
+            raise RecipeError(refused(where, encoding))
+        return io.TextIOWrapper(io.BytesIO(content), "utf-8-sig").read(), path.stem, where
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{where} is not UTF-8 text: {error}") from None
+    except (OSError, ValueError) as error:  # a ValueError: a NUL in the file name
+        reason = error.strerror if isinstance(error, OSError) else "a file name holds no NUL character"
+        near = ""
+        if isinstance(error, FileNotFoundError):
+            near = did_you_mean(path.name, sorted(file.name for file in path.parent.glob(f"*{RECIPE_SUFFIX}")))
+        raise RecipeError(
+            f"cannot read {where}: {reason}.{near} Give the path of a .toml file (nmt init writes one for your text), "
+            f"or a name: {', '.join(recipe_names())}."
+        ) from None
+
+
+def apply_overrides(values: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Set keys in a recipe's plain dictionary. If a key is given twice, the last value counts, and a warning names both."""
+    given: dict[str, str] = {}
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if (before := given.get(key, override)) != override:
+            warn_once(f"--set {shown(before)} has no effect, because {shown(override)} comes after it")
+        given[key] = override
+        apply_override(values, override)
+
+
+def apply_override(values: dict[str, Any], override: str) -> None:
+    """Set a key in a recipe's plain dictionary; `override` is section.key=value. Raises RecipeError if it does not have this form."""
+    key, separator, text = override.partition("=")
+    section, dot, name = key.strip().partition(".")
+    if not (separator and dot and section and name):
+        raise RecipeError(f"--set {shown(override)}: expected section.key=value, for example --set train.updates=1000")
+    try:
+        value = _parsed(f"value = {text.strip()}", f"--set {shown(override)}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a bare word is a string
+    table = values.setdefault(section, {})
+    if not isinstance(table, dict):
+        raise RecipeError(f"--set {shown(override)}: {section!r} is not a section; sections are {', '.join(SECTIONS)}")
+    [(section, keys)] = with_present_names({section: {name: value}}, f"--set {shown(override)}").items()
+    table.update(keys)

@@ -89,8 +89,8 @@ METRICS = {
 }
 """--metric of nmt score: a MetricSpec."""
 EXPORTERS = {
-    "ctranslate2": "nmt_cli.exporting.ctranslate2:EXPORTER",
-    "huggingface": "nmt_cli.exporting.huggingface:EXPORTER",
+    "ctranslate2": "nmt_cli.exchange.ctranslate2:EXPORTER",
+    "huggingface": "nmt_cli.exchange.huggingface:EXPORTER",
 }
 """--to of nmt export: an Exporter."""
 

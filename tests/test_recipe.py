@@ -16,9 +16,7 @@ from pydantic import ValidationError
 from nmt_cli import console
 from nmt_cli.errors import RecipeError
 from nmt_cli.model.transformer import Transformer, count_parameters
-from nmt_cli.recipe import SECTIONS, DataSection, ModelSection, Recipe
-from nmt_cli.recipe_files import load_recipe, recipe_names
-from nmt_cli.recipe_history import RETIRED
+from nmt_cli.recipe import RETIRED, SECTIONS, DataSection, ModelSection, Recipe, load_recipe, recipe_names
 from nmt_cli.registry import NORMS
 
 MINIMAL = {"data": {"generator": "teaching"}}

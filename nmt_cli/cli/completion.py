@@ -14,7 +14,7 @@ COMPLETE = "_NMT_COMPLETE"
 
 def recipes(incomplete: str) -> list[str]:
     """Return the completions of a recipe: names of recipes of the package, .toml files, and folders."""
-    from ..recipe_files import RECIPE_SUFFIX, recipe_names
+    from ..recipe import RECIPE_SUFFIX, recipe_names
 
     return [*(name for name in recipe_names() if name.startswith(incomplete)), *_paths(incomplete, RECIPE_SUFFIX)]
 

@@ -12,7 +12,7 @@ from .arguments import argument, option, output_path
 from .completion import runs
 
 if TYPE_CHECKING:
-    from ..exporting.convert import Export
+    from ..exchange.convert import Export
 
 
 def export(

@@ -47,7 +47,7 @@ def preprocess(
     run with the same text and recipe does nothing.
     """
     from ..interface import commands
-    from ..recipe_files import load_recipe
+    from ..recipe import load_recipe
 
     summary = commands.preprocess(
         recipe, data_dirs=data_dirs or [], out=out, overrides=overrides or [], force=force, workers=workers

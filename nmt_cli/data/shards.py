@@ -35,8 +35,7 @@ from ..cache import remembered_sha256
 from ..errors import DataError
 from ..files import lock, write_named
 from ..lines import iter_lines, open_binary
-from ..recipe import DataSection, Recipe
-from ..recipe_history import with_present_names
+from ..recipe import DataSection, Recipe, with_present_names
 from ..records import Record, read_record, to_json
 
 FORMAT_VERSION = Record.newest

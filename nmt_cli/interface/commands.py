@@ -26,8 +26,8 @@ from .progress import ProgressOption, showing
 if TYPE_CHECKING:
     from ..data.prepare import Summary
     from ..data.shards import ShardIndex
-    from ..exporting.convert import Export
-    from ..exporting.quantizing import Quantized
+    from ..exchange.convert import Export
+    from ..exchange.quantizing import Quantized
     from ..hardware import Hardware
     from ..recipe import Recipe
     from ..training.average_validation import Comparison
@@ -42,7 +42,7 @@ def changes_of(overrides: Overrides) -> list[str]:
     """Return changes of a recipe in the form of --set. Raises UsageError for a value that no key can have."""
     if not isinstance(overrides, Mapping):
         return list(overrides)
-    from ..recipe_files import toml_value
+    from ..recipe import toml_value
 
     try:
         return [f"{key}={toml_value(value)}" for key, value in overrides.items()]
@@ -68,7 +68,7 @@ def preprocess(
     call with the same text and recipe does nothing, and the summary's `fresh` is False. Raises RecipeError, DataError, UsageError.
     """
     from ..data.prepare import prepare
-    from ..recipe_files import folder_beside, load_recipe
+    from ..recipe import folder_beside, load_recipe
 
     loaded = load_recipe(str(recipe), changes_of(overrides))
     beside = folder_beside(str(recipe))
@@ -216,8 +216,7 @@ def _prepared(
     Raises NmtErrors, before torch is loaded.
     """
     from ..hardware import memory_size
-    from ..recipe import TRAINING_PRECISIONS
-    from ..recipe_files import load_recipe
+    from ..recipe import TRAINING_PRECISIONS, load_recipe
     from ..registry import LOGGERS, load
 
     for name in loggers:
@@ -331,7 +330,7 @@ def quantize(model: str | Path, out: str | Path, *, progress: ProgressOption = N
     The new model gives the same translations as the old one with precision="int8". Raises ModelError, and UsageError if `out`
     exists and is not an earlier result.
     """
-    from ..exporting.quantizing import quantize as write
+    from ..exchange.quantizing import quantize as write
     from ..model.contents import find_model
 
     with showing(progress):
@@ -346,7 +345,7 @@ def export(
     Raises UsageError, and ModelError if the library cannot express the model, or if the result is not equal.
     """
     with loading_torch("nmt export"):
-        from ..exporting.convert import export as convert
+        from ..exchange.convert import export as convert
         from ..model.contents import find_model
 
     with showing(progress):

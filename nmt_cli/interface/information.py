@@ -51,7 +51,7 @@ def info(
                 raise UsageError(
                     f"--verify checks the files of a folder, and {str(what)!r} is none. Give a run, a model or a folder of shards."
                 )
-            from ..recipe_files import RECIPE_SUFFIX, load_recipe
+            from ..recipe import RECIPE_SUFFIX, load_recipe
 
             if folder.suffix != RECIPE_SUFFIX and folder.exists() != ("/" in str(what)):
                 state = "is a file" if folder.exists() else "does not exist"

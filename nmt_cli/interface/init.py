@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from .. import console
 from ..compression import FORMATS
 from ..errors import UsageError
-from ..recipe_files import RECIPE_SUFFIX, no_language, recipe_names
+from ..recipe import RECIPE_SUFFIX, no_language, recipe_names
 from ..text_files import check_text_files
 from .progress import ProgressOption, showing
 

@@ -387,8 +387,7 @@ def _check_vocabularies(folders: Sequence[Path], configs: Sequence[ModelConfig])
 
 def _changed(values: dict[str, object], changes: Sequence[str], nbest: int) -> Recipe:
     """Return the recipe with these values and changes. Raises UsageError; ModelError for wrong values without changes."""
-    from ..recipe import Recipe
-    from ..recipe_files import apply_overrides
+    from ..recipe import Recipe, apply_overrides
 
     values = {section: dict(keys) if isinstance(keys, dict) else keys for section, keys in values.items()}
     try:

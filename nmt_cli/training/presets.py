@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..recipe import Recipe
-from ..recipe_files import toml_comment, toml_value
+from ..recipe import Recipe, toml_comment, toml_value
 from .schedule import learning_rate
 
 DECAY = 0.4

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..hardware import Hardware
-from ..recipe import Recipe
-from ..recipe_files import load_recipe
+from ..recipe import Recipe, load_recipe
 from .estimate import estimate
 
 

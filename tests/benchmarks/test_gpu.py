@@ -15,7 +15,7 @@ from peers import Eole
 from sides import Task
 
 from nmt_cli.data.demo_corpus import pairs as demo_pairs
-from nmt_cli.recipe_files import load_recipe
+from nmt_cli.recipe import load_recipe
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 FILES = ["tatoeba-en-de/train", *(f"wmt-newstest/newstest{year}" for year in range(2008, 2013)), "multi30k/train"]

@@ -17,7 +17,7 @@ from peers import Eole, JoeyNMT, Peer
 from sides import Task
 
 from nmt_cli.data.demo_corpus import pairs as demo_pairs
-from nmt_cli.recipe_files import load_recipe, recipe_names
+from nmt_cli.recipe import load_recipe, recipe_names
 
 LOG = "#!/bin/sh\nfor interval in 1 2 3; do echo 'Tokens per Sec: 300, 100/200 tok/s'; done\n"
 STAND_IN = "\nimport sys; sys.path.insert(0, {folder!r})\nimport peers\npeers.Peer.install = lambda self: None\n"

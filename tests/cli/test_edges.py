@@ -116,12 +116,12 @@ COMMANDS = {
     "init": Command(
         "init own{n} --source own.en --target own.de --threads 1", "nmt_cli.training.presets:recipe_text", writes=False
     ),
-    "quantize": Command("quantize model --out int8-{n}", "nmt_cli.exporting.quantizing:write_model", writes=False),
+    "quantize": Command("quantize model --out int8-{n}", "nmt_cli.exchange.quantizing:write_model", writes=False),
     "info": Command("info model", "nmt_cli.training.estimate:estimate"),
     "info of a recipe": Command("info numbers.toml --json", "nmt_cli.training.estimate:estimate"),
     "average": Command("average model second --out average{n}", "nmt_cli.training.averaging:write_model", writes=False),
     "export": Command(
-        "export model --to huggingface --out export{n}", "nmt_cli.exporting.verification:verify", writes=False
+        "export model --to huggingface --out export{n}", "nmt_cli.exchange.verification:verify", writes=False
     ),
     "train": Command(
         "train numbers.toml --run run{n} --set train.updates=2",

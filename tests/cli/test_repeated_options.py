@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from nmt_cli.cli.app import app
 from nmt_cli.console import WARNED
 from nmt_cli.errors import UsageError
-from nmt_cli.recipe_files import load_recipe
+from nmt_cli.recipe import load_recipe
 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:

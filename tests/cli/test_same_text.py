@@ -106,7 +106,7 @@ def test_shards_of_earlier_versions_that_hashed_compressed_files_stay_valid(fold
     index = read_index("data/mine")
     inputs = {**index.inputs, "train_source": [file_entry(folder / "text.en.gz", "text.en.gz")]}
     from nmt_cli.data.inputs import fingerprint_of
-    from nmt_cli.recipe_files import load_recipe
+    from nmt_cli.recipe import load_recipe
 
     sealed.change(
         folder / "data/mine/index.json",

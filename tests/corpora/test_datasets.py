@@ -13,7 +13,7 @@ from nmt_cli import registry
 from nmt_cli.corpora import multi30k
 from nmt_cli.corpora.dataset import Dataset, Split, Text, archives_of, outputs
 from nmt_cli.corpora.wmt14 import TEST_FILTERED, TEST_FULL
-from nmt_cli.recipe_files import load_recipe
+from nmt_cli.recipe import load_recipe
 
 SHARED = Path(__file__).parents[3] / "../shared/data/multi30k"
 DATASETS: dict[str, Dataset] = {name: registry.load(registry.DATASETS, name, "data set") for name in registry.DATASETS}

@@ -604,7 +604,7 @@ def test_ctrl_c_leaves_nothing_behind(text: Path, out: Path, tmp_path: Path) -> 
     )
     script = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from pathlib import Path; from nmt_cli.data import prepare as module; from nmt_cli.recipe_files import load_recipe\n"
+        "from pathlib import Path; from nmt_cli.data import prepare as module; from nmt_cli.recipe import load_recipe\n"
         "def held(pairs, size, was=module._chunks):\n"
         "    for chunk in was(pairs, size):\n"
         "        yield chunk\n"

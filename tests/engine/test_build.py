@@ -193,7 +193,7 @@ def test_an_installed_checkout_is_read_where_it_is_and_builds_nothing_when_it_is
     (small / "nmt_cli" / "added.py").touch()  # after it was installed
     code = (
         f"import site, sys; site.addsitedir({str(tmp_path / 'site')!r}); sys.path.append({str(SITE)!r})\n"
-        "import nmt_cli.added, nmt_cli.cli.app, nmt_cli.engine.library, nmt_cli.recipe_files as recipes\n"
+        "import nmt_cli.added, nmt_cli.cli.app, nmt_cli.engine.library, nmt_cli.recipe as recipes\n"
         "print(nmt_cli.added.__file__, recipes.recipe_folder())"
     )
     done = run(sys.executable, "-S", "-c", code, cwd=tmp_path, PATH=str(tmp_path), PYTHONPATH="")

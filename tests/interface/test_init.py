@@ -16,8 +16,7 @@ import nmt_cli as nmt
 from nmt_cli.console import spoken
 from nmt_cli.data.demo_corpus import write_corpus
 from nmt_cli.interface.init import duration
-from nmt_cli.recipe import Recipe, TrainSection
-from nmt_cli.recipe_files import load_recipe, toml_comment, toml_value
+from nmt_cli.recipe import Recipe, TrainSection, load_recipe, toml_comment, toml_value
 from nmt_cli.training.presets import (
     SIZES,
     Settings,

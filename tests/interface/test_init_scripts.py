@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import nmt_cli as nmt
-from nmt_cli.recipe_files import load_recipe
+from nmt_cli.recipe import load_recipe
 
 SCRIPTS = {
     "ar": (0x0627, 36, " "),

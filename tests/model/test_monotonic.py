@@ -10,8 +10,8 @@ import torch
 from nmt_cli.data.terminals import word_tables
 from nmt_cli.data.tokenizer import EOS, PAD, UNK, Vocabulary, learn_from_words, learn_symbols
 from nmt_cli.errors import ModelError, RecipeError
-from nmt_cli.exporting.exporter import check_modules
-from nmt_cli.exporting.quantizing import quantize
+from nmt_cli.exchange.exporter import check_modules
+from nmt_cli.exchange.quantizing import quantize
 from nmt_cli.model.folder import build, load_model, weights_of
 from nmt_cli.model.packing import Packing
 from nmt_cli.model.precision import convert

@@ -20,8 +20,7 @@ from toy_decoder import Histories
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
 from nmt_cli.errors import ModelError, RecipeError, UsageError
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
-from nmt_cli.recipe_files import load_recipe
+from nmt_cli.recipe import DataSection, DecodeSection, ModelSection, load_recipe
 from nmt_cli.search.arrays import Arrays
 from nmt_cli.search.beam_search import beam_search
 from nmt_cli.search.constraint import Constraint, Step

@@ -23,7 +23,7 @@ import typer
 
 from nmt_cli.cli.app import app
 from nmt_cli.errors import NmtError
-from nmt_cli.recipe_files import load_recipe, recipe_names
+from nmt_cli.recipe import load_recipe, recipe_names
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"

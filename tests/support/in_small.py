@@ -37,34 +37,35 @@ SMALL = """
 import atexit, importlib, multiprocessing, os, signal, subprocess, sys, tempfile, threading, traceback
 
 import nmt_cli.data.demo_corpus
-import nmt_cli.recipe_files
 from nmt_cli.recipe import Recipe
 
 
-class SmallRecipe:
-    \"\"\"What reads a recipe's values: the recipe must be valid as it is; what is trained is small.\"\"\"
+checked = Recipe.from_dict
 
-    @staticmethod
-    def from_dict(values, where):
-        asked = Recipe.from_dict(values, where)
-        data, model, train = asked.data, asked.model, asked.train
-        updates = min(train.updates, 12)
-        least = lambda **sizes: {key: min(getattr(train, key), size) for key, size in sizes.items()}
-        small = {
-            "data": {"vocab_size": min(data.vocab_size, 420)},
-            "model": {
-                "encoder_layers": min(model.encoder_layers, 3), "decoder_layers": min(model.decoder_layers, 3),
-                "d_model": 32, "d_ff": 64, "num_heads": min(model.num_heads, 4),
-                **{key: min(getattr(model, key), 8) for key in ("d_k", "d_v")},
-            },
-            "decode": {"max_extra": min(asked.decode.max_extra, 20)},
-            "train": {
-                "updates": updates, "batch_tokens": min(train.batch_tokens, max(256, data.max_length + 1)),
-                **least(warmup=8, decay_updates=updates, log_every=4, valid_every=updates,
-                        valid_bleu_sentences=2, valid_samples=1, checkpoint_every=4, average=3, keep=3),
-            },
-        }
-        return Recipe.from_dict(values | {name: values.get(name, {}) | keys for name, keys in small.items()}, where)
+
+def from_dict(values, where):
+    \"\"\"A recipe that is read from a file must be valid as it is; what is trained is small.\"\"\"
+    asked = checked(values, where)
+    if not where.startswith("recipe "):
+        return asked
+    data, model, train = asked.data, asked.model, asked.train
+    updates = min(train.updates, 12)
+    least = lambda **sizes: {key: min(getattr(train, key), size) for key, size in sizes.items()}
+    small = {
+        "data": {"vocab_size": min(data.vocab_size, 420)},
+        "model": {
+            "encoder_layers": min(model.encoder_layers, 3), "decoder_layers": min(model.decoder_layers, 3),
+            "d_model": 32, "d_ff": 64, "num_heads": min(model.num_heads, 4),
+            **{key: min(getattr(model, key), 8) for key in ("d_k", "d_v")},
+        },
+        "decode": {"max_extra": min(asked.decode.max_extra, 20)},
+        "train": {
+            "updates": updates, "batch_tokens": min(train.batch_tokens, max(256, data.max_length + 1)),
+            **least(warmup=8, decay_updates=updates, log_every=4, valid_every=updates,
+                    valid_bleu_sentences=2, valid_samples=1, checkpoint_every=4, average=3, keep=3),
+        },
+    }
+    return checked(values | {name: values.get(name, {}) | keys for name, keys in small.items()}, where)
 
 
 class Forked(subprocess.Popen):
@@ -124,7 +125,7 @@ class Forked(subprocess.Popen):
                 os._exit(code)
 
 
-nmt_cli.recipe_files.Recipe = SmallRecipe
+Recipe.from_dict = staticmethod(from_dict)
 nmt_cli.data.demo_corpus.pairs.__defaults__ = (600, 40, 40)
 subprocess.Popen = Forked
 fork = multiprocessing.get_context("fork")

@@ -15,7 +15,7 @@ import nmt_cli as nmt
 from nmt_cli import registry
 from nmt_cli.data.shards import read_index
 from nmt_cli.errors import NmtError, UsageError
-from nmt_cli.recipe_files import load_recipe
+from nmt_cli.recipe import load_recipe
 from nmt_cli.training.checks import warnings_of
 
 RECIPE = """

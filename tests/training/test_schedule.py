@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from nmt_cli.recipe_files import load_recipe, recipe_folder, recipe_names
+from nmt_cli.recipe import load_recipe, recipe_folder, recipe_names
 from nmt_cli.training.schedule import decay, learning_rate
 
 

@@ -11,8 +11,7 @@ import pytest
 from forked import run
 
 from nmt_cli.hardware import Hardware
-from nmt_cli.recipe import Recipe
-from nmt_cli.recipe_files import load_recipe, recipe_folder, recipe_names
+from nmt_cli.recipe import Recipe, load_recipe, recipe_folder, recipe_names
 from nmt_cli.training.speed import seconds_per_update
 from nmt_cli.training.table3 import ROWS, Row, common_vocabulary, compare
 

@@ -15,9 +15,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from nmt_cli.errors import ModelError
-from nmt_cli.exporting.convert import export, find_exporter
-from nmt_cli.exporting.exporter import Exporter, Output, SourceModel
-from nmt_cli.exporting.verification import TOLERANCE, Difference, Sentence, Verification, compare
+from nmt_cli.exchange.convert import export, find_exporter
+from nmt_cli.exchange.exporter import Exporter, Output, SourceModel
+from nmt_cli.exchange.verification import TOLERANCE, Difference, Sentence, Verification, compare
 from nmt_cli.registry import EXPORTERS
 
 Spoil = Callable[[Path], None]

@@ -19,10 +19,10 @@ from safetensors.torch import load_file
 
 from nmt_cli.data.tokenizer import EOS, Vocabulary
 from nmt_cli.errors import DataError, ModelError, UsageError
-from nmt_cli.exporting import ctranslate2
-from nmt_cli.exporting.convert import export, find_exporter
-from nmt_cli.exporting.exporter import Exporter, SourceModel, nearest_length_penalty
-from nmt_cli.exporting.verification import run, verify
+from nmt_cli.exchange import ctranslate2
+from nmt_cli.exchange.convert import export, find_exporter
+from nmt_cli.exchange.exporter import Exporter, SourceModel, nearest_length_penalty
+from nmt_cli.exchange.verification import run, verify
 from nmt_cli.model.folder import load_model, weights_of
 from nmt_cli.model.weights import write_model
 from nmt_cli.registry import EXPORTERS

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from nmt_cli.cli import app
-from nmt_cli.exporting import huggingface
-from nmt_cli.exporting.exporter import Exporter, SourceModel
+from nmt_cli.exchange import huggingface
+from nmt_cli.exchange.exporter import Exporter, SourceModel
 from nmt_cli.registry import EXPORTERS
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from nmt_cli.data.demo_corpus import pairs as demo_pairs
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabulary, learn_bpe
-from nmt_cli.exporting import sentences, verification
+from nmt_cli.exchange import sentences, verification
 from nmt_cli.model.folder import weights_of
 from nmt_cli.model.transformer import Transformer, attention_mask
 from nmt_cli.model.weights import write_model
