@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -67,8 +68,17 @@ def tree(path: Path) -> ast.Module:
 
 def imported_parts(path: Path) -> Iterator[tuple[str, int]]:
     """Parts of nmt_cli that a file imports anywhere, inside functions too, with the line."""
+    for module, line in imported_modules(path, list(ast.walk(tree(path)))):
+        parts = module.split(".")
+        if parts[0] == "nmt_cli":
+            name = parts[1] if len(parts) > 1 else "__init__"
+            yield ("__init__" if name.startswith("__version") else name), line
+
+
+def imported_modules(path: Path, nodes: Sequence[ast.AST]) -> Iterator[tuple[str, int]]:
+    """The modules that these nodes of a file import, with the line."""
     package = ["nmt_cli", *path.relative_to(PACKAGE).parent.parts]
-    for node in ast.walk(tree(path)):
+    for node in nodes:
         modules: list[str] = []
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
@@ -76,11 +86,33 @@ def imported_parts(path: Path) -> Iterator[tuple[str, int]]:
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
             modules = [f"{module}.{alias.name}" for alias in node.names] if module == "nmt_cli" else [module]
-        for module in modules:
-            parts = module.split(".")
-            if parts[0] == "nmt_cli":
-                name = parts[1] if len(parts) > 1 else "__init__"
-                yield ("__init__" if name.startswith("__version") else name), node.lineno  # type: ignore[attr-defined]
+        yield from ((module, node.lineno) for module in modules)  # type: ignore[attr-defined]
+
+
+def test_files_do_not_import_each_other_in_a_circle() -> None:
+    """Imports inside functions count; those for type checkers alone do not."""
+    files = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in FILES}
+    graph: dict[str, set[str]] = {}
+    for name, path in files.items():
+        whole = tree(path)
+        for_types = [
+            node for node in ast.walk(whole) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        ]
+        left_out = {id(inner) for node in for_types for inner in ast.walk(node)}
+        nodes = [node for node in ast.walk(whole) if id(node) not in left_out]
+        of_packages = [
+            ast.ImportFrom(f"{node.module or ''}", [alias], node.level, lineno=node.lineno)
+            for node in nodes
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        ]
+        found = {module for module, _ in imported_modules(path, nodes)}
+        for node in of_packages:  # from .package import file
+            [(module, _)] = imported_modules(path, [node])
+            found.add(f"{module}.{node.names[0].name}".removeprefix("nmt_cli.nmt_cli."))
+        graph[name] = {module for module in found if module in files and module != name}
+    assert sum(map(len, graph.values())) > len(files)
+    TopologicalSorter(graph).prepare()  # raises CycleError
 
 
 def test_every_part_has_its_layer() -> None:

@@ -149,7 +149,7 @@ def serve(
         grace=grace,
     )
     from ..hardware import keep_freed_memory
-    from ..serving.server import serve as run
+    from ..serving.run import serve as run
 
     keep_freed_memory()
     run(settings)

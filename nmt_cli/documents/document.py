@@ -24,6 +24,7 @@ from functools import cached_property
 from ..errors import DataError
 from ..registry import FORMATS, load
 from .format import Format
+from .projection import project
 from .runs import Part, parts_of
 from .segment import Segment, Translated
 from .sentences import splitter
@@ -59,7 +60,8 @@ class Document:
             )
         waiting = iter(translations)
         return "".join(
-            part.write(next(waiting), self.format.escape) if isinstance(part, Segment) else part for part in self.parts
+            project(part, next(waiting), self.format.escape) if isinstance(part, Segment) else part
+            for part in self.parts
         )
 
 

@@ -36,7 +36,9 @@ Range = tuple[int, int]
 
 
 def project(segment: Segment, translation: Translated, escape: Escape) -> str:
-    """Return the translation with the markup and the untranslatable parts of its segment."""
+    """Return the translation in the format of the document, with the markup and the untranslatable parts of its segment."""
+    if not segment.aligned:
+        return escape(translation.text.strip())
     edges = [edge for stay in segment.stays for edge in (stay.start, stay.end)]
     source_words = words_of(segment.line, [*(placed.offset for placed in segment.markup), *edges])
     target = target_of(segment, source_words, translation, escape)

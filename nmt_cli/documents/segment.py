@@ -1,6 +1,6 @@
 """A sentence of a document: the line that the model translates, its markup, and its untranslatable parts.
 
-line, markup, untranslatable parts ──▶ write(translation) ──▶ text of the document
+line, markup, untranslatable parts ──▶ projection.project(…, translation) ──▶ text of the document
 """
 
 from __future__ import annotations
@@ -61,16 +61,8 @@ class Segment:
 
     @property
     def aligned(self) -> bool:
-        """Whether `write` needs the alignment of the translation."""
+        """Whether `projection.project` needs the alignment of the translation."""
         return bool(self.markup or self.stays)
-
-    def write(self, translation: Translated, escape: Escape) -> str:
-        """Return the translation in the format of the document, with markup and untranslatable parts."""
-        if not self.aligned:
-            return escape(translation.text.strip())
-        from .projection import project
-
-        return project(self, translation, escape)
 
 
 def stand_ins(text: str) -> Iterator[str]:

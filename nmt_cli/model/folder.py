@@ -19,16 +19,16 @@ from pathlib import Path
 
 import torch
 from safetensors import safe_open
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import ModelError
 from ..hardware import reproducible_products
-from ..recipe import ModelSection, Recipe
-from .contents import REMEDY, WEIGHTS, ModelConfig, check_fp32, checked_recipe, read_config
+from ..recipe import Recipe
+from .contents import REMEDY, WEIGHTS, Form, ModelConfig, check_fp32, checked_recipe, read_config
 from .positions import Sinusoidal
-from .precision import with_integers
+from .precision import forms_of_model, stored_as_integers, with_integers, without_weights
 from .transformer import Transformer
-from .weights import SCALES, Form, check_fit, read_forms
+from .weights import check_fit, read_forms
 
 DTYPES = {torch.float32: "F32", torch.int8: "I8"}
 """The dtypes of weights files."""
@@ -98,12 +98,6 @@ def build(recipe: Recipe, source_vocab: int, target_vocab: int, weights: Mapping
     return _with_weights(model, weights)
 
 
-def without_weights(config: ModelSection, source_vocab: int, target_vocab: int) -> Transformer:
-    """Return a model without values, which takes no memory."""
-    with torch.device("meta"):
-        return Transformer(config, source_vocab, target_vocab)
-
-
 def _with_weights(model: Transformer, weights: Mapping[str, Tensor]) -> Transformer:
     """Give a model without values these parameters, if they are among `weights`, and its tables of positions."""
     names = model.state_dict().keys() & weights.keys()
@@ -115,25 +109,10 @@ def _with_weights(model: Transformer, weights: Mapping[str, Tensor]) -> Transfor
 
 
 def _with_quantized(model: Transformer, weights: Mapping[str, Tensor]) -> Transformer:
-    in_int8 = set(_in_int8(model))
+    in_int8 = set(stored_as_integers(model))
     return with_integers(
         _with_weights(model, {name: value for name, value in weights.items() if name not in in_int8}), weights
     )
-
-
-def _in_int8(model: Transformer) -> list[str]:
-    """Return the names of the matrices that an int8 folder stores as integers."""
-    linear = [f"{name}.weight" for name, module in model.named_modules() if type(module) is nn.Linear]
-    return [*linear, *(f"embeddings.{key}" for key in model.embeddings)]
-
-
-def forms_of_model(model: Transformer, quantized: bool = False) -> dict[str, Form]:
-    """Return the forms of the tensors that a folder stores of a model, in fp32 or int8."""
-    forms: dict[str, Form] = {name: ("F32", tuple(value.shape)) for name, value in model.state_dict().items()}
-    if quantized:
-        for name in _in_int8(model):
-            forms |= {name: ("I8", forms[name][1]), name.removesuffix(".weight") + SCALES: ("F32", forms[name][1][:1])}
-    return forms
 
 
 def _forms_of(weights: Mapping[str, Tensor]) -> dict[str, Form]:

@@ -26,8 +26,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..recipe import ModelSection
 from ..registry import PRECISIONS, load
-from .contents import check_int8
+from .contents import SCALES, Form, check_int8
 from .embeddings import Int8Embedding
 from .layers import FeedForward
 from .transformer import Transformer
@@ -267,3 +268,24 @@ def int8_matmul(rows: Tensor, weight: Tensor) -> Tensor:
     return torch.stack([(part.float() @ columns.float().T).to(torch.int32) for part, columns in parts]).sum(
         0, dtype=torch.int32
     )
+
+
+def without_weights(config: ModelSection, source_vocab: int, target_vocab: int) -> Transformer:
+    """Return a model without values, which takes no memory."""
+    with torch.device("meta"):
+        return Transformer(config, source_vocab, target_vocab)
+
+
+def stored_as_integers(model: Transformer) -> list[str]:
+    """Return the names of the matrices that an int8 folder stores as integers."""
+    linear = [f"{name}.weight" for name, module in model.named_modules() if type(module) is nn.Linear]
+    return [*linear, *(f"embeddings.{key}" for key in model.embeddings)]
+
+
+def forms_of_model(model: Transformer, quantized: bool = False) -> dict[str, Form]:
+    """Return the forms of the tensors that a folder stores of a model, in fp32 or int8."""
+    forms: dict[str, Form] = {name: ("F32", tuple(value.shape)) for name, value in model.state_dict().items()}
+    if quantized:
+        for name in stored_as_integers(model):
+            forms |= {name: ("I8", forms[name][1]), name.removesuffix(".weight") + SCALES: ("F32", forms[name][1][:1])}
+    return forms

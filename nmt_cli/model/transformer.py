@@ -21,12 +21,12 @@ from torch.nn import functional as F
 from ..recipe import ModelSection
 from ..registry import POSITIONS, RESIDUALS, load
 from .attention import Cache
+from .contents import count_numbers
 from .embeddings import Embedding, Int8Embedding
 from .layers import DecoderLayer, EncoderLayer
 from .monotonic import NextWord
 from .packing import PADDED, Layout, Packing
 from .residuals import build_norm
-from .weights import count_numbers
 
 KeysValues = tuple[Tensor, Tensor]
 

@@ -7,8 +7,7 @@ recipe ──▶ forms_of ──▶ check_weights ◀── read_forms ◀──
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,20 +23,14 @@ from ..hardware import loading_torch
 from ..recipe import ModelSection, Recipe
 from ..records import to_json
 from ..registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
-from .contents import CONFIG, FORMAT_VERSION, METRICS, REMEDY, WEIGHTS, ModelConfig
+from .contents import CONFIG, FORMAT_VERSION, METRICS, REMEDY, SCALES, TABLES, WEIGHTS, Form, ModelConfig
 
 LARGEST_HEADER = 1 << 24
 """Largest size of the header of a weights file, in bytes; about 100 for each tensor."""
 INPUT_SCALES = ".input_scale"
 """Ending of the names of numbers that int8 folders of earlier versions have. They are not used."""
-Form = tuple[str, tuple[int, ...]]
-"""The dtype of a tensor, by its name in safetensors, and its shape."""
 DTYPES = {"F32": np.float32, "I8": np.int8}
 """The dtypes of weights files."""
-SCALES = ".scales"
-"""Ending of the names under which int8 stores scales, beside the parameters."""
-TABLES = "next_word."
-"""The beginning of the names of tensors that are stored but not trained."""
 Array = npt.NDArray[Any]
 KNOWN: tuple[tuple[str, Mapping[str, str], frozenset[str]], ...] = (
     ("norm", NORMS, frozenset({"layer", "rms"})),
@@ -94,7 +87,7 @@ def forms_of(config: ModelSection, vocabularies: tuple[int, int], precision: str
         name = getattr(config, key)
         if name not in known or not registry[name].startswith("nmt_cli.model."):
             with loading_torch(f"model.{key} = {name!r}"):
-                from .folder import forms_of_model, without_weights
+                from .precision import forms_of_model, without_weights
             return forms_of_model(without_weights(config, *vocabularies), precision == "int8")
     forms: dict[str, Form] = {}
     for name, shape, is_matrix in _parameters(config, *vocabularies):
@@ -142,17 +135,6 @@ def _parameters(
     if config.monotonic_attention:
         yield f"{TABLES}begins", (source_vocab,), False
         yield f"{TABLES}ends", (target_vocab,), False
-
-
-def count_numbers(shapes: Iterable[tuple[str, Sequence[int]]]) -> dict[str, int]:
-    """Return how many trained numbers the tensors with these names and shapes have, by part of the model and in
-    total."""
-    parts = {"embeddings": 0, "positions": 0, "encoder": 0, "decoder": 0}
-    for name, shape in shapes:
-        if not name.startswith(TABLES):
-            part = "positions" if "positions" in name else name.split(".")[0].split("_")[0]
-            parts[part] += math.prod(shape)
-    return {**parts, "total": sum(parts.values())}
 
 
 def check_weights(folder: Path, config: ModelConfig, recipe: Recipe) -> None:

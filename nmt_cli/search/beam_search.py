@@ -43,9 +43,9 @@ from .coverage import Coverage
 from .length_penalties import penalties_of
 from .min_length import Bans, MinLength
 from .protocols import AttentionDecoder, Decoder, RankingDecoder
-from .search import FinishedSentences, Hypothesis, SearchOptions, plain_sentences, run_to_end
+from .search import SearchOptions, plain_sentences, run_to_end
 from .search_state import Sentences, split_off_finished, without
-from .sentence import Sentence
+from .sentence import FinishedSentences, Hypothesis, Sentence
 
 
 def beam_search(

@@ -17,8 +17,9 @@ from .arrays import NONE, Array, Arrays, arrays_of
 from .constraint import States, Step
 from .coverage import Coverage
 from .min_length import Bans
-from .search import Hypothesis, SearchOptions, check_numbers
+from .search import SearchOptions, check_numbers
 from .search_state import Rows, Sentences
+from .sentence import Hypothesis
 
 LAST = 1 << 62
 """The value of `lacking` for a hypothesis that does not exist."""

@@ -31,9 +31,9 @@ from .beam_search import BeamSearch
 from .beam_state import Beam, Candidates, Scores
 from .min_length import Bans
 from .protocols import AttentionDecoder, Decoder
-from .search import FinishedSentences, Hypothesis, SearchOptions
+from .search import SearchOptions
 from .search_state import FREE, split_off_finished
-from .sentence import Sentence
+from .sentence import FinishedSentences, Hypothesis, Sentence
 
 
 class Groups:

@@ -25,8 +25,8 @@ from ..registry import UTILITIES, load
 from .beam_search import BeamSearch
 from .protocols import Decoder
 from .sampling import SamplingSearch
-from .search import FinishedSentences, Hypothesis, SamplingOptions, SearchOptions, StepSearch
-from .sentence import Sentence
+from .search import SamplingOptions, SearchOptions, StepSearch
+from .sentence import FinishedSentences, Hypothesis, Sentence
 
 Weights = NDArray[np.float64]
 Utility = Callable[[Sequence[str]], NDArray[np.float64]]

@@ -16,8 +16,8 @@ from ..data.tokenizer import EOS
 from ..engine.model import EngineModel, Finished, SearchRequest
 from ..recipe import DecodeSection
 from .length_penalties import penalties_of
-from .search import ROWS, FinishedSentences, Hypothesis, Search, SearchOptions, check_numbers
-from .sentence import Sentence
+from .search import ROWS, Search, SearchOptions, check_numbers
+from .sentence import FinishedSentences, Hypothesis, Sentence
 
 MANY = 4
 """Number of sentences from which on those that finish within `SearchOptions.seconds` leave together: their time hardly counts."""

@@ -26,17 +26,9 @@ from .arrays import NONE, NUMPY, Array, arrays_of, ban, merged, quiet
 from .constraint import Constraints, States, Step
 from .min_length import Bans, MinLength
 from .protocols import Decoder
-from .search import (
-    FinishedSentences,
-    Hypothesis,
-    SamplingOptions,
-    SearchOptions,
-    check_numbers,
-    plain_sentences,
-    run_to_end,
-)
+from .search import SamplingOptions, SearchOptions, check_numbers, plain_sentences, run_to_end
 from .search_state import Rows, Sentences, split_off_finished, without
-from .sentence import Sentence
+from .sentence import FinishedSentences, Hypothesis, Sentence
 
 CHUNK = 64
 """Size of the chunks of the vocabulary: a draw chooses a chunk, then a token of it."""

@@ -16,12 +16,12 @@ The result for a sentence does not depend on the other sentences. This file does
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import ModelError
 from .length_penalties import gnmt
-from .sentence import Sentence
+from .sentence import FinishedSentences, Hypothesis, Sentence
 
 if TYPE_CHECKING:
     from .constraint import Constraint
@@ -122,28 +122,6 @@ class SearchOptions:
     def score(self, log_prob: float, length: int) -> float:
         """Return log P / lp of an output; `length` is |Y|, the end symbol counted."""
         return log_prob / self.length_penalty(length, self.alpha)
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """A finished output: its tokens without the end symbol, log P with the end symbol, and log P / lp, plus cp if asked for."""
-
-    tokens: list[int]
-    log_prob: float
-    score: float
-    token_log_probs: tuple[float, ...] = ()
-    """If asked for: log P of each token, end symbol included."""
-
-    def with_path(self, path: Sequence[float]) -> Hypothesis:
-        """Return the hypothesis with `token_log_probs`, from the log P of the output up to each token."""
-        ends = [*path[: len(self.tokens)], self.log_prob]
-        return replace(
-            self, token_log_probs=tuple(after - before for before, after in zip([0.0, *ends], ends, strict=False))
-        )
-
-
-FinishedSentences = list[tuple[int, list[Hypothesis]]]
-"""Sentence ids, and the hypotheses of each sentence, best first."""
 
 
 class Steps(Protocol):

@@ -14,7 +14,6 @@ from typing import Any, Self
 import numpy as np
 
 from .arrays import Array, Arrays, arrays_of
-from .search import COMPACT_BELOW
 
 FREE = -1
 """In place of a required token: any token may follow."""
@@ -96,9 +95,7 @@ class Sentences(Rows):
         return arrays_of(rows).where(self.complete[rows], eos, FREE if required is None else required)
 
 
-def split_off_finished(
-    unfinished: np.ndarray, compact_below: float = COMPACT_BELOW
-) -> tuple[np.ndarray, np.ndarray] | None:
+def split_off_finished(unfinished: np.ndarray, compact_below: float) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the indices of the sentences that stay and of those that leave; None: no sentence leaves in this step.
 
     `unfinished` (B,) says which sentences still have open hypotheses. Sentences leave once at most the share

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .search import Hypothesis
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -20,6 +17,28 @@ class Sentence:
     """Largest number of output tokens, end symbol not counted."""
     inputs: Mapping[str, Any] = field(default_factory=dict)
     """The inputs of constraints for this sentence, by `name` of the constraint; see `Constraint.encode`."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A finished output: its tokens without the end symbol, log P with the end symbol, and log P / lp, plus cp if asked for."""
+
+    tokens: list[int]
+    log_prob: float
+    score: float
+    token_log_probs: tuple[float, ...] = ()
+    """If asked for: log P of each token, end symbol included."""
+
+    def with_path(self, path: Sequence[float]) -> Hypothesis:
+        """Return the hypothesis with `token_log_probs`, from the log P of the output up to each token."""
+        ends = [*path[: len(self.tokens)], self.log_prob]
+        return replace(
+            self, token_log_probs=tuple(after - before for before, after in zip([0.0, *ends], ends, strict=False))
+        )
+
+
+FinishedSentences = list[tuple[int, list[Hypothesis]]]
+"""Sentence ids, and the hypotheses of each sentence, best first."""
 
 
 @dataclass

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 import uvicorn
 
-from ..errors import NmtError, Terminated, UsageError
+from ..errors import NmtError, UsageError
 from . import detection, logs
 from .app import build_app
 from .context import Context
@@ -42,28 +42,6 @@ LAST_RESORT = 15.0
 
 class AddressError(NmtError):
     """The server cannot listen on the address."""
-
-
-def serve(settings: Settings) -> None:
-    """Serve until a signal ends the server. Raises Terminated for that signal, AddressError, ModelError, UsageError."""
-    logs.configure(settings.log)
-    check_exposure(settings)
-    listener = listen(settings.host, settings.port)
-    with contextlib.closing(listener):
-        if settings.processes > 1:
-            from .supervisor import supervise
-
-            supervise(settings, listener, address_of(listener))
-        models = Models(settings, logs.say, logs.warn)
-        try:
-            server = make_server(settings, models)
-            logs.say(f"listening on {address_of(listener)}")
-            server.run(sockets=[listener])
-        finally:
-            models.close()
-            logs.flush()
-    if server.received is not None:
-        raise Terminated(server.received)
 
 
 def make_server(settings: Settings, models: Models, kind: type[Server] | None = None) -> Server:

@@ -13,7 +13,8 @@ from typing import Any
 from ..data.batches import buckets_of
 from ..device import is_host
 from ..hardware import Hardware
-from ..model.weights import count_numbers, forms_of
+from ..model.contents import count_numbers
+from ..model.weights import forms_of
 from ..recipe import ModelSection, Recipe
 
 CPU_MICRO_BATCH = 2048

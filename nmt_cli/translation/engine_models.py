@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from ..engine.model import EngineModel, use_threads
 from ..search.plain_search import PlainSearch
-from ..search.search import FinishedSentences, Search, SearchOptions
-from ..search.sentence import Sentence
+from ..search.search import Search, SearchOptions
+from ..search.sentence import FinishedSentences, Sentence
 from .searchable import SearchableModels
 from .searchers import DecoderSearch, SearchClass, Searcher
 

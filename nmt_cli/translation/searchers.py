@@ -19,8 +19,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from ..data.tokenizer import EOS
-from ..search.search import AT_ONCE, FinishedSentences, Hypothesis, Search, SearchOptions, StepSearch
-from ..search.sentence import SearchResult, Sentence
+from ..search.search import AT_ONCE, Search, SearchOptions, StepSearch
+from ..search.sentence import FinishedSentences, Hypothesis, SearchResult, Sentence
 from .alignment import aligned
 from .forced import ForcedModel
 

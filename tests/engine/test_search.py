@@ -21,8 +21,8 @@ from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.length_penalties import average, none
 from nmt_cli.search.plain_search import PlainSearch
 from nmt_cli.search.protocols import GrowingDecoder
-from nmt_cli.search.search import Hypothesis, Search, SearchOptions
-from nmt_cli.search.sentence import Sentence
+from nmt_cli.search.search import Search, SearchOptions
+from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.cached_decoder import CachedDecoder
 from nmt_cli.translation.engine_decoder import EngineDecoder
 from nmt_cli.translation.engine_models import EngineModels, MixedSearch

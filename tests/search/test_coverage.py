@@ -27,8 +27,8 @@ from nmt_cli.search.diverse_beam_search import DiverseBeamSearch
 from nmt_cli.search.ensemble import EnsembleDecoder
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.protocols import Decoder, GrowingDecoder
-from nmt_cli.search.search import DiverseOptions, Hypothesis, SearchOptions, plain_sentences, run_to_end
-from nmt_cli.search.sentence import Sentence
+from nmt_cli.search.search import DiverseOptions, SearchOptions, plain_sentences, run_to_end
+from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.alignment import cross_attention
 from nmt_cli.translation.cached_decoder import CachedDecoder
 from nmt_cli.translation.searchers import search_all

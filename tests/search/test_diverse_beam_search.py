@@ -28,9 +28,9 @@ from nmt_cli.search.constraints.prefix import Prefix
 from nmt_cli.search.diverse_beam_search import DiverseBeamSearch
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.protocols import Decoder
-from nmt_cli.search.search import DiverseOptions, Hypothesis, SearchOptions, plain_sentences, run_to_end
+from nmt_cli.search.search import DiverseOptions, SearchOptions, plain_sentences, run_to_end
 from nmt_cli.search.search_state import FREE, OfHypotheses
-from nmt_cli.search.sentence import Sentence
+from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.translation import Candidate
 from nmt_cli.translation.translator import Translator
 

@@ -20,7 +20,8 @@ from nmt_cli.recipe import ModelSection
 from nmt_cli.search.beam_search import beam_search
 from nmt_cli.search.mbr import MbrSearch, by_expected_utility
 from nmt_cli.search.sampling import sample
-from nmt_cli.search.search import Hypothesis, MbrOptions, SamplingOptions, SearchOptions, plain_sentences, run_to_end
+from nmt_cli.search.search import MbrOptions, SamplingOptions, SearchOptions, plain_sentences, run_to_end
+from nmt_cli.search.sentence import Hypothesis
 from nmt_cli.translation.cached_decoder import CachedDecoder
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3

@@ -23,7 +23,8 @@ from nmt_cli.search.beam_search import beam_search
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.min_length import Bans
 from nmt_cli.search.sampling import SamplingSearch, draw, sample
-from nmt_cli.search.search import Hypothesis, SamplingOptions, SearchOptions, plain_sentences
+from nmt_cli.search.search import SamplingOptions, SearchOptions, plain_sentences
+from nmt_cli.search.sentence import Hypothesis
 from nmt_cli.translation.cached_decoder import CachedDecoder
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3

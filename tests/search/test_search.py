@@ -16,7 +16,8 @@ from nmt_cli.errors import ModelError
 from nmt_cli.search.arrays import NUMPY
 from nmt_cli.search.beam_search import BeamSearch, beam_search
 from nmt_cli.search.length_penalties import gnmt
-from nmt_cli.search.search import UNLIMITED, Hypothesis, SearchOptions, plain_sentences
+from nmt_cli.search.search import UNLIMITED, SearchOptions, plain_sentences
+from nmt_cli.search.sentence import Hypothesis
 from nmt_cli.search.torch_arrays import TorchArrays, largest_log_probs
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3

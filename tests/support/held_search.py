@@ -20,8 +20,7 @@ import pytest
 from waiting import wait_until
 
 from nmt_cli.registry import SEARCHES
-from nmt_cli.search.search import Hypothesis
-from nmt_cli.search.sentence import Sentence
+from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation import engine_models
 
 SHORT = 12

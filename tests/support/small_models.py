@@ -13,8 +13,8 @@ from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
 from nmt_cli.engine.library import library
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
-from nmt_cli.search.search import Hypothesis, Search, SearchOptions
-from nmt_cli.search.sentence import Sentence
+from nmt_cli.search.search import Search, SearchOptions
+from nmt_cli.search.sentence import Hypothesis, Sentence
 
 VOCABULARY = 60
 OPTIONS = SearchOptions(beam=4, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS))

@@ -15,7 +15,8 @@ from nmt_cli.search.beam_search import beam_search
 from nmt_cli.search.constraint import Constraint
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.sampling import sample
-from nmt_cli.search.search import Hypothesis, SearchOptions
+from nmt_cli.search.search import SearchOptions
+from nmt_cli.search.sentence import Hypothesis
 from nmt_cli.search.torch_arrays import TorchArrays
 
 ALPHA = 0.6

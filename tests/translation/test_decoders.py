@@ -19,8 +19,8 @@ from nmt_cli.search.beam_search import BeamSearch, beam_search
 from nmt_cli.search.ensemble import EnsembleDecoder
 from nmt_cli.search.plain_search import MANY, PlainSearch
 from nmt_cli.search.protocols import GrowingDecoder
-from nmt_cli.search.search import Hypothesis, Search, SearchOptions
-from nmt_cli.search.sentence import Sentence
+from nmt_cli.search.search import Search, SearchOptions
+from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.cached_decoder import MIN_ROWS, CachedDecoder, padded_rows
 from nmt_cli.translation.searchers import DecoderSearch
 from nmt_cli.translation.torch_models import engine_model

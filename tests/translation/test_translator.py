@@ -32,7 +32,8 @@ from nmt_cli.search.beam_search import beam_search
 from nmt_cli.search.ensemble import EnsembleDecoder
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.protocols import Decoder
-from nmt_cli.search.search import Hypothesis, SamplingOptions, SearchOptions
+from nmt_cli.search.search import SamplingOptions, SearchOptions
+from nmt_cli.search.sentence import Hypothesis
 from nmt_cli.translation import pool
 from nmt_cli.translation import translator as module
 from nmt_cli.translation.alignment import aligned

@@ -31,8 +31,8 @@ from nmt_cli.search.diverse_beam_search import DiverseBeamSearch
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.mbr import MbrSearch
 from nmt_cli.search.sampling import SamplingSearch
-from nmt_cli.search.search import DiverseOptions, Hypothesis, SearchOptions, run_to_end
-from nmt_cli.search.sentence import Sentence
+from nmt_cli.search.search import DiverseOptions, SearchOptions, run_to_end
+from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.translation import Translation
 from nmt_cli.translation.translator import Request, Translator
 
