@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ..model.transformer import Transformer
     from ..recipe import ModelSection, Recipe
     from ..translation.forced import ForcedModel
+    from ..translation.processes import SearchableModels
     from ..translation.scoring import Scorer
-    from ..translation.searchable import SearchableModels
     from ..translation.translator import Translator
 
 
@@ -274,7 +274,7 @@ class Loaded:
 
     def translator(self, *, nbest: int = 1, precision: str = "auto", plain: bool = False, **options: Any) -> Translator:
         """Return a Translator with these models. `options` are further parameters of Translator. `plain`: the lines and `options` need nothing but beam search."""
-        from ..search.plain_search import is_plain
+        from ..translation.engine_models import is_plain
         from ..translation.translator import Translator
 
         safe, longest = self.length_limits

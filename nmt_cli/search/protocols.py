@@ -3,7 +3,7 @@
     B sentences   W beam   N open hypotheses   V vocabulary   C candidates per sentence   S source length
 
 A search sees a `Decoder`, never a model. A decoder holds B sentences with W hypotheses each. Hypothesis w of sentence b
-is number b * W + w. A hypothesis is open while tokens are still added to it. `cached_decoder` and `engine_decoder` are decoders.
+is number b * W + w. A hypothesis is open while tokens are still added to it. `cached_decoder` and `engine_models` have decoders.
 
 The arrays of a decoder are NumPy's or torch's (`arrays`). What the host must know, `rows` and `sentences`, is always an
 array of NumPy.

@@ -4,13 +4,13 @@
 
 A search builds the outputs of sentences, one token per step. Sentences enter at any step and leave when they are finished: each
 has its own length. `nmt_cli.registry.SEARCHES` lists the searches over decoders by name: such a search sees a `Decoder`
-(`protocols`), never a model. Plain beam search is also in the engine (`plain_search`).
+(`protocols`), never a model. The engine has plain beam search too.
 
 Score: log P(Y) / lp(Y) with a length penalty lp (`length_penalties`). log P is the sum of the model's own
 log-probabilities, end symbol included. Banned tokens (PAD, BOS, UNK) are never generated; the other tokens do not get
 their probability. `constraint` has rules for outputs.
 
-The result for a sentence does not depend on the other sentences. This file does not load torch: `plain_search` does without it.
+The result for a sentence does not depend on the other sentences. This file does not load torch.
 """
 
 from __future__ import annotations

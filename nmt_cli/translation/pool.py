@@ -9,7 +9,7 @@ The results do not depend on the thread, nor on the other sentences.
 
 Who takes what
     `RunningSearch.load` says how full a thread is: 1 is full. A thread that is at most half full takes sentences until it is full.
-    It takes sentences of a client none of whose sentences is searched (`fair_queue`) even beyond that, up to twice: a single
+    It takes sentences of a client none of whose sentences is searched (`FairQueue`) even beyond that, up to twice: a single
     sentence does not wait for a long document. Few sentences are not divided: one thread computes them with all cores of a CPU.
 
 Cores
@@ -28,15 +28,18 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from abc import ABC, abstractmethod
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from types import TracebackType
+from typing import Self
 
 from ..errors import NmtError
 from ..search.sentence import SearchResult, Sentence
-from .fair_queue import FairQueue
 from .searchers import HALF, RunningSearch, Searcher
 
 FEW_SENTENCES = 16
@@ -86,6 +89,70 @@ class _Task:
     index: int
     sentence: Sentence
     alone: bool = False
+
+
+class FairQueue:
+    """Sentences of several clients, which take turns. It has no lock: its owner has one.
+
+    put(client, tasks) ──▶ two rings of clients ──▶ take: one sentence of the client whose turn it is
+                             fresh    clients of which no sentence is searched now: they come first
+                             started  the others
+
+    So a single sentence does not wait behind a document of thousands of sentences. The document also makes progress while
+    single sentences keep coming: when none of its sentences is searched any more, it is fresh again, behind the clients that
+    came before.
+    """
+
+    def __init__(self) -> None:
+        self._fresh: OrderedDict[Client, deque[_Task]] = OrderedDict()
+        self._started: OrderedDict[Client, deque[_Task]] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return self._count
+
+    def put(self, client: Client, items: list[_Task], *, first: bool = False) -> None:
+        """Add items of a client; `first`: before the items that it has."""
+        waiting = self._ring(client).get(client)
+        if waiting is None:
+            waiting = (
+                self._fresh.setdefault(client, deque())
+                if not client.running
+                else self._started.setdefault(client, deque())
+            )
+        if first:
+            waiting.extendleft(reversed(items))
+        else:
+            waiting.extend(items)
+        self._count += len(items)
+
+    def take(self, *, fresh_only: bool = False) -> tuple[Client, _Task] | None:
+        """Remove the next item and return it with its client; None: there is no item.
+
+        The caller adds 1 to the `running` of the client, and calls `paused` when it is 0 again.
+        """
+        ring = self._fresh if self._fresh or fresh_only else self._started
+        if not ring:
+            return None
+        client, items = ring.popitem(last=False)
+        item = items.popleft()
+        self._count -= 1
+        if items:
+            self._started[client] = items
+        return client, item
+
+    def paused(self, client: Client) -> None:
+        """Make a client fresh, because none of its sentences is searched any more. Fresh clients come first."""
+        if client in self._started:
+            self._fresh[client] = self._started.pop(client)
+
+    def drop(self, client: Client) -> None:
+        """Remove all items of a client."""
+        self._count -= len(self._ring(client).pop(client, ()))
+
+    def _ring(self, client: Client) -> OrderedDict[Client, deque[_Task]]:
+        return self._fresh if client in self._fresh else self._started
 
 
 class Pool:
@@ -144,7 +211,7 @@ class _Threads:
 
     def __init__(self, workers: int, cores: int) -> None:
         self.workers, self.cores, self.owner = workers, cores, os.getpid()
-        self.queue: FairQueue[Client, _Task] = FairQueue()
+        self.queue = FairQueue()
         self.changed = threading.Condition()  # its lock is that of the queue, of clients and of requests
         self.threads: list[threading.Thread] = []
         self.busy: set[_Worker] = set()
@@ -337,3 +404,50 @@ def _fail(request: _Request, error: Exception) -> None:
     """Set the error of a request's future, unless the future is done."""
     with suppress(InvalidStateError):
         request.future.set_exception(error)
+
+
+Results = Callable[[], list[SearchResult]]
+"""Waits for the results of sentences and returns them. Raises the error of the search."""
+
+
+class Session(ABC):
+    """The way of the sentences of one stream. After the `with` block nothing is searched any more."""
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+
+    @abstractmethod
+    def submit(self, sentences: Sequence[Sentence]) -> Results:
+        """Begin to search these sentences."""
+
+    def close(self) -> None:
+        """Stop all work. In a fork of the process that began the session this does nothing."""
+        if self._owner == os.getpid():
+            self._stop()
+
+    @abstractmethod
+    def _stop(self) -> None:
+        """Stop all work."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class ThreadSession(Session):
+    """The threads of a pool search."""
+
+    def __init__(self, pool: Pool, searcher: Searcher) -> None:
+        super().__init__()
+        self.pool, self.searcher, self.client = pool, searcher, Client()
+
+    def submit(self, sentences: Sequence[Sentence]) -> Results:
+        """See `Session`."""
+        return self.pool.submit(self.searcher, sentences, self.client).result
+
+    def _stop(self) -> None:
+        self.pool.drop(self.client)

@@ -1,4 +1,8 @@
-"""Sessions: how the sentences of one stream of lines reach the workers, and come back.
+"""Models that translators search with, and sessions: how the sentences of a stream of lines reach the workers and return.
+
+    Translator ──▶ SearchableModels ─┬─ searcher(options): makes searches (`searchers`)
+                                     ├─ pool: threads, for everybody who uses the models (`pool`)
+                                     └─ session(searcher): the way of one stream of sentences
 
     Translator.windows ──▶ Session.submit(sentences) ─┬─ ThreadSession: the pool's threads
         Results ◀─────────────────────────────────────┼─ ForkedSession: forks of this process, for searches that run in Python on a CPU
@@ -29,15 +33,15 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.reduction import ForkingPickler
 from multiprocessing.synchronize import Event
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from ..data.workers import ENDING, blocked, end_with_parent
 from ..errors import NmtError, UsageError
+from ..search.search import SearchOptions
 from ..search.sentence import SearchResult, Sentence
-from .pool import FEW_SENTENCES, Client, Pool
-from .searchers import Searcher, search_all
+from .pool import FEW_SENTENCES, Pool, Results, Session, ThreadSession
+from .searchers import SearchClass, Searcher, search_all
 
 if TYPE_CHECKING:
     from .torch_models import ConvertedModels
@@ -45,60 +49,9 @@ if TYPE_CHECKING:
 GROUPS = 2
 """Groups of sentences for each process, of those that come together. With more groups, processes wait more often for their last sentences."""
 
-Results = Callable[[], list[SearchResult]]
-"""Waits for the results of sentences and returns them. Raises the error of the search."""
-
 
 class WorkerDied(NmtError):
     """A worker process died; the sentences that it searched have no results."""
-
-
-class Session(ABC):
-    """The way of the sentences of one stream. After the `with` block nothing is searched any more."""
-
-    def __init__(self) -> None:
-        self._owner = os.getpid()
-
-    @abstractmethod
-    def submit(self, sentences: Sequence[Sentence]) -> Results:
-        """Begin to search these sentences."""
-
-    def close(self) -> None:
-        """Stop all work. In a fork of the process that began the session this does nothing."""
-        if self._owner == os.getpid():
-            self._stop()
-
-    @abstractmethod
-    def _stop(self) -> None:
-        """Stop all work."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class ThreadSession(Session):
-    """The threads of a pool search."""
-
-    def __init__(self, pool: Pool, searcher: Searcher) -> None:
-        super().__init__()
-        self.pool, self.searcher, self.client = pool, searcher, Client()
-
-    def submit(self, sentences: Sequence[Sentence]) -> Results:
-        """See `Session`."""
-        return self.pool.submit(self.searcher, sentences, self.client).result
-
-    def _stop(self) -> None:
-        self.pool.drop(self.client)
-
-
-def can_fork() -> bool:
-    """Return whether forks of this process can search."""
-    return sys.platform == "linux"
 
 
 class ForkedSession(ThreadSession):
@@ -246,6 +199,34 @@ def _submit(
         )  # about a fork while threads run: the child uses none of them
         futures = [executor.submit(search, *arguments, [sentences[index] for index in group]) for group in indices]
     return _Groups(indices, futures)
+
+
+class SearchableModels(ABC):
+    """Models that a `Translator` can search with, and the workers that do it."""
+
+    def __init__(self, workers: int, cores: int) -> None:
+        """`workers` search at once; `cores` are those of a CPU that they share."""
+        self.workers = workers
+        self.pool = Pool(workers, cores)
+
+    @property
+    @abstractmethod
+    def max_positions(self) -> int:
+        """The largest number of positions that all models have."""
+
+    @abstractmethod
+    def searcher(self, options: SearchOptions, batch_tokens: int, search: SearchClass | None, align: bool) -> Searcher:
+        """Return a searcher. `search` None: plain beam search of sentences without inputs, whatever constraints there are."""
+
+    def session(self, searcher: Searcher) -> Session:
+        """Return a session for one stream of sentences, to be used in a `with` statement."""
+        if self.workers > 1 and searcher.in_python and sys.platform == "linux":
+            return ForkedSession(self.pool, searcher, self.workers)
+        return ThreadSession(self.pool, searcher)
+
+    def close(self) -> None:
+        """End the workers."""
+        self.pool.close()
 
 
 _searcher: Searcher

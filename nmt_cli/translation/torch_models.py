@@ -26,8 +26,8 @@ from ..search.ensemble import EnsembleDecoder
 from ..search.search import Search, SearchOptions
 from .cached_decoder import CachedDecoder
 from .engine_models import EngineModels
-from .processes import DeviceProcesses, Session, SpawnedSession
-from .searchable import SearchableModels
+from .pool import Session
+from .processes import DeviceProcesses, SearchableModels, SpawnedSession
 from .searchers import DecoderSearch, SearchClass, Searcher
 from .torch_forced import TorchForced
 

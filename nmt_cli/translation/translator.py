@@ -22,9 +22,8 @@ from ..recipe import DecodeSection
 from ..registry import CONSTRAINTS, LENGTH_PENALTIES, SEARCHES, load
 from ..search.search import UNLIMITED, DiverseOptions, MbrOptions, SamplingOptions, SearchOptions
 from ..search.sentence import SearchResult, Sentence
-from .pool import Client
-from .processes import Results, Session
-from .searchable import SearchableModels
+from .pool import Client, Results, Session
+from .processes import SearchableModels
 from .split import joined, parts_of
 from .translation import Candidate, Translation
 from .windows import WindowSize, windows

@@ -18,7 +18,7 @@ from nmt_cli.interface.loading import load
 from nmt_cli.model.folder import load_model, weights_of
 from nmt_cli.model.precision import convert
 from nmt_cli.translation.engine_models import EngineModels
-from nmt_cli.translation.searchable import SearchableModels
+from nmt_cli.translation.processes import SearchableModels
 from nmt_cli.translation.torch_models import searchable
 
 pytestmark = needs_engine

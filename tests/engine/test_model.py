@@ -19,7 +19,7 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
 from nmt_cli.translation import cached_decoder
 from nmt_cli.translation.cached_decoder import CachedDecoder, _SubBatch
-from nmt_cli.translation.engine_decoder import EngineDecoder
+from nmt_cli.translation.engine_models import EngineDecoder
 from nmt_cli.translation.torch_forced import TorchForced
 from nmt_cli.translation.torch_models import engine_model
 

@@ -19,13 +19,11 @@ from nmt_cli.errors import ModelError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.length_penalties import average, none
-from nmt_cli.search.plain_search import PlainSearch
 from nmt_cli.search.protocols import GrowingDecoder
 from nmt_cli.search.search import Search, SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.cached_decoder import CachedDecoder
-from nmt_cli.translation.engine_decoder import EngineDecoder
-from nmt_cli.translation.engine_models import EngineModels, MixedSearch
+from nmt_cli.translation.engine_models import EngineDecoder, EngineModels, MixedSearch, PlainSearch
 from nmt_cli.translation.searchers import DecoderSearch
 from nmt_cli.translation.torch_models import engine_model
 

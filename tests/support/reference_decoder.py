@@ -24,7 +24,7 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.search.torch_arrays import TorchArrays
 from nmt_cli.translation.alignment import alignment_layer
 from nmt_cli.translation.cached_decoder import CachedDecoder, mean_of_heads
-from nmt_cli.translation.engine_decoder import EngineDecoder
+from nmt_cli.translation.engine_models import EngineDecoder
 from nmt_cli.translation.torch_models import engine_model
 
 PAD = 0

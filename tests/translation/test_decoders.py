@@ -17,11 +17,11 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
 from nmt_cli.search.beam_search import BeamSearch, beam_search
 from nmt_cli.search.ensemble import EnsembleDecoder
-from nmt_cli.search.plain_search import MANY, PlainSearch
 from nmt_cli.search.protocols import GrowingDecoder
 from nmt_cli.search.search import Search, SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.cached_decoder import MIN_ROWS, CachedDecoder, padded_rows
+from nmt_cli.translation.engine_models import MANY, PlainSearch
 from nmt_cli.translation.searchers import DecoderSearch
 from nmt_cli.translation.torch_models import engine_model
 
@@ -273,7 +273,7 @@ def test_the_steps_of_a_call_fill_a_time_and_many_sentences_leave_together(
 
     search = PlainSearch(engine_model(make(), "fp32"), options(2, compact_below=1.0, seconds=14.0))
     search.add(range(count), sentences(sources(count), longer=40))
-    monkeypatch.setattr("nmt_cli.search.plain_search.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("nmt_cli.translation.engine_models.time.perf_counter", lambda: now[0])
     monkeypatch.setattr(search.search, "step", step)
     assert search.step() == search.step() == []
     assert calls == [(number, stay) for number in steps]

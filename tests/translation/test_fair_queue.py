@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nmt_cli.translation.fair_queue import FairQueue
+from nmt_cli.translation.pool import FairQueue
 
 
 @dataclass(eq=False)

@@ -26,8 +26,14 @@ from nmt_cli.model.folder import load_model
 from nmt_cli.recipe import DecodeSection
 from nmt_cli.registry import SEARCHES
 from nmt_cli.search.search import SamplingOptions
-from nmt_cli.translation.processes import DeviceProcesses, ForkedSession, SpawnedSession, ThreadSession, WorkerDied
-from nmt_cli.translation.searchable import SearchableModels
+from nmt_cli.translation.processes import (
+    DeviceProcesses,
+    ForkedSession,
+    SearchableModels,
+    SpawnedSession,
+    ThreadSession,
+    WorkerDied,
+)
 from nmt_cli.translation.searchers import search_all
 from nmt_cli.translation.torch_models import ConvertedModels, DeviceModels, _converted, searchable
 from nmt_cli.translation.translation import Translation
