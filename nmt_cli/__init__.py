@@ -5,8 +5,8 @@
     with nmt.load("runs/demo") as translator:
         print(translator.translate(["the dog sleeps."])[0].text)
 
-A name is imported when it is first used: `import nmt_cli` loads neither torch nor other modules (see `__main__.leave_working_folder`).
-docs/python.md describes the names, and `interface` defines them.
+A name is imported when it is first used: `import nmt_cli` loads neither torch nor other modules (see
+`__main__.leave_working_folder`). docs/python.md describes the names, and `interface` defines them.
 """
 
 import os
@@ -14,9 +14,9 @@ import os
 __version__ = "0.1.0"
 
 SPINS = "1000"
-"""How often a thread of OpenMP that waits for others looks again before it sleeps: some ten microseconds. By GNU's default it
-looks 300,000 times, longer than the system lets a thread run. On a busy machine, the threads that wait then take the cores
-from those that they wait for: training took up to five times as long (benchmarks/RESULTS.md)."""
+"""How often a thread of OpenMP that waits for others looks again before it sleeps: some ten microseconds. By GNU's
+default it looks 300,000 times, longer than the system lets a thread run. On a busy machine, the threads that wait then
+take the cores from those that they wait for: training took up to five times as long (benchmarks/RESULTS.md)."""
 
 if "OMP_WAIT_POLICY" not in os.environ:  # GNU's OpenMP reads both when torch is loaded
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)

@@ -5,10 +5,11 @@ import sys
 
 
 def leave_working_folder() -> None:
-    """Remove the working folder from the module search path: a `json.py` or `torch.py` in it would run instead of the real module.
+    """Remove the working folder from the module search path: a `json.py` or `torch.py` in it would run instead of the
+    real module.
 
-    `python -m` looks there first, and so do the Python processes that this process starts. If the package itself is in the
-    working folder, as in a checkout, the folder stays on the path.
+    `python -m` looks there first, and so do the Python processes that this process starts. If the package itself is in
+    the working folder, as in a checkout, the folder stays on the path.
     """
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     try:

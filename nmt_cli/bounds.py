@@ -1,7 +1,7 @@
 """The numbers among the options of a translation that are not keys of a recipe, and the bounds of each.
 
-`recipe` has the bounds of its own keys, and every other command declares those of its options where it declares the option.
-Commands import this file at their start, so it loads nothing.
+`recipe` has the bounds of its own keys, and every other command declares those of its options where it declares the
+option. Commands import this file at their start, so it loads nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Bounds(NamedTuple):
             or not self.least <= value <= self.most  # type: ignore[operator]  # false for NaN
         ):
             raise UsageError(
-                f"{option} {shown(value)}: expected a {'whole ' * whole}number from {_shown(self.least)} to {_shown(self.most)}.{self.hint}"
+                f"{option} {shown(value)}: expected a {'whole ' * whole}number from {_shown(self.least)} to "
+                f"{_shown(self.most)}.{self.hint}"
             )
         return int(value) if whole else float(value)  # type: ignore[call-overload]  # a number of NumPy too
 

@@ -3,14 +3,16 @@
     cache_folder() ──▶ $XDG_CACHE_HOME/nmt or ~/.cache/nmt, private to the effective user; None: no cache is used
     read_private(path), write_private(path, data) ──▶ files in it that no other user can have written
     remembered_sha256(path) ──▶ the SHA-256 of any file, computed again only when the file may have changed
-    compile_cache() ──▶ torch.compile stores its code in the cache folder, not in /tmp, where another user can prepare a folder
+    compile_cache() ──▶ torch.compile stores its code in the cache folder, not in /tmp, where others can prepare one
 
 Only the effective user and root are trusted. The cache contains results of checks, and code that torch
-compiled, so no other user may be able to change it. The rules are those of OpenSSH's StrictModes, for the path with its links resolved:
+compiled, so no other user may be able to change it. The rules are those of OpenSSH's StrictModes, for the path with its
+links resolved:
 
 - the folder and every file in it belong to the effective user and are writable by nobody else;
 - every folder above belongs to the effective user or root, and nobody else can rename its contents: it is not writable
-  by group or others, or it is sticky as /tmp is, or its group is the user's own (it has the user's name and no other members).
+  by group or others, or it is sticky as /tmp is, or its group is the user's own (it has the user's name and no other
+  members).
 
 The cache only saves time. Values that cannot be read are computed, and values that cannot be written are not stored: no
 error of the cache ends a command. A folder that breaks a rule is not used, and one warning reports it.
@@ -46,12 +48,16 @@ SETTLED = 2_000_000_000
 
 
 def cache_folder() -> Path | None:
-    """Return the cache folder with all links resolved, and create it if it is missing. None, with one warning, if it is not safe."""
+    """Return the cache folder with all links resolved, and create it if it is missing.
+
+    None, with one warning, if it is not safe.
+    """
     try:
         return _private(_base(), "nmt")
     except (OSError, RuntimeError) as error:  # RuntimeError: links that form a circle
         console.warn_once(
-            f"no cache folder is used, so some work is done again at every start: {explained(error)}. Fix that (chown, chmod go-w), or set XDG_CACHE_HOME to a folder of yours with mode 700."
+            f"no cache folder is used, so some work is done again at every start: {explained(error)}. Fix that "
+            "(chown, chmod go-w), or set XDG_CACHE_HOME to a folder of yours with mode 700."
         )
         return None
 
@@ -73,7 +79,9 @@ def explained(error: Exception) -> str:
 
 
 def _base() -> Path:
-    """Return the folder of all programs' caches by the XDG base directory specification, which ignores relative paths."""
+    """Return the folder of all programs' caches by the XDG base directory specification, which ignores relative
+    paths.
+    """
     named = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(named):
         return Path(named)
@@ -89,7 +97,10 @@ def _base() -> Path:
 
 
 def _private(parent: Path, name: str) -> Path:
-    """Return the folder `name` in `parent`, links resolved; create it and its parents. Raises OSError if it is not private."""
+    """Return the folder `name` in `parent`, links resolved; create it and its parents.
+
+    Raises OSError if it is not private.
+    """
     path = (parent / name).resolve()
     missing = []
     for above in path.parents:
@@ -112,7 +123,8 @@ def _check_own(path: Path, status: os.stat_result) -> None:
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise OSError(
             errno.EPERM,
-            f"it belongs to user {status.st_uid} and has mode {stat.S_IMODE(status.st_mode):03o}, expected user {os.geteuid()} and no write permission for group and others",
+            f"it belongs to user {status.st_uid} and has mode {stat.S_IMODE(status.st_mode):03o}, expected "
+            f"user {os.geteuid()} and no write permission for group and others",
             str(path),
         )
 
@@ -123,8 +135,10 @@ def _check_above(path: Path, status: os.stat_result) -> None:
     if status.st_uid not in (0, os.geteuid()) or (shared and not status.st_mode & stat.S_ISVTX):
         raise OSError(
             errno.EPERM,
-            f"others can replace what is in it: it belongs to user {status.st_uid} and has mode {stat.S_IMODE(status.st_mode):03o}, "
-            f"expected user {' or '.join(map(str, sorted({0, os.geteuid()})))} and no write permission for group and others",
+            f"others can replace what is in it: it belongs to user {status.st_uid} and has mode "
+            f"{stat.S_IMODE(status.st_mode):03o}, "
+            f"expected user {' or '.join(map(str, sorted({0, os.geteuid()})))} and no write permission for "
+            "group and others",
             str(path),
         )
 
@@ -139,7 +153,10 @@ def _own_group(gid: int) -> bool:
 
 
 def read_private(path: Path) -> bytes:
-    """Return the contents of a file of the cache folder. Raises OSError if others could have written it or it is a link."""
+    """Return the contents of a file of the cache folder.
+
+    Raises OSError if others could have written it or it is a link.
+    """
     descriptor = _opened(path)
     try:
         status = _private_file(descriptor, path)
@@ -171,7 +188,9 @@ def _private_file(descriptor: int, path: Path) -> os.stat_result:
 
 
 def write_private(path: Path, data: bytes, flush: bool = False) -> None:
-    """Write a file into the cache folder aside, then rename it; with `flush`, also flush it to the disk. Raises OSError.
+    """Write a file into the cache folder aside, then rename it; with `flush`, also flush it to the disk.
+
+    Raises OSError.
 
     Its mode is 600 whatever the umask is. Any number of processes, also on several machines, may write the same file at
     the same time. What killed processes left in the folder is removed.
@@ -189,13 +208,16 @@ def write_private(path: Path, data: bytes, flush: bool = False) -> None:
 
 
 def remembered_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file in hex. For a file that has not changed since an earlier call, the hash is read from the cache.
+    """Return the SHA-256 of a file in hex.
 
-    Unchanged means: device, inode, size, time of the last change of the content (mtime) and of the inode (ctime) are the same
-    as in the earlier call, in nanoseconds. A program can set mtime back but not ctime, so an edit, a copy over the file, a
-    restored or replaced file and a new hard link are all noticed. The hash of a file that changed within the last two
-    seconds is not stored, because another change could leave the same times. Changes that leave the times alone are not
-    noticed: damage by the disk, or a write through a memory map that was open before. `files.sha256` always reads the file.
+    For a file that has not changed since an earlier call, the hash is read from the cache.
+
+    Unchanged means: device, inode, size, time of the last change of the content (mtime) and of the inode (ctime) are
+    the same as in the earlier call, in nanoseconds. A program can set mtime back but not ctime, so an edit, a copy over
+    the file, a restored or replaced file and a new hard link are all noticed. The hash of a file that changed within
+    the last two seconds is not stored, because another change could leave the same times. Changes that leave the times
+    alone are not noticed: damage by the disk, or a write through a memory map that was open before. `files.sha256`
+    always reads the file.
 
     The record is a small file in the cache folder, never beside `path`. A record that is missing, damaged or of another
     user is ignored. Without a cache folder, the hash is computed. Raises only the OSErrors of `files.sha256`.
@@ -237,7 +259,10 @@ def _recorded(record: Path, status: os.stat_result) -> str:
 
 
 def _prune(folder: Path) -> None:
-    """Remove the oldest files if there are more than MOST_RECORDS. Partial files of killed processes count too. Raises OSError."""
+    """Remove the oldest files if there are more than MOST_RECORDS.
+
+    Partial files of killed processes count too. Raises OSError.
+    """
     names = os.listdir(folder)
     if len(names) <= MOST_RECORDS:
         return
@@ -250,11 +275,13 @@ def _prune(folder: Path) -> None:
 
 
 def compile_cache() -> None:
-    """Let torch.compile store its code in the cache folder, unless $TORCHINDUCTOR_CACHE_DIR names another one. Call it before importing torch.
+    """Let torch.compile store its code in the cache folder, unless $TORCHINDUCTOR_CACHE_DIR names another one.
 
-    torch's default is /tmp/torchinductor_USER. Another user who creates that folder first can put code into it, and torch loads
-    the code. Precompiled headers are always stored there, so they are switched off. Without a cache folder the code is stored
-    in a temporary folder of this process.
+    Call it before importing torch.
+
+    torch's default is /tmp/torchinductor_USER. Another user who creates that folder first can put code into it, and
+    torch loads the code. Precompiled headers are always stored there, so they are switched off. Without a cache folder
+    the code is stored in a temporary folder of this process.
     """
     os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
     if os.environ.get("TORCHINDUCTOR_CACHE_DIR"):

@@ -3,9 +3,10 @@
     Unpacked(read).read(size)                       # the content decides whether it is compressed, not the name
     with compressing(stream, "out.gz") as packed    # the name decides, because there is no content yet
 
-A compressed file consists of one or several streams, one after another: `cat a.gz b.gz`, pbzip2 and pixz write several. All of
-them are read. What is no stream after a stream is an error, except for the padding that the format allows. Python's own file
-classes ignore it, and with it a damaged stream. A file that is cut between two streams looks complete.
+A compressed file consists of one or several streams, one after another: `cat a.gz b.gz`, pbzip2 and pixz write several.
+All of them are read. What is no stream after a stream is an error, except for the padding that the format allows.
+Python's own file classes ignore it, and with it a damaged stream. A file that is cut between two streams looks
+complete.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ WRITTEN = 1 << 20
 
 
 class Damaged(Exception):
-    """Compressed data that is cut, damaged, or followed by other data. The text says which stream, and at which byte."""
+    """Compressed data that is cut, damaged, or followed by other data.
+
+    The text says which stream, and at which byte.
+    """
 
 
 class Decompressor(Protocol):
@@ -63,7 +67,9 @@ class _Gzip:
 
 
 class Format(NamedTuple):
-    """A format: the first bytes of a stream, the zero bytes that may follow one (0: none, else a multiple), how to read and write."""
+    """A format: the first bytes of a stream, the zero bytes that may follow one (0: none, else a multiple), how to read
+    and write.
+    """
 
     name: str
     magic: tuple[bytes, ...]
@@ -125,7 +131,9 @@ def archive_of(head: bytes) -> tuple[str, str]:
 
 
 class Unpacked:
-    """Reads a plain or compressed file as a stream, with memory for one piece of it; what has arrived is not held back."""
+    """Reads a plain or compressed file as a stream, with memory for one piece of it; what has arrived is not held
+    back.
+    """
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         """`read(size)` returns at most `size` bytes, at least one, or b"" at the end."""
@@ -135,7 +143,10 @@ class Unpacked:
         self._streams, self._begun, self._full = 0, 0, False
 
     def read(self, size: int) -> bytes:
-        """Return at most `size` bytes, which is more than 0, or b"" at the end. Raises Damaged and the errors of the source."""
+        """Return at most `size` bytes, which is more than 0, or b"" at the end.
+
+        Raises Damaged and the errors of the source.
+        """
         if not self._streams:
             self._begin()
         if self.format is None and (self._input or self._fetch(size)):

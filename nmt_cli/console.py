@@ -1,7 +1,7 @@
 """Messages for people, on stderr: lines, warnings, progress bars. Data goes to stdout, by `cli.output`.
 
-`say` prints a plain line, `warn` a line marked "warning:". Control characters in a message, which may come from a file, are
-written as numbers (`errors.printable`). `progress` shows a tqdm bar on a terminal and nothing elsewhere.
+`say` prints a plain line, `warn` a line marked "warning:". Control characters in a message, which may come from a file,
+are written as numbers (`errors.printable`). `progress` shows a tqdm bar on a terminal and nothing elsewhere.
 Within `listening` it calls a function instead.
 """
 
@@ -59,7 +59,9 @@ WARNED: set[str] = set()
 
 
 def warn_once(text: str, where: str = "") -> None:
-    """Print a warning unless this process has printed it before: commands read the same recipe or checkpoint several times."""
+    """Print a warning unless this process has printed it before: commands read the same recipe or checkpoint several
+    times.
+    """
     if text not in WARNED:
         WARNED.add(text)
         warn(f"{where}: {text}" if where else text)
@@ -157,7 +159,9 @@ def progress(
     bar_format: str | None = None,
     shown: bool = True,
 ) -> Any:
-    """Return a tqdm bar on stderr, which is shown only on a terminal; within `listening`, return an object that calls the listener. `total` None means an unknown length."""
+    """Return a tqdm bar on stderr, which is shown only on a terminal; within `listening`, return an object that calls
+    the listener. `total` None means an unknown length.
+    """
     if shown and (listener := _listener.get()) is not None:
         return _Reported(listener, what, total, unit, initial)
     from tqdm import tqdm

@@ -1,7 +1,7 @@
 """Functions that hide the kind of a device from other files: its memory, its queue of work, its random numbers.
 
-`device` is torch's name of the device, such as "cpu" or "cuda:1". On the host, memory means the memory of the process (Linux:
-/proc/self); on an accelerator, it means the memory of torch's allocator.
+`device` is torch's name of the device, such as "cpu" or "cuda:1". On the host, memory means the memory of the process
+(Linux: /proc/self); on an accelerator, it means the memory of torch's allocator.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ def copies_from_pinned_memory(device: str) -> bool:
 
 
 def to_device(tensors: Sequence[Tensor], device: str) -> list[Tensor]:
-    """Return copies on `device` of tensors of one dtype. They are copied together, from pinned memory if possible, and the call does not wait for the copy."""
+    """Return copies on `device` of tensors of one dtype.
+
+    They are copied together, from pinned memory if possible, and the call does not wait for the copy.
+    """
     import torch
 
     flat = torch.cat([tensor.flatten() for tensor in tensors])
@@ -167,7 +170,8 @@ def restore_random_state(device: str, states: Sequence[Tensor]) -> None:
 def communication(device: str) -> dict[str, Any]:
     """Return options of `torch.distributed.init_process_group` for a rank on `device`.
 
-    For a GPU the options name the device. Then NCCL connects at once, before memory is measured, and to the right device.
+    For a GPU the options name the device. Then NCCL connects at once, before memory is measured, and to the right
+    device.
     """
     import torch
 
@@ -203,7 +207,10 @@ def _process_status(key: str) -> int:
 
 @cache
 def let_forks_compute() -> None:
-    """Let forks of this process compute with one thread of torch. A fork does not have the threads of torch's pool, and would wait for them for ever."""
+    """Let forks of this process compute with one thread of torch.
+
+    A fork does not have the threads of torch's pool, and would wait for them for ever.
+    """
     import torch
 
     if hasattr(os, "register_at_fork"):

@@ -1,7 +1,7 @@
 """Recognises UTF-16 and UTF-32 text by its first bytes, so that an error can name the encoding.
 
-A byte-order mark leaves no doubt. Without one, the text is recognised by zero bytes, which UTF-16 and UTF-32 have in Latin letters,
-digits and spaces, and UTF-8 text does not have.
+A byte-order mark leaves no doubt. Without one, the text is recognised by zero bytes, which UTF-16 and UTF-32 have in
+Latin letters, digits and spaces, and UTF-8 text does not have.
 """
 
 from __future__ import annotations

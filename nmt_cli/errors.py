@@ -58,7 +58,10 @@ class TrainingError(NmtError):
 
 
 class RankFailed(TrainingError):
-    """One of several training processes has failed, and has printed the reason on stderr. `exit_code` is the exit code of that process."""
+    """One of several training processes has failed, and has printed the reason on stderr.
+
+    `exit_code` is the exit code of that process.
+    """
 
     reported = True
 
@@ -149,7 +152,10 @@ def differing(before: str, after: str, around: int = 12) -> tuple[str, str]:
 
 
 def shown(value: object, longest: int = 200) -> str:
-    """Return the repr of `value` for messages. The middle of a long repr is left out. A value whose repr fails is described instead."""
+    """Return the repr of `value` for messages.
+
+    The middle of a long repr is left out. A value whose repr fails is described instead.
+    """
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # a number of thousands of digits, or deeply nested lists
@@ -162,7 +168,9 @@ def shown(value: object, longest: int = 200) -> str:
 
 
 def shown_name(name: str) -> str:
-    """Return a name for messages as `shown` does, but without quotes: a key, a version, the text of a library's error."""
+    """Return a name for messages as `shown` does, but without quotes: a key, a version, the text of a library's
+    error.
+    """
     return shown(name)[1:-1]
 
 
@@ -171,7 +179,10 @@ UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069
 
 
 def printable(text: str) -> str:
-    r"""Return `text` with each character of UNPRINTABLE as a number, as in \u001b, so that a terminal only shows it. JSON stays the same JSON."""
+    r"""Return `text` with each character of UNPRINTABLE as a number, as in \u001b, so that a terminal only shows it.
+
+    JSON stays the same JSON.
+    """
     return UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

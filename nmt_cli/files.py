@@ -9,10 +9,10 @@
     clear_partial(folder, names)                                # remove partial files of killed processes
     system_error(error)                                         # the OSError behind a library's error
 
-After an error or a signal, `path` is unchanged and nothing is left beside it. A process that is killed (SIGKILL, a power cut)
-leaves `.NAME.partial-PID`. Its writer holds a lock on it, which ends with the process. So the next command that writes to `path`
-can prove that it is abandoned, and removes it. A file that is replaced keeps its mode and owner. A folder is replaced only if
-`ours` allows it: `output_paths` decides what a command may replace.
+After an error or a signal, `path` is unchanged and nothing is left beside it. A process that is killed (SIGKILL, a
+power cut) leaves `.NAME.partial-PID`. Its writer holds a lock on it, which ends with the process. So the next command
+that writes to `path` can prove that it is abandoned, and removes it. A file that is replaced keeps its mode and owner.
+A folder is replaced only if `ours` allows it: `output_paths` decides what a command may replace.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ LONGEST_NAME = 150
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file in hex. It is read in large blocks, so that there are few switches between threads."""
+    """Return the SHA-256 of a file in hex.
+
+    It is read in large blocks, so that there are few switches between threads.
+    """
     digest, piece = hashlib.sha256(), bytearray(PIECE)
     with path.open("rb", buffering=0) as stream:
         while size := stream.readinto(piece):
@@ -51,7 +54,10 @@ def sha256(path: Path) -> str:
 
 
 def read_bounded(path: Path, most: int) -> bytes:
-    """Return the content of a regular file of at most `most` bytes. Raises OSError for a larger file, a folder, a pipe or a device."""
+    """Return the content of a regular file of at most `most` bytes.
+
+    Raises OSError for a larger file, a folder, a pipe or a device.
+    """
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -65,7 +71,8 @@ def read_bounded(path: Path, most: int) -> bytes:
 def follow_links(path: Path) -> Path:
     """Return the target of `path` if it is a link, else `path`. The folders above it are not resolved.
 
-    The reason: below /proc, links to folders do not lead to the path in their text. Raises OSError for a circle of links.
+    The reason: below /proc, links to folders do not lead to the path in their text. Raises OSError for a circle of
+    links.
     """
     for _ in range(MOST_LINKS):
         if not path.is_symlink():
@@ -75,7 +82,9 @@ def follow_links(path: Path) -> Path:
 
 
 def lock(handle: int, *, shared: bool = False) -> bool:
-    """Lock an open file or folder until it is closed or the process ends. Return False if another process holds the lock.
+    """Lock an open file or folder until it is closed or the process ends.
+
+    Return False if another process holds the lock.
 
     Several processes can hold a `shared` lock. On a file system without locks every call succeeds.
     """
@@ -114,7 +123,9 @@ def _aside(path: Path, what: str = "partial") -> Path:
 
 @contextmanager
 def partial(path: Path, make: Callable[[Path], object]) -> Iterator[Path]:
-    """Provide a partial file or folder for `path`, in the same folder. At the end of the block it is removed, unless it was renamed.
+    """Provide a partial file or folder for `path`, in the same folder.
+
+    At the end of the block it is removed, unless it was renamed.
 
     `make(aside)` creates it. It is locked: `clear_partial` of other processes leaves it alone. Raises OSError.
     """
@@ -127,7 +138,10 @@ def partial(path: Path, make: Callable[[Path], object]) -> Iterator[Path]:
 
 
 def _made(path: Path, make: Callable[[Path], object]) -> tuple[Path, int]:
-    """Make a partial file or folder and lock it. Make it again if another process removes it before it is locked. Raises OSError."""
+    """Make a partial file or folder and lock it.
+
+    Make it again if another process removes it before it is locked. Raises OSError.
+    """
     while True:
         make(aside := _aside(path))
         with suppress(FileNotFoundError):
@@ -172,7 +186,10 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def write_named(path: Path, data: bytes, what: str) -> None:
-    """Create the folder of `path` and write `data` as `write_atomic` does. `what` names the file in messages. Raises DataError."""
+    """Create the folder of `path` and write `data` as `write_atomic` does.
+
+    `what` names the file in messages. Raises DataError.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, data)
@@ -188,7 +205,9 @@ def rename_flushed(aside: Path, path: Path) -> None:
 
 @contextmanager
 def new_files(paths: Sequence[Path], check: Callable[[Path, Path], None] | None = None) -> Iterator[list[BinaryIO]]:
-    """Provide streams to write into, which become `paths` at the end of the block. All are written before any is renamed.
+    """Provide streams to write into, which become `paths` at the end of the block.
+
+    All are written before any is renamed.
 
     Before the renaming, `check(new, path)` is called for every path that exists; it raises if the path may not be
     replaced. Raises OSError.
@@ -211,7 +230,10 @@ def new_files(paths: Sequence[Path], check: Callable[[Path, Path], None] | None 
 
 
 def link_atomic(path: Path, target: str) -> None:
-    """Let the symbolic link `path` point to `target`. An existing link is replaced; for anything else at `path`, OSError is raised."""
+    """Let the symbolic link `path` point to `target`.
+
+    An existing link is replaced; for anything else at `path`, OSError is raised.
+    """
     if os.path.lexists(path) and not path.is_symlink():
         raise FileExistsError(f"{str(path)!r} exists and is not a link")
     aside = _aside(path)
@@ -227,9 +249,10 @@ def link_atomic(path: Path, target: str) -> None:
 def new_folder(path: Path, ours: Callable[[Path], str] = lambda _: "it exists") -> Iterator[Path]:
     """Provide a folder to write into, which becomes `path` at the end of the block.
 
-    An existing `path` is replaced if it is an empty folder or `ours(path)` returns ""; otherwise `ours` returns the reason
-    why it may not be replaced. This is checked before the block and again before the replacement. Raises OSError, and UsageError for a
-    `path` that may not be replaced. After an error or an interrupt nothing of the new folder is left.
+    An existing `path` is replaced if it is an empty folder or `ours(path)` returns ""; otherwise `ours` returns the
+    reason why it may not be replaced. This is checked before the block and again before the replacement. Raises
+    OSError, and UsageError for a `path` that may not be replaced. After an error or an interrupt nothing of the new
+    folder is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     clear_partial(path.parent, [path.name])
@@ -266,10 +289,11 @@ def check_free(path: Path, ours: Callable[[Path], str]) -> None:
 
 
 def clear_partial(folder: Path, names: Collection[str] | re.Pattern[str]) -> None:
-    """Remove the partial files for `names`, a collection or a pattern, that killed processes of this user left in `folder`.
+    """Remove the partial files for `names`, a collection or a pattern, that killed processes of this user left in
+    `folder`.
 
-    A folder that was about to be replaced gets its name back. Everything else stays: partial files for other names, of other
-    users, and of processes that run, here or on another machine. Raises OSError.
+    A folder that was about to be replaced gets its name back. Everything else stays: partial files for other names, of
+    other users, and of processes that run, here or on another machine. Raises OSError.
     """
     wanted = names if isinstance(names, re.Pattern) else {_short(name): name for name in names}
     for item in sorted(folder.iterdir()):
@@ -286,7 +310,9 @@ def clear_partial(folder: Path, names: Collection[str] | re.Pattern[str]) -> Non
 
 @contextmanager
 def _abandoned(item: Path, process: int) -> Iterator[bool]:
-    """Provide whether a partial file is this user's and its process has ended. During the block no other process can take it.
+    """Provide whether a partial file is this user's and its process has ended.
+
+    During the block no other process can take it.
 
     Where there are no locks (a link, some file systems), the number of the process decides.
     """
@@ -319,7 +345,9 @@ def _running(process: int) -> bool:
 
 
 def system_error(error: Exception) -> OSError:
-    """Return `error` itself if it is an OSError, else an OSError for the number in its text, as in errors of safetensors."""
+    """Return `error` itself if it is an OSError, else an OSError for the number in its text, as in errors of
+    safetensors.
+    """
     if isinstance(error, OSError):
         return error
     number = re.search(r"os error (\d+)", str(error))

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
-"""Files of Linux, one of which exists where torch can see a CUDA device: of Nvidia's driver, of Windows' subsystem, of AMD's driver."""
+"""Files of Linux, one of which exists where torch can see a CUDA device: of Nvidia's driver, of Windows' subsystem, of
+AMD's driver."""
 
 
 @contextmanager
@@ -48,7 +49,9 @@ def loading_torch(what: str, shown: bool = True) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Hardware:
-    """The device of one rank: its torch name, the precision of its matrix products, and the memory in bytes that the rank may use."""
+    """The device of one rank: its torch name, the precision of its matrix products, and the memory in bytes that the
+    rank may use.
+    """
 
     device: str
     precision: str
@@ -144,7 +147,9 @@ def surely_cpu(device: str) -> bool:
 
 
 def fast_precision(device: str) -> str:
-    """Return the precision in which the device multiplies matrices fast: bf16, else fp16 on a CUDA device with tensor cores for fp16, else fp32."""
+    """Return the precision in which the device multiplies matrices fast: bf16, else fp16 on a CUDA device with tensor
+    cores for fp16, else fp32.
+    """
     if has_fast_bf16(device):
         return "bf16"
     if not device.startswith("cuda"):
@@ -157,8 +162,8 @@ def fast_precision(device: str) -> str:
 def keep_freed_memory() -> None:
     """Let glibc keep freed memory for the next allocation.
 
-    Every training pass allocates the same sizes again, and new pages take up to a tenth of the time of small models. With
-    another C library this does nothing.
+    Every training pass allocates the same sizes again, and new pages take up to a tenth of the time of small models.
+    With another C library this does nothing.
     """
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -173,14 +178,16 @@ def keep_freed_memory() -> None:
 AUTO, AVX2, AVX512, STRICT = 2, 10, 12, 1 << 16
 """Modes of MKL's function `mkl_cbwr_set`."""
 TOO_LATE, UNSUPPORTED = -8, -3
-"""Return codes of `mkl_cbwr_set`: MKL has already computed a product; the processor does not have these instructions."""
+"""Return codes of `mkl_cbwr_set`: MKL has already computed a product; the processor does not have these instructions.
+"""
 
 
 def reproducible_products() -> None:
-    """Let MKL, torch's library for fp32 products, compute the same numbers whatever the number of rows, columns and threads.
+    """Let MKL, torch's library for fp32 products, compute the same numbers whatever the number of rows, columns and
+    threads.
 
-    It must be called before MKL's first product; after it, there is a warning on Intel's processors. On other processors it has
-    no effect. $MKL_CBWR, MKL's own variable, has precedence.
+    It must be called before MKL's first product; after it, there is a warning on Intel's processors. On other
+    processors it has no effect. $MKL_CBWR, MKL's own variable, has precedence.
     """
     import torch
 
@@ -200,8 +207,10 @@ def reproducible_products() -> None:
         failure = set_mode(AUTO | STRICT)
     if failure == TOO_LATE and _is_intel():
         console.warn_once(
-            "torch multiplied matrices before nmt was used, so MKL can no longer be told to be reproducible: in fp32 a translation may depend on the "
-            "lines beside it. Load a model before other work with torch, or set MKL_CBWR=AVX512,STRICT (or AVX2,STRICT) in the environment."
+            "torch multiplied matrices before nmt was used, so MKL can no longer be told to be reproducible: "
+            "in fp32 a translation may depend on the "
+            "lines beside it. Load a model before other work with torch, or set MKL_CBWR=AVX512,STRICT (or "
+            "AVX2,STRICT) in the environment."
         )
 
 
@@ -212,7 +221,10 @@ def _is_intel() -> bool:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Return whether `error` means that an allocation failed. On a CPU, torch reports this only in the text of the error."""
+    """Return whether `error` means that an allocation failed.
+
+    On a CPU, torch reports this only in the text of the error.
+    """
     import torch
 
     words = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc", "out of memory", "not enough memory")
@@ -232,7 +244,9 @@ def has_fast_bf16(device: str) -> bool:
 
 
 def cpu_flags() -> set[str]:
-    """Return the instruction sets that the operating system reports for this CPU, by Linux's names; empty if it reports none."""
+    """Return the instruction sets that the operating system reports for this CPU, by Linux's names; empty if it reports
+    none.
+    """
     if sys.platform == "darwin":
         reported = ctypes.CDLL(None).sysctlbyname
         value, size = ctypes.c_int(), ctypes.c_size_t(ctypes.sizeof(ctypes.c_int))
@@ -254,7 +268,10 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 def memory_size(text: str) -> int:
-    """Return a size such as "2GiB", "800M", "1.5 GB" or a plain number, in bytes. Units are powers of 1,024. Raises UsageError."""
+    """Return a size such as "2GiB", "800M", "1.5 GB" or a plain number, in bytes.
+
+    Units are powers of 1,024. Raises UsageError.
+    """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
     size = float(match[1]) * UNITS[match[2]] if match else 0.0
     if not 2**26 <= size < 2**63:
@@ -307,7 +324,9 @@ def _computes(_: int) -> float:
 
 
 def free_memory() -> int:
-    """Return the free memory in bytes: the smaller of the system's available memory and the rest of the control group's limit."""
+    """Return the free memory in bytes: the smaller of the system's available memory and the rest of the control group's
+    limit.
+    """
     available = 4 * 2**30
     try:
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():

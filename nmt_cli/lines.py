@@ -1,9 +1,10 @@
 r"""Reading lines of text, by the same rules in every command.
 
-A line ends only at `\n`: U+2028, U+0085, `\r`, `\v` and `\f` are characters of a line. One `\r` before the `\n` is dropped,
-and the last line needs no `\n`. A UTF-8 byte-order mark at the head of a file is dropped. Invalid UTF-8 is replaced by U+FFFD
-and counted; it is not an error. UTF-16 and UTF-32 are errors that name the encoding (`encodings`). Compressed files are recognised
-by their first bytes (`compression`). Text is streamed: each line is returned as soon as it has arrived, on pipes too.
+A line ends only at `\n`: U+2028, U+0085, `\r`, `\v` and `\f` are characters of a line. One `\r` before the `\n` is
+dropped, and the last line needs no `\n`. A UTF-8 byte-order mark at the head of a file is dropped. Invalid UTF-8 is
+replaced by U+FFFD and counted; it is not an error. UTF-16 and UTF-32 are errors that name the encoding (`encodings`).
+Compressed files are recognised by their first bytes (`compression`). Text is streamed: each line is returned as soon as
+it has arrived, on pipes too.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 class _Readable(io.RawIOBase):
-    """A plain or compressed file. Its reading errors are DataErrors with the name of the file, whichever library raises them."""
+    """A plain or compressed file.
+
+    Its reading errors are DataErrors with the name of the file, whichever library raises them.
+    """
 
     def __init__(self, file: io.FileIO, name: str, shown: str, suffix: str = "") -> None:
         """`shown` is the name in messages. `suffix`: the ending of the name."""
@@ -64,7 +68,9 @@ class _Readable(io.RawIOBase):
         return data
 
     def _check(self, data: bytes) -> None:
-        """Raise DataError if what begins with `data` is an archive of several files, or only by name a compressed file."""
+        """Raise DataError if what begins with `data` is an archive of several files, or only by name a compressed
+        file.
+        """
         head = (self._head or b"") + data
         kind, command = archive_of(head[:ARCHIVE_HEAD])
         if kind:
@@ -74,7 +80,8 @@ class _Readable(io.RawIOBase):
         compressed = self._unpacked.format or self._suffix not in FORMATS
         if not compressed and (not head or (NO_TEXT.search(head) and not wide_encoding(head))):
             raise DataError(
-                f"{self.shown} is named {self._suffix}, but is neither compressed nor text; it begins with {head[:16]!r}. "
+                f"{self.shown} is named {self._suffix}, but is neither compressed nor text; it begins with "
+                f"{head[:16]!r}. "
                 "Fetch or compress it again."
             )
         self._head = head if len(head) < ARCHIVE_HEAD else None
@@ -100,7 +107,8 @@ def open_binary(path: str | Path) -> BinaryIO:
 
 
 def open_descriptor(descriptor: int, name: str) -> BinaryIO:
-    """Return a stream that reads an open descriptor, as `open_binary` does a file, and closes it; `name` is used in messages.
+    """Return a stream that reads an open descriptor, as `open_binary` does a file, and closes it; `name` is used in
+    messages.
 
     Raises DataError for a folder, and while it is read.
     """
@@ -159,8 +167,8 @@ def read_parallel(
 ) -> Iterator[tuple[str, str]]:
     """Yield the pairs of lines of several files per side, file by file and in order.
 
-    `replaced` counts, for each file, the lines in which invalid UTF-8 was replaced. Raises DataError if two files differ in
-    their number of lines.
+    `replaced` counts, for each file, the lines in which invalid UTF-8 was replaced. Raises DataError if two files
+    differ in their number of lines.
     """
     if len(source_paths) != len(target_paths):
         raise DataError(
@@ -180,7 +188,10 @@ def read_pairs(
     replaced: Counter[str],
     any_bytes: bool = False,
 ) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of lines of two open streams, as `read_parallel` does; `source` and `target` are their names. For `any_bytes` see `iter_lines`."""
+    """Yield the pairs of lines of two open streams, as `read_parallel` does; `source` and `target` are their names.
+
+    For `any_bytes` see `iter_lines`.
+    """
     source_lines, target_lines = iter_lines(source_stream, any_bytes), iter_lines(target_stream, any_bytes)
     pairs = 0
     while True:
@@ -202,8 +213,10 @@ def read_pairs(
     text = decode_line(raw or b"")[0]
     counted = {str(longer): total, str(shorter): pairs}
     raise DataError(
-        f"{str(source)!r} has {_lines(counted[str(source)])}, {str(target)!r} {_lines(counted[str(target)])}: they are not line by line parallel. "
-        f"They part at line {pairs + 1:,}: {str(shorter)!r} has ended where {str(longer)!r} reads {text[:60] + '…' * (len(text) > 60)!r}. "
+        f"{str(source)!r} has {_lines(counted[str(source)])}, {str(target)!r} "
+        f"{_lines(counted[str(target)])}: they are not line by line parallel. "
+        f"They part at line {pairs + 1:,}: {str(shorter)!r} has ended where {str(longer)!r} reads "
+        f"{text[:60] + '…' * (len(text) > 60)!r}. "
         "(A line ends at \\n only.)"
     )
 
@@ -214,7 +227,9 @@ def _lines(count: int) -> str:
 
 @dataclass
 class Changed:
-    """The lines that normalisation changes, other than runs of spaces: their number, and the first of them, before and after."""
+    """The lines that normalisation changes, other than runs of spaces: their number, and the first of them, before and
+    after.
+    """
 
     lines: int = 0
     example: tuple[str, str] = ("", "")

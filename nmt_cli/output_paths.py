@@ -5,11 +5,12 @@
 
 One rule for all commands:
 
-- An existing folder is replaced only if `ours` proves that the same command wrote it: the folder has the command's marker,
-  and its contents are those that the marker records. An empty folder may be replaced. Every other folder is refused.
-- A text file that the user named is replaced, as by every Unix tool, unless it is one of the command's inputs. If the file
-  can have a marker, or if the command chose the name, then `ours` must prove that the file is an earlier output, or the new
-  bytes must be the same as the old ones. Mode and owner stay.
+- An existing folder is replaced only if `ours` proves that the same command wrote it: the folder has the command's
+  marker, and its contents are those that the marker records. An empty folder may be replaced. Every other folder is
+  refused.
+- A text file that the user named is replaced, as by every Unix tool, unless it is one of the command's inputs. If the
+  file can have a marker, or if the command chose the name, then `ours` must prove that the file is an earlier output,
+  or the new bytes must be the same as the old ones. Mode and owner stay.
 - Links are followed: their target is replaced, the link stays. A device or a pipe is written to directly.
 
     `ours(path)` returns "" for an earlier output of the same command, otherwise the reason why it is not one.
@@ -42,7 +43,10 @@ def resolved(path: Path, what: str) -> Path:
 
 
 def check_inputs(path: Path, what: str, inputs: Iterable[Path]) -> None:
-    """Raise UsageError if `path` is one of `inputs`, is inside one, or contains one. Links and other names of a file are recognised."""
+    """Raise UsageError if `path` is one of `inputs`, is inside one, or contains one.
+
+    Links and other names of a file are recognised.
+    """
     for source in inputs:
         if (identity := _identity(source)) is None:
             continue
@@ -53,7 +57,8 @@ def check_inputs(path: Path, what: str, inputs: Iterable[Path]) -> None:
             raise UsageError(f"{what} would be written inside its own input {str(source)!r}. Choose another output.")
         if path_identity in _above(source):
             raise UsageError(
-                f"{what} would replace the folder {str(path)!r}, which holds its own input {str(source)!r}. Choose another output."
+                f"{what} would replace the folder {str(path)!r}, which holds its own input {str(source)!r}. "
+                "Choose another output."
             )
 
 
@@ -70,7 +75,10 @@ def _identity(path: Path) -> Identity | None:
 
 
 def _above(path: Path) -> list[Identity]:
-    """Return device and inode of each folder above `path` up to the root, by the file system's `..`. `path` need not exist."""
+    """Return device and inode of each folder above `path` up to the root, by the file system's `..`.
+
+    `path` need not exist.
+    """
     folder = follow_links(path).absolute().parent
     while (identity := _identity(folder)) is None and folder != folder.parent:
         folder = folder.parent
@@ -120,10 +128,12 @@ def check_output_file(path: Path, what: str, inputs: Sequence[Path] = ()) -> Non
 
 @contextmanager
 def output_file(path: Path, what: str, inputs: Sequence[Path] = (), ours: Ours | None = None) -> Iterator[BinaryIO]:
-    """Provide a stream to write into, which becomes the file `path` at the end of the block. A device or pipe is written directly.
+    """Provide a stream to write into, which becomes the file `path` at the end of the block.
 
-    Without `ours`, an existing file is replaced, because the user named it. Raises UsageError if `path` may not be replaced,
-    DataError if it cannot be written.
+    A device or pipe is written directly.
+
+    Without `ours`, an existing file is replaced, because the user named it. Raises UsageError if `path` may not be
+    replaced, DataError if it cannot be written.
     """
     with output_files([path], what, inputs, ours) as (stream,):
         yield stream
@@ -165,7 +175,8 @@ def _target(path: Path, what: str, inputs: Sequence[Path]) -> Path | None:
         mode = None
     if mode is not None and stat.S_ISDIR(mode):
         raise UsageError(
-            f"{what} is a file, and {str(path)!r} is a folder. Give the name of a file, such as {str(path / 'output')!r}."
+            f"{what} is a file, and {str(path)!r} is a folder. Give the name of a file, such as "
+            f"{str(path / 'output')!r}."
         )
     if mode is not None and (
         not stat.S_ISREG(mode) or os.path.abspath(path).startswith(tuple(f"{folder}/" for folder in DESCRIPTORS))

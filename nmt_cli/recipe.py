@@ -1,14 +1,15 @@
 """The typed, strict recipe: one experiment, without settings of the machine.
 
     TOML text ──▶ load_recipe ──▶ Recipe(data, model, train, decode) ──▶ every command
-                  keys of the recipe that it `extends` are added, --set section.key=value is applied, then all is checked
+                  keys of the recipe that it `extends` are added, --set section.key=value is applied, then all is
+                  checked
 
 A recipe is data. The whole recipe is checked before any work starts: unknown keys, wrong types and contradictions are
-reported together, each with the nearest correct name. Every number has bounds, far beyond any model that was ever trained,
-and so has the number of parameters (`MOST_PARAMETERS`). So a value that must be a mistake is refused before memory is allocated.
-The recipe is stored in shards, runs and model folders (`Recipe.to_dict`), and every later command reads it from there
-(`Recipe.from_dict`). The model's width and the vocabulary's size are keys of the recipe. Values that depend on the machine
-(devices, micro-batches, precision) are derived elsewhere.
+reported together, each with the nearest correct name. Every number has bounds, far beyond any model that was ever
+trained, and so has the number of parameters (`MOST_PARAMETERS`). So a value that must be a mistake is refused before
+memory is allocated. The recipe is stored in shards, runs and model folders (`Recipe.to_dict`), and every later command
+reads it from there (`Recipe.from_dict`). The model's width and the vocabulary's size are keys of the recipe. Values
+that depend on the machine (devices, micro-batches, precision) are derived elsewhere.
 
 Sources of the defaults: "Attention Is All You Need", sections 3 and 5, table 3 (base).
 """
@@ -83,7 +84,8 @@ def with_present_names(values: dict[str, Any], where: str) -> dict[str, Any]:
             continue
         if renamed.now in table and table[renamed.now] != table[key]:
             raise RecipeError(
-                f"{where}: {old} = {shown(table[key])} is the old name of {section}.{renamed.now}, which is {shown(table[renamed.now])} here. Remove one of the two."
+                f"{where}: {old} = {shown(table[key])} is the old name of {section}.{renamed.now}, which is "
+                f"{shown(table[renamed.now])} here. Remove one of the two."
             )
         values = {
             **values,
@@ -146,9 +148,8 @@ def _lines(error: ValidationError, sections: Sections) -> list[str]:
         section, _, key = path.partition(".")
         if item["type"] == "extra_forbidden":
             inside = list(sections[section].model_fields) if key and section in sections else list(sections)
-            lines.append(
-                f"{path}: unknown {'key' if key else 'section'}.{_elsewhere(key, section, sections) or did_you_mean(key or section, inside)}"
-            )
+            hint = _elsewhere(key, section, sections) or did_you_mean(key or section, inside)
+            lines.append(f"{path}: unknown {'key' if key else 'section'}.{hint}")
         elif item["type"] == "value_error":
             lines += [f"{path + ': ' if path else ''}{line}" for line in str(item["ctx"]["error"]).splitlines()]
         elif item["type"] == "missing":
@@ -169,7 +170,9 @@ def _elsewhere(key: str, section: str, sections: Sections) -> str:
 def _contradictions_besides(
     error: ValidationError, values: dict[str, Any], whole: type[BaseModel], sections: Sections
 ) -> list[str]:
-    """Check `values` again without the wrong keys, and return the contradictions that remain, except those that mention a wrong key."""
+    """Check `values` again without the wrong keys, and return the contradictions that remain, except those that mention
+    a wrong key.
+    """
     left_out, remaining = set(), copy.deepcopy(values)
     for item in error.errors():
         if item["type"] == "value_error" or not item["loc"]:
@@ -269,16 +272,22 @@ class DataSection(Section):
     target_vocab_size: int = Field(default=0, ge=0, le=10_000_000)
     """Size of the target's own vocabulary, with joint_vocab = false; 0: `vocab_size`."""
     target_tokenization: Literal["bpe", "words"] = "bpe"
-    """`words`: each word between spaces is one token of the target vocabulary, unchanged. This is for targets of symbols, such as
-    linearised trees. The vocabulary holds the most frequent words, or all if there are fewer. It needs joint_vocab = false."""
+    """`words`: each word between spaces is one token of the target vocabulary, unchanged. This is for targets of
+    symbols, such as linearised trees. The vocabulary holds the most frequent words, or all if there are fewer. It needs
+    joint_vocab = false.
+    """
     terminals: Literal["", "xx", "tags", "words", "both"] = ""
-    """For a parser: the form of a word in the target, a linearised tree, as in `nmt data trees --terminals`. "": not a parser.
-    With `words` and `both`, the target may share the source's subwords; even then, each bracket and tag is one token."""
+    """For a parser: the form of a word in the target, a linearised tree, as in `nmt data trees --terminals`. "": not a
+    parser. With `words` and `both`, the target may share the source's subwords; even then, each bracket and tag is one
+    token.
+    """
     normalization: Literal["nfc", "identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "nfc"
-    """`nfc` keeps the text (`data.normalization`); the others are SentencePiece's rules. The SentencePiece model stores the rule, so
-    training, translation and exports apply the same one. Earlier versions used `nmt_nfkc`; their shards keep it."""
+    """`nfc` keeps the text (`data.normalization`); the others are SentencePiece's rules. The SentencePiece model stores
+    the rule, so training, translation and exports apply the same one. Earlier versions used `nmt_nfkc`; their shards
+    keep it."""
     character_coverage: float = Field(default=1.0, ge=0.98, le=1.0)
-    """The vocabulary has the most frequent characters, up to this share of the text. SentencePiece takes no less than 0.98."""
+    """The vocabulary has the most frequent characters, up to this share of the text. SentencePiece takes no less than
+    0.98."""
     target_character_coverage: float = Field(default=0.0, ge=0.0, le=1.0)
     """The same for the target's own vocabulary, with joint_vocab = false; 0: `character_coverage`."""
     byte_fallback: bool = True
@@ -311,7 +320,8 @@ class DataSection(Section):
             errors.append("train_source and train_target are needed (files below --data-dir)")
         if self.target_vocab_size and self.joint_vocab:
             errors.append(
-                f"target_vocab_size = {self.target_vocab_size} needs joint_vocab = false: a joint vocabulary has vocab_size = {self.vocab_size} pieces"
+                f"target_vocab_size = {self.target_vocab_size} needs joint_vocab = false: a joint vocabulary "
+                f"has vocab_size = {self.vocab_size} pieces"
             )
         if self.target_character_coverage and self.joint_vocab:
             errors.append(
@@ -320,11 +330,13 @@ class DataSection(Section):
             )
         if 0 < self.target_character_coverage < 0.98:
             errors.append(
-                f"target_character_coverage = {self.target_character_coverage}: expected 0.98 or more, or 0 for the source's"
+                f"target_character_coverage = {self.target_character_coverage}: expected 0.98 or more, or 0 "
+                "for the source's"
             )
         if 0 < self.target_vocab_size < 8:
             errors.append(
-                f"target_vocab_size = {self.target_vocab_size}: expected 8 or more, or 0 for vocab_size = {self.vocab_size}"
+                f"target_vocab_size = {self.target_vocab_size}: expected 8 or more, or 0 for vocab_size = "
+                f"{self.vocab_size}"
             )
         if self.target_tokenization == "words" and self.joint_vocab:
             errors.append(
@@ -332,7 +344,8 @@ class DataSection(Section):
             )
         if self.terminals in ("xx", "tags") and self.target_tokenization != "words":
             errors.append(
-                f'terminals = "{self.terminals}" needs target_tokenization = "words": each symbol of a tree is one token'
+                f'terminals = "{self.terminals}" needs target_tokenization = "words": each symbol of a tree is '
+                "one token"
             )
         if self.min_length > self.max_length:
             errors.append(f"min_length = {self.min_length} exceeds max_length = {self.max_length}")
@@ -362,15 +375,18 @@ class ModelSection(Section):
     norm: Annotated[str, _listed_in(NORMS)] = "layer"
     """`layer`: LayerNorm, the paper's; `rms`: RMSNorm."""
     activation: Annotated[str, _listed_in(ACTIVATIONS)] = "relu"
-    """Activation of the feed-forward network. `relu`: max(0, x), the paper's (equation 2); `gelu`; `silu`; `swiglu`: a gate, with three matrices of d_model × d_ff instead of two."""
+    """Activation of the feed-forward network. `relu`: max(0, x), the paper's (equation 2); `gelu`; `silu`; `swiglu`: a
+    gate, with three matrices of d_model × d_ff instead of two."""
     positions: Annotated[str, _listed_in(POSITIONS)] = "sinusoidal"
-    """`sinusoidal`: the paper's (section 3.5); `learned`: a trained vector per position (table 3, row E); `rotary`: self-attention rotates queries and keys."""
+    """`sinusoidal`: the paper's (section 3.5); `learned`: a trained vector per position (table 3, row E); `rotary`:
+    self-attention rotates queries and keys."""
     max_positions: int = Field(default=1024, ge=2, le=1_048_576)
     """The longest sequence, and the number of rows of learned positions. Longer lines are split before translation."""
     tie_embeddings: bool = True
     """One matrix for both embeddings and the output projection (section 3.4)."""
     monotonic_attention: bool = False
-    """For a parser: the decoder also reads the encoder's state of the next word (hard monotonic attention, Aharoni and Goldberg 2017)."""
+    """For a parser: the decoder also reads the encoder's state of the next word (hard monotonic attention, Aharoni and
+    Goldberg 2017)."""
 
     @property
     def key_size(self) -> int:
@@ -391,18 +407,22 @@ class ModelSection(Section):
             errors.append(f"d_model = {self.d_model} is odd: sinusoids come in pairs of sine and cosine")
         if self.positions == "rotary" and self.key_size % 2:
             errors.append(
-                f"heads of {self.key_size} numbers are odd: rotary positions rotate pairs of them. Change num_heads or d_k"
+                f"heads of {self.key_size} numbers are odd: rotary positions rotate pairs of them. Change "
+                "num_heads or d_k"
             )
         if self.max_positions * self.d_model > MOST_POSITIONS:
             errors.append(
-                f"max_positions = {self.max_positions} times d_model = {self.d_model} are {self.max_positions * self.d_model:,} numbers for positions: expected at most {MOST_POSITIONS:,}"
+                f"max_positions = {self.max_positions} times d_model = {self.d_model} are "
+                f"{self.max_positions * self.d_model:,} numbers for positions: expected at most "
+                f"{MOST_POSITIONS:,}"
             )
         return _checked(self, errors)
 
     def parameters(self, source_vocab: int, target_vocab: int) -> int:
         """Return the number of trained parameters for vocabularies of these sizes, without building the model.
 
-        The number is exact for the norms and activations of this package. Another norm counts as a layer norm, another activation as relu.
+        The number is exact for the norms and activations of this package. Another norm counts as a layer norm, another
+        activation as relu.
         """
         d = self.d_model
         queries, values = self.num_heads * self.key_size, self.num_heads * self.value_size
@@ -432,30 +452,36 @@ class TrainSection(Section):
     adam_beta2: float = Field(default=0.98, ge=0.0, lt=1.0)
     adam_epsilon: float = Field(default=1e-9, ge=1e-16, le=1.0)
     decay_updates: int = Field(default=0, ge=0, le=MANY)
-    """Number of last updates in which the learning rate of equation 3 is multiplied by a factor that falls linearly to zero; 0: none."""
+    """Number of last updates in which the learning rate of equation 3 is multiplied by a factor that falls linearly to
+    zero; 0: none."""
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
     r_drop: float = Field(default=0.0, ge=0.0, le=1000.0)
     """Weight of the divergence between two passes of each pair with different dropout (R-Drop); 0: one pass."""
     bpe_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Probability that BPE leaves out a merge, so that words are split differently in each epoch; 0: never."""
     both_directions: bool = False
-    """In each epoch, source and target are swapped in a new random half of the pairs: the model learns to translate in both directions."""
+    """In each epoch, source and target are swapped in a new random half of the pairs: the model learns to translate in
+    both directions."""
     init: FileName = ""
-    """Folder of a model or run with the same sizes and vocabulary: training starts from its weights. "": random weights."""
+    """Folder of a model or run with the same sizes and vocabulary: training starts from its weights. "": random
+    weights."""
     clip_norm: float = Field(default=0.0, ge=0.0, le=1e9)
     """Largest gradient norm; 0: no clipping (the paper has none)."""
     skip_nonfinite: int = Field(default=0, ge=0, le=MANY)
-    """Number of updates in a row that may be skipped because their gradient is not finite; 0: the first one stops training."""
+    """Number of updates in a row that may be skipped because their gradient is not finite; 0: the first one stops
+    training."""
     precision: TrainingPrecision = "auto"
-    """Precision of matrix products; `auto`: the precision that is fast on the hardware. In `fp16` the loss is scaled."""
+    """Precision of matrix products; `auto`: the precision that is fast on the hardware. In `fp16` the loss is scaled.
+    """
     seed: int = Field(default=1, ge=0, lt=2**32)
     log_every: int = Field(default=50, ge=1, le=MANY)
     valid_every: int = Field(default=1000, ge=1, le=MANY)
     valid_bleu_sentences: int = Field(default=2000, ge=0, le=MANY)
-    """Most validation sentences that are translated for BLEU. If there are more, so many are drawn at even distances; 0: none."""
+    """Most validation sentences that are translated for BLEU. If there are more, so many are drawn at even distances;
+    0: none."""
     valid_bleu_tokenizer: BleuTokenizer = ""
-    """BLEU's tokenizer in validation, one of sacrebleu's. "": by language and script: zh for Chinese, char for other languages
-    without spaces between words, 13a for all others."""
+    """BLEU's tokenizer in validation, one of sacrebleu's. "": by language and script: zh for Chinese, char for other
+    languages without spaces between words, 13a for all others."""
     valid_beam: int = Field(default=1, ge=1, le=MOST_BEAM)
     """Beam size for these translations, whatever `decode.search` is; 1 is greedy and fast."""
     valid_samples: int = Field(default=3, ge=0, le=100_000)
@@ -487,7 +513,8 @@ class TrainSection(Section):
             errors.append("checkpoint_every = 0 and checkpoint_minutes = 0: nothing would ever be saved")
         if self.decay_updates > self.updates:
             errors.append(
-                f"decay_updates = {self.decay_updates} exceeds updates = {self.updates}: the learning rate falls over the last updates"
+                f"decay_updates = {self.decay_updates} exceeds updates = {self.updates}: the learning rate "
+                "falls over the last updates"
             )
         if self.average > self.keep:
             errors.append(
@@ -508,20 +535,23 @@ class DecodeSection(Section):
     alpha: float = Field(default=0.6, ge=0.0, le=5.0)
     """Exponent of the length penalty `gnmt`. Up to 5, the penalty of the longest output is a number in fp32."""
     coverage_penalty: float = Field(default=0.0, ge=0.0, le=1000.0)
-    """Beta of the coverage penalty, which lowers the scores of outputs that leave parts of the source untranslated; 0: none."""
+    """Beta of the coverage penalty, which lowers the scores of outputs that leave parts of the source untranslated; 0:
+    none."""
     max_extra: int = Field(default=50, ge=1, le=1_000_000)
     """The longest output, in tokens, is max_len_ratio × input length + max_extra, for each sentence."""
     max_len_ratio: float = Field(default=1.0, ge=0.0, le=1000.0)
     """See `max_extra`."""
     min_length: int = Field(default=1, ge=0, le=1_000_000)
-    """The shortest output, in tokens that contain text: the end symbol and white space do not count. 0: the output may be empty."""
+    """The shortest output, in tokens that contain text: the end symbol and white space do not count. 0: the output may
+    be empty."""
     lookahead: int = Field(default=12, ge=0, le=1_000_000)
-    """Search drops a hypothesis that cannot reach the n best within this number of further tokens, end symbol counted, even if their log-probabilities were 0.
-    0: no limit, so that the best hypothesis is never lost."""
+    """Search drops a hypothesis that cannot reach the n best within this number of further tokens, end symbol counted,
+    even if their log-probabilities were 0. 0: no limit, so that the best hypothesis is never lost."""
     diverse_groups: int = Field(default=4, ge=1, le=MOST_BEAM)
     """For the search `diverse`: number of groups of equal size into which the beam is divided."""
     diversity_penalty: float = Field(default=0.5, ge=0.0, le=1000.0)
-    """For the search `diverse`: log P of a token falls by this value for each hypothesis of an earlier group that gets the same token in the same step."""
+    """For the search `diverse`: log P of a token falls by this value for each hypothesis of an earlier group that gets
+    the same token in the same step."""
     no_repeat_ngram: int = Field(default=0, ge=0, le=1_000_000)
     """No n-gram of this number of tokens occurs twice in an output; 0: no rule."""
     repetition_penalty: float = Field(default=1.0, gt=0.0, le=1000.0)
@@ -550,7 +580,8 @@ class DecodeSection(Section):
         ]
         if self.search == "diverse" and self.beam % self.diverse_groups:
             errors.append(
-                f'beam = {self.beam} is not a multiple of diverse_groups = {self.diverse_groups}: search = "diverse" divides the beam into groups of equal size'
+                f"beam = {self.beam} is not a multiple of diverse_groups = {self.diverse_groups}: search = "
+                '"diverse" divides the beam into groups of equal size'
             )
         return _checked(self, errors)
 
@@ -578,12 +609,15 @@ class Recipe(Section):
             not self.data.terminals or (self.data.terminals, self.data.target_tokenization) == ("words", "bpe")
         ):
             errors.append(
-                f'model.monotonic_attention = true with data.terminals = "{self.data.terminals}" and data.target_tokenization = "{self.data.target_tokenization}": '
-                "it is for parsers, and which words a tree has must follow from its tokens: both, tags, xx, or words that are one token each"
+                f'model.monotonic_attention = true with data.terminals = "{self.data.terminals}" and '
+                f'data.target_tokenization = "{self.data.target_tokenization}": '
+                "it is for parsers, and which words a tree has must follow from its tokens: both, tags, xx, or "
+                "words that are one token each"
             )
         if self.data.max_length >= self.model.max_positions:
             errors.append(
-                f"data.max_length = {self.data.max_length} must be below model.max_positions = {self.model.max_positions}: "
+                f"data.max_length = {self.data.max_length} must be below model.max_positions = "
+                f"{self.model.max_positions}: "
                 "a sentence and its end symbol would not fit"
             )
         if self.data.max_length >= self.train.batch_tokens:
@@ -593,7 +627,9 @@ class Recipe(Section):
         parameters = self.model.parameters(self.data.vocab_size, self.data.target_size)
         if parameters > MOST_PARAMETERS:
             errors.append(
-                f"the model has {parameters:,} parameters, which take {parameters * BYTES_PER_PARAMETER / 2**40:,.1f} TiB to train: expected at most {MOST_PARAMETERS:,}. "
+                f"the model has {parameters:,} parameters, which take "
+                f"{parameters * BYTES_PER_PARAMETER / 2**40:,.1f} TiB to train: expected at most "
+                f"{MOST_PARAMETERS:,}. "
                 "Reduce model.d_model, model.d_ff, the layers or data.vocab_size"
             )
         return _checked(self, errors)
@@ -610,7 +646,8 @@ class Recipe(Section):
                 else "expected a name that can be printed and does not begin with a dot"
             )
             raise RecipeError(
-                f"the recipe's name {shown(self.name)} cannot name a folder in {parent}/: {why}. Rename the recipe's file, or give {option} DIR."
+                f"the recipe's name {shown(self.name)} cannot name a folder in {parent}/: {why}. Rename the "
+                f"recipe's file, or give {option} DIR."
             )
         return Path(parent) / self.name
 
@@ -625,13 +662,16 @@ class Recipe(Section):
 
     @staticmethod
     def from_dict(values: dict[str, Any], where: str) -> Recipe:
-        """Check a plain dictionary and return its recipe. `where` names the dictionary in error messages. Old names of keys are read; retired keys are ignored.
+        """Check a plain dictionary and return its recipe.
+
+        `where` names the dictionary in error messages. Old names of keys are read; retired keys are ignored.
 
         Raises RecipeError.
         """
         if _depth(values) > DEEPEST:
             raise RecipeError(
-                f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or lists of texts."
+                f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, "
+                "true, false or lists of texts."
             )
         if isinstance(values, dict):
             values = without_retired(with_present_names(values, where), where)
@@ -690,9 +730,9 @@ def recipe_names() -> list[str]:
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe by name (`demo`) or path (`my/own.toml`) and apply `section.key=value` overrides to it.
 
-    `extends = "other"` at a file's head names another recipe, or a path beside the file. The recipe inherits each key of the other
-    recipe that the file does not set. Raises `RecipeError` for an unknown name and for TOML that does not parse; errors of keys and
-    values are reported together.
+    `extends = "other"` at a file's head names another recipe, or a path beside the file. The recipe inherits each key
+    of the other recipe that the file does not set. Raises `RecipeError` for an unknown name and for TOML that does not
+    parse; errors of keys and values are reported together.
     """
     values, name, where = _read(name_or_path, [])
     apply_overrides(values, overrides)
@@ -707,13 +747,17 @@ def no_language(code: str) -> str:
     """Return why `code` is not the code of a language, or "" if it is one."""
     if LANGUAGE_CODE.fullmatch(code):
         return ""
-    return f"{shown(code)}: expected the code of a language, such as en or pt-BR: letters, digits and hyphens, at most 35 characters."
+    return (
+        f"{shown(code)}: expected the code of a language, such as en or pt-BR: letters, digits and "
+        "hyphens, at most 35 characters."
+    )
 
 
 def toml_value(value: object) -> str:
     """Return a text, number, boolean or a list of these as TOML on one line.
 
-    Raises RecipeError for text that UTF-8 cannot hold, such as the name of a file in another encoding, and TypeError for other types.
+    Raises RecipeError for text that UTF-8 cannot hold, such as the name of a file in another encoding, and TypeError
+    for other types.
     """
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_value, value))}]"
@@ -749,7 +793,8 @@ def _read(name_or_path: str, children: Sequence[str]) -> tuple[dict[str, Any], s
         )
     if len(children) >= LONGEST_CHAIN:
         raise RecipeError(
-            f"a chain of more than {LONGEST_CHAIN} recipes that extend each other: {children[0]} → {children[1]} → … → {where}. Put their keys into fewer files."
+            f"a chain of more than {LONGEST_CHAIN} recipes that extend each other: {children[0]} → "
+            f"{children[1]} → … → {where}. Put their keys into fewer files."
         )
     try:
         values = with_present_names(_parsed(text, where), where)
@@ -783,7 +828,8 @@ def _parsed(text: str, where: str) -> dict[str, Any]:
         raise
     except RecursionError:
         raise RecipeError(
-            f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or lists of texts."
+            f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, "
+            "false or lists of texts."
         ) from None
     except ValueError:  # an integer with more digits than Python allows
         raise RecipeError(
@@ -814,7 +860,8 @@ def _find(name_or_path: str) -> tuple[str, str, str]:
         if os.path.isfile(beside):
             raise RecipeError(f"no recipe is called {shown(name_or_path)}. Did you mean the file {shown(beside)}?")
         raise RecipeError(
-            f"no recipe is called {shown(name_or_path)}.{did_you_mean(name_or_path, names)} Known: {', '.join(names)}; or give a path to a .toml file."
+            f"no recipe is called {shown(name_or_path)}.{did_you_mean(name_or_path, names)} Known: "
+            f"{', '.join(names)}; or give a path to a .toml file."
         )
     path = Path(name_or_path)
     where = f"recipe {shown(str(path))}"
@@ -842,7 +889,10 @@ def _find(name_or_path: str) -> tuple[str, str, str]:
 
 
 def apply_overrides(values: dict[str, Any], overrides: Sequence[str]) -> None:
-    """Set keys in a recipe's plain dictionary. If a key is given twice, the last value counts, and a warning names both."""
+    """Set keys in a recipe's plain dictionary.
+
+    If a key is given twice, the last value counts, and a warning names both.
+    """
     given: dict[str, str] = {}
     for override in overrides:
         key = override.partition("=")[0].strip()
@@ -853,7 +903,10 @@ def apply_overrides(values: dict[str, Any], overrides: Sequence[str]) -> None:
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:
-    """Set a key in a recipe's plain dictionary; `override` is section.key=value. Raises RecipeError if it does not have this form."""
+    """Set a key in a recipe's plain dictionary; `override` is section.key=value.
+
+    Raises RecipeError if it does not have this form.
+    """
     key, separator, text = override.partition("=")
     section, dot, name = key.strip().partition(".")
     if not (separator and dot and section and name):

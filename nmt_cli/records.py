@@ -3,9 +3,10 @@
     to_json(record)                              record ──▶ JSON with content_sha256
     read_record(path, kind, error, remedy)       file ──▶ JSON ──▶ version ──▶ hash ──▶ kind, strictly typed
 
-A `Record` is a pydantic model with `format_version`. The file also has the key `content_sha256`: the SHA-256 of the content
-in canonical form, which is JSON without that key, with sorted keys and no spaces. Another layout of the same content is
-accepted, but every change of the content is an error. Records of format versions before `sealed` have no hash.
+A `Record` is a pydantic model with `format_version`. The file also has the key `content_sha256`: the SHA-256 of the
+content in canonical form, which is JSON without that key, with sorted keys and no spaces. Another layout of the same
+content is accepted, but every change of the content is an error. Records of format versions before `sealed` have no
+hash.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ class Record(BaseModel):
 
     @classmethod
     def upgrade(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the content of a file in the form of the newest version. A class whose form has changed overrides this."""
+        """Return the content of a file in the form of the newest version.
+
+        A class whose form has changed overrides this.
+        """
         return values
 
 
@@ -89,16 +93,19 @@ def parse_record(data: bytes, path: Path, kind: type[RecordT], error: type[NmtEr
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         state = "is damaged" if "format_version" in values else "is not of nmt, or is damaged"
         raise error(
-            f"{str(path)!r} {state}: format_version is {shown(version)}, expected a whole number from 1 to {kind.newest}. "
+            f"{str(path)!r} {state}: format_version is {shown(version)}, expected a whole number from 1 to "
+            f"{kind.newest}. "
             f"{remedy}"
         )
     if version > kind.newest:
         raise error(
-            f"{str(path)!r} has format version {version}; this nmt {__version__} reads up to {kind.newest}. Install a newer nmt."
+            f"{str(path)!r} has format version {version}; this nmt {__version__} reads up to {kind.newest}. "
+            "Install a newer nmt."
         )
     if (version >= kind.sealed or HASH in values) and values.get(HASH) != content_hash(values):
         raise error(
-            f"{str(path)!r} was changed or damaged: its content does not have the SHA-256 that it states ({HASH}). {remedy}"
+            f"{str(path)!r} was changed or damaged: its content does not have the SHA-256 that it states "
+            f"({HASH}). {remedy}"
         )
     values.pop(HASH, None)
     try:
@@ -112,7 +119,10 @@ def parse_record(data: bytes, path: Path, kind: type[RecordT], error: type[NmtEr
 
 
 def parse_json(data: bytes, path: Path, error: type[NmtError], remedy: str) -> dict[str, Any]:
-    """Return the JSON object in `data`. Raises `error` for data that is not UTF-8 or not JSON, for NaN and infinite numbers, and for too deep nesting."""
+    """Return the JSON object in `data`.
+
+    Raises `error` for data that is not UTF-8 or not JSON, for NaN and infinite numbers, and for too deep nesting.
+    """
     try:
         values = json.loads(data.decode("utf-8"), parse_constant=_no_number, parse_float=_finite)
         json.dumps(values)  # nesting that Python can read may be too deep to write

@@ -69,7 +69,8 @@ LENGTH_PENALTIES = {
 }
 """decode.length_penalty: (|Y|, alpha) → the divisor of log P."""
 UTILITIES = {"chrf": "nmt_cli.search.utilities:chrf", "bleu": "nmt_cli.search.utilities:bleu"}
-"""The utility of minimum Bayes risk decoding: n texts → (n, n), the score of each text as a hypothesis against each text as a reference."""
+"""The utility of minimum Bayes risk decoding: n texts → (n, n), the score of each text as a hypothesis against each
+text as a reference."""
 PRECISIONS = {
     "fp32": "nmt_cli.model.precision:fp32",
     "bf16": "nmt_cli.model.precision:bf16",

@@ -1,4 +1,7 @@
-"""Characters of the scripts that put no spaces between words. The regular expressions of the package use these tables."""
+"""Characters of the scripts that put no spaces between words.
+
+The regular expressions of the package use these tables.
+"""
 
 from __future__ import annotations
 

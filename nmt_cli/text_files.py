@@ -253,7 +253,9 @@ def _command(name: str, lines: Sequence[str], path: Path) -> str:
 
 
 def _xml(path: Path, tag: str, sides: str, whole: str) -> str:
-    """Return a shell command that prints a row for each element `tag`; Python expressions: its sides, whether it has both."""
+    """Return a shell command that prints a row for each element `tag`; Python expressions: its sides, whether it has
+    both.
+    """
     texts = f"' '.join(''.join(side.itertext()).split()) for side in {sides}"
     units = f"unit in ElementTree.parse(sys.stdin.buffer).iterfind('.//{{*}}{tag}') if {whole}"
     rows = f"[print(*({texts}), sep='\\t') for {units}]"

@@ -92,7 +92,9 @@ def run() -> int:
 
 
 def _invoke() -> int:
-    """Run the command in the arguments and return its exit code. (`Typer.__call__` would turn interrupts and errors of stdout into its own codes.)"""
+    """Run the command in the arguments and return its exit code. (`Typer.__call__` would turn interrupts and errors of
+    stdout into its own codes.)
+    """
     command = typer.main.get_command(app)
     if COMPLETE in os.environ:
         command.main(prog_name="nmt")  # answers the shell and exits
@@ -125,7 +127,9 @@ def _report(error: BaseException) -> int | None:
 
 
 def _system_error(error: BaseException) -> str | None:
-    """Return the message for an error of the system that no command has turned into an NmtError; None for any other error."""
+    """Return the message for an error of the system that no command has turned into an NmtError; None for any other
+    error.
+    """
     if isinstance(error, OSError):
         names = " → ".join(shown(name) for name in (error.filename, error.filename2) if name is not None)
         return f"cannot use {names}: {_reason(error)}." if names else f"the system refuses: {_reason(error)}."
@@ -138,7 +142,10 @@ def _system_error(error: BaseException) -> str | None:
     if isinstance(error, RecursionError):
         return "the input is nested too deeply."
     if isinstance(error, MemoryError) or _out_of_memory(error):
-        return "out of memory: give smaller batches (--batch-tokens, --beam) or fewer --devices or --workers, or use a machine with more."
+        return (
+            "out of memory: give smaller batches (--batch-tokens, --beam) or fewer --devices or --workers, or "
+            "use a machine with more."
+        )
     return None
 
 

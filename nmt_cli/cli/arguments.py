@@ -19,7 +19,9 @@ STDIN_TWICE = "'-' (standard input) was given more than once: it can be read onl
 def option(
     help: str, metavar: str | None = None, heading: str | None = None, names: tuple[str, ...] = (), **more: Any
 ) -> Any:
-    """Return an option of a command. Without `names` it is called as its parameter; a flag needs one, else typer adds --no-NAME.
+    """Return an option of a command.
+
+    Without `names` it is called as its parameter; a flag needs one, else typer adds --no-NAME.
 
     `heading` is its heading in --help. `more`: see typer.Option.
     """
@@ -59,7 +61,11 @@ Overrides = Annotated[
 
 
 def output_path(value: str | Path) -> Path:
-    """Return the path of an output. Raises typer.BadParameter for an empty name, which would be the working folder, for a NUL character and for the root folder."""
+    """Return the path of an output.
+
+    Raises typer.BadParameter for an empty name, which would be the working folder, for a NUL character and for the root
+    folder.
+    """
     text = str(value)
     if not text:
         raise typer.BadParameter("the name is empty; expected the path of a file or folder.")

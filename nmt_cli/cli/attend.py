@@ -1,7 +1,7 @@
 """`nmt attend`: translate a sentence and plot the attention of every head.
 
-The translation goes to stdout, remarks to stderr, plots into files. The plotted weights come from one fp32 pass over the
-sentence and its translation (`translation.attention_maps`), whatever the precision of the search.
+The translation goes to stdout, remarks to stderr, plots into files. The plotted weights come from one fp32 pass over
+the sentence and its translation (`translation.attention_maps`), whatever the precision of the search.
 """
 
 from __future__ import annotations
@@ -84,11 +84,15 @@ def attend(
 ) -> None:
     """Translate a sentence and plot the attention of every head: one page for the browser.
 
-    The page needs no network and no other file. It shows the encoder's self-attention, the decoder's, and encoder-decoder attention, for each layer and head, as lines between words (as in the paper's appendix) and as heat maps. The weights appear when you point at a word or a cell.
+    The page needs no network and no other file. It shows the encoder's self-attention, the decoder's, and
+    encoder-decoder attention, for each layer and head, as lines between words (as in the paper's appendix) and as heat
+    maps. The weights appear when you point at a word or a cell.
 
-    The weights are the model's own, softmax(QK^T / sqrt(d_k)) of one pass over sentence and translation; each row sums to 1. Rows of decoder and cross-attention are steps, labelled with the piece that is written.
+    The weights are the model's own, softmax(QK^T / sqrt(d_k)) of one pass over sentence and translation; each row sums
+    to 1. Rows of decoder and cross-attention are steps, labelled with the piece that is written.
 
-    --json prints source, translation, score, log_prob, and attention, a list with one object per kind: kind, rows and columns (pieces), layers and heads (numbers from 1), weights as [layer][head][row][column].
+    --json prints source, translation, score, log_prob, and attention, a list with one object per kind: kind, rows and
+    columns (pieces), layers and heads (numbers from 1), weights as [layer][head][row][column].
     """
     check_precision(precision)
     changes = decode_changes(overrides or [], options)
@@ -124,7 +128,8 @@ def _sentence(sentences: list[str]) -> str:
 
     if len(sentences) > 1:
         raise UsageError(
-            f"{len(sentences)} sentences were given, the second is {sentences[1]!r}: a page shows one. Put quotes around the words of a sentence."
+            f"{len(sentences)} sentences were given, the second is {sentences[1]!r}: a page shows one. Put "
+            "quotes around the words of a sentence."
         )
     if sentences:
         lines, where = [_valid(line) for line in sentences[0].split("\n")], "the sentence"
@@ -140,7 +145,8 @@ def _sentence(sentences: list[str]) -> str:
                     break
     if any(line.strip() for line in lines[1:]):
         raise DataError(
-            f"{where} has more than one line: a page shows one sentence. Call nmt attend once for each, with a file of its own (--out)."
+            f"{where} has more than one line: a page shows one sentence. Call nmt attend once for each, with a "
+            "file of its own (--out)."
         )
     if not lines or not lines[0].strip():
         raise DataError(f"{where} is empty{f' ({lines[0]!r})' if lines else ''}: expected a sentence to translate.")

@@ -47,7 +47,8 @@ def average(
 ) -> None:
     """Average the weights of a run's last or best checkpoints into a model folder, and compare their validation scores.
 
-    If the average is worse than the run's best checkpoint (else its last), commands that are given the run use the checkpoint.
+    If the average is worse than the run's best checkpoint (else its last), commands that are given the run use the
+    checkpoint.
     """
     from ..interface import commands
 

@@ -53,10 +53,11 @@ def calibrate(
     """Fit the quality estimates of `nmt translate --confidence` on your own data.
 
     SRC is translated, and each translation is compared with its line of REF by sacrebleu's sentence chrF. A regression
-    then learns the expected chrF / 100 from the model's log-probabilities. Use lines that the model was not trained on, of
-    the kind that it will translate, bad input included; 1,000 lines are enough. Blank lines do not count.
+    then learns the expected chrF / 100 from the model's log-probabilities. Use lines that the model was not trained on,
+    of the kind that it will translate, bad input included; 1,000 lines are enough. Blank lines do not count.
 
-    A summary goes to stderr: the mean chrF and the mean estimate, and Spearman's rank correlation of the two over the lines.
+    A summary goes to stderr: the mean chrF and the mean estimate, and Spearman's rank correlation of the two over the
+    lines.
     """
     from ..interface.calibration import calibrate as fit
     from ..interface.calibration import check_calibration_path
@@ -78,6 +79,7 @@ def calibrate(
         chosen=say_model,
     )
     say(
-        f"calibrated on {fitted.lines:,} lines: mean chrF {fitted.mean_chrf:.2f}, mean estimate {fitted.mean_estimate:.2f}, Spearman {fitted.spearman:.3f}"
+        f"calibrated on {fitted.lines:,} lines: mean chrF {fitted.mean_chrf:.2f}, mean estimate "
+        f"{fitted.mean_estimate:.2f}, Spearman {fitted.spearman:.3f}"
     )
     say_next("nmt", "translate", "--json", "--confidence", "--calibration", out, end=" < input")

@@ -1,6 +1,7 @@
 """Shell completion: names of recipes, folders of runs, models and shards.
 
-`nmt --install-completion` installs it in the shell. On Tab, the shell then runs nmt with the variable COMPLETE in the environment.
+`nmt --install-completion` installs it in the shell. On Tab, the shell then runs nmt with the variable COMPLETE in the
+environment.
 """
 
 from __future__ import annotations
@@ -20,12 +21,18 @@ def recipes(incomplete: str) -> list[str]:
 
 
 def runs(incomplete: str) -> list[str]:
-    """Return the folders whose path begins with `incomplete`. If that is empty, return the folders in runs/, if it exists."""
+    """Return the folders whose path begins with `incomplete`.
+
+    If that is empty, return the folders in runs/, if it exists.
+    """
     return _paths(incomplete or ("runs/" if Path("runs").is_dir() else ""), "/")
 
 
 def _paths(incomplete: str, suffix: str) -> list[str]:
-    """Return files with `suffix`, and folders with a slash at the end, whose path begins with `incomplete`. Hidden names are returned only if the user typed the dot."""
+    """Return files with `suffix`, and folders with a slash at the end, whose path begins with `incomplete`.
+
+    Hidden names are returned only if the user typed the dot.
+    """
     parent, slash, begin = incomplete.rpartition("/")
     try:
         names = sorted(os.listdir(parent or slash or "."))

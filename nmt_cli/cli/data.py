@@ -31,7 +31,9 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class _Group(TyperGroup):
-    """The commands of `nmt data`: the commands in this file, and one per name in the registry at the time of the call."""
+    """The commands of `nmt data`: the commands in this file, and one per name in the registry at the time of the
+    call.
+    """
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*super().list_commands(ctx), *DATASETS]
@@ -101,7 +103,8 @@ def fetch(
 def _help(name: str) -> str:
     dataset = dataset_named(name)
     return (
-        f"{dataset.title}.\n\nDownloads {dataset.size}, checks it, and writes the files of the recipe {dataset.recipe}. Licence: {dataset.licence}.\n\n"
+        f"{dataset.title}.\n\nDownloads {dataset.size}, checks it, and writes the files of the recipe "
+        f"{dataset.recipe}. Licence: {dataset.licence}.\n\n"
         "A second run resumes where the first stopped, and does nothing if everything is there."
     )
 

@@ -47,7 +47,9 @@ def export(
         say(f"model: {folder}")
     exported = commands.export(folder, to, out, text=text)
     say(
-        f"wrote {out}: {to}, {sum(parameter.numel() for parameter in exported.source_model.model.parameters()):,} parameters, fp32"
+        f"wrote {out}: {to}, "
+        f"{sum(parameter.numel() for parameter in exported.source_model.model.parameters()):,} parameters, "
+        "fp32"
     )
     say(_verified(exported))
     say(_different(exported))
@@ -58,7 +60,10 @@ def _verified(exported: Export) -> str:
     verification = exported.verification
     largest = ", ".join(f"{name} {difference:.1e}" for name, difference in verification.largest.items())
     ties = f" ({verification.ties} ended in a tie of two tokens)" if verification.ties else ""
-    return f"verified equal on {verification.sentences:,} sentences, {verification.steps:,} steps: same token ids, same greedy output{ties}; largest differences: {largest}"
+    return (
+        f"verified equal on {verification.sentences:,} sentences, {verification.steps:,} steps: same token "
+        f"ids, same greedy output{ties}; largest differences: {largest}"
+    )
 
 
 def _different(exported: Export) -> str:
@@ -66,6 +71,8 @@ def _different(exported: Export) -> str:
     source_model = exported.source_model
     decode = source_model.recipe.decode
     return (
-        f"different there: beams are ranked by log P / |Y|^length_penalty; length_penalty = {source_model.length_penalty} is nearest to "
-        f"{source_model.divisor}. Outputs are limited by one number per batch, not by each line's length + {decode.max_extra}."
+        "different there: beams are ranked by log P / |Y|^length_penalty; length_penalty = "
+        f"{source_model.length_penalty} is nearest to "
+        f"{source_model.divisor}. Outputs are limited by one number per batch, not by each line's length + "
+        f"{decode.max_extra}."
     )

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 def score_by_model(request: ScoreRequest) -> None:
     """Score each line of the reference given its source line, and print the scores.
 
-    The lines of files are counted before the model is loaded, so that unequal counts are an error before any work. Pipes can be
-    read only once, so for pipes the error comes after the scores of the parallel lines.
+    The lines of files are counted before the model is loaded, so that unequal counts are an error before any work.
+    Pipes can be read only once, so for pipes the error comes after the scores of the parallel lines.
     """
     assert request.model is not None
     assert request.source is not None
@@ -107,11 +107,13 @@ def _report(totals: _Totals, names: list[str], replaced: Counter[str], longest: 
     for name in dict.fromkeys(names):
         if replaced[name]:
             warn(
-                f"{name!r}: {replaced[name]:,} of {names.count(name) * totals.lines:,} lines held invalid UTF-8; the bytes were replaced by U+FFFD."
+                f"{name!r}: {replaced[name]:,} of {names.count(name) * totals.lines:,} lines held invalid "
+                "UTF-8; the bytes were replaced by U+FFFD."
             )
     if totals.too_long:
         warn(
-            f"{totals.too_long:,} of {totals.lines:,} pairs, the first at line {totals.first_too_long:,}, have a side longer than the model's maximum "
+            f"{totals.too_long:,} of {totals.lines:,} pairs, the first at line {totals.first_too_long:,}, have "
+            "a side longer than the model's maximum "
             f"(model.max_positions = {longest}, end symbol counted): they have no score and do not count in the totals."
         )
     if not totals.tokens:
@@ -119,7 +121,8 @@ def _report(totals: _Totals, names: list[str], replaced: Counter[str], longest: 
         raise DataError(f"nothing was scored: all {totals.lines:,} pairs of {names[0]!r} and {names[1]!r} are {why}.")
     nll, likely = totals.nll / totals.tokens, perplexity(-totals.nll, totals.tokens)
     say(
-        f"NLL {nll:.{width}f}  perplexity {likely:.{width}f}  sentences {totals.lines - totals.too_long}  tokens {totals.tokens}"
+        f"NLL {nll:.{width}f}  perplexity {likely:.{width}f}  sentences {totals.lines - totals.too_long}  "
+        f"tokens {totals.tokens}"
     )
 
 

@@ -1,4 +1,7 @@
-"""Output formats of `nmt translate`: the translation, with its score, the n best, or JSON. `index` is the line, from 0."""
+"""Output formats of `nmt translate`: the translation, with its score, the n best, or JSON.
+
+`index` is the line, from 0.
+"""
 
 from __future__ import annotations
 
@@ -25,5 +28,8 @@ def moses(index: int, translation: Translation) -> str:
 
 
 def json_object(index: int, translation: Translation) -> str:
-    """Return a JSON object. Tokens are subwords. A pair of the alignment has two indices, into source_tokens and into tokens."""
+    """Return a JSON object.
+
+    Tokens are subwords. A pair of the alignment has two indices, into source_tokens and into tokens.
+    """
     return json.dumps(translation.as_dict(), ensure_ascii=False)

@@ -1,4 +1,6 @@
-"""Recognise a glossary, a list of pairs of source and target, where a file with an entry for each input line was expected."""
+"""Recognise a glossary, a list of pairs of source and target, where a file with an entry for each input line was
+expected.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ SEPARATORS = ("\t", ";", ",", "=")
 def glossary_pair(entries: Sequence[str], lines: Sequence[str], separators: Sequence[str] = SEPARATORS) -> list[str]:
     """Return a pair of the glossary that `entries` seem to be: [source, target]. Return [] if they are no glossary.
 
-    In a glossary, all entries have the same number of columns, two or more, and none is blank. At least half of the sources
-    occur in the input `lines`, and their targets do not. Terms are target text, so they rarely look like this.
+    In a glossary, all entries have the same number of columns, two or more, and none is blank. At least half of the
+    sources occur in the input `lines`, and their targets do not. Terms are target text, so they rarely look like this.
     """
     for separator in separators:
         rows = [[cell.strip(' "') for cell in entry.split(separator)] for entry in entries]
@@ -28,6 +30,8 @@ def glossary_pair(entries: Sequence[str], lines: Sequence[str], separators: Sequ
 
 
 def _occurs(term: str, text: str) -> bool:
-    """Return whether a word of the text begins with the term; in scripts without spaces, whether the text contains it."""
+    """Return whether a word of the text begins with the term; in scripts without spaces, whether the text contains
+    it.
+    """
     begins = "" if IN_SCRIPT.match(term) else r"(?<!\w)"
     return re.search(begins + re.escape(term.casefold()), text) is not None

@@ -45,10 +45,11 @@ def info(
     ] = False,
     as_json: Annotated[bool, option("Print a JSON object.", names=("--json",))] = False,
 ) -> None:
-    """Show parameters, vocabulary, updates, tokens per update and memory on this hardware; check a recipe without running it.
+    """Show parameters, vocabulary, updates, tokens per update and memory on this hardware; check a recipe without
+    running it.
 
-    For a folder, also check that its files are complete. A file that was checked before and has not changed since is read
-    again only with --verify.
+    For a folder, also check that its files are complete. A file that was checked before and has not changed since is
+    read again only with --verify.
     """
     from ..interface import information
 
@@ -128,7 +129,8 @@ def _as_table(rows: list[dict[str, Any]], device: str, precision: str, devices: 
     common = common_vocabulary([row for row in rows if row["row"] not in APART])
     explained = (
         [
-            f"A vocabulary of {common[0] / 1000:.1f}k to {common[1] / 1000:.1f}k pieces would explain every row at once but {' and '.join(APART)}."
+            f"A vocabulary of {common[0] / 1000:.1f}k to {common[1] / 1000:.1f}k pieces would explain every "
+            f"row at once but {' and '.join(APART)}."
         ]
         if common
         else []
@@ -137,12 +139,15 @@ def _as_table(rows: list[dict[str, Any]], device: str, precision: str, devices: 
 
 
 APART = ("E", "big")
-"""Rows that fit no common vocabulary size. For E, the paper prints base's number of parameters, without the table of positions.
-For big, the paper prints fewer parameters than our model has."""
+"""Rows that fit no common vocabulary size. For E, the paper prints base's number of parameters, without the table of
+positions. For big, the paper prints fewer parameters than our model has."""
 NOTES = (
-    "PPL and BLEU are the paper's, on newstest2013, one checkpoint. Ours are trained with the command at the head of each recipe.",
-    "params: ours count every weight once, with 37,000 pieces and one matrix for both embeddings and the output (section 3.4), projections with biases.",
-    "explained by: the vocabularies with which our model has the paper's number of parameters, to the million it is rounded to.",
+    "PPL and BLEU are the paper's, on newstest2013, one checkpoint. Ours are trained with the command "
+    "at the head of each recipe.",
+    "params: ours count every weight once, with 37,000 pieces and one matrix for both embeddings and "
+    "the output (section 3.4), projections with biases.",
+    "explained by: the vocabularies with which our model has the paper's number of parameters, to the "
+    "million it is rounded to.",
 )
 
 
@@ -157,7 +162,8 @@ def _of_shards(values: dict[str, Any]) -> str:
         for name, split in values["splits"].items()
     )
     return (
-        f"shards {shown_name(values['folder'])}\n  recipe      {shown_name(values['recipe'])}\n  vocabulary  {sizes}\n  splits      {splits}\n"
+        f"shards {shown_name(values['folder'])}\n  recipe      {shown_name(values['recipe'])}\n  "
+        f"vocabulary  {sizes}\n  splits      {splits}\n"
         f"  files       {WHOLE} (written by nmt {shown_name(values['package_version'])})"
     )
 
@@ -178,12 +184,19 @@ def _described(values: dict[str, Any]) -> str:
     )
     lines = [
         f"{values['kind']} {shown_name(values['name'])}",
-        f"  model       {model['encoder_layers']} + {model['decoder_layers']} layers, d_model {model['d_model']}, d_ff {model['d_ff']}, {model['num_heads']} heads, {model['residual']}-norm, {model['positions']} positions, dropout {model['dropout']}",
-        f"  parameters  {values['parameters']:,} ({', '.join(f'{name} {count:,}' for name, count in parts.items() if count)})",
+        f"  model       {model['encoder_layers']} + {model['decoder_layers']} layers, d_model "
+        f"{model['d_model']}, d_ff {model['d_ff']}, {model['num_heads']} heads, {model['residual']}-norm, "
+        f"{model['positions']} positions, dropout {model['dropout']}",
+        f"  parameters  {values['parameters']:,} "
+        f"({', '.join(f'{name} {count:,}' for name, count in parts.items() if count)})",
         f"  vocabulary  {vocabulary}",
-        f"  updates     {values['updates']:,} of {values['batch_tokens']:,} tokens per side, {values['buckets_per_update']} × {values['bucket_tokens']:,} of like length",
-        f"  here        {values['devices']} × {values['device']} in {values['precision']}: micro-batches of up to {values['micro_batch_tokens']:,} tokens, about {values['micro_batches_per_update']} per update",
-        f"  memory      about {values['memory_bytes'] / gigabyte:.1f} GiB to train, {values['memory_free_bytes'] / gigabyte:.1f} GiB free on a device",
+        f"  updates     {values['updates']:,} of {values['batch_tokens']:,} tokens per side, "
+        f"{values['buckets_per_update']} × {values['bucket_tokens']:,} of like length",
+        f"  here        {values['devices']} × {values['device']} in {values['precision']}: micro-batches "
+        f"of up to {values['micro_batch_tokens']:,} tokens, about {values['micro_batches_per_update']} per "
+        "update",
+        f"  memory      about {values['memory_bytes'] / gigabyte:.1f} GiB to train, "
+        f"{values['memory_free_bytes'] / gigabyte:.1f} GiB free on a device",
     ]
     lines += [
         f"  {'kernels' if number == 0 else '':<10}  {summary}"

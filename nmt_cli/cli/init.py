@@ -56,7 +56,8 @@ def init(
         ),
     ] = "",
 ) -> None:
-    """Write a recipe for your own text: look at the text and at this machine, hold out validation and test sets, choose the sizes.
+    """Write a recipe for your own text: look at the text and at this machine, hold out validation and test sets, choose
+    the sizes.
 
     Nothing is replaced. The recipe is commented, and yours to change. docs/presets.md has the rule.
     """
@@ -112,13 +113,16 @@ def _say_recipe(done: Initialized, limited: bool) -> None:
     if done.text:
         say(f"{done.text}: " + ", ".join(f"{kind} {count:,} pairs" for kind, count in done.pairs.items()))
     say(
-        f"{done.recipe}: {chosen.size.described}, dropout {chosen.dropout}; {chosen.updates:,} updates of {chosen.batch_tokens:,} tokens, "
-        f"which read the text {chosen.passes:.3g} times, in about {spoken(done.seconds)} on this machine ({done.device})"
+        f"{done.recipe}: {chosen.size.described}, dropout {chosen.dropout}; {chosen.updates:,} updates of "
+        f"{chosen.batch_tokens:,} tokens, "
+        f"which read the text {chosen.passes:.3g} times, in about {spoken(done.seconds)} on this machine "
+        f"({done.device})"
     )
     if limited and done.seconds < 0.7 * done.usual_seconds:
         say(f"More time makes a better model: --time counts up to about {spoken(done.usual_seconds)}")
     elif not limited and done.seconds > 86_400:
         say(
-            "That is long: with --time, such as --time 12h, the model and its training get smaller. A GPU is much faster."
+            "That is long: with --time, such as --time 12h, the model and its training get smaller. A GPU is "
+            "much faster."
         )
     say_next("nmt", "preprocess", done.recipe)

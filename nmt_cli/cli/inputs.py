@@ -27,7 +27,10 @@ System = tuple[str, list[str]]
 def read_parallel(
     hypotheses: list[Path], ref: list[Path], src: Path | None = None
 ) -> tuple[list[System], list[list[str]], list[str] | None]:
-    """Return the lines of all files: systems, references and source. Raises one DataError for all unequal line counts."""
+    """Return the lines of all files: systems, references and source.
+
+    Raises one DataError for all unequal line counts.
+    """
     if [*hypotheses, *ref, src].count(STDIN) > 1:
         raise UsageError(STDIN_TWICE)
     references = [_read(path) for path in ref]
@@ -43,7 +46,8 @@ def read_parallel(
     if errors:
         raise DataError(
             "; ".join(errors)
-            + ". They must be parallel, line by line. A line ends at \\n only: U+2028, \\r and the like are characters of a line."
+            + ". They must be parallel, line by line. A line ends at \\n only: U+2028, \\r and the like are "
+            "characters of a line."
         )
     return systems, references, source
 
@@ -61,8 +65,8 @@ def typed_at_terminal(path: Path | None) -> bool:
 def open_input(path: Path | None) -> BinaryIO:
     """Return the file as a stream, or standard input for STDIN or None. Raises DataError.
 
-    The stream is a duplicate of standard input: it may be closed, and at exit Python does not wait for a thread that still
-    reads it.
+    The stream is a duplicate of standard input: it may be closed, and at exit Python does not wait for a thread that
+    still reads it.
     """
     if path is not None and path != STDIN:
         return open_binary(path)
@@ -83,7 +87,8 @@ def _read(path: Path) -> list[str]:
     damaged = sum(replaced for _, replaced in decoded)
     if damaged:
         warn(
-            f"{_shown(path)}: {damaged:,} of {len(decoded):,} lines held invalid UTF-8; the bytes were replaced by U+FFFD."
+            f"{_shown(path)}: {damaged:,} of {len(decoded):,} lines held invalid UTF-8; the bytes were "
+            "replaced by U+FFFD."
         )
     return [text for text, _ in decoded]
 
@@ -117,7 +122,8 @@ def remark(
                 else "or, if the references are tokenised alike, use --tokenize none"
             )
             warn(
-                f"{_shown(Path(name))}: {count:,} lines end in a separate full stop (' .'), so the text looks tokenised. Detokenise it; {way_out}."
+                f"{_shown(Path(name))}: {count:,} lines end in a separate full stop (' .'), so the text looks "
+                f"tokenised. Detokenise it; {way_out}."
             )
 
 
@@ -132,7 +138,10 @@ def _shown(path: Path) -> str:
 
 
 def entries(path: Path | None, what: str) -> list[str] | None:
-    """Return the lines of a file that are not blank; None without a file. Raises DataError if all lines are blank, for invalid UTF-8, and for tabs."""
+    """Return the lines of a file that are not blank; None without a file.
+
+    Raises DataError if all lines are blank, for invalid UTF-8, and for tabs.
+    """
     if path is None:
         return None
     with open_binary(path) as stream:
@@ -140,12 +149,14 @@ def entries(path: Path | None, what: str) -> list[str] | None:
     damaged = next((number for number, (_, replaced) in enumerate(decoded, 1) if replaced), None)
     if damaged:
         raise DataError(
-            f"{str(path)!r}, line {damaged:,}: {decoded[damaged - 1][0][:60]!r} is not UTF-8. Convert the file to UTF-8, or delete the line."
+            f"{str(path)!r}, line {damaged:,}: {decoded[damaged - 1][0][:60]!r} is not UTF-8. Convert the file "
+            "to UTF-8, or delete the line."
         )
     tabbed = next((number for number, (line, _) in enumerate(decoded, 1) if "\t" in line.strip()), None)
     if tabbed:
         raise DataError(
-            f"{str(path)!r}, line {tabbed:,}: {decoded[tabbed - 1][0][:60]!r} has a tab: expected {what}, one per line. Give one column."
+            f"{str(path)!r}, line {tabbed:,}: {decoded[tabbed - 1][0][:60]!r} has a tab: expected {what}, one "
+            "per line. Give one column."
         )
     lines = [line for line, _ in decoded if line.strip()]
     if not lines:

@@ -68,7 +68,10 @@ def _line(score: Score, width: int | None, row: Row | None = None) -> str:
 
 
 def _compared(rows: Sequence[Row], width: int | None) -> Table:
-    """Return a table with the columns `score mean ci95 p system`; its title has metric and signature. The system is last because its name may contain spaces."""
+    """Return a table with the columns `score mean ci95 p system`; its title has metric and signature.
+
+    The system is last because its name may contain spaces.
+    """
     first = rows[0].score
     width = _decimals(first.metric, width)
     cells = []

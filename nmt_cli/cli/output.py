@@ -3,10 +3,10 @@
     write(text)     writes text at once, in UTF-8 whatever the locale
     stream()        returns a stream of bytes; the writer flushes it
 
-`install` replaces the raw stream under `sys.stdout` by one that turns failures into errors that name stdout. This works for
-commands, typer's help and a library's print. A closed pipe is not an error (`ReaderLeft`, exit status 0). After the first
-failure, further output is dropped, so that Python does not fail again at exit. Text that cannot be written to stderr is dropped:
-a remark never stops a command.
+`install` replaces the raw stream under `sys.stdout` by one that turns failures into errors that name stdout. This works
+for commands, typer's help and a library's print. A closed pipe is not an error (`ReaderLeft`, exit status 0). After the
+first failure, further output is dropped, so that Python does not fail again at exit. Text that cannot be written to
+stderr is dropped: a remark never stops a command.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class _StandardStream(io.RawIOBase):
 def install(closed: Set[int]) -> None:
     """Install new streams as `sys.stdout` and `sys.stderr`. `closed`: the descriptors that were closed at the start.
 
-    Printed text keeps the encoding of the terminal. A character that the encoding does not have is written as its number.
+    Printed text keeps the encoding of the terminal. A character that the encoding does not have is written as its
+    number.
     """
     if 0 in closed:
         sys.stdin = None

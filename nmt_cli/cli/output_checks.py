@@ -2,8 +2,8 @@
 
     one SystemOutputs per system (`interface.evaluation`) ──▶ texts
 
-Each text is shown in one row. If it is too long for the row, its middle is left out. Control characters are written as their
-numbers.
+Each text is shown in one row. If it is too long for the row, its middle is left out. Control characters are written as
+their numbers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def _shown(line: WorstLine, width: int) -> str:
 
 
 def visible(text: str) -> str:
-    """Return `text` in a form that cannot control a terminal: control characters become numbers, such as \\x1b, and every kind of space a plain space."""
+    """Return `text` in a form that cannot control a terminal: control characters become numbers, such as \\x1b, and
+    every kind of space a plain space.
+    """
     return "".join(
         character
         if character.isprintable() or character in JOINERS

@@ -66,13 +66,20 @@ def parse(
     devices: Devices = None,
     precision: Precision = "auto",
 ) -> None:
-    """Parse sentences: N lines in, N lines out, in order, as soon as they are ready. The model is a parser (docs/parsing.md).
+    """Parse sentences: N lines in, N lines out, in order, as soon as they are ready.
 
-    A line is a sentence, and its tree is printed in brackets, as (TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks)) (. .))). The tree has exactly the sentence's words; brackets in words are written -LRB- and -RRB-. Parts of speech are the model's, or XX if it predicts none (data.terminals). A blank line stays blank.
+    The model is a parser (docs/parsing.md).
 
-    Without --tokenized, words are separated as in the Penn Treebank: do n't, dogs . Straight double quotes become two backquotes and two apostrophes, if the model's vocabulary has them. Each line should be one sentence.
+    A line is a sentence, and its tree is printed in brackets, as (TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks)) (.
+    .))). The tree has exactly the sentence's words; brackets in words are written -LRB- and -RRB-. Parts of speech are
+    the model's, or XX if it predicts none (data.terminals). A blank line stays blank.
 
-    A sentence that is too long for the model gets a flat tree, (TOP (XX The) (XX dog) …), so that each sentence has a tree of its words; a warning gives its line and length. stderr also reports how many trees were repaired because the model's output was not a tree of the sentence (see nmt data trees --back).
+    Without --tokenized, words are separated as in the Penn Treebank: do n't, dogs . Straight double quotes become two
+    backquotes and two apostrophes, if the model's vocabulary has them. Each line should be one sentence.
+
+    A sentence that is too long for the model gets a flat tree, (TOP (XX The) (XX dog) …), so that each sentence has a
+    tree of its words; a warning gives its line and length. stderr also reports how many trees were repaired because the
+    model's output was not a tree of the sentence (see nmt data trees --back).
     """
     from ..hardware import keep_freed_memory
     from ..model.contents import find_model

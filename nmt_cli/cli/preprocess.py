@@ -43,8 +43,8 @@ def preprocess(
 ) -> None:
     """Learn the subword vocabulary and write the shards that training reads.
 
-    Inputs are plain text, .gz, .xz, .bz2 or .zst, one sentence per line; source and target are parallel, line by line. A second
-    run with the same text and recipe does nothing.
+    Inputs are plain text, .gz, .xz, .bz2 or .zst, one sentence per line; source and target are parallel, line by line.
+    A second run with the same text and recipe does nothing.
     """
     from ..interface import commands
     from ..recipe import load_recipe
@@ -74,7 +74,10 @@ def _described(summary: Summary) -> str:
     if not index.data["tokenizer"] and (index.source_size < most[0] or index.target_size < most[1]):
         sizes += f" ({' and '.join(f'{size:,}' for size in dict.fromkeys(most))} were allowed: the text has no more)"
     if not summary.fresh:
-        return f"nothing to do: {summary.folder} already holds these shards ({train.pairs:,} training pairs, {sizes}); --force writes them again"
+        return (
+            f"nothing to do: {summary.folder} already holds these shards ({train.pairs:,} training pairs, "
+            f"{sizes}); --force writes them again"
+        )
     reasons = {
         "empty": "empty",
         "too_long": f"longer than {index.data['max_length']} tokens",
@@ -85,7 +88,10 @@ def _described(summary: Summary) -> str:
         dropped = (
             ", ".join(f"{count:,} {reasons[reason]}" for reason, count in split.dropped.items() if count) or "none"
         )
-        tokens = f"{split.source_tokens / max(split.pairs, 1):.1f} and {split.target_tokens / max(split.pairs, 1):.1f} tokens per line"
+        tokens = (
+            f"{split.source_tokens / max(split.pairs, 1):.1f} and "
+            f"{split.target_tokens / max(split.pairs, 1):.1f} tokens per line"
+        )
         lines.append(
             f"  {name:<10}  "
             + (f"{split.pairs:,} of {split.read:,} pairs; dropped: {dropped}; {tokens}" if split.read else "none")

@@ -1,11 +1,12 @@
 """The set-up of the process for every command, before other imports: descriptors, signals, the garbage collector.
 
-    run_guarded(command)  opens closed standard descriptors on /dev/null, so that no later file gets their numbers; installs
-                          stdout and stderr of `output`; lets SIGTERM and SIGHUP raise `Terminated` in the main thread, as
-                          Ctrl-C raises KeyboardInterrupt, so that context managers clean up
+    run_guarded(command)  opens closed standard descriptors on /dev/null, so that no later file gets their numbers;
+    installs
+                          stdout and stderr of `output`; lets SIGTERM and SIGHUP raise `Terminated` in the main thread,
+                          as Ctrl-C raises KeyboardInterrupt, so that context managers clean up
 
-A signal that was ignored at the start, as SIGHUP is under nohup, stays ignored. Only the first SIGTERM or SIGHUP raises:
-schedulers send these signals more than once, and the second must not interrupt the clean-up.
+A signal that was ignored at the start, as SIGHUP is under nohup, stays ignored. Only the first SIGTERM or SIGHUP
+raises: schedulers send these signals more than once, and the second must not interrupt the clean-up.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def run_guarded(command: Callable[[], int]) -> int:
-    """Run `command` and return its exit status. `command` reports its own errors. For an interrupt that it does not handle, return 128 + signal."""
+    """Run `command` and return its exit status.
+
+    `command` reports its own errors. For an interrupt that it does not handle, return 128 + signal.
+    """
     collect_garbage_rarely()
     try:
         output.install(_closed_descriptors())
@@ -45,7 +49,10 @@ def run_guarded(command: Callable[[], int]) -> int:
 
 
 def collect_garbage_rarely() -> None:
-    """Let Python look for reference cycles less often. By default it visits torch's objects so often that `import torch` takes 10 % longer."""
+    """Let Python look for reference cycles less often.
+
+    By default it visits torch's objects so often that `import torch` takes 10 % longer.
+    """
     gc.set_threshold(100_000, 20, 100)
 
 
@@ -55,7 +62,10 @@ def signal_of(interrupt: KeyboardInterrupt) -> int:
 
 
 def signal_behind(error: BaseException) -> int | None:
-    """Return the number of the signal that ended the command, or None. An interrupted library may raise its own error: then the received signal is returned."""
+    """Return the number of the signal that ended the command, or None.
+
+    An interrupted library may raise its own error: then the received signal is returned.
+    """
     if isinstance(error, KeyboardInterrupt):
         return signal_of(error)
     return _received if isinstance(error, Exception) else None
@@ -99,7 +109,10 @@ def _ignore(number: int, frame: FrameType | None) -> None:
 
 
 def _send_again(otherwise: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a hook for interrupts that were raised where Python drops exceptions, such as in `__del__`. It sends the signal again; other exceptions go to `otherwise`."""
+    """Return a hook for interrupts that were raised where Python drops exceptions, such as in `__del__`.
+
+    It sends the signal again; other exceptions go to `otherwise`.
+    """
 
     def hook(dropped: Any) -> None:
         if not isinstance(dropped.exc_value, KeyboardInterrupt):

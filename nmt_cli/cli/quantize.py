@@ -28,7 +28,8 @@ def quantize(
 ) -> None:
     """Write a trained model in int8: a model folder of a quarter of the size, which loads sooner.
 
-    It translates exactly as MODEL does with --precision int8, and in no other precision. It cannot be trained, averaged or exported: keep MODEL.
+    It translates exactly as MODEL does with --precision int8, and in no other precision. It cannot be trained, averaged
+    or exported: keep MODEL.
     """
     from ..interface import commands
     from ..model.contents import find_model

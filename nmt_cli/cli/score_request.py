@@ -87,7 +87,8 @@ def check(request: ScoreRequest) -> None:
 def _check_model(request: ScoreRequest) -> None:
     if request.hypotheses:
         raise UsageError(
-            f"HYP ({str(request.hypotheses[0])!r}) and --model were both given: a model scores REF. Give --model DIR --src SRC --ref REF, or HYP --ref REF."
+            f"HYP ({str(request.hypotheses[0])!r}) and --model were both given: a model scores REF. Give "
+            "--model DIR --src SRC --ref REF, or HYP --ref REF."
         )
     if request.source is None:
         raise UsageError("--model needs --src SRC, the text that REF translates.")
@@ -106,7 +107,8 @@ def _check_no_model(request: ScoreRequest) -> None:
         raise UsageError(f"{', '.join(options)}: only with --model DIR, which scores REF by a model's probability.")
     if not request.hypotheses:
         raise UsageError(
-            "nothing to score: give HYP, the translations; or --model DIR --src SRC, to score REF by a model's probability."
+            "nothing to score: give HYP, the translations; or --model DIR --src SRC, to score REF by a model's "
+            "probability."
         )
 
 
@@ -116,11 +118,13 @@ def _check_protocol(request: ScoreRequest) -> None:
         raise UsageError(f"{', '.join(options)}: only with --protocol, whose steps it changes. Give --protocol paper.")
     if protocol is not None and request.tokenize is not None:
         raise UsageError(
-            f"--tokenize {request.tokenize} and --protocol {protocol} were both given: a protocol has its own tokenizer. Give one of them."
+            f"--tokenize {request.tokenize} and --protocol {protocol} were both given: a protocol has its own "
+            "tokenizer. Give one of them."
         )
     if protocol is not None and request.metrics and "bleu" not in request.metrics:
         raise UsageError(
-            f"--protocol {protocol} says how BLEU is computed, and BLEU is not asked for. Give --metric bleu too, or no --metric."
+            f"--protocol {protocol} says how BLEU is computed, and BLEU is not asked for. Give --metric bleu "
+            "too, or no --metric."
         )
 
 
@@ -128,7 +132,8 @@ def _check_resampling(request: ScoreRequest) -> None:
     systems, resampling = len(request.hypotheses), request.explicit_options(("samples", "seed"))
     if request.significance is not None and systems < 2:
         raise UsageError(
-            f"--significance {request.significance} needs several HYP: it tests them against the first. Give two or more; for one, --confidence."
+            f"--significance {request.significance} needs several HYP: it tests them against the first. Give "
+            "two or more; for one, --confidence."
         )
     if resampling and systems < 2 and not request.confidence:
         raise UsageError(
@@ -152,5 +157,6 @@ def _check_metrics(request: ScoreRequest) -> None:
         )
     if request.worst is not None and request.source is None:
         raise UsageError(
-            f"--worst {request.worst} needs --src SRC, the text that HYP translates: its lines are chosen by checks against SRC."
+            f"--worst {request.worst} needs --src SRC, the text that HYP translates: its lines are chosen by "
+            "checks against SRC."
         )

@@ -101,14 +101,16 @@ def serve(
 ) -> None:
     """Serve translations over HTTP, as LibreTranslate (/translate) and DeepL (/v2/translate) do, and a page for people.
 
-    Every translation is that of `nmt translate`. Sentences of all clients are translated together; none waits for a long document of another client.
+    Every translation is that of `nmt translate`. Sentences of all clients are translated together; none waits for a
+    long document of another client.
 
     SIGHUP loads the models anew, without losing a request. SIGTERM and Ctrl-C answer what is under way, then end.
     """
     missing = [package for module, package in PACKAGES.items() if find_spec(module) is None]
     if missing:
         raise UsageError(
-            f"nmt serve needs the extra package{'s' * (len(missing) > 1)} {', '.join(missing)}: {install_command('serve')}."
+            f"nmt serve needs the extra package{'s' * (len(missing) > 1)} {', '.join(missing)}: "
+            f"{install_command('serve')}."
         )
     if log not in ("plain", "json"):
         raise UsageError(f"--log {log!r}: expected plain or json.")

@@ -54,7 +54,8 @@ def train(
 ) -> None:
     """Train a model. A second run resumes where the first stopped.
 
-    Ctrl-C, SIGTERM or SIGHUP saves a checkpoint before the end. On several machines: `torchrun … -m -- nmt_cli train RECIPE`.
+    Ctrl-C, SIGTERM or SIGHUP saves a checkpoint before the end. On several machines: `torchrun … -m -- nmt_cli train
+    RECIPE`.
     """
     # Torch reads this when it is loaded. Its warnings about lost connections contain C++ stack frames.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -75,7 +76,9 @@ def train(
             overrides=overrides or [],
         )
         say(
-            f"{forecast.name}: {forecast.parameters:,} parameters, {forecast.pairs:,} pairs, {forecast.updates:,} updates{f', {forecast.updates_done:,} of them done' if forecast.updates_done else ''}\n"
+            f"{forecast.name}: {forecast.parameters:,} parameters, {forecast.pairs:,} pairs, "
+            f"{forecast.updates:,} "
+            f"updates{f', {forecast.updates_done:,} of them done' if forecast.updates_done else ''}\n"
             f"{forecast.devices} × {forecast.device} in {forecast.precision}: {forecast.seconds_per_update:.3g} s per "
             f"update, about {spoken(forecast.seconds)} without validation{' and --compile' if compiled else ''}, until "
             f"{forecast.end:%a %d %b %H:%M}\n"

@@ -1,7 +1,8 @@
 """`nmt translate`: translate text line by line.
 
-Translations go to stdout (or --output), remarks to stderr. N lines in, N lines out, as soon as they are ready. `interface`
-loads the models and chooses the search, `formats` has the output formats, `translate_output` writes the translations.
+Translations go to stdout (or --output), remarks to stderr. N lines in, N lines out, as soon as they are ready.
+`interface` loads the models and chooses the search, `formats` has the output formats, `translate_output` writes the
+translations.
 """
 
 from __future__ import annotations
@@ -153,7 +154,8 @@ def translate(
     terms_columns: Annotated[
         bool,
         option(
-            "Each input line is SOURCE, a tab, terms as in FILE of --terms; with --prefix-column, SOURCE, PREFIX, terms.",
+            "Each input line is SOURCE, a tab, terms as in FILE of --terms; with --prefix-column, SOURCE, "
+            "PREFIX, terms.",
             heading=CONSTRAINTS,
             names=("--terms-columns",),
         ),
@@ -170,7 +172,9 @@ def translate(
     devices: Devices = None,
     precision: Precision = "auto",
 ) -> None:
-    """Translate lines of text: N lines in, N lines out, in order, as soon as they are ready. With --format, translate a document.
+    """Translate lines of text: N lines in, N lines out, in order, as soon as they are ready.
+
+    With --format, translate a document.
 
     A line ends at \\n only. Blank lines stay empty; a line that is too long for the model is translated in parts. The
     translation of a line depends only on the line, the model and the options. Output is flushed whenever all
@@ -187,14 +191,15 @@ def translate(
     --json prints one object per line, whatever N is: source, translation, score, log_prob (natural), tokens (the
     translation's subwords), and nbest, a list of objects: translation, score, log_prob, tokens. With --alignment also
     source_tokens and alignment, a list of pairs [I, J]: token J of the translation is aligned to source token I,
-    both counted from 0. A token that is aligned to the source's end symbol has no pair. For an ensemble the alignment is
-    the first model's.
+    both counted from 0. A token that is aligned to the source's end symbol has no pair. For an ensemble the alignment
+    is the first model's.
 
     With --confidence each object, also in nbest, has words, a list of objects: word, probability (the product over its
-    subwords), and quality, an estimate of sentence chrF / 100 from the model's own probabilities; for a blank line null.
+    subwords), and quality, an estimate of sentence chrF / 100 from the model's own probabilities; for a blank line
+    null.
 
-    With --format the whole input is one document, of sentences in paragraphs. White space, tags, code, URLs and placeholders such
-    as {name} come back as they are; tags enclose the translations of the words that they enclosed.
+    With --format the whole input is one document, of sentences in paragraphs. White space, tags, code, URLs and
+    placeholders such as {name} come back as they are; tags enclose the translations of the words that they enclosed.
     """
     from ..hardware import keep_freed_memory
     from ..interface.translator import calibration_of

@@ -34,7 +34,10 @@ _ENCODING = re.compile(r"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([^"']*)["']""")
 
 
 def check_format(name: str | None, split_sentences: str | None, explicit: Mapping[str, bool]) -> None:
-    """Raise UsageError for an unknown --format, and for options that --format excludes. `explicit`: option → whether it was given."""
+    """Raise UsageError for an unknown --format, and for options that --format excludes.
+
+    `explicit`: option → whether it was given.
+    """
     if name is None:
         if split_sentences is not None:
             raise UsageError("--split-sentences needs --format: without it every line is translated by itself.")
@@ -101,11 +104,13 @@ def _read(path: Path | None, format: str) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise DocumentError(
-            f"{shown}, line {line:,}: byte {raw[error.start]:#04x} at offset {error.start:,} is not UTF-8. Convert it: iconv -f ENCODING -t UTF-8"
+            f"{shown}, line {line:,}: byte {raw[error.start]:#04x} at offset {error.start:,} is not UTF-8. "
+            "Convert it: iconv -f ENCODING -t UTF-8"
         ) from None
     declared = _ENCODING.match(text.removeprefix("\ufeff")) if format == "xml" else None
     if declared and declared[1].lower() not in ("utf-8", "utf8", "us-ascii", "ascii"):
         raise DocumentError(
-            f'{shown} declares the encoding {declared[1]!r}: expected UTF-8. Convert it to UTF-8, and write encoding="UTF-8" in its first line.'
+            f"{shown} declares the encoding {declared[1]!r}: expected UTF-8. Convert it to UTF-8, and write "
+            'encoding="UTF-8" in its first line.'
         )
     return text

@@ -1,4 +1,6 @@
-"""The input of `nmt translate`: lines, and a prefix and terms for each line, from columns of the input or from parallel files."""
+"""The input of `nmt translate`: lines, and a prefix and terms for each line, from columns of the input or from parallel
+files.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ CHECKED = 1000
 
 @dataclass(frozen=True)
 class InputFormat:
-    """The sources of the lines, their prefixes and their terms. `file` None: standard input; other files None: not given."""
+    """The sources of the lines, their prefixes and their terms.
+
+    `file` None: standard input; other files None: not given.
+    """
 
     file: Path | None
     prefix_column: bool
@@ -69,8 +74,8 @@ class InputFormat:
 def read_requests(input_format: InputFormat, replaced: Counter[str]) -> Iterator[Line]:
     """Yield the lines to translate. `replaced`: file → lines with invalid UTF-8.
 
-    If the files have different numbers of lines, raises DataError after the last line that all files have. Raises DataError if the
-    prefixes or the terms are a glossary: before the first line, or for a pipe after some lines.
+    If the files have different numbers of lines, raises DataError after the last line that all files have. Raises
+    DataError if the prefixes or the terms are a glossary: before the first line, or for a pipe after some lines.
     """
     from ..translation.translator import Request
 
@@ -82,7 +87,10 @@ def read_requests(input_format: InputFormat, replaced: Counter[str]) -> Iterator
 
 
 def _parallel(input_format: InputFormat, replaced: Counter[str]) -> Iterator[list[str]]:
-    """Yield the parallel lines of all files, the input's first. Raises DataError as `read_requests` does for different numbers of lines."""
+    """Yield the parallel lines of all files, the input's first.
+
+    Raises DataError as `read_requests` does for different numbers of lines.
+    """
     from ..lines import decode_line, iter_lines, open_binary
     from .inputs import open_input
 
@@ -111,7 +119,9 @@ def _parallel(input_format: InputFormat, replaced: Counter[str]) -> Iterator[lis
 def _checked(
     rows: Iterator[list[str]], check: Callable[[Sequence[list[str]]], None], ahead: bool
 ) -> Iterator[list[str]]:
-    """Yield the rows, and call `check` with the first CHECKED ones: with `ahead` before the first is yielded, else after the last of them."""
+    """Yield the rows, and call `check` with the first CHECKED ones: with `ahead` before the first is yielded, else
+    after the last of them.
+    """
     first: list[list[str]] = []
     error: DataError | None = None
     try:
@@ -141,7 +151,8 @@ def _refuse_glossaries(input_format: InputFormat, rows: Sequence[list[str]]) -> 
             continue
         wanted = "the terms in its translation, separated by tabs" if is_terms else "the beginning of its translation"
         message = (
-            f"{str(path)!r} is a glossary: it has pairs such as {pair[0]!r} and {pair[1]!r}, and the input contains {pair[0]!r}. "
+            f"{str(path)!r} is a glossary: it has pairs such as {pair[0]!r} and {pair[1]!r}, and the input "
+            f"contains {pair[0]!r}. "
             f"{option} expects for each line of the input {wanted}. "
             "docs/translating.md shows how to write the terms of each line from a glossary."
         )
@@ -168,7 +179,10 @@ def _request(input_format: InputFormat, texts: list[str], request: Any) -> Line:
 
 
 def _check_ends(names: list[str], readers: list[Iterator[bytes]], raws: list[bytes | None], count: int) -> None:
-    """Raise DataError unless all files ended at the same line. `raws` are the next lines after `count` lines; None: the file ended."""
+    """Raise DataError unless all files ended at the same line.
+
+    `raws` are the next lines after `count` lines; None: the file ended.
+    """
     if all(raw is None for raw in raws):
         return
     from ..lines import decode_line
@@ -179,8 +193,10 @@ def _check_ends(names: list[str], readers: list[Iterator[bytes]], raws: list[byt
     longer = next(index for index, raw in enumerate(raws) if raw is not None)
     text = decode_line(raws[longer] or b"")[0]
     raise DataError(
-        f"{', '.join(f'{name!r} has {_counted(number)}' for name, number in zip(names, counts, strict=True))}: they are not line by line parallel. "
-        f"They part at line {count + 1:,}, where {names[longer]!r} reads {text[:60] + '…' * (len(text) > 60)!r}. (A line ends at \\n only.)"
+        f"{', '.join(f'{name!r} has {_counted(number)}' for name, number in zip(names, counts, strict=True))}: "
+        "they are not line by line parallel. "
+        f"They part at line {count + 1:,}, where {names[longer]!r} reads "
+        f"{text[:60] + '…' * (len(text) > 60)!r}. (A line ends at \\n only.)"
     )
 
 

@@ -1,4 +1,6 @@
-"""Output of `nmt translate` and `nmt parse`: a text for each line of the input, written as soon as its window is done."""
+"""Output of `nmt translate` and `nmt parse`: a text for each line of the input, written as soon as its window is
+done.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,8 @@ def translate_lines(
 ) -> None:
     """Translate all lines and write each window as soon as it is done. `doing` is the text of the progress bar.
 
-    `replaced`: file → number of lines with invalid UTF-8. A `prompt` is for a person who types the lines. It is printed first, and no
-    bar is shown, because a bar would overwrite the typed text.
+    `replaced`: file → number of lines with invalid UTF-8. A `prompt` is for a person who types the lines. It is printed
+    first, and no bar is shown, because a bar would overwrite the typed text.
     """
     start, count, tokens = time.perf_counter(), 0, 0
     if prompt:
@@ -58,7 +60,10 @@ def translate_lines(
 
 @contextmanager
 def writing(path: Path | None, what: str) -> Iterator[BinaryIO]:
-    """Provide stdout, or the file of --output, compressed as its name says, as a stream. `what` names its content in errors."""
+    """Provide stdout, or the file of --output, compressed as its name says, as a stream.
+
+    `what` names its content in errors.
+    """
     from ..compression import compressing
     from ..output_paths import output_file
 

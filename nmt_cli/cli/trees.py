@@ -80,9 +80,16 @@ def trees(
 ) -> None:
     """Turn bracketed trees into pairs for training a parser, or a parser's output back into trees.
 
-    A tree may span several lines. NAME.words has one sentence per line, words separated by spaces. NAME.linear has its tree, as (S (NP XX XX )NP (VP XX )VP )S, where XX is a word and a closing bracket has its label; --terminals chooses other symbols for words, and data.terminals in the recipe must be the same. NAME.ptb has the tree in brackets with words and parts of speech, for `nmt score --metric evalb`. The root (ROOT, TOP, S1 or no label) is removed, and written as TOP in brackets.
+    A tree may span several lines. NAME.words has one sentence per line, words separated by spaces. NAME.linear has its
+    tree, as (S (NP XX XX )NP (VP XX )VP )S, where XX is a word and a closing bracket has its label; --terminals chooses
+    other symbols for words, and data.terminals in the recipe must be the same. NAME.ptb has the tree in brackets with
+    words and parts of speech, for `nmt score --metric evalb`. The root (ROOT, TOP, S1 or no label) is removed, and
+    written as TOP in brackets.
 
-    --back prints a tree for each line: N lines in, N lines out. Words are tagged as the parse says with --terminals tags and both, else XX. A line that is not a tree is repaired: stray brackets are dropped, open ones are closed at the end, and missing words are added at the end. A wrong word becomes the sentence's. The tree has exactly the sentence's words. A line without words gives an empty line.
+    --back prints a tree for each line: N lines in, N lines out. Words are tagged as the parse says with --terminals
+    tags and both, else XX. A line that is not a tree is repaired: stray brackets are dropped, open ones are closed at
+    the end, and missing words are added at the end. A wrong word becomes the sentence's. The tree has exactly the
+    sentence's words. A line without words gives an empty line.
     """
     if back:
         options = [
@@ -110,7 +117,8 @@ def trees(
         raise UsageError("--words: only with --back. Without it the words come from the trees.")
     if not inputs or out is None:
         raise UsageError(
-            "give IN, files of bracketed trees, and --out DIR, the folder for the files; or --back --words FILE for the other direction."
+            "give IN, files of bracketed trees, and --out DIR, the folder for the files; or --back --words "
+            "FILE for the other direction."
         )
     if inputs.count(STDIN) > 1:
         raise UsageError(STDIN_TWICE)

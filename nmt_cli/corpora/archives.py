@@ -5,11 +5,12 @@
 An archive is .tar (also .tgz, .tar.xz, .tar.bz2, .tar.zst), .zip, or else a single file, compressed or not.
 `contents` reads an archive completely, so its own checksums are checked too. It refuses an archive that
 contains a device, a name or link that leads out of it, or far more data than text of its size can have. `open_member`
-returns one file as a stream; a file that is compressed in the archive is decompressed. Two members can be read at the same time, because each
-`open_member` reads the archive by itself.
+returns one file as a stream; a file that is compressed in the archive is decompressed. Two members can be read at the
+same time, because each `open_member` reads the archive by itself.
 
-tarfile.data_filter would check links and devices. It is missing in Python 3.11.0 to 3.11.3, it strips a leading "/" instead
-of refusing the name, and it does not know zip files. So names and links are checked here, in the same way for both formats.
+tarfile.data_filter would check links and devices. It is missing in Python 3.11.0 to 3.11.3, it strips a leading "/"
+instead of refusing the name, and it does not know zip files. So names and links are checked here, in the same way for
+both formats.
 """
 
 from __future__ import annotations
@@ -79,7 +80,10 @@ def contents(path: Path) -> dict[str, int]:
 
 
 def check_holds(path: Path, sizes: dict[str, int], names: list[str]) -> None:
-    """Raise DataError if any of `names` is not among the files `sizes` (see `contents`). The error has the nearest names."""
+    """Raise DataError if any of `names` is not among the files `sizes` (see `contents`).
+
+    The error has the nearest names.
+    """
     missing = sorted({name for name in names if name not in sizes})
     if missing:
         messages = []
@@ -87,13 +91,17 @@ def check_holds(path: Path, sizes: dict[str, int], names: list[str]) -> None:
             near = difflib.get_close_matches(name, list(sizes), n=2, cutoff=0.6)
             messages.append(repr(name) + (f" (near: {', '.join(map(repr, near))})" if near else ""))
         raise DataError(
-            f"{str(path)!r} does not hold {', '.join(messages)}; it has {len(sizes):,} files. Is it the archive that it should be? Remove it to have it fetched again."
+            f"{str(path)!r} does not hold {', '.join(messages)}; it has {len(sizes):,} files. Is it the "
+            "archive that it should be? Remove it to have it fetched again."
         )
 
 
 @contextmanager
 def open_member(path: Path, name: str) -> Iterator[BinaryIO]:
-    """Provide a file of an archive as a stream, decompressed. For an archive that is a single file, `name` is "". Raises DataError."""
+    """Provide a file of an archive as a stream, decompressed.
+
+    For an archive that is a single file, `name` is "". Raises DataError.
+    """
     called = f"{path}:{name}" if name else str(path)
     with (
         _opened(path, name) as (stream, size),
@@ -154,7 +162,8 @@ def _contents_of_tar(path: Path) -> dict[str, int]:
                         _check_link(path, member.name, member.linkname, member.linkname)
                     elif not (member.isfile() or member.isdir()):
                         raise DataError(
-                            f"{str(path)!r} is refused: {member.name!r} is a device or pipe; expected plain files. Nothing was unpacked."
+                            f"{str(path)!r} is refused: {member.name!r} is a device or pipe; expected plain "
+                            "files. Nothing was unpacked."
                         )
                     if member.isfile():
                         sizes[_plain(member.name)] = member.size
@@ -206,14 +215,16 @@ def _check_name(path: Path, name: str) -> None:
     parts = name.replace("\\", "/").split("/")
     if name.startswith(("/", "\\")) or ".." in parts or parts[0].endswith(":") or "\0" in name:
         raise DataError(
-            f"{str(path)!r} is refused: the name {name!r} leads out of the archive's folder. Nothing was unpacked. Remove it and take the archive from another address (--mirror URL)."
+            f"{str(path)!r} is refused: the name {name!r} leads out of the archive's folder. Nothing was "
+            "unpacked. Remove it and take the archive from another address (--mirror URL)."
         )
 
 
 def _check_link(path: Path, name: str, leads_to: str, target: str) -> None:
     if target.startswith(("/", "\\")) or posixpath.normpath(leads_to).split("/")[0] == "..":
         raise DataError(
-            f"{str(path)!r} is refused: the link {name!r} leads out of the archive's folder, to {target!r}. Nothing was unpacked. Remove it and take the archive from another address (--mirror URL)."
+            f"{str(path)!r} is refused: the link {name!r} leads out of the archive's folder, to {target!r}. "
+            "Nothing was unpacked. Remove it and take the archive from another address (--mirror URL)."
         )
 
 
@@ -227,5 +238,6 @@ def _damaged(name: str, error: object) -> DataError:
 
 def _swollen(name: str) -> DataError:
     return DataError(
-        f"{name!r} is refused: it would unpack to more than {EXPANSION} times its size, which text does not. Nothing was unpacked."
+        f"{name!r} is refused: it would unpack to more than {EXPANSION} times its size, which text does "
+        "not. Nothing was unpacked."
     )

@@ -1,12 +1,13 @@
 """Builds a data set: from its archives to the files that `nmt preprocess` reads.
 
-    Dataset ──▶ download missing archives ──▶ check each archive ──▶ for each text: join, drop empty, write aside, rename
+    Dataset ──▶ download missing archives ──▶ check each ──▶ for each text: join, drop empty, write aside, rename
       └── manifest: complete? nothing to do; otherwise it resumes with the texts that are not recorded
 
-The text is cleaned no more than in the paper (section 5.1 names only the corpora). The corpora are joined in the data set's
-order, and a training pair with an empty side is dropped and counted. `nmt preprocess` filters by length and ratio. Test
-sets keep every line, and their number of lines is checked. Text is streamed line by line, so memory does not grow with
-the corpus; only `split` holds its pairs. The same archives give the same bytes, because `compressing` writes no time or name.
+The text is cleaned no more than in the paper (section 5.1 names only the corpora). The corpora are joined in the data
+set's order, and a training pair with an empty side is dropped and counted. `nmt preprocess` filters by length and
+ratio. Test sets keep every line, and their number of lines is checked. Text is streamed line by line, so memory does
+not grow with the corpus; only `split` holds its pairs. The same archives give the same bytes, because `compressing`
+writes no time or name.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ def build_dataset(
     """Download a data set and write its files into `out`, unless they exist already.
 
     Archives are stored in `downloads`, and removed at the end if `keep` is False. For `mirrors` and `verify`
-    see `download.fetch`. Raises DataError if an archive cannot be downloaded or has other contents than expected, and if
-    `out` cannot be written.
+    see `download.fetch`. Raises DataError if an archive cannot be downloaded or has other contents than expected, and
+    if `out` cannot be written.
     """
     started = time.monotonic()
     try:
@@ -141,7 +142,8 @@ def _begun(name: str, dataset: Dataset, out: Path) -> Manifest:
         existing = [file for file in files if (out / file).exists()]
         if existing:
             raise DataError(
-                f"{str(out)!r} holds {existing[0]!r} already, and no {NAME}: it was not written by nmt data. Choose another --out, or move the file away."
+                f"{str(out)!r} holds {existing[0]!r} already, and no {NAME}: it was not written by nmt data. "
+                "Choose another --out, or move the file away."
             )
         return Manifest(dataset=name)
     if manifest.dataset != name:
@@ -159,7 +161,8 @@ def _whole(entry: TextEntry, out: Path) -> bool:
     for file in existing:
         if (out / file.file).stat().st_size != file.bytes or sha256(out / file.file) != file.sha256:
             raise DataError(
-                f"{str(out / file.file)!r} has been changed since it was written. Move it away to have it written again, or choose another --out."
+                f"{str(out / file.file)!r} has been changed since it was written. Move it away to have it "
+                "written again, or choose another --out."
             )
     return len(existing) == len(entry.files)
 
@@ -192,7 +195,8 @@ def _fetch_all(
     for number, archive in enumerate(archives, 1):
         fetched = fetch(archive, downloads, mirrors, verify)
         console.say(
-            f"archive {number} of {len(archives)}: {fetched.path.name}, {fetched.path.stat().st_size / 1e6:,.1f} MB, {_described_archive(fetched)}"
+            f"archive {number} of {len(archives)}: {fetched.path.name}, "
+            f"{fetched.path.stat().st_size / 1e6:,.1f} MB, {_described_archive(fetched)}"
         )
         paths[archive] = fetched.path
         entry = ArchiveEntry(file=fetched.path.name, url=fetched.url, sha256=fetched.sha256, verified=fetched.verified)
@@ -213,7 +217,10 @@ def _fetch_all(
 
 
 def _described_archive(fetched: Fetched) -> str:
-    return f"{'was here' if fetched.url is None else 'fetched'}, {'checksum right' if fetched.verified else 'not verified'}"
+    return (
+        f"{'was here' if fetched.url is None else 'fetched'}, "
+        f"{'checksum right' if fetched.verified else 'not verified'}"
+    )
 
 
 def _members(text: Text | Split) -> Iterator[tuple[Archive, str]]:
@@ -272,7 +279,10 @@ def _write(text: Text | Split, dataset: Dataset, out: Path, paths: dict[Archive,
 
 
 def _check_same(aside: Path, path: Path) -> None:
-    """Raise DataError if `path` has other contents than `aside`. A file that a killed command wrote has the same contents."""
+    """Raise DataError if `path` has other contents than `aside`.
+
+    A file that a killed command wrote has the same contents.
+    """
     if sha256(aside) != sha256(path):
         raise DataError(
             f"{str(path)!r} would be replaced, and no nmt data wrote it. Move it away, or choose another --out."
@@ -305,11 +315,14 @@ def _write_pairs(text: Text, paths: dict[Archive, Path], streams: Sequence[Binar
     if text.lines not in (None, counts["read"]):
         where = ", ".join(str(paths[part.source[0]]) for part in text.parts)
         raise DataError(
-            f"{text.files[0]!r} and {text.files[1]!r} come to {counts['read']:,} lines, expected {text.lines:,}: {where!r} is not the archive that it should be. Remove it to have it fetched again."
+            f"{text.files[0]!r} and {text.files[1]!r} come to {counts['read']:,} lines, expected "
+            f"{text.lines:,}: {where!r} is not the archive that it should be. Remove it to have it fetched "
+            "again."
         )
     if not counts["read"] - counts["dropped"]:
         raise DataError(
-            f"{text.files[0]!r} and {text.files[1]!r} come to no pair at all: {counts['read']:,} were read. Are the archives what they should be?"
+            f"{text.files[0]!r} and {text.files[1]!r} come to no pair at all: {counts['read']:,} were read. "
+            "Are the archives what they should be?"
         )
     counts["lines 0"] = counts["lines 1"] = counts["read"] - counts["dropped"]
 

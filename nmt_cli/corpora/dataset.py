@@ -57,7 +57,8 @@ class Text:
     files: tuple[str, str]
     parts: tuple[Part, ...]
     training: bool = False
-    """Whether this is training text. From training text, pairs with an empty side are dropped; a test set keeps every pair."""
+    """Whether this is training text. From training text, pairs with an empty side are dropped; a test set keeps every
+    pair."""
     lines: int | None = None
     """Number of lines that each file must have; None: not checked."""
 

@@ -3,13 +3,14 @@
     fetch ──▶ is the file here? ──▶ each address in turn: request ──▶ NAME.part ──▶ length, checksum ──▶ NAME
 
 The part downloaded so far is in NAME.part; NAME.part.json holds its address, its ETag or date, and the total length.
-A download resumes with the header Range, and with If-Range if the server sent an ETag or date, so that two versions of a
-file are never joined. Without an ETag or date it resumes only if a checksum is known. After a temporary error (no
-connection, a cut, 5xx, 429) it tries the same address again, with growing pauses. It stops after ATTEMPTS attempts in a row
-that received no byte. After any other error, or a wrong checksum, it tries the next address. Proxies are taken from the environment, as urllib does.
+A download resumes with the header Range, and with If-Range if the server sent an ETag or date, so that two versions of
+a file are never joined. Without an ETag or date it resumes only if a checksum is known. After a temporary error (no
+connection, a cut, 5xx, 429) it tries the same address again, with growing pauses. It stops after ATTEMPTS attempts in a
+row that received no byte. After any other error, or a wrong checksum, it tries the next address. Proxies are taken from
+the environment, as urllib does.
 
-With the library pooch this would need less code. But pooch does not resume, knows only one address per file, and removes
-the downloaded part after an interrupt.
+With the library pooch this would need less code. But pooch does not resume, knows only one address per file, and
+removes the downloaded part after an interrupt.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from .partial import Partial, State
 from .sums import record, recorded
 
 ATTEMPTS, PAUSE, LONGEST_PAUSE = 5, 1.0, 60.0
-"""Maximum number of attempts in a row without a byte; the first pause in seconds, doubled each time; the longest pause in seconds."""
+"""Maximum number of attempts in a row without a byte; the first pause in seconds, doubled each time; the longest pause
+in seconds."""
 TIMEOUT = 60.0
 """Seconds without a byte after which an attempt fails."""
 PIECE = 1 << 18
@@ -46,7 +48,10 @@ AGENT = f"nmt/{__version__} (Python-urllib)"
 
 @dataclass(frozen=True)
 class Fetched:
-    """A downloaded archive. `url` is None if the file existed before. `verified` is True if its published checksum was compared."""
+    """A downloaded archive.
+
+    `url` is None if the file existed before. `verified` is True if its published checksum was compared.
+    """
 
     path: Path
     sha256: str
@@ -67,10 +72,12 @@ class _TemporaryError(Exception):
 
 
 def fetch(archive: Archive, folder: Path, mirrors: Sequence[str] = (), verify: bool = True) -> Fetched:
-    """Return the archive as a file in `folder`; download it if it is missing. `mirrors` are tried first: address + "/" + name.
+    """Return the archive as a file in `folder`; download it if it is missing.
 
-    If `verify` is False, a wrong checksum is reported and accepted. Raises DataError if every address fails (with the error
-    of each), if a file in `folder` has the archive's name but is another file, and if `folder` cannot be written.
+    `mirrors` are tried first: address + "/" + name.
+
+    If `verify` is False, a wrong checksum is reported and accepted. Raises DataError if every address fails (with the
+    error of each), if a file in `folder` has the archive's name but is another file, and if `folder` cannot be written.
     """
     for source in archive.sources:
         if (folder / source.name).exists():
@@ -96,7 +103,8 @@ def fetch(archive: Archive, folder: Path, mirrors: Sequence[str] = (), verify: b
         f"cannot fetch {first.name!r}:\n"
         + "\n".join(reasons)
         + "\nCheck the connection (a proxy is taken from https_proxy), give --mirror URL, "
-        f"or put the file into {str(folder)!r} yourself. What was downloaded is kept; run the same command again to resume."
+        f"or put the file into {str(folder)!r} yourself. What was downloaded is kept; run the same command "
+        "again to resume."
     )
 
 
@@ -112,11 +120,13 @@ def _existing(source: Source, path: Path, verify: bool) -> Fetched:
     before = recorded(path)
     if expected is not None and not matches(path, expected, digest):
         raise DataError(
-            f"{str(path)!r} is not the archive that it should be: its {_shown(path, expected, digest)}, expected {expected}. Remove it to have it fetched again, or give --no-verify to take it as it is."
+            f"{str(path)!r} is not the archive that it should be: its {_shown(path, expected, digest)}, "
+            f"expected {expected}. Remove it to have it fetched again, or give --no-verify to take it as it is."
         )
     if expected is None and verify and before is not None and before != digest:
         raise DataError(
-            f"{str(path)!r} has changed since it was fetched: its SHA-256 is {digest}, was {before}. Remove it to have it fetched again, or give --no-verify to take it as it is."
+            f"{str(path)!r} has changed since it was fetched: its SHA-256 is {digest}, was {before}. Remove it "
+            "to have it fetched again, or give --no-verify to take it as it is."
         )
     record(path, digest)
     return Fetched(path, digest, None, expected is not None)
@@ -170,13 +180,15 @@ def _from(source: Source, partial: Partial, verify: bool) -> Fetched:
         console.say(f"{source.name}: {reason}; it was joined from several parts and is downloaded again")
     if not verify and source.digest and not matches(partial.path, source.digest, digest):
         console.warn(
-            f"{source.name}: its {_shown(partial.path, source.digest, digest)}, not {source.digest}; accepted because of --no-verify."
+            f"{source.name}: its {_shown(partial.path, source.digest, digest)}, not {source.digest}; accepted "
+            "because of --no-verify."
         )
     partial.install()
     record(partial.target, digest)
     if source.digest is None:
         console.say(
-            f"{source.name}: no checksum is published for it; its SHA-256 is {digest}, now in {partial.target.parent / 'SHA256SUMS'}"
+            f"{source.name}: no checksum is published for it; its SHA-256 is {digest}, now in "
+            f"{partial.target.parent / 'SHA256SUMS'}"
         )
     return Fetched(partial.target, digest, source.url, expected is not None)
 
@@ -242,7 +254,8 @@ def _agreed(response: Any, partial: Partial, begin: int, same: bool) -> tuple[in
     if response.status != 206:
         if begin:
             console.say(
-                f"{partial.target.name}: the server starts from the beginning: it cannot resume, or its file has changed"
+                f"{partial.target.name}: the server starts from the beginning: it cannot resume, or its file "
+                "has changed"
             )
         return 0, int(length) if length is not None and length.isdigit() else None
     span = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
@@ -258,7 +271,10 @@ def _agreed(response: Any, partial: Partial, begin: int, same: bool) -> tuple[in
 
 
 def _refused(error: urllib.error.HTTPError, partial: Partial, begin: int) -> bool:
-    """Return True if an HTTP status other than 2xx means that the file is complete. Otherwise raises _TemporaryError or _AddressFailed."""
+    """Return True if an HTTP status other than 2xx means that the file is complete.
+
+    Otherwise raises _TemporaryError or _AddressFailed.
+    """
     if error.code == 416 and begin:
         if re.fullmatch(rf"bytes \*/{begin}", error.headers.get("Content-Range", "")) and partial.state.total in (
             None,

@@ -1,7 +1,8 @@
-"""manifest.json in the folder of a data set: the files that were written, the archives they come from, and their hashes.
+"""manifest.json in the folder of a data set: the files that were written, the archives they come from, and their
+hashes.
 
-The manifest is written before the first file. It lists the files that `nmt data` wrote. A text whose files are all listed is
-not written again.
+The manifest is written before the first file. It lists the files that `nmt data` wrote. A text whose files are all
+listed is not written again.
 """
 
 from __future__ import annotations
@@ -75,7 +76,10 @@ class Manifest(Record):
 
 
 def load(folder: Path) -> Manifest | None:
-    """Return the manifest of a folder, or None if it has none. Raises DataError if the manifest is damaged or was changed."""
+    """Return the manifest of a folder, or None if it has none.
+
+    Raises DataError if the manifest is damaged or was changed.
+    """
     try:
         return read_record(
             folder / NAME,

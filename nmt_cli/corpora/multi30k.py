@@ -1,4 +1,7 @@
-"""Multi30k, English image captions and their German and French translations: github.com/multi30k/dataset, task 1. The checksums belong to the commit in ADDRESS."""
+"""Multi30k, English image captions and their German and French translations: github.com/multi30k/dataset, task 1.
+
+The checksums belong to the commit in ADDRESS.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ SHA256 = {
 
 
 def _text(split: str, target: str, name: str, file: str) -> Text:
-    """Return the text of `split`: `name` is the file at ADDRESS, `file` is the file to write; both have {} for the language."""
+    """Return the text of `split`: `name` is the file at ADDRESS, `file` is the file to write; both have {} for the
+    language.
+    """
     sides = [name.format(language) for language in ("en", target)]
     archives = [archive(f"{ADDRESS}/{side}", f"sha256:{SHA256[side]}" if side in SHA256 else None) for side in sides]
     return Text(

@@ -39,7 +39,8 @@ class Partial:
         self._file: int | None = None
         if self.path.exists() and not self._state_path.exists():  # nmt data writes the .json first
             raise DataError(
-                f"{str(self.path)!r} was not begun by nmt data: there is no file beside it that says where it is from. Move it away, or choose another folder with --downloads."
+                f"{str(self.path)!r} was not begun by nmt data: there is no file beside it that says where it "
+                "is from. Move it away, or choose another folder with --downloads."
             )
         self.state = self._read_state()
 
@@ -87,8 +88,10 @@ class Partial:
         free, rest = shutil.disk_usage(self.path.parent).free, total - self.size
         if rest + RESERVE > free:
             raise DataError(
-                f"no space for {self.target.name!r}: {rest / 1e6:,.1f} MB are missing, and at {str(self.path.parent)!r} the disk has {free / 1e6:,.1f} MB free. "
-                "Free some space, or choose another folder with --downloads. What was downloaded is kept; run the same command again to resume."
+                f"no space for {self.target.name!r}: {rest / 1e6:,.1f} MB are missing, and at "
+                f"{str(self.path.parent)!r} the disk has {free / 1e6:,.1f} MB free. "
+                "Free some space, or choose another folder with --downloads. What was downloaded is kept; run "
+                "the same command again to resume."
             )
 
     def install(self) -> None:

@@ -1,7 +1,8 @@
 """Reads WMT's .sgm files (before 2021) as lines: the text of each <seg>, in order.
 
 The files are not parsed as SGML, and nothing is unescaped, so the lines are the same as in sacrebleu and for published
-scores. A run of Unicode white space inside a segment becomes one space; white space at its ends is removed. An empty segment is an empty line.
+scores. A run of Unicode white space inside a segment becomes one space; white space at its ends is removed. An empty
+segment is an empty line.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ CLOSING = re.compile(r"</seg\s*>", re.IGNORECASE)
 
 
 def segments(stream: BinaryIO, name: str) -> Iterator[str]:
-    """Yield the segments of an open .sgm file called `name`. Raises DataError if a segment is not closed, or if there is none."""
+    """Yield the segments of an open .sgm file called `name`.
+
+    Raises DataError if a segment is not closed, or if there is none.
+    """
     count, text, begun = 0, "", 0
     for number, raw in enumerate(iter_lines(stream), 1):
         text += decode_line(raw)[0]

@@ -4,8 +4,8 @@ r"""Splits Tatoeba's pairs into train, valid and test, so that no held-out sente
 
 Tidying means NFC, and one space for every run of white space. A pair can be held out if neither side occurs in another
 pair, compared without case and punctuation. This matters because Tatoeba has many sentences with several translations.
-The held-out pairs are drawn, and the rest is shuffled, with `random.Random(SEED)`, so the same export gives the same files.
-All pairs are held in memory: a few hundred thousand short pairs.
+The held-out pairs are drawn, and the rest is shuffled, with `random.Random(SEED)`, so the same export gives the same
+files. All pairs are held in memory: a few hundred thousand short pairs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ def tidy(text: str) -> str:
 
 
 class _Plain(dict[int, int]):
-    """A table for `str.translate`: punctuation, symbols and white space become a space. Each character is looked up once."""
+    """A table for `str.translate`: punctuation, symbols and white space become a space.
+
+    Each character is looked up once.
+    """
 
     def __missing__(self, code: int) -> int:
         self[code] = ord(" ") if unicodedata.category(chr(code))[0] in "PSZ" else code
@@ -79,7 +82,8 @@ def cut(pairs: list[Pair], held_out: int = HELD_OUT, seed: int = SEED) -> dict[s
     ]
     if len(alone) < 2 * held_out or len(pairs) <= 2 * held_out:
         raise DataError(
-            f"{len(pairs):,} pairs, of which {len(alone):,} have both sides in no other pair: too few to hold out {held_out:,} each for validation and test. "
+            f"{len(pairs):,} pairs, of which {len(alone):,} have both sides in no other pair: too few to hold "
+            f"out {held_out:,} each for validation and test. "
             "Is it the whole export?"
         )
     generator = random.Random(seed)

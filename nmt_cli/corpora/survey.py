@@ -1,12 +1,13 @@
 r"""Describes a parallel text before training, and draws pairs that are held out of training.
 
     files per side ── survey ──▶ Survey: pairs, lengths, scripts, duplicates, copies, lines to look at
-                                    └─ draw ──▶ pair numbers of the held-out sets ── write_parts ──▶ a file per set and side
+                                    └─ draw ──▶ pairs of the held-out sets ── write_parts ──▶ a file per set and side
 
-The text is read twice and never held in memory. A pair takes 24 bytes (two hashes, two lengths), so ten million pairs take
-240 MB. A pair can be held out if neither side occurs in another pair, compared without case and punctuation. So training
-contains no held-out sentence. If there are too few such pairs, as in a text with several translations of each sentence, all
-pairs that share a sentence are held out together. The held-out pairs are drawn with `random.Random(SEED)`.
+The text is read twice and never held in memory. A pair takes 24 bytes (two hashes, two lengths), so ten million pairs
+take 240 MB. A pair can be held out if neither side occurs in another pair, compared without case and punctuation. So
+training contains no held-out sentence. If there are too few such pairs, as in a text with several translations of each
+sentence, all pairs that share a sentence are held out together. The held-out pairs are drawn with
+`random.Random(SEED)`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ ALL_SAMPLED = 20_000
 LETTERS = 2
 """Number of letters of a script without spaces that count as one word."""
 ODD_RATIO = 4.0
-"""A pair is counted as odd if one side has at least ODD_RATIO times the words of the other, and at least ODD_WORDS words."""
+"""A pair is counted as odd if one side has at least ODD_RATIO times the words of the other, and at least ODD_WORDS
+words."""
 ODD_WORDS = 8
 MOST_TOGETHER = 10
 """Most pairs that share sentences and are held out together."""
@@ -55,7 +57,8 @@ class Side:
     longest: int
     """Number of words of the longest line."""
     scripts: dict[str, float]
-    """Share of letters by script, most frequent first. Names of scripts are those of Unicode (LATIN, CYRILLIC, CJK, …)."""
+    """Share of letters by script, most frequent first. Names of scripts are those of Unicode (LATIN, CYRILLIC, CJK, …).
+    """
     changed: Changed
     characters: Counter[str]
     """How often each character occurs. A space stands for every beginning of a word, as SentencePiece counts."""
@@ -195,8 +198,8 @@ def _shares(scripts: Counter[str]) -> dict[str, float]:
 def draw(text: Survey, sets: Mapping[str, int], seed: int = SEED) -> dict[str, NDArray[Any]]:
     """Return the pair indices of each held-out set, in text order. `sets` holds the number of pairs by name.
 
-    Where pairs that share a side are held out together, a set may have up to MOST_TOGETHER - 1 pairs more. Raises DataError if
-    there are too few pairs that may be held out.
+    Where pairs that share a side are held out together, a set may have up to MOST_TOGETHER - 1 pairs more. Raises
+    DataError if there are too few pairs that may be held out.
     """
     if not sets:
         return {}
@@ -222,7 +225,8 @@ def draw(text: Survey, sets: Mapping[str, int], seed: int = SEED) -> dict[str, N
 
 def _too_few(text: Survey, total: int) -> DataError:
     return DataError(
-        f"{text.pairs:,} pairs, of which {len(text.alone):,} have both sides in no other pair: too few to hold out {total:,} for "
+        f"{text.pairs:,} pairs, of which {len(text.alone):,} have both sides in no other pair: too few to "
+        f"hold out {total:,} for "
         "validation and test. Give files for them, or more text."
     )
 
@@ -253,8 +257,8 @@ def write_parts(
 ) -> dict[str, int]:
     r"""Write each held-out pair to the streams of its set, and every other pair to the streams of `default`.
 
-    Each set has a stream for source and one for target; each pair is one line in both. Return the number of pairs per set.
-    Pairs with an empty side are left out. Lines end with "\n"; invalid UTF-8 is replaced.
+    Each set has a stream for source and one for target; each pair is one line in both. Return the number of pairs per
+    set. Pairs with an empty side are left out. Lines end with "\n"; invalid UTF-8 is replaced.
     """
     counts = dict.fromkeys(streams, 0)
     for name, pair in _parts(source, target, held_out, default):

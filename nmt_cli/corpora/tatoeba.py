@@ -7,7 +7,8 @@ from .dataset import Dataset, Split, archive
 
 def _paired_with_english(language: str, code: str, recipe: str) -> Dataset:
     return Dataset(
-        title=f"Tatoeba {'English-German' if language == 'de' else 'English-French'}, short everyday sentences; cut into train, valid and test here",
+        title=f"Tatoeba {'English-German' if language == 'de' else 'English-French'}, short everyday sentences; "
+        "cut into train, valid and test here",
         languages=("en", language),
         size="10 MB",
         licence="CC BY 2.0 FR, attribution: tatoeba.org and manythings.org/anki",

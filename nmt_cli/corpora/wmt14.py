@@ -1,8 +1,8 @@
 """WMT 2014, English-German and English-French: statmt.org/wmt14/translation-task.html.
 
-The checksums of the large archives come from TensorFlow Datasets (url_checksums/wmt14_translate.txt). Those of the second
-addresses come from Hugging Face's dataset_infos.json for wmt14, and those of the test sets from sacrebleu. None means that
-no checksum is published.
+The checksums of the large archives come from TensorFlow Datasets (url_checksums/wmt14_translate.txt). Those of the
+second addresses come from Hugging Face's dataset_infos.json for wmt14, and those of the test sets from sacrebleu. None
+means that no checksum is published.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ EN_DE = Dataset(
 )
 
 EN_FR = Dataset(
-    title="WMT 2014 English-French, the paper's: Europarl v7, Common Crawl, UN, News Commentary v9, 10^9; newstest2013, 2014",
+    title="WMT 2014 English-French, the paper's: Europarl v7, Common Crawl, UN, News Commentary v9, 10^9; "
+    "newstest2013, 2014",
     languages=("en", "fr"),
     size="6.6 GB",
     licence="free for research, see statmt.org/wmt14",

@@ -1,4 +1,5 @@
-"""Chooses the pairs of each update, and turns an update into tensors (section 5.1; DESIGN: "the experiment, not the machine").
+"""Chooses the pairs of each update, and turns an update into tensors (section 5.1; DESIGN: "the experiment, not the
+machine").
 
     lengths ──▶ windows of about a million pairs, drawn from the whole corpus
     a window ──▶ pairs sorted by approximate length, cut into buckets, buckets shuffled, k buckets per update
@@ -37,9 +38,12 @@ BUCKETS = 8
 SMALLEST_BUCKET = 2048
 """Minimum size of a bucket in tokens. Small updates have fewer buckets."""
 MAX_PADDING = 0.08
-"""Largest share of padding in a micro-batch on a CPU. Above this share the micro-batch is cut, if the parts are not too small.
+"""Largest share of padding in a micro-batch on a CPU. Above this share the micro-batch is cut, if the parts are not too
+small.
 
-A GPU is faster with few large micro-batches: it computes little for padding, and needs the same time to start a small one."""
+A GPU is faster with few large micro-batches: it computes little for padding, and needs the same time to start a small
+one.
+"""
 WINDOW = 2**20
 """Number of pairs that are sorted together."""
 RUN = 256
@@ -47,7 +51,9 @@ RUN = 256
 
 
 class Lengths(Protocol):
-    """The lengths of one side in tokens, end symbol not counted: an array, or an object that reads them from the shards."""
+    """The lengths of one side in tokens, end symbol not counted: an array, or an object that reads them from the
+    shards.
+    """
 
     def __len__(self) -> int: ...
 
@@ -76,7 +82,10 @@ class Batch:
 
 
 def buckets_of(batch_tokens: int, longest: int = 0) -> tuple[int, int]:
-    """Return the number of buckets in an update of `batch_tokens`, and the tokens per bucket. The `longest` sentence fits into a bucket."""
+    """Return the number of buckets in an update of `batch_tokens`, and the tokens per bucket.
+
+    The `longest` sentence fits into a bucket.
+    """
     count = max(1, min(BUCKETS, batch_tokens // max(SMALLEST_BUCKET, longest)))
     return count, batch_tokens // count
 
@@ -111,7 +120,10 @@ class EpochPlan:
 
     @property
     def updates_per_epoch(self) -> int:
-        """Return the number of updates in an epoch. For several windows this is an estimate: updates of the first window, times the number of windows."""
+        """Return the number of updates in an epoch.
+
+        For several windows this is an estimate: updates of the first window, times the number of windows.
+        """
         return len(self._window(0, 0)) * self._windows if self.pairs else 0
 
     def target_tokens(self, pairs: Indices) -> int:
@@ -140,7 +152,10 @@ class EpochPlan:
         return [np.concatenate([shuffled[i] for i in group]) for group in groups]
 
     def _drawn(self, epoch: int, window: int) -> Indices:
-        """Return the pairs of one window. With several windows, each window gets random runs of the corpus, drawn anew in each epoch."""
+        """Return the pairs of one window.
+
+        With several windows, each window gets random runs of the corpus, drawn anew in each epoch.
+        """
         if self._windows == 1:
             return np.arange(self.pairs)
         runs = np.random.default_rng((self.seed, epoch)).permutation(-(-self.pairs // RUN))
@@ -150,16 +165,21 @@ class EpochPlan:
 
 
 def by_length(source: NDArray[Any], target: NDArray[Any]) -> Indices:
-    """Return an order in which neighbours have similar lengths: by target length, then by source length, up and down in turn."""
+    """Return an order in which neighbours have similar lengths: by target length, then by source length, up and down in
+    turn.
+    """
     return np.lexsort((np.where(target % 2 == 0, source, -source), target))
 
 
 def spans(
     source: Indices, target: Indices, tokens: int, max_padding: float = 1.0, least: int = SMALLEST_BUCKET
 ) -> Iterator[tuple[int, int]]:
-    """Yield (first, last) of consecutive parts. Each padded side of a part has at most `tokens`; a part has at least one pair.
+    """Yield (first, last) of consecutive parts.
 
-    A part also ends where padding would exceed the share `max_padding` and the part already has `least` tokens per side.
+    Each padded side of a part has at most `tokens`; a part has at least one pair.
+
+    A part also ends where padding would exceed the share `max_padding` and the part already has `least` tokens per
+    side.
     """
     first, pairs = 0, len(source)
     while first < pairs:

@@ -6,9 +6,9 @@ BPE merges characters into subwords, always the possible merge of the highest pr
 possible merge with probability `p` at every step, so that frequent words are sometimes seen in parts (algorithm 1).
 Nothing is stored: the ids of the shards are cut anew each time they are read.
 
-Each word has DRAWS random segmentations, which depend only on the word. The seed, the epoch and the index of the pair choose
-one of them. So a resumed training, or one on several machines, sees the same segmentations. They are cached, so a word is
-cut at most DRAWS times.
+Each word has DRAWS random segmentations, which depend only on the word. The seed, the epoch and the index of the pair
+choose one of them. So a resumed training, or one on several machines, sees the same segmentations. They are cached, so
+a word is cut at most DRAWS times.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class BpeDropout:
         )
         if source is None and target is None:
             raise UsageError(
-                f'train.bpe_dropout = {p}: the tokenizer is not BPE within words. Expected one that nmt preprocess learns with target_tokenization = "bpe", or train.bpe_dropout = 0.'
+                f"train.bpe_dropout = {p}: the tokenizer is not BPE within words. Expected one that nmt "
+                'preprocess learns with target_tokenization = "bpe", or train.bpe_dropout = 0.'
             )
         self._cutters = source, target
 
@@ -78,7 +79,10 @@ class WordCutter:
         self._kept: dict[tuple[bytes, int], bytes] = {}  # ids as bytes, because most of the time is spent on look-ups
 
     def cut(self, ids: Ids, draws: npt.NDArray[np.uint8]) -> Ids:
-        """Return the ids of some words in other segmentations, one word after another. `draws` holds one segmentation number for each word."""
+        """Return the ids of some words in other segmentations, one word after another.
+
+        `draws` holds one segmentation number for each word.
+        """
         size, text = ids.itemsize, ids.tobytes()
         bounds = [0, *((np.flatnonzero(self._begins[ids[1:]]) + 1) * size).tolist(), len(text)]
         words = ((text[first:end], draw) for first, end, draw in zip(bounds, bounds[1:], draws.tolist(), strict=False))
@@ -98,7 +102,8 @@ class WordCutter:
     def _segmentation(self, word: list[int], draw: int) -> list[int]:
         """Return the segmentation of a word by algorithm 1.
 
-        The word is returned unchanged if it has bytes or unknown characters, or if it is a symbol, which merges cannot produce.
+        The word is returned unchanged if it has bytes or unknown characters, or if it is a symbol, which merges cannot
+        produce.
         """
         if any(self._pieces[number] not in self._numbers for number in word):
             return word
@@ -109,7 +114,8 @@ class WordCutter:
         return cut or word
 
     def _merged(self, text: str, p: float, uniform: Callable[[], float]) -> list[int]:
-        """Return the subwords of a word after its merges; each possible merge is left out with probability `p` at every step.
+        """Return the subwords of a word after its merges; each possible merge is left out with probability `p` at every
+        step.
 
         Return [] if a part of the result is not in the vocabulary.
         """

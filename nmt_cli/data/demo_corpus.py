@@ -1,6 +1,6 @@
 """The demo corpus: English-German sentence pairs in two files, which tools/demo_corpus generates.
 
-    demo_corpus.en.xz, demo_corpus.de.xz    the lines of train, an empty line, those of valid, an empty line, those of test
+    demo_corpus.en.xz, demo_corpus.de.xz    lines of train, an empty line, those of valid, an empty line, those of test
 
 A small grammar wrote the text. So scores on it show that training and decoding work. They show nothing about the
 translation of real text. No sentence of training has a combination of words, or a number, that is held out: every

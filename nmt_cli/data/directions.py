@@ -2,9 +2,9 @@
 
     pair ──▶ (source, target) or (target, source), drawn from the seed, the epoch and the index of the pair
 
-One model then translates both ways (Niu et al. 2018, arXiv 1805.11213). Only the source text shows the direction. Such a
-model can initialise a model of one direction (Ding et al. 2021, arXiv 2109.07780). It can also translate target text back
-to make synthetic pairs (Sennrich et al. 2016, arXiv 1511.06709).
+One model then translates both ways (Niu et al. 2018, arXiv 1805.11213). Only the source text shows the direction. Such
+a model can initialise a model of one direction (Ding et al. 2021, arXiv 2109.07780). It can also translate target text
+back to make synthetic pairs (Sennrich et al. 2016, arXiv 1511.06709).
 """
 
 from __future__ import annotations

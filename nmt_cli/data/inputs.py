@@ -29,7 +29,8 @@ TEXT = "text"
 ROLES = ("train_source", "train_target", "valid_source", "valid_target")
 SPLITS: tuple[Split, ...] = ("train", "valid")
 LATER = {"target_vocab_size": 0, "target_character_coverage": 0.0, "target_tokenization": "bpe", "terminals": ""}
-"""Keys of [data] that earlier versions did not have. Each value stands for the behaviour of those versions, so their shards stay valid."""
+"""Keys of [data] that earlier versions did not have. Each value stands for the behaviour of those versions, so their
+shards stay valid."""
 HASHED_AS = {"target_tokenization": "target_pieces"}
 """Keys of [data] that have been renamed. They are hashed under their first name, so earlier shards stay valid."""
 
@@ -109,7 +110,8 @@ def find_inputs(data: DataSection, data_dirs: Sequence[Path]) -> Iterator[Inputs
         if missing:
             languages = sorted(path.suffix[1:] for path in Path(folder).glob("train.*"))
             raise DataError(
-                f"the demo corpus is in {' and '.join(languages)}, not in {' and '.join(map(repr, missing))}: correct data.source_language and data.target_language."
+                f"the demo corpus is in {' and '.join(languages)}, not in {' and '.join(map(repr, missing))}: "
+                "correct data.source_language and data.target_language."
             )
         yield Inputs(
             {role: [Path(folder) / name for name in names] for role, names in files.items()},
@@ -161,7 +163,8 @@ def _find_tokenizer(data: DataSection, data_dirs: Sequence[Path]) -> Path | None
         if path.exists():
             return path
     raise DataError(
-        f"data.tokenizer = {data.tokenizer!r}: there is no such file; looked for {' and '.join(repr(str(path)) for path in paths)}."
+        f"data.tokenizer = {data.tokenizer!r}: there is no such file; looked for "
+        f"{' and '.join(repr(str(path)) for path in paths)}."
     )
 
 

@@ -87,8 +87,8 @@ def _clear(partial: Path) -> None:
 def check_replaceable(out: Path, new: Path | None = None) -> list[Path]:
     """Return the files of `out` that an earlier command wrote, as paths below `out`.
 
-    Raises DataError for a file that would be replaced although no earlier command wrote it: one whose name is in OURS, or
-    one that the folder `new` holds with other contents.
+    Raises DataError for a file that would be replaced although no earlier command wrote it: one whose name is in OURS,
+    or one that the folder `new` holds with other contents.
     """
     if not out.is_dir():
         return []
@@ -110,7 +110,8 @@ def check_replaceable(out: Path, new: Path | None = None) -> list[Path]:
     if others:
         raise DataError(
             f"{str(out / others[0])!r} would be replaced, and it is not as nmt preprocess wrote it: {INDEX_FILE} "
-            f"{'records another SHA-256' if str(others[0]) in recorded else 'does not list it'}. Move it away, or choose another --out."
+            f"{'records another SHA-256' if str(others[0]) in recorded else 'does not list it'}. Move it away, "
+            "or choose another --out."
         )
     return [
         *ours,
@@ -123,7 +124,10 @@ def check_replaceable(out: Path, new: Path | None = None) -> list[Path]:
 
 
 def _recorded(out: Path) -> dict[str, str]:
-    """Return the SHA-256 of the shards' files by name, as the index lists them. Entries with names that nmt preprocess does not write are ignored."""
+    """Return the SHA-256 of the shards' files by name, as the index lists them.
+
+    Entries with names that nmt preprocess does not write are ignored.
+    """
     entries = listed(read_index(out)) if (out / INDEX_FILE).exists() else []
     return {
         entry.file: entry.sha256

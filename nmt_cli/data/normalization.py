@@ -3,10 +3,11 @@
     words and counts ──▶ kept ──▶ nfc ──▶ SentencePieceNormalizer ──▶ stored in the model file, so every export has it
     Tokenizer, line  ──▶ Unseen ──▶ the line without what its vocabulary does not know and no reader sees
 
-The rule `nfc` keeps the text. It composes letters and their marks (Unicode's canonical composition). It leaves out characters
-that no reader sees (control characters, the soft hyphen, …) and writes white space as a plain space, except for those that are
-frequent in the training text, because scripts and typography need them: JOINERS and WIDE_SPACES. Some letters are decomposed in NFC
-(`excluded`, such as the Bengali U+09DF): they are written as the training text writes them most of the time.
+The rule `nfc` keeps the text. It composes letters and their marks (Unicode's canonical composition). It leaves out
+characters that no reader sees (control characters, the soft hyphen, …) and writes white space as a plain space, except
+for those that are frequent in the training text, because scripts and typography need them: JOINERS and WIDE_SPACES.
+Some letters are decomposed in NFC (`excluded`, such as the Bengali U+09DF): they are written as the training text
+writes them most of the time.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ META_SPACE = "\u2581"
 
 
 def kept(words: Iterable[tuple[str, int]]) -> frozenset[str]:
-    """Return the characters of KEEPABLE and of `excluded()` that stay as they are, given the words of a text and their counts."""
+    """Return the characters of KEEPABLE and of `excluded()` that stay as they are, given the words of a text and their
+    counts.
+    """
     seen: Counter[str] = Counter()
     total = 0
     pattern = re.compile("|".join([KEEPABLE.pattern, *excluded(), *excluded().values()]))
@@ -73,7 +76,10 @@ def nfc(kept: frozenset[str]) -> Any:
 
 
 def nearly(text: str) -> str:
-    """Return a text as the rule `nfc` writes it where every character that can be kept is kept. It needs no vocabulary."""
+    """Return a text as the rule `nfc` writes it where every character that can be kept is kept.
+
+    It needs no vocabulary.
+    """
     if text.isascii() and text.isprintable():
         return text
     composed = re.sub(f"[^{''.join(excluded())}]+", lambda match: unicodedata.normalize("NFC", match[0]), text)
@@ -82,7 +88,9 @@ def nearly(text: str) -> str:
 
 @cache
 def excluded() -> dict[str, str]:
-    """Return the letters that NFC writes as several characters (Unicode's composition exclusions), each with its NFC."""
+    """Return the letters that NFC writes as several characters (Unicode's composition exclusions), each with its
+    NFC.
+    """
     forms = {character: unicodedata.normalize("NFC", character) for character in _letters()}
     return {character: form for character, form in forms.items() if len(form) > 1}
 
@@ -100,7 +108,9 @@ def _ranges(characters: str) -> list[str]:
 
 @cache
 def _compositions() -> dict[str, str]:
-    """Return the strings that NFC composes or replaces, each with its NFC: spellings of one character, with marks in any order."""
+    """Return the strings that NFC composes or replaces, each with its NFC: spellings of one character, with marks in
+    any order.
+    """
     composed = {}
     for character in _letters():
         decomposed = unicodedata.normalize("NFD", character)
@@ -113,7 +123,9 @@ def _compositions() -> dict[str, str]:
 
 
 def _spellings(decomposed: str) -> Iterable[str]:
-    """Return the strings that are canonically equivalent to a decomposed character: marks reordered, a beginning composed."""
+    """Return the strings that are canonically equivalent to a decomposed character: marks reordered, a beginning
+    composed.
+    """
     for marks in set(itertools.permutations(decomposed[1:])):
         text = decomposed[0] + "".join(marks)
         if unicodedata.normalize("NFD", text) == decomposed:
@@ -121,7 +133,9 @@ def _spellings(decomposed: str) -> Iterable[str]:
 
 
 class Unseen:
-    """Leaves out of a line what no reader sees and a vocabulary does not know. Unknown white space becomes a plain space.
+    """Leaves out of a line what no reader sees and a vocabulary does not know.
+
+    Unknown white space becomes a plain space.
 
     `unknown` returns whether the vocabulary has to write a character in bytes, or as <unk>.
     """

@@ -4,8 +4,8 @@
        └──▶ read: pairs, words ──▶ learn BPE from the words ──▶ encode in chunks ──▶ filter ──▶ shards ──▶ install
             (reading and encoding in a process per core, results in order)
 
-The result depends on the text and on the recipe's [data] section alone, not on the number of workers. Memory holds a few
-chunks and one shard. `install` provides a hidden folder to build in and moves it into place.
+The result depends on the text and on the recipe's [data] section alone, not on the number of workers. Memory holds a
+few chunks and one shard. `install` provides a hidden folder to build in and moves it into place.
 """
 
 from __future__ import annotations
@@ -93,9 +93,10 @@ def prepare(
 ) -> Summary:
     """Build the shards of a recipe in the folder `out`, unless it holds them already.
 
-    `data_dirs` are the folders that are searched for the recipe's files; the first one that holds a file counts. `workers`
-    is the number of processes that encode; None means one per core. Raises `DataError` if inputs are missing, damaged, not
-    parallel or all filtered out, if `out` holds other files or shards, and if the shards cannot be written.
+    `data_dirs` are the folders that are searched for the recipe's files; the first one that holds a file counts.
+    `workers` is the number of processes that encode; None means one per core. Raises `DataError` if inputs are missing,
+    damaged, not parallel or all filtered out, if `out` holds other files or shards, and if the shards cannot be
+    written.
     """
     started = time.monotonic()
     if os.path.exists(out) and not os.path.isdir(out):
@@ -171,7 +172,8 @@ def _earlier(recipe: Recipe, out: Path, inputs: Inputs, entries: dict[str, list[
         return None
     if INDEX_FILE not in names:
         raise DataError(
-            f"the folder {str(out)!r} is not empty and holds no {INDEX_FILE} but {named(names)}. Choose another --out, or give --force to put the shards beside these files."
+            f"the folder {str(out)!r} is not empty and holds no {INDEX_FILE} but {named(names)}. Choose "
+            "another --out, or give --force to put the shards beside these files."
         )
     way_out = "Give --force to replace the shards there (other files stay), or another --out."
     index = open_index(out)
@@ -216,7 +218,10 @@ def _renamed(index: ShardIndex, out: Path, data: DataSection, entries: dict[str,
 
 @dataclass(frozen=True)
 class _Counter:
-    """Counts the words of a chunk of pairs for each vocabulary. It runs in the workers, while the text is read for the first time."""
+    """Counts the words of a chunk of pairs for each vocabulary.
+
+    It runs in the workers, while the text is read for the first time.
+    """
 
     joint: bool
 
@@ -230,8 +235,8 @@ def _read(
 ) -> tuple[dict[Split, int], list[WordCounts]]:
     """Return the number of pairs in each split, and the words of the training text for each vocabulary to be learned.
 
-    The text is read completely, so that every error in the files is found before hours of work. `languages` are those of
-    source and target, two empty names if the target is no text.
+    The text is read completely, so that every error in the files is found before hours of work. `languages` are those
+    of source and target, two empty names if the target is no text.
     """
     words = [WordCounts() for _ in range(0 if inputs.tokenizer else 1 if joint else 2)]
     samples = {split: PairSample() for split in SPLITS}
@@ -283,7 +288,8 @@ def _vocabulary(data: DataSection, inputs: Inputs, words: list[WordCounts], work
     if vocabulary.joint != data.joint_vocab:
         has = "one joint vocabulary" if vocabulary.joint else "two vocabularies"
         raise DataError(
-            f"data.tokenizer = {data.tokenizer!r} holds {has}, but data.joint_vocab = {str(data.joint_vocab).lower()}: change one of them."
+            f"data.tokenizer = {data.tokenizer!r} holds {has}, but data.joint_vocab = "
+            f"{str(data.joint_vocab).lower()}: change one of them."
         )
     return vocabulary
 

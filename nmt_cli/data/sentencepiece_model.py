@@ -1,8 +1,9 @@
-"""The training settings of a SentencePiece model, read from its file: a protocol buffer message (sentencepiece_model.proto).
+"""The training settings of a SentencePiece model, read from its file: a protocol buffer message
+(sentencepiece_model.proto).
 
-SentencePiece's Python interface does not report these settings. Its own module for them, sentencepiece_model_pb2, needs a
-`protobuf` at least as new as the one that generated it, and of the same major version; other packages often require an
-older one. The few fields that are needed are therefore read here.
+SentencePiece's Python interface does not report these settings. Its own module for them, sentencepiece_model_pb2, needs
+a `protobuf` at least as new as the one that generated it, and of the same major version; other packages often require
+an older one. The few fields that are needed are therefore read here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ TRAINER_SPEC, NORMALIZER_SPEC = 2, 3
 MODEL_TYPE, SPLIT_BY_WHITESPACE, TREAT_WHITESPACE_AS_SUFFIX = 3, 22, 24
 """Field numbers in TrainerSpec; defaults: 1 (unigram), true, false."""
 CHARACTER_MAP, ADD_DUMMY_PREFIX, REMOVE_EXTRA_WHITESPACES, ESCAPE_WHITESPACES = 2, 3, 4, 5
-"""Field numbers in NormalizerSpec. The first field is empty if nothing is normalised; the others are true by default."""
+"""Field numbers in NormalizerSpec. The first field is empty if nothing is normalised; the others are true by default.
+"""
 BPE, WORD = 2, 3
 """Values of MODEL_TYPE."""
 VARINT, FIXED64, FIXED32 = 0, 1, 5
@@ -49,7 +51,10 @@ def _settings(model: bytes) -> tuple[dict[int, Any], dict[int, Any]]:
 
 
 def read_fields(message: bytes) -> dict[int, Any]:
-    """Return the last value of each field by its number: an int for a varint, bytes for everything else. Raises ValueError for a cut message."""
+    """Return the last value of each field by its number: an int for a varint, bytes for everything else.
+
+    Raises ValueError for a cut message.
+    """
     fields: dict[int, Any] = {}
     position = 0
     while position < len(message):

@@ -45,7 +45,10 @@ def id_type(*vocab_sizes: int) -> npt.DTypeLike:
 
 @dataclass
 class ShardWriter:
-    """Writes the shards of one split. It holds the pairs of one shard in memory. Every shard except the last has `shard_pairs` pairs."""
+    """Writes the shards of one split.
+
+    It holds the pairs of one shard in memory. Every shard except the last has `shard_pairs` pairs.
+    """
 
     folder: Path
     split: Split

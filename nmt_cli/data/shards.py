@@ -1,7 +1,7 @@
 """The prepared corpus on disk: checked by hash before its first use, read through a memory map.
 
     FOLDER/index.json                           ShardIndex: what the shards hold, and from which inputs they were built
-    FOLDER/train-00000.safetensors …            source, target: flat ids (uint16; uint32 where a vocabulary exceeds 65,535)
+    FOLDER/train-00000.safetensors …            source, target: flat ids (uint16; uint32 for more than 65,535 tokens)
     FOLDER/valid-00000.safetensors …            source_offsets, target_offsets: int64, one more than there are pairs
     FOLDER/valid.source.txt, valid.target.txt   the raw validation text: BLEU is measured on text, not on tokens
     FOLDER/tokenizer.model                      or tokenizer.source.model and tokenizer.target.model
@@ -9,8 +9,8 @@
 Pair i of a shard is source[source_offsets[i] : source_offsets[i + 1]] and likewise target, without begin and end
 symbols. Opening a corpus reads only the headers. Lengths are computed from the offsets. `Corpus.pair` reads the ids.
 
-A training holds a shared lock on the folder (`hold`), and `nmt preprocess` holds an exclusive one. So the shards are not
-replaced while a training uses them. A lock ends with its process. `shard_writer` writes the shards.
+A training holds a shared lock on the folder (`hold`), and `nmt preprocess` holds an exclusive one. So the shards are
+not replaced while a training uses them. A lock ends with its process. `shard_writer` writes the shards.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class _Entry(BaseModel):
 
 
 class FileEntry(_Entry):
-    """A file of the folder, or an input file named by its path. The values are from the time when the shards were written."""
+    """A file of the folder, or an input file named by its path.
+
+    The values are from the time when the shards were written.
+    """
 
     file: str
     bytes: int
@@ -70,7 +73,8 @@ class ShardEntry(FileEntry):
 FILE_KEYS = ("train_source", "train_target", "valid_source", "valid_target", "tokenizer")
 """Keys of [data] that name files. The contents of the files decide whether shards and runs are of the same text."""
 CHANGED_DEFAULTS = ("normalization",)
-"""Keys of [data] whose default has changed. A recipe that does not set them means, of older shards, the older default."""
+"""Keys of [data] whose default has changed. A recipe that does not set them means, of older shards, the older default.
+"""
 
 
 class SplitEntry(_Entry):
@@ -78,7 +82,8 @@ class SplitEntry(_Entry):
 
     read: int = 0
     dropped: dict[str, int] = {}
-    """Number of dropped pairs by reason: `empty` (a side below min_length), `too_long` (above max_length), `ratio` (above max_ratio)."""
+    """Number of dropped pairs by reason: `empty` (a side below min_length), `too_long` (above max_length), `ratio`
+    (above max_ratio)."""
     pairs: int = 0
     source_tokens: int = 0
     target_tokens: int = 0
@@ -119,7 +124,10 @@ class ShardIndex(Record):
 
     @property
     def ids_fingerprint(self) -> str:
-        """Return the SHA-256 of the shards' contents. It does not depend on the number of shards. "" for format version 1."""
+        """Return the SHA-256 of the shards' contents.
+
+        It does not depend on the number of shards. "" for format version 1.
+        """
         hashes = [self.splits[split].ids_sha256 for split in sorted(self.splits)]
         return hashlib.sha256("\n".join(hashes).encode()).hexdigest() if all(hashes) else ""
 
@@ -149,7 +157,8 @@ def read_index(folder: str | Path) -> ShardIndex:
         return read_record(Path(folder) / INDEX_FILE, ShardIndex, DataError, REMEDY)
     except (FileNotFoundError, NotADirectoryError):
         raise DataError(
-            f"{str(folder)!r} holds no prepared corpus (no {INDEX_FILE}): run nmt preprocess RECIPE --out {folder} first."
+            f"{str(folder)!r} holds no prepared corpus (no {INDEX_FILE}): run nmt preprocess RECIPE --out "
+            f"{folder} first."
         ) from None
 
 
@@ -194,7 +203,9 @@ def verify(folder: str | Path, hash_of: Callable[[Path], str] = remembered_sha25
 
 
 def hold(folder: str | Path) -> int:
-    """Lock the folder against `nmt preprocess` and return a file descriptor. The lock ends when the descriptor is closed.
+    """Lock the folder against `nmt preprocess` and return a file descriptor.
+
+    The lock ends when the descriptor is closed.
 
     Several processes may hold this lock. Raises DataError while shards are written into the folder.
     """
@@ -205,7 +216,8 @@ def hold(folder: str | Path) -> int:
     if not lock(handle, shared=True):
         os.close(handle)
         raise DataError(
-            f"nmt preprocess is writing to {str(folder)!r}. Wait until it has finished, or name other shards with --data DIR."
+            f"nmt preprocess is writing to {str(folder)!r}. Wait until it has finished, or name other shards "
+            "with --data DIR."
         )
     return handle
 
@@ -220,7 +232,8 @@ def held_alone(folder: Path) -> Iterator[None]:
     try:
         if not lock(handle):
             raise DataError(
-                f"the shards in {str(folder)!r} are in use: an nmt train reads them, or another nmt preprocess writes there. Let it finish, or choose another --out."
+                f"the shards in {str(folder)!r} are in use: an nmt train reads them, or another nmt preprocess "
+                "writes there. Let it finish, or choose another --out."
             )
         yield
     finally:
@@ -311,7 +324,9 @@ class Corpus:
         return MappedLengths(self, "target", self.entry.longest_target)
 
     def lengths(self, side: str, pairs: npt.NDArray[np.int64]) -> Lengths:
-        """Return the lengths of the pairs' source or target sides in tokens, begin and end symbols not counted.  # (n,) -> (n,)"""
+        """Return the lengths of the pairs' source or target sides in tokens, begin and end symbols not counted.  # (n,)
+        -> (n,)
+        """
         lengths = np.empty(len(pairs), np.int32)
         shards = np.searchsorted(self._starts, pairs, "right") - 1
         for shard in np.unique(shards).tolist():
@@ -321,7 +336,9 @@ class Corpus:
         return lengths
 
     def pair(self, i: int) -> tuple[Ids, Ids]:
-        """Return the source and target ids of pair `i`, without begin and end symbols: read-only views of the memory map."""
+        """Return the source and target ids of pair `i`, without begin and end symbols: read-only views of the memory
+        map.
+        """
         if not 0 <= i < len(self):
             raise IndexError(f"pair {i} of {len(self)}")
         shard = bisect_right(self._starts, i) - 1

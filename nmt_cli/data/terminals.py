@@ -1,6 +1,7 @@
 """Which tokens begin and end the words of a parser's sentences and trees: the tables of `model.monotonic`.
 
-vocabulary, kind of terminals ──▶ source: tokens that begin a word          target: tokens after which a word is complete
+vocabulary, kind of terminals
+    ──▶ source: tokens that begin a word          target: tokens after which a word is complete
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from .tokenizer import UNK, Tokenizer, Vocabulary
 def word_tables(vocabulary: Vocabulary, terminals: str) -> tuple[Tensor, Tensor]:
     """Return (begins, ends), bool (V,): the source tokens that begin a word, and the target tokens that end one.
 
-    A source word begins with the token that contains the space before the word. A target word ends with its terminal; if
-    `terminals` is "both", it ends with its tag. `terminals` is one of `linearization.TERMINALS`.
+    A source word begins with the token that contains the space before the word. A target word ends with its terminal;
+    if `terminals` is "both", it ends with its tag. `terminals` is one of `linearization.TERMINALS`.
     """
     source, target = vocabulary.source, vocabulary.target
     begins = [

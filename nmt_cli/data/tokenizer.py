@@ -4,11 +4,11 @@
 
 The ids of the four special symbols are the same in every vocabulary and are defined here. The model file contains the
 normalisation, so training, translation and every export use the same one. The default rule `nfc` keeps the text
-(`normalization`). SentencePiece's own rules rewrite it: `nmt_nfkc` replaces characters by their compatible form (the ligature
-fi by two letters, a superscript two by 2, full width by ASCII), and joiners by a space. Under every rule, also `identity`, a
-run of spaces becomes one space, and spaces at the ends are removed. Encoding and then decoding a text gives exactly the
-normalised text; with byte fallback this also holds for characters that are not in the training text. A tokenizer is
-identified by the SHA-256 of its file.
+(`normalization`). SentencePiece's own rules rewrite it: `nmt_nfkc` replaces characters by their compatible form (the
+ligature fi by two letters, a superscript two by 2, full width by ASCII), and joiners by a space. Under every rule, also
+`identity`, a run of spaces becomes one space, and spaces at the ends are removed. Encoding and then decoding a text
+gives exactly the normalised text; with byte fallback this also holds for characters that are not in the training text.
+A tokenizer is identified by the SHA-256 of its file.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 LARGEST = 1 << 28
 """Largest size of a model file, in bytes: ten million tokens, the most that a recipe allows."""
 FEW = 8
-"""Up to this number, texts are encoded or decoded one by one. For a list SentencePiece starts a thread, which takes as long as a few texts."""
+"""Up to this number, texts are encoded or decoded one by one. For a list SentencePiece starts a thread, which takes as
+long as a few texts."""
 THREADS = 16
-"""Threads that learn BPE. SentencePiece writes this number into the model file; a fixed number gives the same hash on every machine."""
+"""Threads that learn BPE. SentencePiece writes this number into the model file; a fixed number gives the same hash on
+every machine."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ class Tokenizer:
         import sentencepiece
 
         damaged = DataError(
-            f"{where!r} is not a SentencePiece model, or a damaged one ({len(model):,} bytes). Restore it from a copy, or take another one."
+            f"{where!r} is not a SentencePiece model, or a damaged one ({len(model):,} bytes). Restore it from "
+            "a copy, or take another one."
         )
         if not model:
             raise damaged
@@ -117,7 +120,10 @@ class Tokenizer:
         return Tokenizer, (self.model,)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text, without begin and end symbols. If the tokens are whole words, every unknown word is one <unk>."""
+        """Return the ids of each text, without begin and end symbols.
+
+        If the tokens are whole words, every unknown word is one <unk>.
+        """
         if self._words is not None:  # SentencePiece would join unknown words that follow each other
             return [[self._words.get(word, UNK) for word in text.split(" ") if word] for text in texts]
         visible = [self._visible(text) for text in texts]
@@ -174,7 +180,9 @@ class Tokenizer:
 
     @cached_property
     def scores(self) -> list[float]:
-        """Return SentencePiece's score of every token, by id; BPE first merges the pair whose result has the highest score."""
+        """Return SentencePiece's score of every token, by id; BPE first merges the pair whose result has the highest
+        score.
+        """
         scores: list[float] = self._processor.get_score(list(range(self.vocab_size)))
         return scores
 
@@ -188,8 +196,8 @@ class Tokenizer:
     def textless(self) -> tuple[int, ...]:
         """Return the ids of tokens without text: white space, also as single bytes, and control symbols.
 
-        A sequence with any other id has a text that is not blank. A byte counts as white space if it occurs in the UTF-8
-        of any white-space character.
+        A sequence with any other id has a text that is not blank. A byte counts as white space if it occurs in the
+        UTF-8 of any white-space character.
         """
         spaces = [character for character in map(chr, range(0x10000)) if character.isspace()]
         bytes_of = {f"<0x{byte:02X}>" for byte in "".join(spaces).encode()}
@@ -221,10 +229,13 @@ def learn_bpe(sentences: Iterable[str], data: DataSection) -> Tokenizer:
 
 
 def learn_from_words(words: Iterable[tuple[str, int]], data: DataSection, side: Side = SOURCE) -> Tokenizer:
-    """Learn byte-pair encoding from the words of a text and their counts. The result has the same subwords as `learn_bpe`; it is faster and needs less memory.
+    """Learn byte-pair encoding from the words of a text and their counts.
+
+    The result has the same subwords as `learn_bpe`; it is faster and needs less memory.
 
     The words contain no spaces, tabs or line ends. A word that is too long for SentencePiece (4,192 bytes) is skipped;
-    `learn_bpe` skips sentences of that length. For a parser (`data.terminals`), each bracket and tag of the trees is one token.
+    `learn_bpe` skips sentences of that length. For a parser (`data.terminals`), each bracket and tag of the trees is
+    one token.
     """
     counted = list(words)
     symbols = tree_symbols((word for word, _ in counted), data.terminals) if data.terminals else []
@@ -269,7 +280,10 @@ def _bpe(data: DataSection, words: Iterable[tuple[str, int]], side: Side = SOURC
 
 
 def _learn(lines: Sequence[str], data: DataSection, options: dict[str, Any], side: Side) -> Tokenizer:
-    """Return the tokenizer that SentencePiece learns with `options`. If the text has fewer pieces than asked for, it gets all of them."""
+    """Return the tokenizer that SentencePiece learns with `options`.
+
+    If the text has fewer pieces than asked for, it gets all of them.
+    """
     size = getattr(data, side.size_key(data))
     try:
         return _learn_exactly(lines, size, options)
@@ -351,8 +365,8 @@ class Vocabulary:
     ) -> Vocabulary:
         """Read the vocabulary of a folder. `sizes` are the vocabulary sizes of the weights or shards beside it.
 
-        `files` are the names of the tokenizers; other files are not read. None: those that exist. Raises DataError if there is no
-        vocabulary, or if it has other sizes.
+        `files` are the names of the tokenizers; other files are not read. None: those that exist. Raises DataError if
+        there is no vocabulary, or if it has other sizes.
         """
         folder = Path(folder)
         known = (JOINT_FILE, SOURCE_FILE, TARGET_FILE)
@@ -360,7 +374,8 @@ class Vocabulary:
         actual = (vocabulary.source_size, vocabulary.target_size)
         if sizes is not None and actual != sizes:
             raise DataError(
-                f"the tokenizer in {str(folder)!r} has {actual[0]:,} source and {actual[1]:,} target tokens, what it belongs to has {sizes[0]:,} and {sizes[1]:,}: "
+                f"the tokenizer in {str(folder)!r} has {actual[0]:,} source and {actual[1]:,} target tokens, "
+                f"what it belongs to has {sizes[0]:,} and {sizes[1]:,}: "
                 "it was exchanged. Restore the folder from a copy."
             )
         return vocabulary
@@ -378,7 +393,9 @@ class Vocabulary:
 
     @classmethod
     def learn(cls, words: Sequence[Iterable[tuple[str, int]]], data: DataSection) -> Vocabulary:
-        """Learn the tokenizers from words and their counts: one sequence for both sides together, or one for each side."""
+        """Learn the tokenizers from words and their counts: one sequence for both sides together, or one for each
+        side.
+        """
         both, *others = words
         source = learn_from_words(both, data)
         return cls(source, LEARNERS[data.target_tokenization](others[0], data, TARGET) if others else source)

@@ -3,9 +3,10 @@
     text ──▶ count_words ──▶ WordCounts ──▶ (word, count) … ──▶ tokenizer.learn_from_words
     text ──▶ WordEncoder ──▶ ids, the same as from Tokenizer.encode, through a cache of words
 
-SentencePiece's usual BPE never merges across a space, so the subwords of a text are those of its words, one after another.
-`Tokenizer.by_words` reports whether this holds for a model. Words repeat (Zipf's law), so a dictionary replaces most merges.
-The reference implementations are `tokenizer.learn_bpe` (from whole sentences) and `Tokenizer.encode`; tests compare with them.
+SentencePiece's usual BPE never merges across a space, so the subwords of a text are those of its words, one after
+another. `Tokenizer.by_words` reports whether this holds for a model. Words repeat (Zipf's law), so a dictionary
+replaces most merges. The reference implementations are `tokenizer.learn_bpe` (from whole sentences) and
+`Tokenizer.encode`; tests compare with them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from .tokenizer import Tokenizer
 HELD = 20_000_000
 """Characters of different words that are counted at a time, about 400 MB. Beyond that, some rare words are dropped."""
 LEARNED = 12_000_000
-"""Characters of different words that BPE is learned from, the most frequent first. SentencePiece takes 75 bytes per character."""
+"""Characters of different words that BPE is learned from, the most frequent first. SentencePiece takes 75 bytes per
+character."""
 REMEMBERED = 4_000_000
 """Characters of different words whose ids an encoder caches before it empties the cache."""
 
@@ -32,10 +34,10 @@ REMEMBERED = 4_000_000
 class WordCounts:
     """The word counts of a text of any size, in bounded memory. Words are separated by spaces.
 
-    When the different words have more than `held` characters together, half of the words that were seen once are dropped.
-    A hash chooses them. If this is not enough, half of the rest is dropped, and so on; after eight halvings words that were
-    seen twice are dropped too, and so on. The words that matter for BPE stay. In a language without spaces every sentence is
-    a word, and a random sample of the sentences stays.
+    When the different words have more than `held` characters together, half of the words that were seen once are
+    dropped. A hash chooses them. If this is not enough, half of the rest is dropped, and so on; after eight halvings
+    words that were seen twice are dropped too, and so on. The words that matter for BPE stay. In a language without
+    spaces every sentence is a word, and a random sample of the sentences stays.
     """
 
     def __init__(self, held: int = HELD) -> None:
@@ -91,7 +93,10 @@ class WordCounts:
 
 
 def count_words(texts: Iterable[str]) -> Counter[str]:
-    """Return the counts of the words of some texts. A tab also separates words, because in SentencePiece's input a tab stands before the count."""
+    """Return the counts of the words of some texts.
+
+    A tab also separates words, because in SentencePiece's input a tab stands before the count.
+    """
     counts = Counter(" ".join(texts).replace("\t", " ").split(" "))
     counts.pop("", None)
     return counts
@@ -123,7 +128,9 @@ class WordEncoder:
         self._starts: npt.NDArray[np.int64] = np.zeros(1, np.int64)  # where the ids of each word start, and the end
 
     def encode(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Return the ids of all texts in one array, without begin and end symbols, and the length of each.  # (N,), (texts,)"""
+        """Return the ids of all texts in one array, without begin and end symbols, and the length of each.  # (N,),
+        (texts,)
+        """
         together = " ".join(texts)
         if not self.tokenizer.by_words or META_SPACE in together:
             return flat(self.tokenizer.encode(texts))

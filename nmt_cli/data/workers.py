@@ -1,8 +1,8 @@
 """Runs a job on a stream of items, in several processes.
 
-The workers are spawned, not forked, so they share no memory with this process. Only a few items are in flight, so memory
-does not grow with the stream. A terminal sends Ctrl-C and SIGHUP to all processes; the workers block these signals, and this
-process ends its workers when it fails. `end_with_parent` ends a worker whose parent is gone.
+The workers are spawned, not forked, so they share no memory with this process. Only a few items are in flight, so
+memory does not grow with the stream. A terminal sends Ctrl-C and SIGHUP to all processes; the workers block these
+signals, and this process ends its workers when it fails. `end_with_parent` ends a worker whose parent is gone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ ResultT = TypeVar("ResultT")
 
 
 def end_with_parent(parent: int, end: Callable[[], object] | None = None) -> None:
-    """End this process, or call `end` in a thread of its own, as soon as `parent`, the number of its parent, is gone, even if it was killed.
+    """End this process, or call `end` in a thread of its own, as soon as `parent`, the number of its parent, is gone,
+    even if it was killed.
 
     Not by a signal of Linux (PR_SET_PDEATHSIG): it comes when the thread ends that started this process.
     """
@@ -49,7 +50,10 @@ def end_with_parent(parent: int, end: Callable[[], object] | None = None) -> Non
 def pool(
     job: Callable[[ItemT], ResultT], workers: int
 ) -> Iterator[Callable[[Iterable[ItemT]], Iterator[tuple[ItemT, ResultT]]]]:
-    """Provide a function that runs `job` over items and yields (item, result) in order. `job` is pickled once per worker."""
+    """Provide a function that runs `job` over items and yields (item, result) in order.
+
+    `job` is pickled once per worker.
+    """
     if workers <= 1:
         yield lambda items: ((item, job(item)) for item in items)
         return

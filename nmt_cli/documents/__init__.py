@@ -1,4 +1,7 @@
-"""Translation of documents: plain text, HTML and XML. `document` describes the package, docs/documents.md describes its use."""
+"""Translation of documents: plain text, HTML and XML.
+
+`document` describes the package, docs/documents.md describes its use.
+"""
 
 from .document import Document, read_document
 from .segment import Translated

@@ -1,4 +1,5 @@
-"""Documents: reads a text, provides the lines that a model has to translate, and writes the text with their translations.
+"""Documents: reads a text, provides the lines that a model has to translate, and writes the text with their
+translations.
 
     read_document(text, format, language) ──▶ Document ── lines ──▶ translate ──▶ write(translations) ──▶ text
 
@@ -53,10 +54,15 @@ class Document:
         return any(segment.aligned for segment in self.segments)
 
     def write(self, translations: Sequence[Translated]) -> str:
-        """Return the translated document. `translations` has one translation for each of `lines`, in the same order. Raises DataError if the numbers differ."""
+        """Return the translated document.
+
+        `translations` has one translation for each of `lines`, in the same order. Raises DataError if the numbers
+        differ.
+        """
         if len(translations) != len(self.segments):
             raise DataError(
-                f"{len(translations):,} translations for {len(self.segments):,} lines of a document: expected one for each line."
+                f"{len(translations):,} translations for {len(self.segments):,} lines of a document: expected "
+                "one for each line."
             )
         waiting = iter(translations)
         return "".join(
@@ -68,9 +74,10 @@ class Document:
 def read_document(text: str, format: str, language: str = "", *, split_sentences: str | None = None) -> Document:
     """Read a document in a format of the registry's FORMATS: "text", "html" or "xml".
 
-    `language` is the ISO code of the source, for the sentence splitter; unknown languages get common rules. `split_sentences`: "1"
-    ends a sentence at punctuation and at line ends, "nonewlines" only at punctuation, "0" nowhere. None is the format's default: "1"
-    for text, else "nonewlines". Raises UsageError for an unknown format or a missing library, DocumentError for a document that is refused.
+    `language` is the ISO code of the source, for the sentence splitter; unknown languages get common rules.
+    `split_sentences`: "1" ends a sentence at punctuation and at line ends, "nonewlines" only at punctuation, "0"
+    nowhere. None is the format's default: "1" for text, else "nonewlines". Raises UsageError for an unknown format or a
+    missing library, DocumentError for a document that is refused.
     """
     chosen: Format = load(FORMATS, format, "format")
     how = chosen.split_sentences if split_sentences is None else split_sentences

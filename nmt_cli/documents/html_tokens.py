@@ -2,11 +2,11 @@
 
     "<p class=x>Hi &amp; <b>you"  ──▶  OPEN p, TEXT, OPEN b, TEXT
 
-The rules are those of the tokenizer in the HTML standard (html.spec.whatwg.org, section 13.2.5). They define how a tag begins,
-where attributes and comments end, and which elements contain no tags. No library fits: html5lib, lxml, selectolax and BeautifulSoup
-return a tree, and do not write the same text that they read. html.parser of the standard library needs quadratic time for unclosed
-constructs in many versions, and is less like browsers. The expressions below do not backtrack (possessive quantifiers), so time is
-linear. The tests compare the tags with those of html.parser.
+The rules are those of the tokenizer in the HTML standard (html.spec.whatwg.org, section 13.2.5). They define how a tag
+begins, where attributes and comments end, and which elements contain no tags. No library fits: html5lib, lxml,
+selectolax and BeautifulSoup return a tree, and do not write the same text that they read. html.parser of the standard
+library needs quadratic time for unclosed constructs in many versions, and is less like browsers. The expressions below
+do not backtrack (possessive quantifiers), so time is linear. The tests compare the tags with those of html.parser.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def _tag(match: re.Match[str]) -> Token:
 
 
 def _raw_content(text: str, start: int, name: str) -> Token | None:
-    """Return the content of an element that cannot contain tags; None for other elements, or if the content is empty."""
+    """Return the content of an element that cannot contain tags; None for other elements, or if the content is
+    empty.
+    """
     if name == "plaintext":
         end = len(text)
     elif name in _RAW_ENDS:

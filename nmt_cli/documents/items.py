@@ -63,7 +63,8 @@ Item = Text | Markup | Untranslated | Boundary
 def matched(markup: Sequence[Markup]) -> list[int | None]:
     """Return for each tag the index of its partner, None for points and for tags without a partner. Takes linear time.
 
-    Pairs are nested. A closing tag ends the nearest open element of its name. Elements that were opened after that one get no partner.
+    Pairs are nested. A closing tag ends the nearest open element of its name. Elements that were opened after that one
+    get no partner.
     """
     partners: list[int | None] = [None] * len(markup)
     stack: list[int] = []

@@ -17,7 +17,8 @@ KINDS = {Type.OPEN: Kind.OPEN, Type.CLOSE: Kind.CLOSE, Type.EMPTY: Kind.POINT}
 
 
 MOST_SWITCHES = 8
-"""Maximum number of nested switches between translated and untranslated elements. Elements nested deeper stay unchanged."""
+"""Maximum number of nested switches between translated and untranslated elements. Elements nested deeper stay
+unchanged."""
 
 
 def items_of(
@@ -28,8 +29,8 @@ def items_of(
 ) -> Iterator[Item]:
     """Yield the items of a document.
 
-    `is_block` returns whether the tag at an index separates text. `decode` turns text as it is written in the document into items.
-    `optional_end` is True if elements may end without an end tag, as in HTML.
+    `is_block` returns whether the tag at an index separates text. `decode` turns text as it is written in the document
+    into items. `optional_end` is True if elements may end without an end tag, as in HTML.
     """
     switches = {index: translated(token) for index, token in enumerate(tokens) if token.type in (Type.OPEN, Type.EMPTY)}
     opened = [index for index, switch in switches.items() if switch]
@@ -90,7 +91,8 @@ def _staying(tokens: Sequence[Token], block: bool) -> Item:
 def _end(tokens: Sequence[Token], start: int, optional_end: bool) -> int:
     """Return the index after the element that begins at `start`.
 
-    It is the index after the end tag. If the element ends without an end tag, it is the index of the tag that ends the element.
+    It is the index after the end tag. If the element ends without an end tag, it is the index of the tag that ends the
+    element.
     """
     depths = {tokens[start].name: 1}
     name = tokens[start].name

@@ -1,15 +1,17 @@
 """Puts the markup of a line around the words of its translation (tag projection).
 
-    markup ──▶ trees of elements, each with its source words ──▶ for each element an interval of target words ──▶ text with tags
+    markup ──▶ trees of elements, each with its source words
+        ──▶ for each element an interval of target words ──▶ text with tags
 
-The translation has the same trees as the line: an element keeps its parent, and only the order of siblings may change. So the
-result is as well-formed as the line. Parents are placed before their children, siblings with fewer words before those with more.
-The score of a target word is the share of the element's own source words (see `words.links`), minus FOREIGN times the share of
-other source words. An element gets the interval with the largest sum of scores. So one wrong alignment far away does not stretch
-the interval.
+The translation has the same trees as the line: an element keeps its parent, and only the order of siblings may change.
+So the result is as well-formed as the line. Parents are placed before their children, siblings with fewer words before
+those with more. The score of a target word is the share of the element's own source words (see `words.links`), minus
+FOREIGN times the share of other source words. An element gets the interval with the largest sum of scores. So one wrong
+alignment far away does not stretch the interval.
 
-A tag whose partner is in another sentence divides the line: the words before `</b>` are inside the element. If the elements of a
-line are not nested (`<b><i></b></i>`), or if it has very many, every tag divides the line. Then all markup keeps its order.
+A tag whose partner is in another sentence divides the line: the words before `</b>` are inside the element. If the
+elements of a line are not nested (`<b><i></b></i>`), or if it has very many, every tag divides the line. Then all
+markup keeps its order.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ Range = tuple[int, int]
 
 
 def project(segment: Segment, translation: Translated, escape: Escape) -> str:
-    """Return the translation in the format of the document, with the markup and the untranslatable parts of its segment."""
+    """Return the translation in the format of the document, with the markup and the untranslatable parts of its
+    segment.
+    """
     if not segment.aligned:
         return escape(translation.text.strip())
     edges = [edge for stay in segment.stays for edge in (stay.start, stay.end)]
@@ -166,7 +170,9 @@ class _Trees:
                 self._aligned.setdefault(max(shares, key=shares.__getitem__), []).append(word)
 
     def write(self, nodes: Sequence[Node], inside: Range, source: Range) -> None:
-        """Write siblings with the words around them; `inside` are the parent's target words, `source` the parent's source words."""
+        """Write siblings with the words around them; `inside` are the parent's target words, `source` the parent's
+        source words.
+        """
         free = [inside]
         placed: list[tuple[int, int, int, Node]] = []
         order = {id(node): index for index, node in enumerate(nodes)}

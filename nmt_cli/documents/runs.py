@@ -2,9 +2,9 @@
 
     items ──▶ Run: text (one object character for each untranslatable part), markup by offset ──▶ splitter ──▶ parts
 
-A part is a `Segment` (a sentence to translate, with the markup inside it) or a str that stays unchanged: boundaries, white
-space, markup between sentences, text without letters. Tags that enclose whole sentences stay between the sentences. Only
-tags that begin or end inside a sentence have to be moved with its words.
+A part is a `Segment` (a sentence to translate, with the markup inside it) or a str that stays unchanged: boundaries,
+white space, markup between sentences, text without letters. Tags that enclose whole sentences stay between the
+sentences. Only tags that begin or end inside a sentence have to be moved with its words.
 """
 
 from __future__ import annotations
@@ -92,11 +92,14 @@ class _Run:
         yield self._verbatim(done, len(text), used, len(self._markup))
 
     def _inside(self, partners: list[int | None], used: int, offsets: tuple[int, int, int, int]) -> tuple[int, int]:
-        """Return the range of the markup that belongs to a sentence. Markup before index `used` belongs to earlier sentences.
+        """Return the range of the markup that belongs to a sentence.
 
-        `offsets` are four offsets: the start of the white space before the sentence, the start of the sentence, its end, and the
-        end of the white space after it. In the white space before the sentence, the range begins with the first tag that is closed
-        inside the sentence. In the white space after it, the range ends with the last tag that was opened inside the range.
+        Markup before index `used` belongs to earlier sentences.
+
+        `offsets` are four offsets: the start of the white space before the sentence, the start of the sentence, its
+        end, and the end of the white space after it. In the white space before the sentence, the range begins with the
+        first tag that is closed inside the sentence. In the white space after it, the range ends with the last tag that
+        was opened inside the range.
         """
         before, start, end, behind = offsets
         first = used
@@ -122,7 +125,9 @@ class _Run:
         return first, last
 
     def _verbatim(self, start: int, end: int, first: int, last: int) -> str:
-        """Return the text from `start` to `end` as the document spells it, with the markup from `first` to `last` at its offsets."""
+        """Return the text from `start` to `end` as the document spells it, with the markup from `first` to `last` at
+        its offsets.
+        """
         pieces = []
         for markup, offset in zip(self._markup[first:last], self._offsets[first:last], strict=True):
             if start < offset <= end:
@@ -144,9 +149,11 @@ class _Run:
         return Segment(line, tuple(placed), tuple(stays))
 
     def _line(self, text: str, start: int, end: int) -> tuple[str, list[Stay], list[tuple[int, int]]]:
-        """Return the line for the model, its untranslatable parts, and the pairs of offsets (in the text, in the line) that correspond.
+        """Return the line for the model, its untranslatable parts, and the pairs of offsets (in the text, in the line)
+        that correspond.
 
-        A run of white space becomes one space. An untranslatable part becomes its stand-in. Parts that touch each other, or a number, share one stand-in.
+        A run of white space becomes one space. An untranslatable part becomes its stand-in. Parts that touch each
+        other, or a number, share one stand-in.
         """
         pieces: list[str] = []
         stays: list[Stay] = []

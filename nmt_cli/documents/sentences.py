@@ -1,8 +1,8 @@
 """Splits a text into sentences.
 
-The splitter is the library sentencex, maintained by Wikimedia. It has rules and abbreviations for about 250 languages, and
-fallbacks for the others. It needs no model. Its time is quadratic for many short sentences. So it gets a long text in parts (`_ends`).
-docs/documents.md compares it with other splitters.
+The splitter is the library sentencex, maintained by Wikimedia. It has rules and abbreviations for about 250 languages,
+and fallbacks for the others. It needs no model. Its time is quadratic for many short sentences. So it gets a long text
+in parts (`_ends`). docs/documents.md compares it with other splitters.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ SPLIT_SENTENCES = {"0": "never", "1": "at punctuation and line ends", "nonewline
 """Values of `split_sentences`. The names are those of DeepL's interface."""
 SPACES = re.compile(r"\s")
 QUOTES = re.compile('[„“”"«»]')
-"""A quotation mark without partner would hide the ends of all later sentences. So these marks are replaced by an apostrophe."""
+"""A quotation mark without partner would hide the ends of all later sentences. So these marks are replaced by an
+apostrophe."""
 MANY_QUOTES = re.compile("['’‘„“”\"«»]{10,}")
 """Long runs of quotation marks, which would take sentencex quadratic time. They are replaced by hyphens."""
 PART = 2000
@@ -32,7 +33,10 @@ Splitter = Callable[[str], list[tuple[int, int]]]
 
 
 def splitter(language: str, split_sentences: str) -> Splitter:
-    """Return the splitter of a language, given by its ISO code. "" or an unknown code gives common rules. Raises UsageError."""
+    """Return the splitter of a language, given by its ISO code. "" or an unknown code gives common rules.
+
+    Raises UsageError.
+    """
     if split_sentences not in SPLIT_SENTENCES:
         choices = ", ".join(f"{name!r} ({where})" for name, where in SPLIT_SENTENCES.items())
         raise UsageError(f"split_sentences is {split_sentences!r}: expected {choices}.")

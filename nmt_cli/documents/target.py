@@ -2,8 +2,9 @@
 
     translation, stand-ins ──▶ Target: words (n), gaps between them, links to source words
 
-A stand-in that the model copied is replaced by its untranslatable part; a second copy is left out. If the model did not copy the stand-in, the part replaces
-the words that are aligned to the stand-in. If no word is aligned, the part is `missing`, and the projection inserts it like a tag.
+A stand-in that the model copied is replaced by its untranslatable part; a second copy is left out. If the model did not
+copy the stand-in, the part replaces the words that are aligned to the stand-in. If no word is aligned, the part is
+`missing`, and the projection inserts it like a tag.
 """
 
 from __future__ import annotations

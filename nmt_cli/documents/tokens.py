@@ -39,7 +39,8 @@ def check_size(raw: str, text: str, start: int) -> None:
     """Raise DocumentError if the tag at `start` is too long."""
     if len(raw) > MOST_IN_TAG:
         raise DocumentError(
-            f"{position(text, start)}: the tag {raw[:40]!r}… has {len(raw):,} characters: expected at most {MOST_IN_TAG:,}. Shorten its attributes."
+            f"{position(text, start)}: the tag {raw[:40]!r}… has {len(raw):,} characters: expected at most "
+            f"{MOST_IN_TAG:,}. Shorten its attributes."
         )
 
 
@@ -47,7 +48,8 @@ def check_depth(depth: int, text: str, start: int) -> None:
     """Raise DocumentError if elements are nested too deeply."""
     if depth > MOST_NESTED:
         raise DocumentError(
-            f"{position(text, start)}: elements are nested {depth:,} deep: expected at most {MOST_NESTED:,}. Close elements that are left open."
+            f"{position(text, start)}: elements are nested {depth:,} deep: expected at most {MOST_NESTED:,}. "
+            "Close elements that are left open."
         )
 
 
@@ -60,7 +62,10 @@ _ATTRIBUTE = re.compile(r"""([^\s/>=][^\s/>=]*+)(?:\s*+=\s*+(?:"([^"]*+)"?|'([^'
 
 
 def attributes(tag: str) -> dict[str, str]:
-    """Return the attributes of a start tag, names in lower case, values unchanged. The name of the element is also included."""
+    """Return the attributes of a start tag, names in lower case, values unchanged.
+
+    The name of the element is also included.
+    """
     values: dict[str, str] = {}
     for match in _ATTRIBUTE.finditer(tag, 1):
         values.setdefault(match[1].lower(), match[2] or match[3] or match[4] or "")

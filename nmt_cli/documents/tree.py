@@ -1,6 +1,7 @@
 """The markup of a line as trees.
 
-markup by offset, missing untranslatable parts ──▶ pieces ──▶ forests: trees of elements and points, divided by tags without partner
+markup by offset, missing untranslatable parts ──▶ pieces
+    ──▶ forests: trees of elements and points, divided by tags without partner
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class Forest:
 
 
 def pieces_of(segment: Segment, source_words: Sequence[Span], missing: Sequence[int]) -> list[Piece]:
-    """Return the pieces of a segment: its markup, and the untranslatable parts that the translation lacks (`missing`)."""
+    """Return the pieces of a segment: its markup, and the untranslatable parts that the translation lacks
+    (`missing`).
+    """
     starts = [start for start, _ in source_words]
     line = segment.line
     pieces = [
@@ -101,7 +104,9 @@ DEEPEST = 100
 
 
 def forests_of(pieces: Sequence[Piece]) -> list[Forest] | None:
-    """Return the trees, divided by the tags whose partner is in another sentence. Return None if tags are not nested, or nested too deeply.
+    """Return the trees, divided by the tags whose partner is in another sentence.
+
+    Return None if tags are not nested, or nested too deeply.
 
     In well-formed markup, tags without partner are outside elements, and the closing ones come before the opening ones.
     """

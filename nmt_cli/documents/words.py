@@ -1,9 +1,10 @@
 """Words of a line and of its translation, and the links between them.
 
-    tokens, alignment of tokens ──▶ spans of the tokens in the text ──▶ links: for each target word, shares of source words
+    tokens, alignment of tokens ──▶ spans of the tokens in the text
+        ──▶ links: for each target word, shares of source words
 
-A word is a run of letters and digits; it may have a hyphen, apostrophe, full stop or comma inside. Every other character is a
-separate word. So is every character of Chinese and Japanese, which are written without spaces.
+A word is a run of letters and digits; it may have a hyphen, apostrophe, full stop or comma inside. Every other
+character is a separate word. So is every character of Chinese and Japanese, which are written without spaces.
 """
 
 from __future__ import annotations
@@ -44,10 +45,12 @@ def words_of(text: str, cuts: Iterable[int] = ()) -> list[Span]:
 
 
 def token_spans(tokens: Sequence[str], text: str) -> list[Span]:
-    """Return the span of each token in a text. The tokens are SentencePiece's strings (▁ for a space, <0xC3> for a byte).
+    """Return the span of each token in a text.
 
-    The tokens may come from the normalised text (NFC or NFKC, without characters that no reader sees). The span of a token that is
-    not found is empty.
+    The tokens are SentencePiece's strings (▁ for a space, <0xC3> for a byte).
+
+    The tokens may come from the normalised text (NFC or NFKC, without characters that no reader sees). The span of a
+    token that is not found is empty.
     """
     stream, origin = _decomposed(text)
     spans: list[Span] = []
@@ -61,7 +64,9 @@ def token_spans(tokens: Sequence[str], text: str) -> list[Span]:
 
 
 def _decomposed(text: str) -> tuple[str, list[int]]:
-    """Return the text in NFKD without white space and unseen characters, and the index in `text` of each character and of the end."""
+    """Return the text in NFKD without white space and unseen characters, and the index in `text` of each character and
+    of the end.
+    """
     if text.isascii():
         origin = [index for index, character in enumerate(text) if not character.isspace()]
         return "".join(text[index] for index in origin), [*origin, len(text)]
@@ -75,7 +80,10 @@ def _form(text: str) -> str:
 
 
 def _pieces(tokens: Sequence[str]) -> Iterable[tuple[str, int]]:
-    """Yield the characters of each token with the number of tokens, 1. Byte tokens in a row are joined into one string."""
+    """Yield the characters of each token with the number of tokens, 1.
+
+    Byte tokens in a row are joined into one string.
+    """
     pending: list[int] = []
     for token in tokens:
         byte = BYTE.fullmatch(token)
@@ -94,7 +102,8 @@ def _bytes(values: list[int]) -> Iterable[tuple[str, int]]:
 
 
 MOST_WORDS = 50
-"""A token that covers more words than this does not say which of them belong together. Without this limit, time would be cubic."""
+"""A token that covers more words than this does not say which of them belong together. Without this limit, time would
+be cubic."""
 
 
 def links(source: str, source_words: Sequence[Span], target_words: Sequence[Span], translation: Translated) -> Links:
@@ -123,7 +132,9 @@ def links(source: str, source_words: Sequence[Span], target_words: Sequence[Span
 def _correct(
     source: str, source_words: Sequence[Span], target: str, target_words: Sequence[Span], word_links: Links
 ) -> None:
-    """Correct the links: link words that both sides have once, such as names and numbers, and link punctuation only with itself."""
+    """Correct the links: link words that both sides have once, such as names and numbers, and link punctuation only
+    with itself.
+    """
     source_texts, target_texts = (
         [source[start:end] for start, end in source_words],
         [target[start:end] for start, end in target_words],

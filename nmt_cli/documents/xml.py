@@ -2,8 +2,8 @@
 
     text ──▶ check by defusedxml: well-formed, no declared entities, nothing from outside ──▶ tokens ──▶ markup.items_of
 
-An element is part of a sentence if there is text beside it in its parent (mixed content), or if its parent is part of a sentence.
-All other elements separate text. XHTML has the elements of HTML.
+An element is part of a sentence if there is text beside it in its parent (mixed content), or if its parent is part of a
+sentence. All other elements separate text. XHTML has the elements of HTML.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from .markup import decoded, items_of
 from .tokens import Token, Type, check_depth, check_size
 
 _TAG = r"""<(/?)([^\s/>!?][^\s/>]*+)(?:[^>"']++|"[^"]*+"|'[^']*+')*+>"""
-_OTHER = r"""<!--.*?-->|<\?.*?\?>|<!DOCTYPE(?:[^\[>"']++|"[^"]*+"|'[^']*+')*+(?:\[(?:[^\]"'<]++|"[^"]*+"|'[^']*+'|<!--.*?-->|<\?.*?\?>|<)*+\][^>]*+)?+>"""
+_QUOTED = r""""[^"]*+"|'[^']*+'"""
+_SUBSET = rf"""(?:[^\]"'<]++|{_QUOTED}|<!--.*?-->|<\?.*?\?>|<)*+"""
+_OTHER = rf"""<!--.*?-->|<\?.*?\?>|<!DOCTYPE(?:[^\[>"']++|{_QUOTED})*+(?:\[{_SUBSET}\][^>]*+)?+>"""
 TOKEN = re.compile(rf"{_TAG}|(<!\[CDATA\[.*?\]\]>)|({_OTHER})|[^<]++", re.DOTALL)
 """A token of well-formed XML."""
 XHTML = "http://www.w3.org/1999/xhtml"
@@ -63,7 +65,8 @@ def _check(text: str) -> None:
         ) from None
     except common.EntitiesForbidden as error:
         raise DocumentError(
-            f"the XML declares the entity {error.name!r}: expected a document without entities of its own, which can hold gigabytes. Expand them first."
+            f"the XML declares the entity {error.name!r}: expected a document without entities of its own, "
+            "which can hold gigabytes. Expand them first."
         ) from None
 
 
@@ -121,7 +124,10 @@ def _mixed(tokens: Sequence[Token]) -> list[bool]:
 
 
 def _decode(raw: str) -> Iterator[Item]:
-    """Yield the items of a text. References to HTML entities become characters; other references, which an outer DTD declares, stay unchanged."""
+    """Yield the items of a text.
+
+    References to HTML entities become characters; other references, which an outer DTD declares, stay unchanged.
+    """
     for piece in REFERENCE.split(raw):
         if REFERENCE.fullmatch(piece) and piece[1:] not in html5:
             yield Untranslated(piece)

@@ -176,7 +176,10 @@ def _lacking(name: str) -> list[str]:
 def _unusable(names: list[str]) -> str:
     """Return why none of these libraries can be loaded."""
     if sys.byteorder == "big":
-        return f"the engine needs a little-endian processor, and this one, {platform.machine()}, is big-endian; translate with torch"
+        return (
+            f"the engine needs a little-endian processor, and this one, {platform.machine()}, is big-endian; "
+            "translate with torch"
+        )
     built = [name for name in names if path_of(name).is_file()]
     if not built:
         last = names[-1]
@@ -205,7 +208,10 @@ def _loaded(path: Path) -> tuple[ctypes.CDLL | None, str]:
 
 
 def _missing_bytes(path: Path) -> int:
-    """Return how many bytes an ELF file lacks at its end: to load it, cut off, would end the process. Raises OSError."""
+    """Return how many bytes an ELF file lacks at its end: to load it, cut off, would end the process.
+
+    Raises OSError.
+    """
     with path.open("rb") as stream:
         head = stream.read(64)
     if len(head) < 64 or not head.startswith(b"\x7fELF"):  # the loader says so itself

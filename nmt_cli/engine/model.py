@@ -4,10 +4,11 @@
                                     ├─▶ decoder ─▶ EngineDecoder: one step at a time
                                     └─▶ forced: log-probabilities and attention of given translations
 
-    B sentences   W beam   N rows of a step   V target vocabulary   S source tokens   T target tokens   C candidates   K n-best
+    B sentences   W beam   N rows of a step   V target vocabulary   S source tokens   T target tokens
+    C candidates   K n-best
 
-src/nmt.h has the functions. A model may be used by many threads, a search or a decoder by one at a time. Every method raises
-ModelError for what the engine refuses, and MemoryError.
+src/nmt.h has the functions. A model may be used by many threads, a search or a decoder by one at a time. Every method
+raises ModelError for what the engine refuses, and MemoryError.
 """
 
 from __future__ import annotations
@@ -82,7 +83,10 @@ def use_threads(count: int) -> None:
 
 
 def _free_with(owner: object, delete: Any, handle: int) -> None:
-    """Free what a handle names when its owner is collected. When Python exits, a thread may still compute with it: then nothing is freed."""
+    """Free what a handle names when its owner is collected.
+
+    When Python exits, a thread may still compute with it: then nothing is freed.
+    """
     weakref.finalize(owner, delete, handle).atexit = False
 
 
@@ -149,11 +153,12 @@ class EngineModel:
         *,
         attention: Sequence[str] = (),
     ) -> tuple[list[Array], dict[str, Array]]:
-        """Run the model over pairs of sources (S,) with their end symbols, and targets (T,), which begin with the begin symbol.
+        """Run the model over pairs of sources (S,) with their end symbols, and targets (T,), which begin with the begin
+        symbol.
 
-        Return log P of each token of `following` (T,), the tokens that come after those of the targets, (T,) for each pair; and the
-        weights of each kind of `attention`: "encoder" (layers, H, S, S), "decoder" (layers, H, T, T) and "cross" (layers, H, T, S),
-        of a single pair.
+        Return log P of each token of `following` (T,), the tokens that come after those of the targets, (T,) for each
+        pair; and the weights of each kind of `attention`: "encoder" (layers, H, S, S), "decoder" (layers, H, T, T) and
+        "cross" (layers, H, T, S), of a single pair.
         """
         _expect("translations", len(targets), len(sources))
         if attention:
@@ -201,7 +206,8 @@ def _described(name: str, array: Array, mapped: bool) -> CArray:
     """Return the description of an array. Raises ModelError for a dtype or a shape that no model has."""
     if array.dtype.name not in DTYPES or array.ndim not in (1, 2) or not all(array.shape[1:]):
         raise ModelError(
-            f"{printable(name)} has the dtype {array.dtype.name} and the shape {array.shape}: no model has such an array."
+            f"{printable(name)} has the dtype {array.dtype.name} and the shape {array.shape}: no model has "
+            "such an array."
         )
     columns = array.shape[1] if array.ndim == 2 else 0
     return CArray(name.encode(), DTYPES[array.dtype.name], array.shape[0], columns, address(array), mapped)
@@ -312,7 +318,10 @@ class EngineSearch:
         )
 
     def step(self, steps: int, stay: float) -> Finished | None:
-        """Take up to `steps` steps. Stop when at most the share `stay` of the sentences is unfinished; then the finished ones leave."""
+        """Take up to `steps` steps.
+
+        Stop when at most the share `stay` of the sentences is unfinished; then the finished ones leave.
+        """
         found = self.library.nmt_search_step(self.handle, steps, stay)
         if not found:
             self.model.checked(None)
@@ -405,7 +414,9 @@ class EngineDecoder:
         self.model.checked(self.library.nmt_decoder_record(self.handle, layer))
 
     def attention(self) -> Array:
-        """Return the recorded weights of the last step, the mean over heads: (N, S) fp64, with zeros behind a shorter source."""
+        """Return the recorded weights of the last step, the mean over heads: (N, S) fp64, with zeros behind a shorter
+        source.
+        """
         longest = self.library.nmt_decoder_attention(self.handle, None)
         weights = np.zeros((self.rows, longest))
         self.library.nmt_decoder_attention(self.handle, address(weights))
@@ -460,7 +471,9 @@ def rank(
     banned_counts: Array | None,
     normalized: bool,
 ) -> tuple[Array, Array]:
-    """Return the C largest of so_far (B, W) + log-softmax(logits (N, V)) of each sentence: values and w * V + v, (B, C). See nmt_rank in src/nmt.h."""
+    """Return the C largest of so_far (B, W) + log-softmax(logits (N, V)) of each sentence: values and w * V + v, (B,
+    C). See nmt_rank in src/nmt.h.
+    """
     functions = library()
     assert functions is not None
     ranking = _Ranking(so_far, np.shape(so_far), len(rows), count, banned, only, banned_counts)

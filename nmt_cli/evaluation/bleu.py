@@ -31,7 +31,8 @@ def build(options: MetricOptions) -> Metric:
             return unspaced(options.tokenize, references) if options.tokenize in BY_SPACES else ()
 
     try:
-        # `force` turns off sacrebleu's notice about text that looks tokenised; `nmt score` prints one that names the file.
+        # `force` turns off sacrebleu's notice about text that looks tokenised; `nmt score` prints one that names the
+        # file.
         bleu = BLEU(lowercase=options.lowercase, tokenize=options.tokenize, force=True)
     except (Exception, SystemExit) as error:  # from MeCab, SentencePiece, urllib, portalocker, or sacrebleu itself
         from .tokenizer_errors import tokenizer_error

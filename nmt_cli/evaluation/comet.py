@@ -1,10 +1,12 @@
-"""COMET (Rei et al., 2020, arXiv 2009.09025): a neural metric of source, hypothesis and reference, by COMET's own package.
+"""COMET (Rei et al., 2020, arXiv 2009.09025): a neural metric of source, hypothesis and reference, by COMET's own
+package.
 
-    --comet-model PATH ──▶ find_checkpoint ──▶ comet.load_from_checkpoint ──▶ .predict ──▶ a score per sentence, and their mean
+    --comet-model PATH ──▶ find_checkpoint ──▶ comet.load_from_checkpoint ──▶ .predict
+        ──▶ a score per sentence, and their mean
 
-Nothing is downloaded. The model must be on this disk, and so must the tokenizer and configuration of its encoder (mostly
-xlm-roberta-large). A checkpoint of COMET is a pickle. torch's restricted loader reads it: it accepts tensors and plain
-values, and runs no code of the file.
+Nothing is downloaded. The model must be on this disk, and so must the tokenizer and configuration of its encoder
+(mostly xlm-roberta-large). A checkpoint of COMET is a pickle. torch's restricted loader reads it: it accepts tensors
+and plain values, and runs no code of the file.
 """
 
 from __future__ import annotations
@@ -31,12 +33,16 @@ CHECKPOINTS = ("checkpoints/*.ckpt", "snapshots/*/checkpoints/*.ckpt")
 
 
 def find_checkpoint(path: Path) -> Path:
-    """Return the checkpoint at `path`: the file itself, or the only one in a folder of COMET's layout. Raises ModelError."""
+    """Return the checkpoint at `path`: the file itself, or the only one in a folder of COMET's layout.
+
+    Raises ModelError.
+    """
     try:
         return _find_checkpoint(path)
     except OSError as error:
         raise ModelError(
-            f"cannot read the COMET model at {str(path)!r}: {system_reason(error)}. Give the folder or the .ckpt file of one that you may read."
+            f"cannot read the COMET model at {str(path)!r}: {system_reason(error)}. Give the folder or the "
+            ".ckpt file of one that you may read."
         ) from None
 
 
@@ -44,17 +50,20 @@ def _find_checkpoint(path: Path) -> Path:
     """Return the same as `find_checkpoint`. Raises ModelError, and OSError for a file that cannot be read."""
     if not path.exists():
         raise ModelError(
-            f"there is no COMET model at {str(path)!r}. It is not downloaded: fetch one beforehand, and give its folder or its .ckpt file."
+            f"there is no COMET model at {str(path)!r}. It is not downloaded: fetch one beforehand, and give "
+            "its folder or its .ckpt file."
         )
     checkpoints = [path] if path.is_file() else [file for pattern in CHECKPOINTS for file in sorted(path.glob(pattern))]
     if len(checkpoints) != 1:
         raise ModelError(
-            f"{str(path)!r} has {len(checkpoints)} COMET checkpoints, expected one: a folder with hparams.yaml and checkpoints/model.ckpt. Give that folder, or the .ckpt file itself."
+            f"{str(path)!r} has {len(checkpoints)} COMET checkpoints, expected one: a folder with hparams.yaml "
+            "and checkpoints/model.ckpt. Give that folder, or the .ckpt file itself."
         )
     checkpoint = checkpoints[0].absolute()  # not `resolve`: the target of a link has no hparams.yaml beside it
     if not (checkpoint.parent.parent / "hparams.yaml").is_file():
         raise ModelError(
-            f"{str(checkpoints[0])!r} lacks its hparams.yaml: COMET reads it from {str(checkpoint.parent.parent)!r}, one folder above the checkpoint's."
+            f"{str(checkpoints[0])!r} lacks its hparams.yaml: COMET reads it from "
+            f"{str(checkpoint.parent.parent)!r}, one folder above the checkpoint's."
         )
     for file in (checkpoint, checkpoint.parent.parent / "hparams.yaml"):
         with file.open("rb") as stream:
@@ -78,16 +87,21 @@ class Comet(SentenceStatisticsMetric):
         self.checkpoint, self.source = find_checkpoint(model), source
 
     def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[float]]:
-        """See `Metric`. Raises UsageError for several references or without a source, DataError for a source that is not parallel."""
+        """See `Metric`.
+
+        Raises UsageError for several references or without a source, DataError for a source that is not parallel.
+        """
         if len(references) != 1:
             raise UsageError(
-                f"--ref was given {len(references)} times: COMET takes one reference. Give it once, or leave --metric comet out."
+                f"--ref was given {len(references)} times: COMET takes one reference. Give it once, or leave "
+                "--metric comet out."
             )
         if self.source is None:
             raise UsageError("--metric comet needs --src SRC, the text that the hypotheses translate.")
         if len(self.source) != len(hypotheses):
             raise DataError(
-                f"{len(self.source)} source lines cannot be scored with {len(hypotheses)} hypothesis lines: they must be parallel, line by line."
+                f"{len(self.source)} source lines cannot be scored with {len(hypotheses)} hypothesis lines: "
+                "they must be parallel, line by line."
             )
         samples = [
             {"src": src, "mt": mt, "ref": ref}
@@ -120,15 +134,18 @@ class Comet(SentenceStatisticsMetric):
                 import comet
             except ImportError as error:
                 raise UsageError(
-                    f"the package unbabel-comet cannot be used here: {error}. Install it anew: {install_command('comet')}."
+                    f"the package unbabel-comet cannot be used here: {error}. Install it anew: "
+                    f"{install_command('comet')}."
                 ) from None
             try:
                 return comet.load_from_checkpoint(str(self.checkpoint), local_files_only=True)
             except Exception as error:  # raised by torch, transformers, lightning or yaml
                 reason = " ".join(str(error).split())
                 raise ModelError(
-                    f"COMET cannot load {str(self.checkpoint)!r}: {type(error).__name__}: {reason[:400]}. Is it a COMET checkpoint of tensors and plain values, "
-                    "with the tokenizer and configuration of the encoder that its hparams.yaml names (pretrained_model) on this disk? Nothing is downloaded."
+                    f"COMET cannot load {str(self.checkpoint)!r}: {type(error).__name__}: {reason[:400]}. Is "
+                    "it a COMET checkpoint of tensors and plain values, "
+                    "with the tokenizer and configuration of the encoder that its hparams.yaml names "
+                    "(pretrained_model) on this disk? Nothing is downloaded."
                 ) from None
 
 

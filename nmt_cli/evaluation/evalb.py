@@ -1,5 +1,5 @@
-"""EVALB as a metric: labelled bracket precision, recall and F1 of parses, and the accuracy of their parts of speech, if they
-have any. `parsing.evalb` computes the counts.
+"""EVALB as a metric: labelled bracket precision, recall and F1 of parses, and the accuracy of their parts of speech, if
+they have any. `parsing.evalb` computes the counts.
 
     gold line, parse line ──▶ parsing.evalb.score_line ──▶ a row of `Counts` per sentence ──▶ sums ──▶ P, R, F1
 """
@@ -31,7 +31,8 @@ SHOWN = 3
 class Evalb(SentenceStatisticsMetric):
     """EVALB; a row is the `Counts` of a sentence.
 
-    `repair`: compare parses in brackets over the words and parts of speech of the reference, as is always done for linearised ones.
+    `repair`: compare parses in brackets over the words and parts of speech of the reference, as is always done for
+    linearised ones.
     """
 
     def __init__(self, repair: bool = False) -> None:
@@ -49,10 +50,15 @@ class Evalb(SentenceStatisticsMetric):
         }
 
     def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[Counts]:
-        """See `Metric`. Raises UsageError for several references, DataError for a reference that is not a tree and for a mixture of formats."""
+        """See `Metric`.
+
+        Raises UsageError for several references, DataError for a reference that is not a tree and for a mixture of
+        formats.
+        """
         if len(references) != 1:
             raise UsageError(
-                f"evalb compares with one tree a sentence, {len(references)} references were given. Give --ref once, or leave the metric out."
+                f"evalb compares with one tree a sentence, {len(references)} references were given. Give --ref "
+                "once, or leave the metric out."
             )
         repair = self._repairs(hypotheses)
         self._words.add("ref" if repair else "hyp")
@@ -83,14 +89,21 @@ class Evalb(SentenceStatisticsMetric):
                 if repair
                 else " To compare over the words and parts of speech of the reference instead, give --evalb-repair."
             )
-            yield f"{len(errors):,} of {len(rows):,} sentences have the status error and do not count, as in EVALB: {shown}.{way_out}"
+            yield (
+                f"{len(errors):,} of {len(rows):,} sentences have the status error and do not count, as in EVALB: "
+                f"{shown}.{way_out}"
+            )
         if skipped:
             shown = ", ".join(f"{line + 1:,}" for line in skipped[:SHOWN]) + ", …" * (len(skipped) > SHOWN)
-            yield f"{len(skipped):,} of {len(rows):,} sentences are skipped and do not count, as in EVALB, for the parse has no words that count: line {shown}."
+            yield (
+                f"{len(skipped):,} of {len(rows):,} sentences are skipped and do not count, as in EVALB, for the "
+                f"parse has no words that count: line {shown}."
+            )
         rooted = [sum(bool(ROOTED.match(line)) for line in lines) for lines in (references[0], hypotheses)]
         if any(rooted) and not repair:
             yield (
-                f"{rooted[0]:,} references and {rooted[1]:,} parses have a root called ROOT, S1 or nothing, which counts as a constituent: COLLINS.prm deletes TOP alone. "
+                f"{rooted[0]:,} references and {rooted[1]:,} parses have a root called ROOT, S1 or nothing, "
+                "which counts as a constituent: COLLINS.prm deletes TOP alone. "
                 "Call it TOP on both sides if it should not count."
             )
 
@@ -116,8 +129,10 @@ class Evalb(SentenceStatisticsMetric):
         counts = Counts(*map(int, sums))
         tagging = f"tagging accuracy {percent(counts.correct_tags, counts.words):.2f} " if counts.words else ""
         return (
-            f"P {percent(counts.matched, counts.test):.2f} R {percent(counts.matched, counts.gold):.2f} complete {percent(counts.complete, counts.valid):.2f} {tagging}"
-            f"(matched = {counts.matched} gold = {counts.gold} test = {counts.test} valid = {counts.valid} skipped = {counts.skipped} errors = {counts.errors} repaired = {counts.repaired})"
+            f"P {percent(counts.matched, counts.test):.2f} R {percent(counts.matched, counts.gold):.2f} "
+            f"complete {percent(counts.complete, counts.valid):.2f} {tagging}"
+            f"(matched = {counts.matched} gold = {counts.gold} test = {counts.test} valid = {counts.valid} "
+            f"skipped = {counts.skipped} errors = {counts.errors} repaired = {counts.repaired})"
         )
 
     def _repairs(self, hypotheses: Sequence[str]) -> bool:

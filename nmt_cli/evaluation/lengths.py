@@ -3,8 +3,8 @@
     bounds 10, 20, …  ──▶ buckets 1-10, 11-20, …, 51+ of reference words ──▶ lines, scores and length ratio of each
 
 The buckets count words of the first reference, so they are the same for every system and metric. Words are separated by
-spaces; if a metric reads trees, they are the words of the trees (`Metric.words`). The length ratio is the hypothesis' words
-divided by the reference's. Every line is in one bucket.
+spaces; if a metric reads trees, they are the words of the trees (`Metric.words`). The length ratio is the hypothesis'
+words divided by the reference's. Every line is in one bucket.
 """
 
 from __future__ import annotations
@@ -71,13 +71,16 @@ def parse_bounds(text: str) -> tuple[int, ...]:
     )
     if len(bounds) < len(parts) or any(a >= b for a, b in zip((0, *bounds), bounds, strict=False)):
         raise UsageError(
-            f"the lengths {shown(text)} are no bounds: expected numbers of words, each larger than the one before, such as {','.join(map(str, BOUNDS))}."
+            f"the lengths {shown(text)} are no bounds: expected numbers of words, each larger than the one "
+            f"before, such as {','.join(map(str, BOUNDS))}."
         )
     return bounds
 
 
 def buckets(words: Sequence[int], bounds: Sequence[int] = BOUNDS) -> list[Bucket]:
-    """Return the lines in buckets by their number of words: one bucket per range, and one for 0 words if there are such lines."""
+    """Return the lines in buckets by their number of words: one bucket per range, and one for 0 words if there are such
+    lines.
+    """
     edges: list[tuple[int, int | None]] = [
         (0, 0),
         *((low + 1, high) for low, high in zip((0, *bounds), bounds, strict=False)),
@@ -99,7 +102,9 @@ def buckets(words: Sequence[int], bounds: Sequence[int] = BOUNDS) -> list[Bucket
 def by_length(
     hypotheses: Sequence[str], reference: Sequence[str], scorers: Mapping[str, Scorer], bounds: Sequence[int] = BOUNDS
 ) -> list[Part]:
-    """Return the results for each bucket of `reference` lines, with the scores of every metric on the lines of the bucket."""
+    """Return the results for each bucket of `reference` lines, with the scores of every metric on the lines of the
+    bucket.
+    """
     parts = []
     ref_words, hyp_words = (
         [min(scorer.metric.words(line) for scorer in scorers.values()) for line in lines]

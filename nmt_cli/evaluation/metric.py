@@ -3,8 +3,8 @@
     MetricSpec.build(MetricOptions) ──▶ Metric
     hypotheses, references ──▶ Metric.rows ──▶ (lines, K) numbers ──▶ their sum, (K,) ──▶ MetricValue
 
-The score of a test set is a function of sums over sentences. So resampling, confidence intervals and the score of a part
-of the test set are the same code for every metric. A metric is one file with a `MetricSpec`, and one line in
+The score of a test set is a function of sums over sentences. So resampling, confidence intervals and the score of a
+part of the test set are the same code for every metric. A metric is one file with a `MetricSpec`, and one line in
 `registry.METRICS`. This is a complete metric, the share of lines that are equal to their reference:
 
     class Exact(SentenceStatisticsMetric):
@@ -87,7 +87,8 @@ class Metric(ABC):
     def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Sequence[Sequence[float]]:
         """Return a row of K numbers per hypothesis, in order. Every stream of `references` is parallel to `hypotheses`.
 
-        Where a line has fewer references, those of the first streams have text, and the others are blank (`references`).
+        Where a line has fewer references, those of the first streams have text, and the others are blank
+        (`references`).
         """
 
     @abstractmethod
@@ -113,7 +114,9 @@ class Metric(ABC):
     def remarks(
         self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Iterable[str]:
-        """Return remarks for the user about a system's `rows`, such as lines that do not count: one or two sentences each."""
+        """Return remarks for the user about a system's `rows`, such as lines that do not count: one or two sentences
+        each.
+        """
         return ()
 
 
@@ -135,7 +138,10 @@ class SentenceStatisticsMetric(Metric):
         return ""
 
     def signature_entries(self) -> Mapping[str, str]:
-        """Return further entries of the signature: options that change the score. No key or value contains `:` or `|`."""
+        """Return further entries of the signature: options that change the score.
+
+        No key or value contains `:` or `|`.
+        """
         return {}
 
     def score(self, rows: Sequence[Sequence[float]]) -> MetricValue:
@@ -159,7 +165,9 @@ class SentenceStatisticsMetric(Metric):
 
 @dataclass(frozen=True)
 class MetricSpec:
-    """An entry of `registry.METRICS`: how to build the metric, whether higher is better, and its usual decimals in print."""
+    """An entry of `registry.METRICS`: how to build the metric, whether higher is better, and its usual decimals in
+    print.
+    """
 
     build: Callable[[MetricOptions], Metric]
     higher_is_better: bool = True
@@ -171,5 +179,6 @@ def check_known(what: str, name: str, known: Iterable[str]) -> None:
     names = list(known)
     if name not in names:
         raise UsageError(
-            f"unknown {what} {name!r}: expected one of {', '.join(names)}.{did_you_mean(name.lower(), names, cutoff=0.6)}"
+            f"unknown {what} {name!r}: expected one of "
+            f"{', '.join(names)}.{did_you_mean(name.lower(), names, cutoff=0.6)}"
         )

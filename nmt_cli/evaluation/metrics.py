@@ -1,12 +1,13 @@
-"""Scores of a whole test set, each with its signature: BLEU, chrF and TER by sacrebleu's own code, and others beside them.
+"""Scores of a whole test set, each with its signature: BLEU, chrF and TER by sacrebleu's own code, and others beside
+them.
 
     hypotheses + reference streams ──▶ compute("bleu", …) ──▶ Score(value, signature, …)
     reference streams ──▶ Scorer("bleu", …) ──▶ .score(hypotheses), for any number of systems and any of their lines
 
-Scores can be compared only if their signatures are equal (Post, 2018, arXiv 1804.08771), so `Score` has both. The metrics
-compare plain text, detokenised and in true case; `evalb` compares trees. `registry.METRICS` lists the metrics, and `metric`
-defines them. A `Scorer` reads the references once and keeps a row of statistics per sentence. From these rows it scores the whole test
-set, a part of it, or a resampled one.
+Scores can be compared only if their signatures are equal (Post, 2018, arXiv 1804.08771), so `Score` has both. The
+metrics compare plain text, detokenised and in true case; `evalb` compares trees. `registry.METRICS` lists the metrics,
+and `metric` defines them. A `Scorer` reads the references once and keeps a row of statistics per sentence. From these
+rows it scores the whole test set, a part of it, or a resampled one.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Score:
     higher_is_better: bool = True
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the score for JSON: `metric`, `name`, `score` (unrounded), `signature`, `details`, `higher_is_better`."""
+        """Return the score for JSON: `metric`, `name`, `score` (unrounded), `signature`, `details`,
+        `higher_is_better`.
+        """
         return {
             "metric": self.metric,
             "name": self.name,
@@ -67,7 +70,10 @@ class Scorer:
         self._rows: dict[int, tuple[Sequence[str], Sequence[Sequence[float]]]] = {}  # by the identity of the hypotheses
 
     def rows(self, hypotheses: Sequence[str]) -> Sequence[Sequence[float]]:
-        """Return the statistics of each line: (lines, K) numbers. Raises DataError unless the hypotheses are parallel to the references."""
+        """Return the statistics of each line: (lines, K) numbers.
+
+        Raises DataError unless the hypotheses are parallel to the references.
+        """
         if id(hypotheses) not in self._rows:
             check_parallel(hypotheses, self.references)
             self._rows[id(hypotheses)] = hypotheses, self.metric.rows(hypotheses, self.references)
@@ -120,7 +126,8 @@ def spec(metric: str) -> MetricSpec:
 def build(metric: str, options: MetricOptions = DEFAULT_OPTIONS) -> Metric:
     """Return a new metric.
 
-    Raises UsageError for an unknown metric or tokenizer, or a missing package. Raises DataError for a file that cannot be read.
+    Raises UsageError for an unknown metric or tokenizer, or a missing package. Raises DataError for a file that cannot
+    be read.
     """
     metric_spec = spec(metric)
     if options.tokenize != DEFAULT_TOKENIZER:
@@ -131,16 +138,20 @@ def build(metric: str, options: MetricOptions = DEFAULT_OPTIONS) -> Metric:
         return metric_spec.build(options)
     except ImportError as error:
         raise UsageError(
-            f"the metric {metric!r} needs the package {error.name or '?'!r}, which cannot be imported: {error}. Install it with pip, or leave --metric {metric} out."
+            f"the metric {metric!r} needs the package {error.name or '?'!r}, which cannot be imported: "
+            f"{error}. Install it with pip, or leave --metric {metric} out."
         ) from error
     except OSError as error:
         raise DataError(
-            f"the metric {metric!r} cannot be used: {system_reason(error)}. Make the file readable, or leave --metric {metric} out."
+            f"the metric {metric!r} cannot be used: {system_reason(error)}. Make the file readable, or leave "
+            f"--metric {metric} out."
         ) from error
 
 
 def check_parallel(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-    """Raise UsageError if there is no reference, DataError if there are no lines or the sides differ in their number of lines."""
+    """Raise UsageError if there is no reference, DataError if there are no lines or the sides differ in their number of
+    lines.
+    """
     if not references:
         raise UsageError("a score needs at least one reference, none was given.")
     if not hypotheses:
@@ -148,5 +159,6 @@ def check_parallel(hypotheses: Sequence[str], references: Sequence[Sequence[str]
     for number, reference in enumerate(references, 1):
         if len(reference) != len(hypotheses):
             raise DataError(
-                f"{len(hypotheses)} hypothesis lines cannot be scored against {len(reference)} lines of reference {number}: they must be parallel, line by line."
+                f"{len(hypotheses)} hypothesis lines cannot be scored against {len(reference)} lines of "
+                f"reference {number}: they must be parallel, line by line."
             )

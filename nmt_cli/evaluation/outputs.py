@@ -1,10 +1,12 @@
-"""Checks of the outputs themselves: empty, invented, looping, copied, of unusual length, or without the source's numbers.
+"""Checks of the outputs themselves: empty, invented, looping, copied, of unusual length, or without the source's
+numbers.
 
-    source, hypotheses, references ──▶ each check ──▶ one bool per line ──▶ check_outputs: the names of the faults per line
+    source, hypotheses, references ──▶ each check ──▶ one bool per line
+        ──▶ check_outputs: the names of the faults per line
 
-All texts are parallel lists of lines. A metric averages over lines and hides a few broken ones; these checks count them. What
-the source and a reference show too is no fault. A new check is a function in this file and one line in `CHECKS`. Nothing here
-needs a model or a metric. `cli.output_checks` prints the results.
+All texts are parallel lists of lines. A metric averages over lines and hides a few broken ones; these checks count
+them. What the source and a reference show too is no fault. A new check is a function in this file and one line in
+`CHECKS`. Nothing here needs a model or a metric. `cli.output_checks` prints the results.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ GROUPED = re.compile(r"(?<=\d)[ \u00a0\u2009\u202f](?=\d{3}(?!\d))")
 def loops(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> list[bool]:
     """Return for each line whether an n-gram is repeated too often in a row, or one word is half of the line or more.
 
-    A source or a reference that loops too excuses its output, up to twice as many repetitions: "no no no" may be translated so.
+    A source or a reference that loops too excuses its output, up to twice as many repetitions: "no no no" may be
+    translated so.
     """
     flags = []
     for output, *texts in zip(hypotheses, source, *references, strict=True):
@@ -74,8 +77,9 @@ def loops(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> list
 def repetitions(text: str) -> int:
     """Return how many times an n-gram of `text` is repeated, at most; 1 if none is repeated often enough to be a loop.
 
-    An n-gram has 1 to 60 units: words without punctuation, or characters in scripts without spaces. Case does not count. In a
-    word of 12 letters or more, strings of letters are n-grams too. A word that is half of the line counts as often as it occurs.
+    An n-gram has 1 to 60 units: words without punctuation, or characters in scripts without spaces. Case does not
+    count. In a word of 12 letters or more, strings of letters are n-grams too. A word that is half of the line counts
+    as often as it occurs.
     """
     text = GROUPED.sub("", text.casefold())
     units = UNIT.findall(text)
@@ -98,7 +102,9 @@ def _bare(unit: str) -> str:
 
 
 def words_of_a_loop(ngram: Sequence[str]) -> int:
-    """Return how many times in a row these words must occur to be a loop: 3; 2 for long n-grams, 4 for a number or a single character."""
+    """Return how many times in a row these words must occur to be a loop: 3; 2 for long n-grams, 4 for a number or a
+    single character.
+    """
     letters = "".join(ngram)
     if not any(map(str.isalpha, letters)):
         return 4
@@ -114,10 +120,11 @@ def letters_of_a_loop(ngram: Sequence[str]) -> int:
 
 
 def repeated(units: Sequence[str], enough: Callable[[Sequence[str]], int]) -> int:
-    """Return how many times in a row an n-gram of `units` is repeated, at most; only n-grams with `enough` repetitions count, else 1.
+    """Return how many times in a row an n-gram of `units` is repeated, at most; only n-grams with `enough` repetitions
+    count, else 1.
 
-    An n-gram is repeated r times where (r - 1) n units in a row are equal to the unit n before them. So a loop has at least
-    n units that occurred before. This bounds n, and rules out most lines at once.
+    An n-gram is repeated r times where (r - 1) n units in a row are equal to the unit n before them. So a loop has at
+    least n units that occurred before. This bounds n, and rules out most lines at once.
     """
     most = 1
     for size in range(1, min(LONGEST_NGRAM, len(units) - len(set(units))) + 1):
@@ -149,8 +156,8 @@ COPIED_WORDS = 4
 def copies(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> list[bool]:
     """Return for each line whether the output is a copy of the source, or nearly a copy.
 
-    White space, case and punctuation do not count. A copy is no fault if a reference copies this line too, or has the same
-    words: nine tenths of them, or half of them if there are fewer than four, which may be a name.
+    White space, case and punctuation do not count. A copy is no fault if a reference copies this line too, or has the
+    same words: nine tenths of them, or half of them if there are fewer than four, which may be a name.
     """
     return [
         is_copy(text, output) and not any(_allows(reference, text) for reference in line_references)
@@ -167,7 +174,8 @@ def _allows(reference: str, source: str) -> bool:
 
 
 def is_copy(source: str, output: str) -> bool:
-    """Return whether `output` copies `source`, and `source` is text: not only numbers, addresses, codes and placeholders.
+    """Return whether `output` copies `source`, and `source` is text: not only numbers, addresses, codes and
+    placeholders.
 
     The words must be the same. From four words on, a tenth of the tokens may differ.
     """
@@ -180,7 +188,10 @@ def is_copy(source: str, output: str) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    """Return the words that have letters and no digits, without addresses and placeholders, folded. Two characters of an unspaced script count as a word."""
+    """Return the words that have letters and no digits, without addresses and placeholders, folded.
+
+    Two characters of an unspaced script count as a word.
+    """
     pieces = UNIT.findall(_folded(_without_placeholders(text)))
     words = [word for piece in pieces if (word := _bare(piece)) and _is_text(word)]
     characters = "".join(word for word in words if IN_SCRIPT.match(word))
@@ -224,7 +235,8 @@ def common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
 DEVIATIONS = 5
 """Robust standard deviations of the log-ratio between a usual length and an unusual one."""
 SMALLEST_DEVIATION = 0.1
-"""Smallest standard deviation of the log-ratio. Few lines, or very regular ones, would give a value that is too small."""
+"""Smallest standard deviation of the log-ratio. Few lines, or very regular ones, would give a value that is too small.
+"""
 CHARACTERS = 20
 """An output is not unusual if its length differs from the expected one by at most this number of characters."""
 
@@ -232,9 +244,9 @@ CHARACTERS = 20
 def length(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> list[bool]:
     """Return for each line whether the output is far shorter or longer than expected from the source, in characters.
 
-    log(reference / source) of the first reference has a median m and a robust standard deviation d = 1.4826 MAD, over all
-    lines. An output is unusual if its own log-ratio is more than 5 d from m, and its length more than 20 characters from
-    exp(m) times the source's. Lines with a blank side are left out: `empty` and `invented` count them.
+    log(reference / source) of the first reference has a median m and a robust standard deviation d = 1.4826 MAD, over
+    all lines. An output is unusual if its own log-ratio is more than 5 d from m, and its length more than 20 characters
+    from exp(m) times the source's. Lines with a blank side are left out: `empty` and `invented` count them.
     """
     sizes = [[len(line.strip()) for line in lines] for lines in (source, hypotheses, references[0])]
     ratios = [math.log(reference / text) for text, _, reference in zip(*sizes, strict=True) if text and reference]
@@ -264,7 +276,8 @@ DECADE = re.compile(r"[12]\d(\d0)")
 ROMAN = re.compile(r"\b(?=[IVX]{2})X{0,3}(?:IX|IV|V?I{0,3})(?<=[IVX])(?=\b|e|th)")
 """A number in Roman digits, as of centuries: XIX, XIXe."""
 MARKUP = re.compile(r"</?[A-Za-z][^<>]{0,200}>|(?<![\w:/]):[a-z_]\w*|%\w+%|\$[A-Za-z_]\w*")
-"""Placeholders that could be other text: `<b>`, `:name`, `%name%`, `$name`. They count, like all, only if every reference has them."""
+"""Placeholders that could be other text: `<b>`, `:name`, `%name%`, `$name`. They count, like all, only if every
+reference has them."""
 MARK = re.compile(r"[@{%<$:]|www\.")
 """A part of every URL, address and placeholder. Most texts have none."""
 ADDRESS = re.compile(r"://|^www\.|\S@\S")
@@ -274,21 +287,26 @@ ADDRESS = re.compile(r"://|^www\.|\S@\S")
 def numbers(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> list[bool]:
     """Return for each line whether the output lacks a number that the source and all references have.
 
-    Digits count by their value, in any script. Separators do not count: 1,000.5 is 1.000,5 and 1 000,5. "3 pm" is also 15.
-    A number up to 12, and a round one, may be spelled out: it is lost only if the output has a number that is in no other text.
+    Digits count by their value, in any script. Separators do not count: 1,000.5 is 1.000,5 and 1 000,5. "3 pm" is also
+    15. A number up to 12, and a round one, may be spelled out: it is lost only if the output has a number that is in no
+        other text.
     """
     return _each(_lacks_number, source, hypotheses, references)
 
 
 def placeholders(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> list[bool]:
-    """Return for each line whether the output lacks a URL, an e-mail address or a placeholder of the source that all references have."""
+    """Return for each line whether the output lacks a URL, an e-mail address or a placeholder of the source that all
+    references have.
+    """
     return _each(_lacks_placeholder, source, hypotheses, references)
 
 
 def _each(
     lacks: Callable[[str, str, Sequence[str]], bool], source: Lines, hypotheses: Lines, references: Sequence[Lines]
 ) -> list[bool]:
-    """Return `lacks(source, output, references)` of each line, with the references that are not blank; False if a side is blank."""
+    """Return `lacks(source, output, references)` of each line, with the references that are not blank; False if a side
+    is blank.
+    """
     return [
         bool(output.strip())
         and bool(present := [line for line in others if line.strip()])
@@ -311,7 +329,9 @@ def _lacks_number(source: str, output: str, references: Sequence[str]) -> bool:
 
 
 def _numbers(text: str) -> list[list[set[str]]]:
-    """Return for each number of a text the forms in which it may be written, each a set of digits without leading zeros."""
+    """Return for each number of a text the forms in which it may be written, each a set of digits without leading
+    zeros.
+    """
     if not re.search(r"\d", text):
         return []
     text = _without_placeholders(text)
@@ -386,11 +406,15 @@ CHECKS: dict[str, Check] = {
 
 
 def check_outputs(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> list[tuple[str, ...]]:
-    """Return the names of the faults of each line, in the order of `CHECKS`. Raises DataError if the lines are not parallel."""
+    """Return the names of the faults of each line, in the order of `CHECKS`.
+
+    Raises DataError if the lines are not parallel.
+    """
     check_parallel(hypotheses, references)
     if len(source) != len(hypotheses):
         raise DataError(
-            f"{len(hypotheses)} hypothesis lines cannot be checked against {len(source)} lines of the source: they must be parallel, line by line."
+            f"{len(hypotheses)} hypothesis lines cannot be checked against {len(source)} lines of the source: "
+            "they must be parallel, line by line."
         )
     references = present_first(references)
     flags = {name: check(source, hypotheses, references) for name, check in CHECKS.items()}
@@ -403,5 +427,7 @@ def count_faults(faults: Sequence[Sequence[str]]) -> dict[str, int]:
 
 
 def worst_lines(faults: Sequence[Sequence[str]], scores: Mapping[int, float], most: int) -> list[int]:
-    """Return up to `most` of the lines in `scores`, counted from 0: those with faults first, and by score, lowest first."""
+    """Return up to `most` of the lines in `scores`, counted from 0: those with faults first, and by score, lowest
+    first.
+    """
     return sorted(scores, key=lambda line: (not faults[line], scores[line], line))[:most]

@@ -11,7 +11,8 @@ utils/get_ende_bleu.sh). Its steps are Perl scripts:
 - multi-bleu.perl: corpus BLEU by sacrebleu of the tokens between ASCII spaces.
 
 Perl runs the last two steps on bytes, and so do we. So "a-ö-b" is split at both hyphens, but "a-o-b" only at the first,
-because each (\S) consumes one byte and "ö" has two. No-break spaces do not separate tokens. Lower-casing changes A to Z only.
+because each (\S) consumes one byte and "ö" has two. No-break spaces do not separate tokens. Lower-casing changes A to Z
+only.
 
 To add a protocol, add a line to `PROTOCOLS`; to add a step, a function and a line to `STEPS`.
 """
@@ -35,7 +36,8 @@ from .tokenizers import unspaced
 
 COMPOUND = re.compile(rb"(\S)-(\S)")
 NOT_WORD = regex.compile(r"([^\p{Alphabetic}\p{Nd}\s.'`,\-])")
-"""Characters that tokenizer.perl separates. sacremoses has a list of characters instead, without Chinese, Japanese and Korean."""
+"""Characters that tokenizer.perl separates. sacremoses has a list of characters instead, without Chinese, Japanese and
+Korean."""
 CONTROL = dict.fromkeys(range(0x1C, 0x20))
 """Characters that are spaces in Python. Perl removes them as junk."""
 OTHER_SPACES = {
@@ -44,7 +46,8 @@ OTHER_SPACES = {
         "\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
     )
 }
-"""Characters that are spaces in sacrebleu, but parts of a token in multi-bleu.perl → noncharacters, which no text contains."""
+"""Characters that are spaces in sacrebleu, but parts of a token in multi-bleu.perl → noncharacters, which no text
+contains."""
 LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 Step = tuple[str, Callable[[str], str]]
@@ -84,7 +87,10 @@ def languages() -> list[str]:
 
 
 def build(protocol: Protocol, *, lowercase: bool = False) -> ProtocolBleu:
-    """Return BLEU by `protocol`. Raises UsageError for an unknown protocol or language, and if sacremoses is not installed."""
+    """Return BLEU by `protocol`.
+
+    Raises UsageError for an unknown protocol or language, and if sacremoses is not installed.
+    """
     check_known("protocol", protocol.name, PROTOCOLS)
     check_known("language", protocol.language, languages())
     return ProtocolBleu(protocol, lowercase)

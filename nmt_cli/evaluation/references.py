@@ -1,7 +1,7 @@
 """Several references of a line, some of them missing; and remarks about references that seldom are what a user wants.
 
-A blank line is no reference where another reference has text. So sacrebleu treats None: it leaves the reference out, and the
-signature says `nrefs:var`. Where all references of a line are blank, the reference is empty text.
+A blank line is no reference where another reference has text. So sacrebleu treats None: it leaves the reference out,
+and the signature says `nrefs:var`. Where all references of a line are blank, the reference is empty text.
 """
 
 from __future__ import annotations
@@ -51,18 +51,26 @@ def without_missing(references: Sequence[Stream]) -> list[list[str | None]]:
 def remarks(
     name: str, hypotheses: Stream, references: Sequence[Stream], reference_names: Sequence[str]
 ) -> Iterator[str]:
-    """Yield what the user should know about a system's lines beside the references: missing ones, and other normal forms."""
+    """Yield what the user should know about a system's lines beside the references: missing ones, and other normal
+    forms.
+    """
     total = len(hypotheses)
     for reference, count in zip(reference_names, missing(references), strict=True):
         if count:
-            yield f"{reference}: {count:,} of {total:,} lines are blank where another reference has text. They count as missing references (nrefs:var)."
+            yield (
+                f"{reference}: {count:,} of {total:,} lines are blank where another reference has text. They count "
+                "as missing references (nrefs:var)."
+            )
     blank = sum(
         bool(line.strip()) and not any(map(str.strip, of_line))
         for line, *of_line in zip(hypotheses, *references, strict=True)
     )
     if blank:
         which = "the reference is" if len(references) == 1 else "all references are"
-        yield f"{name}: {blank:,} of {total:,} lines have text where {which} blank. BLEU and TER count this text as wrong; chrF leaves it out."
+        yield (
+            f"{name}: {blank:,} of {total:,} lines have text where {which} blank. BLEU and TER count this text "
+            "as wrong; chrF leaves it out."
+        )
     yield from _normal_forms(name, hypotheses, references, reference_names)
 
 
@@ -78,6 +86,7 @@ def _normal_forms(
         if count >= NAMED_FROM * len(own):
             yield (
                 f"{text}: {count:,} of {len(own):,} lines are not in Unicode's normal form NFC, and the same lines of "
-                f"{name if text != name else ', '.join(reference_names)} are. A letter such as é is then written in two ways, and counts "
+                f"{name if text != name else ', '.join(reference_names)} are. A letter such as é is then "
+                "written in two ways, and counts "
                 f"as wrong. Convert {text}: {TO_NFC}."
             )

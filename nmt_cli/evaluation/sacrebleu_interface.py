@@ -3,8 +3,8 @@
     sacrebleu's metric ──▶ SacrebleuMetric ──▶ rows of sentence statistics, scores of their sums
 
 sacrebleu keeps sentence statistics, and computes scores from their sums, but only in methods whose names begin with an
-underscore. Another version may change them. So the first use checks sacrebleu's version, and then compares the results of
-these methods with those of the public ones. A difference is a UsageError that names the version and the remedy.
+underscore. Another version may change them. So the first use checks sacrebleu's version, and then compares the results
+of these methods with those of the public ones. A difference is a UsageError that names the version and the remedy.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ def check_metrics() -> None:
 def _unusable(reason: str) -> UsageError:
     requirement = f"sacrebleu>={'.'.join(map(str, OLDEST))},<{TOO_NEW[0]}"
     return UsageError(
-        f"sacrebleu {version('sacrebleu')} {reason}. Install a version that nmt works with: pip install '{requirement}'."
+        f"sacrebleu {version('sacrebleu')} {reason}. Install a version that nmt works with: pip install "
+        f"'{requirement}'."
     )
 
 

@@ -3,13 +3,13 @@
     compare(systems, {"bleu": Scorer(…)})      one row per system: score, mean, 95 % confidence interval, p-value
     confidence(name, hypotheses, Scorer(…))    the same for one system, without p-value
 
-Paired bootstrap resampling (Koehn, 2004) samples the lines of the test set with replacement, the same lines for every system.
-Approximate randomisation (Riezler and Maxwell, 2005) exchanges the two systems' outputs at random, line by line. In both
-tests the p-value is the share of samples whose difference is at least as large as the observed one. So systems without any
-difference have p = 1. Both need only sums of the rows of `Metric.rows`.
+Paired bootstrap resampling (Koehn, 2004) samples the lines of the test set with replacement, the same lines for every
+system. Approximate randomisation (Riezler and Maxwell, 2005) exchanges the two systems' outputs at random, line by
+line. In both tests the p-value is the share of samples whose difference is at least as large as the observed one. So
+systems without any difference have p = 1. Both need only sums of the rows of `Metric.rows`.
 
-The seed is fixed, so the same input always gives the same table. The samples are drawn in chunks of bounded size. Memory: the
-rows, and 50 MB. Legend: N lines, S samples, K numbers per row.
+The seed is fixed, so the same input always gives the same table. The samples are drawn in chunks of bounded size.
+Memory: the rows, and 50 MB. Legend: N lines, S samples, K numbers per row.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ TESTS: dict[str, Resampling] = {
 SAMPLES = TESTS[BOOTSTRAP].samples
 """Number of resampled test sets for a confidence interval, with any test."""
 FEW = 6
-"""With fewer lines that differ, no exchange of outputs can give p < 0.05: k lines have 2^k exchanges, and at least two of them
-give the observed difference. Of six lines, 2 / 2^6 = 0.03."""
+"""With fewer lines that differ, no exchange of outputs can give p < 0.05: k lines have 2^k exchanges, and at least two
+of them give the observed difference. Of six lines, 2 / 2^6 = 0.03."""
 TIE = 1e-9
-"""Two differences are equal if they differ by less than this share of the scores: sums in another order differ in their last bits."""
+"""Two differences are equal if they differ by less than this share of the scores: sums in another order differ in their
+last bits."""
 CHUNK = 1 << 21
 """Maximum size of S x N numbers that are drawn at once."""
 
@@ -132,12 +133,14 @@ def confidence(
 
 
 def remark(first: str, rows: Sequence[Row], lines: int, test: str) -> str | None:
-    """Return for a system which p-values of the bootstrap say nothing, because too few lines differ from the system `first`; or None.
+    """Return for a system which p-values of the bootstrap say nothing, because too few lines differ from the system
+    `first`; or None.
 
     `rows`: the system's rows under all metrics. `lines`: N.
     """
     few = [
-        f"{row.score.name} in {row.differing} of {lines:,} (p = {row.p_value:.4f}; random exchanges give {least:.3g}{' or more' * (least < 1)})"
+        f"{row.score.name} in {row.differing} of {lines:,} (p = {row.p_value:.4f}; random exchanges give "
+        f"{least:.3g}{' or more' * (least < 1)})"
         for row in rows
         if row.p_value is not None
         and 0 < (row.differing or 0) < FEW
@@ -145,11 +148,17 @@ def remark(first: str, rows: Sequence[Row], lines: int, test: str) -> str | None
     ]
     if test != BOOTSTRAP or not few:
         return None
-    return f"too few lines differ from {first}, so the bootstrap's p says nothing: {', '.join(few)}. Use --significance randomisation."
+    return (
+        f"too few lines differ from {first}, so the bootstrap's p says nothing: {', '.join(few)}. Use "
+        "--significance randomisation."
+    )
 
 
 def _resampled_scores(scorer: Scorer, rows: Sequence[NDArray[Any]], samples: int, seed: int) -> list[NDArray[Any]]:
-    """Return the scores of resampled test sets, (S,), for each system's (N, K) rows. The sets are those of sacrebleu."""
+    """Return the scores of resampled test sets, (S,), for each system's (N, K) rows.
+
+    The sets are those of sacrebleu.
+    """
     import numpy as np
 
     lines, generator = len(rows[0]), np.random.default_rng(seed)
@@ -162,7 +171,10 @@ def _resampled_scores(scorer: Scorer, rows: Sequence[NDArray[Any]], samples: int
 
 
 def _exchanged(scorer: Scorer, first: NDArray[Any], second: NDArray[Any], samples: int, seed: int) -> NDArray[Any]:
-    """Return the differences of two systems after random exchanges of their outputs, (S,). To exchange equal rows has no effect."""
+    """Return the differences of two systems after random exchanges of their outputs, (S,).
+
+    To exchange equal rows has no effect.
+    """
     import numpy as np
 
     change = (second - first)[(second != first).any(axis=1)]
@@ -190,7 +202,9 @@ def _values(scorer: Scorer, sums: NDArray[Any]) -> NDArray[Any]:
 
 
 def _p_value(differences: NDArray[Any], first: float, second: float) -> float:
-    """Return the share of `differences` that are at least as large as the observed one; the observed one counts as a sample."""
+    """Return the share of `differences` that are at least as large as the observed one; the observed one counts as a
+    sample.
+    """
     tie = TIE * max(abs(first), abs(second))
     return (int((differences >= abs(first - second) - tie).sum()) + 1) / (len(differences) + 1)
 

@@ -31,20 +31,25 @@ def tokenizer_error(name: str, error: BaseException) -> DataError:
         url, path = model
         if isinstance(error, ImportError):
             return DataError(
-                f"{begin} it needs the package sentencepiece (pip install sentencepiece). {_cause(reason)} {ALTERNATIVE}"
+                f"{begin} it needs the package sentencepiece (pip install sentencepiece). {_cause(reason)} "
+                f"{ALTERNATIVE}"
             )
         if isinstance(
             error, SystemExit | urllib.error.URLError | http.client.HTTPException | ConnectionError | TimeoutError
         ):
             return DataError(
-                f"{begin} sacrebleu could not download its model from {url}. {_cause(reason)} Fetch that file by other means and save it as {str(path)!r}. {ALTERNATIVE}"
+                f"{begin} sacrebleu could not download its model from {url}. {_cause(reason)} Fetch that file "
+                f"by other means and save it as {str(path)!r}. {ALTERNATIVE}"
             )
         if path.is_file() and not isinstance(error, PermissionError):
             return DataError(
-                f"{begin} its model {str(path)!r} is damaged. {_cause(reason)} Delete it; sacrebleu downloads it again from {url}. {ALTERNATIVE}"
+                f"{begin} its model {str(path)!r} is damaged. {_cause(reason)} Delete it; sacrebleu downloads "
+                f"it again from {url}. {ALTERNATIVE}"
             )
         return DataError(
-            f"{begin} its model belongs at {str(path)!r}, which cannot be read or written. {_cause(reason)} Make that folder writable, or name another one in the environment variable SACREBLEU. {ALTERNATIVE}"
+            f"{begin} its model belongs at {str(path)!r}, which cannot be read or written. {_cause(reason)} "
+            "Make that folder writable, or name another one in the environment variable SACREBLEU. "
+            f"{ALTERNATIVE}"
         )
     return DataError(f"{begin} {type(error).__name__}: {reason}. {ALTERNATIVE}")
 

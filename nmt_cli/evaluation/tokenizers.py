@@ -21,15 +21,16 @@ LANGUAGES = {
 }
 """Tokenizer → codes (ISO 639) of languages that put no spaces between words."""
 JAPANESE = 0.05
-"""Share of kana in the letters of a text from which on it is Japanese. Chinese text has almost none, Japanese about half."""
+"""Share of kana in the letters of a text from which on it is Japanese. Chinese text has almost none, Japanese about
+half."""
 
 
 def default_tokenizer(language: str, lines: Iterable[str]) -> str:
     """Return the name of BLEU's default tokenizer for text in `language`: "zh", "char", or "13a".
 
-    `language` is a code such as "zh", "zh-CN" or "zho_Hant". "zh" is for Chinese, "char" for Japanese, Thai, Lao, Khmer,
-    Burmese and Tibetan. A code of none of these languages, or any other name, leaves the choice to the script of `lines`: more
-    than half of all letters must be of a script without spaces. "13a" is for everything else.
+    `language` is a code such as "zh", "zh-CN" or "zho_Hant". "zh" is for Chinese, "char" for Japanese, Thai, Lao,
+    Khmer, Burmese and Tibetan. A code of none of these languages, or any other name, leaves the choice to the script of
+    `lines`: more than half of all letters must be of a script without spaces. "13a" is for everything else.
     """
     code, *subtags = re.split("[-_]", language.strip().lower())
     if "latn" not in subtags:

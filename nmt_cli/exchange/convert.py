@@ -41,10 +41,13 @@ class Export:
 
 
 def export(model: Path, to: str, out: Path, text: Path | None = None) -> Export:
-    """Write the model folder `model` to `out` for the library `to`, and verify the export. The lines of `text` are compared too.
+    """Write the model folder `model` to `out` for the library `to`, and verify the export.
+
+    The lines of `text` are compared too.
 
     Raises UsageError for an unknown exporter, a folder that is not empty, or a library that is not installed. Raises
-    ModelError for a model that the library cannot express, and for an export that differs from it, which is not deleted.
+    ModelError for a model that the library cannot express, and for an export that differs from it, which is not
+    deleted.
     """
     exporter = find_exporter(to)
     check_output_folder(out, WHAT, _not_free, [model])

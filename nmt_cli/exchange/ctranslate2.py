@@ -3,8 +3,9 @@
     embeddings, sqrt(d_model), the table of positions as it is ──▶ encoder, decoder ──▶ projection
     query | key | value and key | value stay one matrix product each; tied matrices are stored once
 
-It supports every residual, norm, activation and kind of positions, tied or untied embeddings, and any head size. Where keys and values
-differ in size, the smaller ones are padded with zeros. The engine adds the source's end symbol (`add_source_eos`).
+It supports every residual, norm, activation and kind of positions, tied or untied embeddings, and any head size. Where
+keys and values differ in size, the smaller ones are padded with zeros. The engine adds the source's end symbol
+(`add_source_eos`).
 
 The engine returns logits and log-probabilities, but not the encoder's output. It differs from nmt in these points: beam
 search divides by |Y| ** length_penalty; max_decoding_length is one number for a batch; min_decoding_length counts every

@@ -2,8 +2,8 @@
 
     model folder ──▶ SourceModel ──▶ check ──▶ write(folder) ──▶ read(folder) ──▶ Reader ──▶ verify
 
-An exporter is one file with an `Exporter`, and one line in `registry.EXPORTERS`. It imports its library inside its functions.
-Shared by exporters: the projections of an attention as four matrices, and the nearest length penalty.
+An exporter is one file with an `Exporter`, and one line in `registry.EXPORTERS`. It imports its library inside its
+functions. Shared by exporters: the projections of an attention as four matrices, and the nearest length penalty.
 
     D d_model   H heads   K d_k or d_v   S source length   T target length   V target vocabulary
 """
@@ -88,7 +88,10 @@ class Reader(Protocol):
         ...
 
     def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> list[Output]:
-        """Run one batch: greedy search up to `limit` tokens, and the log-probabilities of `targets`. Both sides end in EOS; an output may be EOS alone."""
+        """Run one batch: greedy search up to `limit` tokens, and the log-probabilities of `targets`.
+
+        Both sides end in EOS; an output may be EOS alone.
+        """
         ...
 
 
@@ -97,7 +100,8 @@ class Exporter:
     """An entry of `registry.EXPORTERS`: the three functions that export to a library."""
 
     check: Callable[[SourceModel], None]
-    """Raises ModelError if the library cannot express the model, before anything is written, and UsageError if it is not installed."""
+    """Raises ModelError if the library cannot express the model, before anything is written, and UsageError if it is
+    not installed."""
     write: Callable[[SourceModel, Path], None]
     """Fills the folder. Raises OSError."""
     read: Callable[[Path], Reader]
@@ -116,8 +120,8 @@ def library(name: str) -> Any:
 def check_modules(model: Transformer, library_name: str, more: Sequence[type] = ()) -> None:
     """Raise ModelError if the model has a module that this export does not know.
 
-    It checks norms, residuals, activations and positional encodings, and refuses hard monotonic attention. `more`: types of
-    modules that this export knows and others do not.
+    It checks norms, residuals, activations and positional encodings, and refuses hard monotonic attention. `more`:
+    types of modules that this export knows and others do not.
     """
     if model.next_word is not None:
         raise ModelError(
@@ -133,7 +137,8 @@ def check_modules(model: Transformer, library_name: str, more: Sequence[type] = 
         if type(part) not in known:
             names = ", ".join(module_type.__name__ for module_type in known if module_type is not nn.Identity)
             raise ModelError(
-                f"the model has a {type(part).__name__} module, which the export to {library_name} does not know: it knows {names}."
+                f"the model has a {type(part).__name__} module, which the export to {library_name} does not "
+                f"know: it knows {names}."
             )
 
 
@@ -149,7 +154,9 @@ def nearest_length_penalty(alpha: float, penalty: Callable[[int, float], float])
 
 
 def projections(attention: SelfAttention | CrossAttention, head_size: int) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return weight and bias of "query", "key", "value" and "output", by name. Heads are padded with zeros up to `head_size`.
+    """Return weight and bias of "query", "key", "value" and "output", by name.
+
+    Heads are padded with zeros up to `head_size`.
 
     Zeros change neither q k^T nor the output. The scale 1 / sqrt(d_k) must still use the model's own key size.
     """

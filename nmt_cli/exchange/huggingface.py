@@ -10,9 +10,9 @@ d_model are reordered in every matrix that reads or writes them. The results sta
 
     features 0 1 2 3 4 5 …  ──▶  0 2 4 … 1 3 5 …
 
-In transformers, a head has d_model / num_heads features; smaller heads are padded with zeros. Pegasus and Blenderbot have
-one vocabulary size for both sides: the smaller side gets extra rows that no text uses, and -1e9 is added to their logits.
-The tokenizer is MarianTokenizer over our SentencePiece files.
+In transformers, a head has d_model / num_heads features; smaller heads are padded with zeros. Pegasus and Blenderbot
+have one vocabulary size for both sides: the smaller side gets extra rows that no text uses, and -1e9 is added to their
+logits. The tokenizer is MarianTokenizer over our SentencePiece files.
 """
 
 from __future__ import annotations
@@ -78,18 +78,21 @@ def check(source_model: SourceModel) -> None:
     config, instead = source_model.recipe.model, "Export it with --to ctranslate2, which can express it."
     if (config.residual, config.positions) not in FAMILIES:
         raise ModelError(
-            f"transformers has no model with model.residual = {config.residual!r} and model.positions = {config.positions!r} "
+            f"transformers has no model with model.residual = {config.residual!r} and model.positions = "
+            f"{config.positions!r} "
             f"(those with learned positions are pre-norm, or normalise their embeddings as well). {instead}"
         )
     if config.d_model % config.num_heads:
         raise ModelError(
-            f"transformers has no model whose d_model = {config.d_model} is not a multiple of num_heads = {config.num_heads}. {instead}"
+            f"transformers has no model whose d_model = {config.d_model} is not a multiple of num_heads = "
+            f"{config.num_heads}. {instead}"
         )
     head_size = config.d_model // config.num_heads
     for name, size in (("d_k", config.key_size), ("d_v", config.value_size)):
         if size > head_size:
             raise ModelError(
-                f"model.{name} = {size} exceeds d_model / num_heads = {head_size}: transformers has no such heads. {instead}"
+                f"model.{name} = {size} exceeds d_model / num_heads = {head_size}: transformers has no such "
+                f"heads. {instead}"
             )
 
 

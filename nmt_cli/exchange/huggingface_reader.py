@@ -20,7 +20,10 @@ from .exporter import Output, library
 
 
 def feature_order(config: ModelSection) -> Tensor:
-    """Return the index of our feature for each feature of transformers: all sines, then all cosines. With learned positions the order is the same."""
+    """Return the index of our feature for each feature of transformers: all sines, then all cosines.
+
+    With learned positions the order is the same.
+    """
     features = torch.arange(config.d_model)
     return torch.cat([features[0::2], features[1::2]]) if config.positions == "sinusoidal" else features
 

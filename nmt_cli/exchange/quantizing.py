@@ -36,7 +36,8 @@ class Quantized:
 def quantize(model: Path, out: Path) -> Quantized:
     """Write the model folder `model` in int8 to `out`.
 
-    Raises ModelError if `model` is damaged or already in int8, UsageError if `out` is neither free nor an earlier result.
+    Raises ModelError if `model` is damaged or already in int8, UsageError if `out` is neither free nor an earlier
+    result.
     """
     check_output_folder(out, WHAT, not_quantized, [model])
     config = read_config(model)

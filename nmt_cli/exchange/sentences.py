@@ -4,8 +4,8 @@
     the demo corpus ──────────▶ sentences of the source language (English if it has none)
     the source vocabulary ────▶ random pieces, 1 to 60 per line and one line as long as training's longest
 
-The random pieces reach every part of the embedding and of the table of positions, in any language. Blank lines and lines
-longer than training's longest are left out.
+The random pieces reach every part of the embedding and of the table of positions, in any language. Blank lines and
+lines longer than training's longest are left out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def sentences(source_model: SourceModel, text: Path | None) -> list[str]:
     lines = _usable(_lines(text), source, longest) if text else []
     if text and not lines:
         raise DataError(
-            f"{str(text)!r} has no line to compare: its lines are blank, or longer than the {longest} tokens that the model was trained on."
+            f"{str(text)!r} has no line to compare: its lines are blank, or longer than the {longest} tokens "
+            "that the model was trained on."
         )
     side = 1 if source_model.recipe.data.source_language == "de" else 0
     demo = [pair[side] for pair in pairs(GENERATED, 0, 0)["train"]]
@@ -64,7 +65,9 @@ def _random(source: Tokenizer, longest: int) -> list[str]:
 
 
 def _of_length(source: Tokenizer, ids: list[int], length: int) -> str:
-    """Return the text of `ids`, shortened until it has at most `length` tokens: the tokenizer may split the text into more pieces than `ids`."""
+    """Return the text of `ids`, shortened until it has at most `length` tokens: the tokenizer may split the text into
+    more pieces than `ids`.
+    """
     while len(source.encode(source.decode([ids]))[0]) > length:
         ids = ids[:-1]
     return source.decode([ids])[0]

@@ -1,14 +1,15 @@
 """Verification: an exported folder computes the same as its source model.
 
     sentences ──▶ our tokenizer, the folder's ──▶ the same ids
-              ──▶ our model, the folder's in fp32 ──▶ encoder states, logits of each greedy step, log-probabilities of the
+              ──▶ our model, the folder's in fp32
+                  ──▶ encoder states, logits of each greedy step, log-probabilities of the
                   output: within TOLERANCE; greedy outputs: the same tokens, the same text
 
 A batch has sentences of several lengths, so masks are compared too. Our side runs the model itself with plain greedy
 search: every step takes the largest logit of the tokens that are not banned.
 
-If the logits of our two best tokens differ by less than twice the tolerance, rounding may choose the other token. Such a
-tie ends the comparison of this sentence, and is counted.
+If the logits of our two best tokens differ by less than twice the tolerance, rounding may choose the other token. Such
+a tie ends the comparison of this sentence, and is counted.
 
     B sentences   S source length   T target length   D d_model   V vocabulary
 """
@@ -56,7 +57,10 @@ class Sentence:
 
 
 def verify(source_model: SourceModel, reader: Reader, texts: Sequence[str], folder: Path) -> Verification:
-    """Compare the folder that `reader` has loaded with the model on `texts`. Raises ModelError at the first difference."""
+    """Compare the folder that `reader` has loaded with the model on `texts`.
+
+    Raises ModelError at the first difference.
+    """
     verification = Verification(sentences=len(texts))
     try:
         sources = [[*ids, EOS] for ids in source_model.vocabulary.source.encode(texts)]
@@ -106,13 +110,16 @@ def _verify_batch(
         compare(sentence, our, their, verification)
         if our_text.strip() != their_text.strip():
             raise Difference(
-                f"sentence {sentence.number} ({_short(sentence.text)}): the output {our.tokens} reads {our_text!r} here, {their_text!r} there"
+                f"sentence {sentence.number} ({_short(sentence.text)}): the output {our.tokens} reads "
+                f"{our_text!r} here, {their_text!r} there"
             )
 
 
 @torch.inference_mode()
 def run(model: Transformer, sources: Sequence[list[int]], limit: int) -> list[Output]:
-    """Return our outputs: greedy search up to `limit` tokens, then the decoder once over its tokens and the end symbol."""
+    """Return our outputs: greedy search up to `limit` tokens, then the decoder once over its tokens and the end
+    symbol.
+    """
     lengths = torch.tensor([len(row) for row in sources])
     src = _padded(sources)
     mask = attention_mask(lengths, src.size(1))
@@ -145,7 +152,9 @@ class _Cache:
 def _greedy(
     model: Transformer, memory: Sequence[tuple[Tensor, Tensor]], mask: Tensor | None, limit: int
 ) -> list[list[int]]:
-    """Return the outputs of greedy search: the most likely token, step by step, up to the end symbol or `limit` tokens."""
+    """Return the outputs of greedy search: the most likely token, step by step, up to the end symbol or `limit`
+    tokens.
+    """
     batch = memory[0][0].size(0)
     caches, tokens, done = [_Cache() for _ in memory], torch.full((batch, 1), BOS), torch.zeros(batch, dtype=torch.bool)
     while tokens.size(1) <= limit and not bool(done.all()):
@@ -186,7 +195,8 @@ def compare(sentence: Sentence, ours: Output, theirs: Output, verification: Veri
         gap = float(ours.logits[parted, a] - ours.logits[parted, b])
         if not gap <= 2 * TOLERANCE:
             raise Difference(
-                f"{where}, greedy output at step {parted + 1}: token {a} here, {b} there ({gap:.3g} below in our logits)"
+                f"{where}, greedy output at step {parted + 1}: token {a} here, {b} there ({gap:.3g} below in "
+                "our logits)"
             )
         verification.ties += 1
     elif len(ours.tokens) != len(theirs.tokens):
@@ -194,7 +204,9 @@ def compare(sentence: Sentence, ours: Output, theirs: Output, verification: Veri
 
 
 def _within(verification: Verification, name: str, ours: Tensor, theirs: Tensor, where: str) -> None:
-    """Raise Difference if two numbers of `ours` and `theirs`, (T, n), differ by more than TOLERANCE; else record the largest difference."""
+    """Raise Difference if two numbers of `ours` and `theirs`, (T, n), differ by more than TOLERANCE; else record the
+    largest difference.
+    """
     if ours.shape != theirs.shape:
         raise Difference(f"{where} 1: {tuple(ours.shape)} numbers here, {tuple(theirs.shape)} there")
     differences = (ours - theirs).abs()
@@ -202,7 +214,8 @@ def _within(verification: Verification, name: str, ours: Tensor, theirs: Tensor,
     if len(wrong):
         row, column = wrong[0].tolist()
         raise Difference(
-            f"{where} {row + 1}: {float(ours[row, column]):.6g} here, {float(theirs[row, column]):.6g} there, {TOLERANCE:g} apart at most were allowed"
+            f"{where} {row + 1}: {float(ours[row, column]):.6g} here, {float(theirs[row, column]):.6g} there, "
+            f"{TOLERANCE:g} apart at most were allowed"
         )
     verification.largest[name] = max(
         verification.largest.get(name, 0.0), float(differences.max()) if differences.numel() else 0.0

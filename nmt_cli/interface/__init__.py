@@ -1,6 +1,8 @@
-"""The commands as Python functions: `import nmt_cli as nmt` has the public names. `cli` parses options, calls these functions, and prints.
+"""The commands as Python functions: `import nmt_cli as nmt` has the public names.
 
-    load ──▶ Translator: translate, score        translator.py  ◀── loading.py (model folders), options.py (searches), lines.py
+`cli` parses options, calls these functions, and prints.
+
+    load ──▶ Translator: translate, score        translator.py  ◀── loading.py (model folders), options.py (searches)
     preprocess, train, average, export           commands.py
     evaluate                                     evaluation.py
     progress of each function                    progress.py

@@ -1,6 +1,7 @@
 """`nmt attend` as a function: the attention of every head while a sentence is translated, or for a given translation.
 
-sentence ──▶ search, or the given target ──▶ one pass in fp32 (`translation.attention_maps`) ──▶ AttentionRecord ──▶ page, pictures
+sentence ──▶ search, or the given target ──▶ one pass in fp32 (`translation.attention_maps`)
+    ──▶ AttentionRecord ──▶ page, pictures
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ def attend(
 ) -> Attended:
     """Translate a sentence, or take `target` as its translation, and return the attention of every head.
 
-    If `out` is given, a page is written there; if `png` is given, pictures are written there. `nmt attend --help` describes the options;
-    `overrides` change keys of [decode]. If `model` is a run folder, `chosen` is called with the model folder in it. Raises UsageError,
-    ModelError, and DataError for a sentence that is blank, has several lines, or is longer than the model's maximum.
+    If `out` is given, a page is written there; if `png` is given, pictures are written there. `nmt attend --help`
+    describes the options; `overrides` change keys of [decode]. If `model` is a run folder, `chosen` is called with the
+    model folder in it. Raises UsageError, ModelError, and DataError for a sentence that is blank, has several lines, or
+    is longer than the model's maximum.
     """
     check_precision(precision)
     changes = decode_changes(
@@ -81,7 +83,9 @@ def attend(
 
 
 def check_attend(target: str | None, out: Path | None, png: Path | None) -> None:
-    """Raise UsageError for an empty translation, for a wrong path of the page or the pictures, and for pictures without matplotlib."""
+    """Raise UsageError for an empty translation, for a wrong path of the page or the pictures, and for pictures without
+    matplotlib.
+    """
     if target is not None and not target.strip():
         raise UsageError(f"--target {target!r} is empty: expected a translation.")
     if out and out.is_dir():
@@ -95,11 +99,13 @@ def check_attend(target: str | None, out: Path | None, png: Path | None) -> None
 
 
 def cross_attention_of(translator: Translator, translation: Translation) -> list[list[float]]:
-    """Return the weights of encoder-decoder attention: for each token of the translation, a list with a weight per token of the source.
+    """Return the weights of encoder-decoder attention: for each token of the translation, a list with a weight per
+    token of the source.
 
-    The weights are the mean over the heads of the second-to-last decoder layer, from one pass in fp32 over the sentence and its translation.
-    The weight of the source's end symbol is left out, so a row sums to at most 1. The list is empty if the line is blank, was translated in
-    parts, or is longer than the model's maximum. For an ensemble, the first model's weights are returned.
+    The weights are the mean over the heads of the second-to-last decoder layer, from one pass in fp32 over the sentence
+    and its translation. The weight of the source's end symbol is left out, so a row sums to at most 1. The list is
+    empty if the line is blank, was translated in parts, or is longer than the model's maximum. For an ensemble, the
+    first model's weights are returned.
     """
     from ..data.tokenizer import BOS, EOS
     from ..translation.alignment import cross_attention
@@ -129,7 +135,10 @@ def _parts(loaded: Loaded, text: str, source: list[int]) -> int:
 
 
 def _record(loaded: Loaded, text: str, target: str | None, precision: str) -> AttentionRecord:
-    """Return the attention for `text` and its translation: `target`, or the result of the search. Raises DataError if the sentence is longer than the model's maximum."""
+    """Return the attention for `text` and its translation: `target`, or the result of the search.
+
+    Raises DataError if the sentence is longer than the model's maximum.
+    """
     from ..registry import LENGTH_PENALTIES
     from ..registry import load as load_named
     from ..translation.attention_maps import AttentionRecord, compute_attention
@@ -140,7 +149,8 @@ def _record(loaded: Loaded, text: str, target: str | None, precision: str) -> At
     if (parts := _parts(loaded, text, source)) > 1:
         safe, longest = loaded.length_limits
         raise DataError(
-            f"the sentence has {len(source):,} tokens: nmt translate translates it in {parts:,} parts, because the model "
+            f"the sentence has {len(source):,} tokens: nmt translate translates it in {parts:,} parts, because "
+            "the model "
             f"translates a sentence of up to {longest:,} tokens whole, and several sentences of up to {safe:,} tokens. "
             "Give one of its parts."
         )

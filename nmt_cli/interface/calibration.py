@@ -67,8 +67,9 @@ def calibrate(
 ) -> Calibrated:
     """Translate lines, compare them with their references, and fit the estimates; write them to `out` if it is given.
 
-    Use lines that the model was not trained on; 1,000 are enough. `nmt calibrate --help` describes the options; `overrides` change keys of
-    [decode]. For each run folder, `chosen` is called with the model folder in it. Raises UsageError, ModelError, and DataError for too few lines.
+    Use lines that the model was not trained on; 1,000 are enough. `nmt calibrate --help` describes the options;
+    `overrides` change keys of [decode]. For each run folder, `chosen` is called with the model folder in it. Raises
+    UsageError, ModelError, and DataError for too few lines.
     """
     from ..model.contents import find_model
 
@@ -81,7 +82,8 @@ def calibrate(
         check_calibration_path(Path(out), [find_model(folder) for folder in folders])
     if len(source) != len(reference):
         raise UsageError(
-            f"calibrate was given {len(source):,} lines of source and {len(reference):,} of reference: they must be parallel, line by line."
+            f"calibrate was given {len(source):,} lines of source and {len(reference):,} of reference: they "
+            "must be parallel, line by line."
         )
     with showing(progress):
         translator = load_translator(

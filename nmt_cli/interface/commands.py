@@ -1,9 +1,10 @@
 """`nmt preprocess`, `nmt train`, `nmt average`, `nmt quantize` and `nmt export` as functions, with the same options.
 
-    preprocess(recipe) ──▶ Summary of the shards ──▶ train(recipe) ──▶ Run ──▶ average(run) ──▶ model folder ──▶ export(model)
+    preprocess(recipe) ──▶ Summary of the shards ──▶ train(recipe) ──▶ Run ──▶ average(run) ──▶ model folder
+        ──▶ export(model)
 
-A recipe is a name or a path. `overrides` changes its keys: {"train.updates": 1000}, or ["train.updates=1000"] as for --set.
-`progress`: see `progress.py`. All functions raise `NmtError`s.
+A recipe is a name or a path. `overrides` changes its keys: {"train.updates": 1000}, or ["train.updates=1000"] as for
+--set. `progress`: see `progress.py`. All functions raise `NmtError`s.
 """
 
 from __future__ import annotations
@@ -64,8 +65,9 @@ def preprocess(
 ) -> Summary:
     """Learn the subword vocabulary and write the shards that training reads, by default to data/RECIPE.
 
-    The recipe's files are read from `data_dirs`, by default from the folder of the recipe, if the recipe is the user's own file. A second
-    call with the same text and recipe does nothing, and the summary's `fresh` is False. Raises RecipeError, DataError, UsageError.
+    The recipe's files are read from `data_dirs`, by default from the folder of the recipe, if the recipe is the user's
+    own file. A second call with the same text and recipe does nothing, and the summary's `fresh` is False. Raises
+    RecipeError, DataError, UsageError.
     """
     from ..data.prepare import prepare
     from ..recipe import folder_beside, load_recipe
@@ -123,10 +125,12 @@ def train(
     overrides: Overrides = (),
     progress: ProgressOption = None,
 ) -> Run:
-    """Train a model into a run folder, by default runs/RECIPE; a second call resumes. `nmt train --help` describes the options.
+    """Train a model into a run folder, by default runs/RECIPE; a second call resumes.
 
-    With several `devices`, each device has its own process; under torchrun, this process is one of them. An interrupt saves a
-    checkpoint, then raises Stopped. Raises RecipeError, DataError, TrainingError, UsageError.
+    `nmt train --help` describes the options.
+
+    With several `devices`, each device has its own process; under torchrun, this process is one of them. An interrupt
+    saves a checkpoint, then raises Stopped. Raises RecipeError, DataError, TrainingError, UsageError.
     """
     from ..cache import compile_cache
     from ..hardware import Hardware, cores, device_named, keep_freed_memory
@@ -176,7 +180,9 @@ def forecast(
     overrides: Overrides = (),
     progress: ProgressOption = None,
 ) -> Forecast:
-    """Make all checks of `train`, with the same options, and return how long the training would take. Nothing is written.
+    """Make all checks of `train`, with the same options, and return how long the training would take.
+
+    Nothing is written.
 
     The estimate assumes that all `devices` are equal. Raises the same errors as `train`.
     """
@@ -211,7 +217,8 @@ def _prepared(
     loggers: Sequence[str],
     changes: Sequence[str],
 ) -> tuple[Recipe, Path, Path, ShardIndex, int]:
-    """Return the recipe, the shard folder, the run folder, the shards' index and the memory limit in bytes (0: no limit).
+    """Return the recipe, the shard folder, the run folder, the shards' index and the memory limit in bytes (0: no
+    limit).
 
     Raises NmtErrors, before torch is loaded.
     """
@@ -259,7 +266,8 @@ def torch_threads(count: int) -> Iterator[None]:
 def _check_device(
     hardware: Hardware, recipe: Recipe, source_size: int, target_size: int, ranks: int, local_ranks: int
 ) -> None:
-    """Raise UsageError if the device cannot train in several ranks, TrainingError if the weights of all ranks do not fit into a CPU's memory.
+    """Raise UsageError if the device cannot train in several ranks, TrainingError if the weights of all ranks do not
+    fit into a CPU's memory.
 
     On a GPU, torch itself raises an error when memory is full; on a CPU, the system would kill the process.
     """
@@ -274,7 +282,8 @@ def _check_device(
     needed, free = parameters * BYTES_PER_PARAMETER * local_ranks, free_memory()
     if needed > free:
         raise TrainingError(
-            f"{parameters:,} parameters take {needed / 2**30:,.1f} GiB to train (weights, gradients and Adam's moments in fp32{f', {local_ranks} processes' * (local_ranks > 1)}), "
+            f"{parameters:,} parameters take {needed / 2**30:,.1f} GiB to train (weights, gradients and Adam's "
+            f"moments in fp32{f', {local_ranks} processes' * (local_ranks > 1)}), "
             f"and {free / 2**30:,.1f} GiB are free. Choose a smaller model, or a machine with more memory."
         )
 
@@ -288,7 +297,8 @@ class Average:
     averaged: tuple[str, ...]
     """The names of the checkpoints or models that were averaged."""
     comparison: Comparison | None
-    """The validation scores of the average and of the checkpoint that the run would use without it; None if the shards were not found."""
+    """The validation scores of the average and of the checkpoint that the run would use without it; None if the shards
+    were not found."""
 
 
 def average(
@@ -302,8 +312,8 @@ def average(
 ) -> Average:
     """Average a run's last or best checkpoints, or several model folders, into a model folder, by default RUN/averaged.
 
-    The average is validated on the run's shards, `data`, by default data/RECIPE. Raises ModelError, UsageError, and DataError for
-    `data` that does not fit.
+    The average is validated on the run's shards, `data`, by default data/RECIPE. Raises ModelError, UsageError, and
+    DataError for `data` that does not fit.
     """
     folders = [Path(runs)] if isinstance(runs, str | Path) else [Path(run) for run in runs]
     if not folders:
@@ -327,8 +337,8 @@ def average(
 def quantize(model: str | Path, out: str | Path, *, progress: ProgressOption = None) -> Quantized:
     """Write a model or run folder as a model folder in int8: a quarter of the size, and loaded sooner.
 
-    The new model gives the same translations as the old one with precision="int8". Raises ModelError, and UsageError if `out`
-    exists and is not an earlier result.
+    The new model gives the same translations as the old one with precision="int8". Raises ModelError, and UsageError if
+    `out` exists and is not an earlier result.
     """
     from ..exchange.quantizing import quantize as write
     from ..model.contents import find_model
@@ -340,7 +350,8 @@ def quantize(model: str | Path, out: str | Path, *, progress: ProgressOption = N
 def export(
     model: str | Path, to: str, out: str | Path, *, text: str | Path | None = None, progress: ProgressOption = None
 ) -> Export:
-    """Convert a model or run folder for the library `to`, "ctranslate2" or "huggingface", into the new folder `out`, and verify that both are equal.
+    """Convert a model or run folder for the library `to`, "ctranslate2" or "huggingface", into the new folder `out`,
+    and verify that both are equal.
 
     Raises UsageError, and ModelError if the library cannot express the model, or if the result is not equal.
     """

@@ -28,7 +28,8 @@ def check_document_options(options: Mapping[str, Any]) -> None:
     for name, reason in REFUSED.items():
         if options.get(name) not in (None, False, 1):
             raise UsageError(
-                f"{name}={options[name]!r} and a document do not go together: {reason}. Leave it out, or translate lines."
+                f"{name}={options[name]!r} and a document do not go together: {reason}. Leave it out, or "
+                "translate lines."
             )
 
 

@@ -1,6 +1,7 @@
 """`nmt score` as a function: translations against references, by metrics, with significance and checks of the outputs.
 
-    lines or files ──▶ evaluate ──▶ Evaluation: scores, resampled rows, scores by length, errors of the outputs, for each system
+    lines or files ──▶ evaluate
+        ──▶ Evaluation: scores, resampled rows, scores by length, errors of the outputs, for each system
 
 The package `evaluation` computes these parts; this file puts them together.
 """
@@ -86,7 +87,10 @@ class EvaluationOptions:
         return parse_bounds(self.lengths) if self.lengths is not None else BOUNDS if self.by_length else ()
 
     def check_names(self) -> None:
-        """Raise UsageError for an unknown metric, tokenizer or significance test, and for wrong lengths. No file is read yet."""
+        """Raise UsageError for an unknown metric, tokenizer or significance test, and for wrong lengths.
+
+        No file is read yet.
+        """
         check_known("test of significance", self.significance or BOOTSTRAP, TESTS)
         for name in self.names:
             build(name, self.metric_options)
@@ -108,7 +112,9 @@ class WorstLine:
     """The line of the first reference that has text."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return a dictionary for JSON: `line`, `faults`, `chrf`, `source`, `hypothesis`, `reference`, with full texts."""
+        """Return a dictionary for JSON: `line`, `faults`, `chrf`, `source`, `hypothesis`, `reference`, with full
+        texts.
+        """
         return {
             "line": self.number,
             "faults": list(self.faults),
@@ -142,7 +148,8 @@ def _checked(
     options: MetricOptions,
     most: int,
 ) -> list[SystemOutputs]:
-    """Return the results of the checks for every system, with up to `most` of its worst lines; an empty list without a source.
+    """Return the results of the checks for every system, with up to `most` of its worst lines; an empty list without a
+    source.
 
     If chrF is one of `scorers`, its statistics are reused.
     """
@@ -185,7 +192,10 @@ class Evaluation:
     protocol: Protocol | None = None
 
     def scores(self, system: str | None = None) -> dict[str, Score]:
-        """Return the scores of the named system by metric; without a name, those of the first system. Raises UsageError for an unknown name."""
+        """Return the scores of the named system by metric; without a name, those of the first system.
+
+        Raises UsageError for an unknown name.
+        """
         lines = next((lines for name, lines in self.systems if system in (None, name)), None)
         if lines is None:
             raise UsageError(
@@ -218,7 +228,9 @@ class Evaluation:
         return list(dict.fromkeys(remarks))
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """Return a dictionary for JSON per system: `hypothesis`, `lines`, `scores`, and, if they were asked for, `protocol`, `by_length`, `outputs`."""
+        """Return a dictionary for JSON per system: `hypothesis`, `lines`, `scores`, and, if they were asked for,
+        `protocol`, `by_length`, `outputs`.
+        """
         return [self._as_dict(number) for number in range(len(self.systems))]
 
     def _as_dict(self, number: int) -> dict[str, Any]:
@@ -267,10 +279,12 @@ def evaluate(
     worst: int | None = None,
     progress: ProgressOption = None,
 ) -> Evaluation:
-    """Score translations, or several systems by name, against references. `references` is a list of texts, each parallel to the translations.
+    """Score translations, or several systems by name, against references.
 
-    A text is a list of lines, or a `pathlib.Path`. If there are several systems, each is compared with the first. If `source` is given,
-    the outputs are checked. Raises UsageError, DataError.
+    `references` is a list of texts, each parallel to the translations.
+
+    A text is a list of lines, or a `pathlib.Path`. If there are several systems, each is compared with the first. If
+    `source` is given, the outputs are checked. Raises UsageError, DataError.
     """
     options = EvaluationOptions(
         metrics,
@@ -322,7 +336,8 @@ def evaluated(
         check_parallel(lines, references)
         if source is not None and len(source) != len(lines):
             raise DataError(
-                f"{name!r} has {len(lines):,} lines and the source {len(source):,}: they must be parallel, line by line."
+                f"{name!r} has {len(lines):,} lines and the source {len(source):,}: they must be parallel, "
+                "line by line."
             )
     if not any(line.strip() for reference in references for line in reference):
         raise DataError("there is nothing to score: all lines of the references are blank.")
@@ -370,7 +385,10 @@ def _protocol(protocol: Protocol) -> dict[str, Any]:
 
 
 def _lines(text: Text, name: str) -> Sequence[str]:
-    """Return the lines of a text as one list: a `Scorer` recognises a system by the identity of its list. Raises UsageError, DataError."""
+    """Return the lines of a text as one list: a `Scorer` recognises a system by the identity of its list.
+
+    Raises UsageError, DataError.
+    """
     if isinstance(text, str):
         raise UsageError(f"{name} is the text {text[:60]!r}: expected a list of lines, or a pathlib.Path.")
     if not isinstance(text, Path):

@@ -1,6 +1,7 @@
 """`nmt data` as functions: list the data sets, and download one.
 
-datasets() ──▶ by name: title, languages, size, licence, files, archives, recipe          fetch(name) ──▶ Summary of the folder
+datasets() ──▶ by name: title, languages, size, licence, files, archives, recipe          fetch(name)
+    ──▶ Summary of the folder
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def fetch(
     for address in mirror:
         if not address.startswith(("http://", "https://")):
             raise UsageError(
-                f"--mirror {address!r}: expected an address that begins with https:// or http://. Put archives that you already have into --downloads DIR."
+                f"--mirror {address!r}: expected an address that begins with https:// or http://. Put archives "
+                "that you already have into --downloads DIR."
             )
     dataset, folder = dataset_named(name), Path(out) if out else Path("text") / name
     with showing(progress):

@@ -1,6 +1,7 @@
 """`nmt info` as functions: descriptions of a recipe, run, model folder or folder of shards, as plain dictionaries.
 
-info(what) ──▶ parameters, vocabulary, updates, memory and kernels on this machine, the recipe; for a folder, its checked files
+info(what) ──▶ parameters, vocabulary, updates, memory and kernels on this machine, the recipe
+               for a folder, its checked files
 table3()   ──▶ a dictionary per row of the paper's table 3
 """
 
@@ -33,10 +34,11 @@ def info(
     verify: bool = False,
     progress: ProgressOption = None,
 ) -> Values:
-    """Describe a recipe by name or path, or a run, a model folder or a folder of shards, as `nmt info --json` prints it.
+    """Describe a recipe by name or path, or a run, a model folder or a folder of shards, as `nmt info --json` prints
+    it.
 
-    For a folder, its files are checked. `probe` measures some micro-batches on this machine. `verify` reads every file of a
-    folder, including files that were checked before. Raises UsageError, RecipeError, ModelError, DataError.
+    For a folder, its files are checked. `probe` measures some micro-batches on this machine. `verify` reads every file
+    of a folder, including files that were checked before. Raises UsageError, RecipeError, ModelError, DataError.
     """
     folder, changes = Path(what), changes_of(overrides)
     with showing(progress):
@@ -49,7 +51,8 @@ def info(
         else:
             if verify:
                 raise UsageError(
-                    f"--verify checks the files of a folder, and {str(what)!r} is none. Give a run, a model or a folder of shards."
+                    f"--verify checks the files of a folder, and {str(what)!r} is none. Give a run, a model or "
+                    "a folder of shards."
                 )
             from ..recipe import RECIPE_SUFFIX, load_recipe
 
@@ -115,7 +118,9 @@ def _measured(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware,
 
 
 def table3(*, devices: int = 1, device: str = "auto", probe: bool = False, progress: ProgressOption = None) -> Values:
-    """Return `device`, `precision`, `devices` and `rows`: for each row of the paper's table 3 the paper's figures and ours, with `probe` also the hours on this machine."""
+    """Return `device`, `precision`, `devices` and `rows`: for each row of the paper's table 3 the paper's figures and
+    ours, with `probe` also the hours on this machine.
+    """
     from ..hardware import Hardware
     from ..training.table3 import ROWS, compare
 
@@ -133,7 +138,9 @@ def table3(*, devices: int = 1, device: str = "auto", probe: bool = False, progr
 
 
 def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], Values]:
-    """Return the recipe, the vocabulary sizes and the facts of a run or model folder; `verify` reads all files of the folder."""
+    """Return the recipe, the vocabulary sizes and the facts of a run or model folder; `verify` reads all files of the
+    folder.
+    """
     from ..data.tokenizer import Vocabulary
     from ..files import sha256
     from ..model.contents import CONFIG, check_files, find_model, read_config, read_metrics

@@ -82,10 +82,13 @@ def init(
     threads: int = 0,
     progress: ProgressOption = None,
 ) -> Initialized:
-    """Write the recipe NAME.toml for parallel text and this machine. Validation and test sets that are not given are held out from the text.
+    """Write the recipe NAME.toml for parallel text and this machine.
 
-    `time`, such as "1h" or "2d12h", limits the training, and `threads` its CPU threads; 0: all cores. `from_model`, a model or run
-    folder: the recipe continues its training on this text. Existing files are never replaced. Raises UsageError, DataError, ModelError.
+    Validation and test sets that are not given are held out from the text.
+
+    `time`, such as "1h" or "2d12h", limits the training, and `threads` its CPU threads; 0: all cores. `from_model`, a
+    model or run folder: the recipe continues its training on this text. Existing files are never replaced. Raises
+    UsageError, DataError, ModelError.
     """
     recipe_file, folder = _outputs(Path(name))
     seconds = duration(time) if time else 0.0
@@ -123,7 +126,8 @@ def init(
         missing = [kind for kind in SETS if not files[kind][0]]
         if text.useful < FEWEST:
             raise UsageError(
-                f"the text has {text.useful:,} different pairs to learn from: at least {FEWEST:,} are needed, and 10,000 are few."
+                f"the text has {text.useful:,} different pairs to learn from: at least {FEWEST:,} are needed, "
+                "and 10,000 are few."
             )
         held_out = draw(text, dict.fromkeys(missing, min(HELD_OUT, max(1, text.useful // SHARE))))
         data = _data(files, languages, recipe_file.parent, folder if missing else None)
@@ -155,7 +159,10 @@ def duration(text: str) -> float:
 
 
 def _outputs(name: Path) -> tuple[Path, Path]:
-    """Return the paths of the recipe and of the folder for the text. Raises UsageError if one of them exists, or if the name is not valid."""
+    """Return the paths of the recipe and of the folder for the text.
+
+    Raises UsageError if one of them exists, or if the name is not valid.
+    """
     stem = name.name.removesuffix(RECIPE_SUFFIX)
     if not re.fullmatch(r"[\w.-]*\w[\w.-]*", stem):
         raise UsageError(f"the name {str(name)!r}: expected letters, digits, - and _, such as mine.")
@@ -175,13 +182,17 @@ def _exists(path: Path) -> UsageError:
 
 
 def _sides(source: Files, target: Files, source_option: str, target_option: str) -> tuple[list[Path], list[Path]]:
-    """Return the files of both sides. Raises UsageError if the sides have different numbers of files, or if a path is not a plain file."""
+    """Return the files of both sides.
+
+    Raises UsageError if the sides have different numbers of files, or if a path is not a plain file.
+    """
     sides = tuple(
         [Path(files)] if isinstance(files, str | Path) else [Path(path) for path in files] for files in (source, target)
     )
     if len(sides[0]) != len(sides[1]):
         raise UsageError(
-            f"{len(sides[0])} files of {source_option} and {len(sides[1])} of {target_option}: they are read in pairs. Give as many of each."
+            f"{len(sides[0])} files of {source_option} and {len(sides[1])} of {target_option}: they are read "
+            "in pairs. Give as many of each."
         )
     for path in (path for side in sides for path in side):
         if path.exists() and not path.is_file():
@@ -192,7 +203,10 @@ def _sides(source: Files, target: Files, source_option: str, target_option: str)
 
 
 def _languages(given: Sequence[str], files: Sequence[Sequence[Path]]) -> list[str]:
-    """Return the language code of each side: the given one, or the one in the name of its first file. Raises UsageError without one."""
+    """Return the language code of each side: the given one, or the one in the name of its first file.
+
+    Raises UsageError without one.
+    """
     codes = [code or _language(paths[0]) for code, paths in zip(given, files, strict=True)]
     if "" not in codes:
         return codes
@@ -226,7 +240,9 @@ def _data(
 
 
 def _from(folder: Path, path: Path) -> str:
-    """Return the path that a recipe in `folder` gives for a file: relative if the file is below `folder`, else absolute."""
+    """Return the path that a recipe in `folder` gives for a file: relative if the file is below `folder`, else
+    absolute.
+    """
     file, base = path.absolute(), folder.absolute()
     return file.relative_to(base).as_posix() if file.is_relative_to(base) else file.as_posix()
 
@@ -242,7 +258,10 @@ class _Start:
 
     @staticmethod
     def of(path: Path) -> _Start:
-        """Return the model of a model or run folder. Raises ModelError, also for a model in int8, which cannot be trained."""
+        """Return the model of a model or run folder.
+
+        Raises ModelError, also for a model in int8, which cannot be trained.
+        """
         from ..errors import ModelError
         from ..model.contents import find_model, read_config
         from ..recipe import Recipe
@@ -251,19 +270,25 @@ class _Start:
         config = read_config(folder)
         if config.precision == "int8":
             raise ModelError(
-                f"--from {str(folder)!r} is a model in int8, which translates only: name the model that it was made from."
+                f"--from {str(folder)!r} is a model in int8, which translates only: name the model that it was "
+                "made from."
             )
         return _Start(folder.absolute(), Recipe.from_dict(config.recipe, str(folder)), config.vocabularies)
 
     def languages(self, given: Sequence[str], files: Sequence[Sequence[Path]]) -> list[str]:
-        """Return the languages of the model. Raises UsageError if those that are given, or in the names of the files, are others."""
+        """Return the languages of the model.
+
+        Raises UsageError if those that are given, or in the names of the files, are others.
+        """
         data = self.recipe.data
         languages = [data.source_language, data.target_language]
         named = [code or _language(paths[0]) for code, paths in zip(given, files, strict=True)]
         if any(name and name != language for name, language in zip(named, languages, strict=True)):
             raise UsageError(
-                f"the model {str(self.folder)!r} translates from {languages[0]!r} to {languages[1]!r}, and the text is {named[0]!r} to "
-                f"{named[1]!r}. If it is the same, say so: --source-language {languages[0]} --target-language {languages[1]}."
+                f"the model {str(self.folder)!r} translates from {languages[0]!r} to {languages[1]!r}, and the "
+                f"text is {named[0]!r} to "
+                f"{named[1]!r}. If it is the same, say so: --source-language {languages[0]} --target-language "
+                f"{languages[1]}."
             )
         return languages
 
@@ -282,7 +307,10 @@ class _Plan:
 
 
 def _planned(text: Survey, data: dict[str, object], start: _Start | None, limit: float, threads: int) -> _Plan:
-    """Return the plan of a training. `start`: the model that is adapted; `limit`: seconds for the whole training, 0: no limit."""
+    """Return the plan of a training.
+
+    `start`: the model that is adapted; `limit`: seconds for the whole training, 0: no limit.
+    """
     from ..hardware import Hardware, busy, cores
     from ..training import presets
 
@@ -375,7 +403,8 @@ def _head(
         + (f", to adapt {start.folder}." if start else "."),
         "",
         f"Command     {' && '.join(shlex.join(step) for step in steps)}",
-        f"Time        about {console.spoken(plan.seconds)} here ({where}); nmt train {shlex.quote(str(path))} --dry-run measures it",
+        f"Time        about {console.spoken(plan.seconds)} here ({where}); nmt train "
+        f"{shlex.quote(str(path))} --dry-run measures it",
         f"Text        read {plan.settings.passes:.3g} times; docs/presets.md says how that decides the sizes",
     ]
 

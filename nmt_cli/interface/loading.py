@@ -1,4 +1,6 @@
-"""Model folders and options ──▶ `Loaded` ──▶ `decoding`'s Translator: one model or an ensemble, on the chosen devices."""
+"""Model folders and options ──▶ `Loaded` ──▶ `decoding`'s Translator: one model or an ensemble, on the chosen
+devices.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ def models_named(folders: list[Path] | None) -> list[Path]:
 
 
 def decode_changes(overrides: Sequence[str], options: Mapping[str, Any]) -> list[str]:
-    """Return all changes of the recipe's [decode] in the form of --set: `overrides`, then those `options` (key → value) that are not None.
+    """Return all changes of the recipe's [decode] in the form of --set: `overrides`, then those `options` (key → value)
+    that are not None.
 
     Raises UsageError for a key outside [decode].
     """
@@ -273,7 +276,10 @@ class Loaded:
         return Scorer(model, self.vocabulary)
 
     def translator(self, *, nbest: int = 1, precision: str = "auto", plain: bool = False, **options: Any) -> Translator:
-        """Return a Translator with these models. `options` are further parameters of Translator. `plain`: the lines and `options` need nothing but beam search."""
+        """Return a Translator with these models.
+
+        `options` are further parameters of Translator. `plain`: the lines and `options` need nothing but beam search.
+        """
         from ..translation.engine_models import is_plain
         from ..translation.translator import Translator
 
@@ -303,7 +309,10 @@ def load_translator(
     chosen: Callable[[Path], None] = lambda _: None,
     **options: Any,
 ) -> Translator:
-    """Return a Translator with the models at `paths` and the first model's recipe with `changes`. `options` are further parameters of Translator."""
+    """Return a Translator with the models at `paths` and the first model's recipe with `changes`.
+
+    `options` are further parameters of Translator.
+    """
     return load(paths, changes, nbest=nbest, device=device, devices=devices, chosen=chosen).translator(
         nbest=nbest, precision=precision, **options
     )
@@ -321,8 +330,8 @@ def load(
 ) -> Loaded:
     """Load the models at `paths` on the chosen devices. Raises UsageError, ModelError.
 
-    For each run folder in `paths`, `chosen` is called with the model folder in it. If a `precision` is given, the models are read in it,
-    while their files are checked; else they are read when they are first needed.
+    For each run folder in `paths`, `chosen` is called with the model folder in it. If a `precision` is given, the
+    models are read in it, while their files are checked; else they are read when they are first needed.
     """
     from ..hardware import surely_cpu, threads_by_default
     from ..model.contents import checking, find_model, read_config
@@ -354,7 +363,10 @@ def load(
 
 
 def workers_on(device: str, named: str, count: int | None) -> list[str]:
-    """Return the device of each worker. `device` is the detected device, `named` is --device, `count` is --devices. Raises UsageError."""
+    """Return the device of each worker.
+
+    `device` is the detected device, `named` is --device, `count` is --devices. Raises UsageError.
+    """
     from ..hardware import cores
 
     if device == "cpu":
@@ -370,7 +382,8 @@ def workers_on(device: str, named: str, count: int | None) -> list[str]:
     available = torch.cuda.device_count()
     if count > available:
         raise UsageError(
-            f"--devices {count}: torch sees {available} CUDA device{'s' * (available != 1)} here. Give {available} or fewer."
+            f"--devices {count}: torch sees {available} CUDA device{'s' * (available != 1)} here. Give "
+            f"{available} or fewer."
         )
     return [f"cuda:{number}" for number in range(count)]
 
@@ -380,13 +393,17 @@ def _check_vocabularies(folders: Sequence[Path], configs: Sequence[ModelConfig])
     for folder, config in zip(folders[1:], configs[1:], strict=True):
         if config.tokenizers != configs[0].tokenizers:
             raise UsageError(
-                f"--model {str(folders[0])!r} and --model {str(folder)!r} have different tokenizers (by SHA-256 in config.json): "
+                f"--model {str(folders[0])!r} and --model {str(folder)!r} have different tokenizers (by "
+                "SHA-256 in config.json): "
                 "the models of an ensemble must share their vocabulary, as models trained on the same shards do."
             )
 
 
 def _changed(values: dict[str, object], changes: Sequence[str], nbest: int) -> Recipe:
-    """Return the recipe with these values and changes. Raises UsageError; ModelError for wrong values without changes."""
+    """Return the recipe with these values and changes.
+
+    Raises UsageError; ModelError for wrong values without changes.
+    """
     from ..recipe import Recipe, apply_overrides
 
     values = {section: dict(keys) if isinstance(keys, dict) else keys for section, keys in values.items()}

@@ -27,7 +27,10 @@ SEARCH, SAMPLING, CONSTRAINTS = "Search", "Sampling and minimum Bayes risk", "Co
 
 
 class Option(NamedTuple):
-    """How an option is shown in --help. Its name and type are those of the key; its range is in `bounds` or in the recipe."""
+    """How an option is shown in --help.
+
+    Its name and type are those of the key; its range is in `bounds` or in the recipe.
+    """
 
     help: str
     metavar: str | None = None
@@ -35,7 +38,10 @@ class Option(NamedTuple):
 
 
 class DecodeOptions(TypedDict, total=False):
-    """Options of the search; None: the recipe's value. Commands have them under the same names (`cli.typed_options`)."""
+    """Options of the search; None: the recipe's value.
+
+    Commands have them under the same names (`cli.typed_options`).
+    """
 
     search: Annotated[
         str | None,
@@ -92,7 +98,8 @@ class DecodeOptions(TypedDict, total=False):
     min_p: Annotated[
         float | None,
         Option(
-            "Sample from the tokens that have at least P times the largest probability.  [default: 0; with --search mbr 0.02]",
+            "Sample from the tokens that have at least P times the largest probability.  [default: 0; with "
+            "--search mbr 0.02]",
             "P",
             SAMPLING,
         ),
@@ -120,7 +127,8 @@ class DecodeOptions(TypedDict, total=False):
     mbr_candidates: Annotated[
         str | None,
         Option(
-            "With --search mbr: where the hypotheses come from: sample, or beam for the n-best list of beam search.  [default: sample]",
+            "With --search mbr: where the hypotheses come from: sample, or beam for the n-best list of beam "
+            "search.  [default: sample]",
             "NAME",
             SAMPLING,
         ),
@@ -254,7 +262,8 @@ def _check_search(name: str, sampling: dict[str, Any], mbr: dict[str, Any], give
         raise UsageError(f"{_options(diverse)}: only with --search diverse.")
     if "coverage_penalty" in given and name in ("sample", "mbr") and mbr.get("candidates") != "beam":
         raise UsageError(
-            f"--coverage-penalty: random samples have none. Leave it out, or give --search beam{' or --mbr-candidates beam' * (name == 'mbr')}."
+            "--coverage-penalty: random samples have none. Leave it out, or give --search "
+            f"beam{' or --mbr-candidates beam' * (name == 'mbr')}."
         )
 
 

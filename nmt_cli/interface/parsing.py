@@ -1,6 +1,7 @@
 """Parsing with a loaded model: sentences in, trees out (docs/parsing.md).
 
-line ──▶ words, separated as treebanks do ──▶ translator ──▶ linearised tree ──▶ delinearise ──▶ Parse: a tree of these words
+line ──▶ words, separated as treebanks do ──▶ translator ──▶ linearised tree ──▶ delinearise
+    ──▶ Parse: a tree of these words
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ SplitWords = Callable[[str], list[str]]
 
 @dataclass(frozen=True)
 class Parse:
-    """The tree of a line. `str` returns it in brackets, as (TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks)))); "" for a blank line."""
+    """The tree of a line.
+
+    `str` returns it in brackets, as (TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks)))); "" for a blank line.
+    """
 
     tree: Tree
     repaired: bool = False
@@ -58,10 +62,16 @@ class Parse:
 
 
 class Parses:
-    """The state for one stream of lines. `sentences` yields the input of the translator; `parse` reads its results, in the same order."""
+    """The state for one stream of lines.
+
+    `sentences` yields the input of the translator; `parse` reads its results, in the same order.
+    """
 
     def __init__(self, translator: Translator, terminals: str, split: SplitWords | None = None) -> None:
-        """`split` separates the words of a line, as `treebank_words` does; None: words are separated at spaces. `terminals`: see `terminals_of`."""
+        """`split` separates the words of a line, as `treebank_words` does; None: words are separated at spaces.
+
+        `terminals`: see `terminals_of`.
+        """
         self.translator, self.terminals = translator, terminals
         self.split = split or between_spaces
         if split is not None and not any("``" in piece for piece in translator.source.table):
@@ -72,13 +82,17 @@ class Parses:
 
     @property
     def longest(self) -> int:
-        """The largest number of tokens of a sentence. With the constraint `tree` this is the maximum of the model; longer sentences are never split."""
+        """The largest number of tokens of a sentence.
+
+        With the constraint `tree` this is the maximum of the model; longer sentences are never split.
+        """
         return self.translator.longest_output if TREE in self.translator.decode.constraints else self.translator.longest
 
     def sentences(self, lines: Iterable[Line]) -> Iterator[Line]:
         """Yield the sentence of each line, words between single spaces; "" if it certainly has too many tokens.
 
-            A thread of the translator calls this, and may end with the process at any point. Therefore SentencePiece is not used here: it
+            A thread of the translator calls this, and may end with the process at any point. Therefore SentencePiece is
+            not used here: it
         could crash.
         """
         for line in lines:
@@ -97,15 +111,20 @@ class Parses:
             length = len(self.translator.source.encode([" ".join(words)])[0])
             return Parse(
                 delinearise("", words),
-                too_long=f"it has {len(words):,} words, {length:,} tokens; the model reads up to {self.longest:,} tokens "
-                f"and writes up to {self.translator.longest_output:,} symbols{', two for each word' * (self.terminals == 'both')}",
+                too_long=f"it has {len(words):,} words, {length:,} tokens; the model reads up to {self.longest:,} "
+                "tokens "
+                f"and writes up to {self.translator.longest_output:,} "
+                f"symbols{', two for each word' * (self.terminals == 'both')}",
             )
         tree = delinearise(result.text, words, self.terminals)
         return Parse(tree, repaired(result.text, tree, self.terminals))
 
 
 def terminals_of(folder: Path) -> str:
-    """Return the kind of terminals in the parser's linearised trees, one of `linearization.TERMINALS`. Raises ModelError if the model in `folder` is not a parser."""
+    """Return the kind of terminals in the parser's linearised trees, one of `linearization.TERMINALS`.
+
+    Raises ModelError if the model in `folder` is not a parser.
+    """
     from ..model.contents import read_config
 
     data = read_config(folder).recipe.get("data")
@@ -113,13 +132,18 @@ def terminals_of(folder: Path) -> str:
     if terminals in TERMINALS:
         return str(terminals)
     raise ModelError(
-        f"the model {str(folder)!r} is not a parser: its recipe does not have data.terminals ({', '.join(TERMINALS)}), which names what a word is in the linearised trees. "
-        "Train with it, as docs/parsing.md shows. For trees by a model that was trained without it: nmt translate, then nmt data trees --back."
+        f"the model {str(folder)!r} is not a parser: its recipe does not have data.terminals "
+        f"({', '.join(TERMINALS)}), which names what a word is in the linearised trees. "
+        "Train with it, as docs/parsing.md shows. For trees by a model that was trained without it: nmt "
+        "translate, then nmt data trees --back."
     )
 
 
 def treebank_words() -> SplitWords:
-    """Return a function that splits a sentence into words as in the Penn Treebank. Raises UsageError if NLTK is not installed."""
+    """Return a function that splits a sentence into words as in the Penn Treebank.
+
+    Raises UsageError if NLTK is not installed.
+    """
     try:
         from nltk.tokenize import NLTKWordTokenizer
     except ImportError as error:

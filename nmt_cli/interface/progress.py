@@ -1,6 +1,7 @@
 """Progress of long work: shown as on the command line, as a bar everywhere, or passed to a function.
 
-with showing(progress): …    None: a bar on a terminal; True: a bar, in a notebook too; False: none; a function: called with each `Progress`
+with showing(progress): …    None: a bar on a terminal; True: a bar, in a notebook too; False: none;
+                             a function: called with each `Progress`
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Translator: a trained model or an ensemble that translates or parses lists and streams of lines, and scores translations.
+"""Translator: a trained model or an ensemble that translates or parses lists and streams of lines, and scores
+translations.
 
-    load(folders) ──▶ Translator ── translate(lines, beam=8, …) ──▶ Translation: text, score, tokens, n best, alignment, confidence
-                                 ├─ parse(lines, beam=8, …) ──▶ Parse: the tree of each sentence, if the model is a parser
+    load(folders) ──▶ Translator ── translate(lines, beam=8, …) ──▶ Translation: text, score, tokens, n best, …
+                                 ├─ parse(lines, beam=8, …) ──▶ Parse: the tree of a sentence, if the model is a parser
                                  └─ score(pairs) ──▶ Scored: log P of each translation given its source
 
-For each set of options there is one Translator of `decoding`; all of them share the models. Several threads may use a Translator at
-once. After a fork, the child process may use it too.
+For each set of options there is one Translator of `decoding`; all of them share the models. Several threads may use a
+Translator at once. After a fork, the child process may use it too.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ KEPT = 16
 
 @dataclass(frozen=True)
 class Line:
-    """A line to translate, with an optional prefix and terms: its translation must begin with the prefix and contain the terms."""
+    """A line to translate, with an optional prefix and terms: its translation must begin with the prefix and contain
+    the terms.
+    """
 
     text: str
     prefix: str | None = None
@@ -70,9 +73,12 @@ def load(
     devices: int | None = None,
     precision: str = "auto",
 ) -> Translator:
-    """Load a model folder, or the model of a run folder: its averaged model, else the best, else the last. Several folders are an ensemble.
+    """Load a model folder, or the model of a run folder: its averaged model, else the best, else the last.
 
-    Without `model`, the folder in $NMT_MODEL is loaded, else runs/latest. The options are those of `nmt translate`. Raises UsageError, ModelError.
+    Several folders are an ensemble.
+
+    Without `model`, the folder in $NMT_MODEL is loaded, else runs/latest. The options are those of `nmt translate`.
+    Raises UsageError, ModelError.
     """
     check_precision(precision)
     folders = [] if model is None else [model] if isinstance(model, str | Path) else list(model)
@@ -88,7 +94,10 @@ def load(
 
 
 class Translator:
-    """Translates, parses and scores with loaded models. As a context manager, it calls `close` at the end of the block."""
+    """Translates, parses and scores with loaded models.
+
+    As a context manager, it calls `close` at the end of the block.
+    """
 
     def __init__(self, loaded: Loaded, precision: str = "auto") -> None:
         """Use `load` to make a Translator from a folder."""
@@ -133,14 +142,18 @@ class Translator:
     def translate(
         self, lines: Iterable[str | Line], **options: Unpack[TranslateOptions]
     ) -> list[Translation] | Generator[Translation, None, None]:
-        r"""Translate lines. For a sequence, return a list; for an iterator, return a generator, which yields before the input ends.
+        r"""Translate lines.
 
-        Each line is text without "\n". There is one translation per line, in order; the translation of a blank line is empty. The
-        translation of a line depends on the line, the model and the options only. Raises UsageError for a wrong option.
+        For a sequence, return a list; for an iterator, return a generator, which yields before the input ends.
+
+        Each line is text without "\n". There is one translation per line, in order; the translation of a blank line is
+        empty. The translation of a line depends on the line, the model and the options only. Raises UsageError for a
+        wrong option.
         """
         if isinstance(lines, str):
             raise UsageError(
-                f"translate was given the text {lines[:60]!r}: expected a list or another iterable of lines. Give [text]."
+                f"translate was given the text {lines[:60]!r}: expected a list or another iterable of lines. "
+                "Give [text]."
             )
         in_memory = isinstance(lines, Sequence)
         if in_memory and any(isinstance(line, Line) and line.terms for line in lines):
@@ -154,10 +167,12 @@ class Translator:
         return stream
 
     def submit(self, lines: Sequence[str | Line], **options: Unpack[TranslateOptions]) -> Future[list[Translation]]:
-        """Return a future of the translations of these lines; they are the same as those of `translate`. Raises UsageError for a wrong option.
+        """Return a future of the translations of these lines; they are the same as those of `translate`.
 
-        Lines of all unfinished calls are translated together. This is for servers, with many callers who have a few lines each. If a
-        future is cancelled, the search for its lines stops.
+        Raises UsageError for a wrong option.
+
+        Lines of all unfinished calls are translated together. This is for servers, with many callers who have a few
+        lines each. If a future is cancelled, the search for its lines stops.
         """
         if isinstance(lines, str):
             raise UsageError(f"submit was given the text {lines[:60]!r}: expected a list of lines. Give [text].")
@@ -167,7 +182,10 @@ class Translator:
         return self._translator(options, _are_plain(lines)).submit(requests)
 
     def warm_up(self, **options: Unpack[TranslateOptions]) -> None:
-        """Read the model, and load torch if these options need it, now and not at the first translation. Raises UsageError for a wrong option."""
+        """Read the model, and load torch if these options need it, now and not at the first translation.
+
+        Raises UsageError for a wrong option.
+        """
         self._translator(options, True)
 
     @property
@@ -181,7 +199,10 @@ class Translator:
         return self._models().stored.searchable(self.precision).pool
 
     def finish(self, seconds: float) -> bool:
-        """Refuse new lines, and wait at most `seconds` until all submitted lines are done. Return whether they are done."""
+        """Refuse new lines, and wait at most `seconds` until all submitted lines are done.
+
+        Return whether they are done.
+        """
         return self.pool.close(seconds)
 
     def translate_document(
@@ -194,8 +215,8 @@ class Translator:
     ) -> str:
         """Return the translation of a document: plain "text", "html" or "xml", with its markup and white space.
 
-        `split_sentences`: see `documents.read_document`. Raises UsageError for a wrong option or a missing library, DocumentError for
-        a document that is refused.
+        `split_sentences`: see `documents.read_document`. Raises UsageError for a wrong option or a missing library,
+        DocumentError for a document that is refused.
         """
         from .documents import translate_document
 
@@ -231,11 +252,13 @@ class Translator:
         batch_tokens: int | None = None,
         overrides: Sequence[str] = (),
     ) -> list[Parse] | Generator[Parse, None, None]:
-        r"""Parse sentences with a parser, as `nmt parse` does. For a sequence, return a list; for an iterator, return a generator, which yields before the input ends.
+        r"""Parse sentences with a parser, as `nmt parse` does.
 
-        Each line is a sentence without "\n"; `tokenized`: its words are separated by spaces already. There is one parse per line, in
-        order. Raises ModelError if the model is not a parser. Raises UsageError for a wrong option, or if NLTK is needed (not
-        `tokenized`) and not installed.
+        For a sequence, return a list; for an iterator, return a generator, which yields before the input ends.
+
+        Each line is a sentence without "\n"; `tokenized`: its words are separated by spaces already. There is one parse
+        per line, in order. Raises ModelError if the model is not a parser. Raises UsageError for a wrong option, or if
+        NLTK is needed (not `tokenized`) and not installed.
         """
         if isinstance(lines, str):
             raise UsageError(
@@ -280,7 +303,10 @@ class Translator:
         return self._loaded
 
     def _translator(self, options: Mapping[str, Any], plain: bool = False) -> decoding.Translator:
-        """Return the translator for these options; build it if there is none yet. `plain`: the lines need nothing but plain beam search."""
+        """Return the translator for these options; build it if there is none yet.
+
+        `plain`: the lines need nothing but plain beam search.
+        """
         arguments = *self._arguments(options), plain
         key = repr(arguments)
         with self._lock:
@@ -291,7 +317,9 @@ class Translator:
             return self._translators[key]
 
     def _arguments(self, options: Mapping[str, Any]) -> tuple[list[str], int, dict[str, Any], bool]:
-        """Return the changes of the recipe, the size of the n-best list, and further parameters of a translator for these options; and whether they are plain."""
+        """Return the changes of the recipe, the size of the n-best list, and further parameters of a translator for
+        these options; and whether they are plain.
+        """
         choice = choose(options, self._models().recipe.decode.search)
         kwargs = {
             "sampling": choice.sampling,
@@ -343,7 +371,8 @@ def _request(line: str | Line, terms: bool) -> str | Request:
         return line
     if isinstance(line.terms, str | Mapping):
         raise UsageError(
-            f"the line {text[:60]!r} has the terms {line.terms!r}: expected a list of the words and phrases in its translation."
+            f"the line {text[:60]!r} has the terms {line.terms!r}: expected a list of the words and phrases in "
+            "its translation."
         )
     if line.terms and not terms:
         raise UsageError(

@@ -63,9 +63,11 @@ def trees(
     escapes: bool = False,
     terminals: str = "xx",
 ) -> list[TreeFiles]:
-    """Write sentences, linearised trees and reference trees into the folder `out`: files for each input, or with `name` one set of files for all inputs.
+    """Write sentences, linearised trees and reference trees into the folder `out`: files for each input, or with `name`
+    one set of files for all inputs.
 
-    `nmt data trees --help` describes the options. Only files of an earlier call are replaced. Raises UsageError, DataError.
+    `nmt data trees --help` describes the options. Only files of an earlier call are replaced. Raises UsageError,
+    DataError.
     """
     check_terminals(terminals)
     sources: list[Input] = [inputs] if isinstance(inputs, str | Path) or _named(inputs) else list(inputs)  # type: ignore[arg-type,list-item]
@@ -83,9 +85,12 @@ def brackets(
     *,
     terminals: str | None = None,
 ) -> Iterator[Parse]:
-    """Yield the tree of each pair of lines: a sentence, and its linearised tree as `nmt translate` writes it. A wrong tree is repaired.
+    """Yield the tree of each pair of lines: a sentence, and its linearised tree as `nmt translate` writes it.
 
-    `terminals` is the kind of terminals in the parses; None: the kind in the record beside `words`, else "xx". Raises UsageError, DataError.
+    A wrong tree is repaired.
+
+    `terminals` is the kind of terminals in the parses; None: the kind in the record beside `words`, else "xx". Raises
+    UsageError, DataError.
     """
     if terminals is not None:
         check_terminals(terminals)
@@ -103,12 +108,16 @@ def check_terminals(terminals: str) -> None:
     """Raise UsageError for an unknown kind of terminals."""
     if terminals not in TERMINALS:
         raise UsageError(
-            f"--terminals {terminals!r}: expected {', '.join(TERMINALS[:-1])} or {TERMINALS[-1]}.{did_you_mean(terminals, list(TERMINALS))}"
+            f"--terminals {terminals!r}: expected {', '.join(TERMINALS[:-1])} or "
+            f"{TERMINALS[-1]}.{did_you_mean(terminals, list(TERMINALS))}"
         )
 
 
 def decoded(stream: BinaryIO, shown: str) -> Iterator[str]:
-    """Yield the lines of a stream; warn at the end about invalid UTF-8. `shown` is the name of the stream in messages."""
+    """Yield the lines of a stream; warn at the end about invalid UTF-8.
+
+    `shown` is the name of the stream in messages.
+    """
     damaged = 0
     with stream:
         for raw in iter_lines(stream):
@@ -138,7 +147,10 @@ def _text(value: str | Path | Iterable[str] | NamedLines, name: str) -> NamedLin
 
 
 def _targets(inputs: Sequence[Input], name: str | None) -> dict[str, list[Input]]:
-    """Return the inputs of each conversion, by its name. Raises UsageError for a wrong name, and if two files have the same name."""
+    """Return the inputs of each conversion, by its name.
+
+    Raises UsageError for a wrong name, and if two files have the same name.
+    """
     if name is not None:
         if not name or "/" in name or name.startswith("."):
             raise UsageError(
@@ -153,7 +165,8 @@ def _targets(inputs: Sequence[Input], name: str | None) -> dict[str, list[Input]
             raise UsageError(f"{shown} has no name for the files: give --name NAME.")
         if stem in targets:
             raise UsageError(
-                f"{str(targets[stem][0])!r} and {shown} would both go to {stem}.words: give --name NAME to join them, or convert them one by one."
+                f"{str(targets[stem][0])!r} and {shown} would both go to {stem}.words: give --name NAME to "
+                "join them, or convert them one by one."
             )
         targets[stem] = [source]
     return targets
@@ -186,7 +199,8 @@ def _convert(
             count, words, symbols, longest = count + 1, words + len(tree.leaves), symbols + length, max(longest, length)
         if not count:
             raise DataError(
-                f"{', '.join(shown for shown, _ in texts)}: it has no tree; expected brackets, as (TOP (NP (DT the) (NN dog)))."
+                f"{', '.join(shown for shown, _ in texts)}: it has no tree; expected brackets, as (TOP (NP (DT "
+                "the) (NN dog)))."
             )
         hashes = {path.name: digest.hexdigest() for path, digest in zip(written, digests, strict=True)}
         values = {"format_version": Conversion.newest, "files": hashes, "terminals": terminals}
@@ -203,14 +217,17 @@ def _brackets(words: NamedLines, parses: NamedLines, kind: str) -> Iterator[Pars
         if sentence is None or line is None:
             short, long = (words_name, parses_name) if sentence is None else (parses_name, words_name)
             raise DataError(
-                f"{short} has {count:,} lines, {long} has more: sentences and parses must be parallel, line by line. A line ends at \\n only."
+                f"{short} has {count:,} lines, {long} has more: sentences and parses must be parallel, line by "
+                "line. A line ends at \\n only."
             )
         tree = delinearise(line, between_spaces(sentence), kind)
         yield Parse(tree, repaired(line, tree, kind))
 
 
 def _not_recorded(path: Path) -> str:
-    """Return the reason why no earlier conversion can have written a file; "" for a record, and if a record has the SHA-256 of the file."""
+    """Return the reason why no earlier conversion can have written a file; "" for a record, and if a record has the
+    SHA-256 of the file.
+    """
     if path.name.endswith(RECORD):
         read_record(path, Conversion, DataError, "Move it away.")
         return ""

@@ -2,10 +2,10 @@
 
     apply_kernels(model)   compute model ──▶ the same model with faster modules (cpu_training/, gpu_training/)
 
-Every kernel has a function `supports(…)`. It checks the exact types of the modules, and returns "" or the reason why the
-kernel declines. Modules that no kernel supports stay plain torch. `KernelsInUse.summary` reports them; the log and
-`nmt info` print it. A kernel computes the same as the module that it replaces: a parity test compares both for all norms,
-residuals, activations and positions. NMT_KERNELS=off in the environment switches all kernels off.
+Every kernel has a function `supports(…)`. It checks the exact types of the modules, and returns "" or the reason why
+the kernel declines. Modules that no kernel supports stay plain torch. `KernelsInUse.summary` reports them; the log and
+`nmt info` print it. A kernel computes the same as the module that it replaces: a parity test compares both for all
+norms, residuals, activations and positions. NMT_KERNELS=off in the environment switches all kernels off.
 
 To add a kernel, add a file with the module and its `supports`, and a line in `apply_kernels`.
 """
@@ -48,7 +48,9 @@ class KernelsInUse:
 
 
 def apply_kernels(model: Transformer) -> KernelsInUse:
-    """Return the model with every kernel that supports its modules; `model` itself and its parameters stay as they are."""
+    """Return the model with every kernel that supports its modules; `model` itself and its parameters stay as they
+    are.
+    """
     if switched_off():
         return KernelsInUse(model, declined={"all": "NMT_KERNELS=off"})
     device, dtype = model.device, model.output_weight.dtype
@@ -103,7 +105,8 @@ def apply_kernels(model: Transformer) -> KernelsInUse:
 def summary(config: ModelSection, device: str, dtype: torch.dtype) -> str:
     """Return `KernelsInUse.summary` for training in `dtype`.
 
-    Kernels depend on the types and sizes of the layers, not on their number. So the model that is built here has one layer per side.
+    Kernels depend on the types and sizes of the layers, not on their number. So the model that is built here has one
+    layer per side.
     """
     small = config.model_copy(update={"encoder_layers": 1, "decoder_layers": 1, "max_positions": 8})
     with torch.random.fork_rng([]):

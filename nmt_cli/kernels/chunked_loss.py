@@ -5,13 +5,13 @@ With scores z = h W^T, normalizer Z = logsumexp(z) and c = e / (V - 1), the loss
     Z - c * sum(z) - (1 - e - c) * z[target]      and its gradient in z is      softmax(z) - c - (1 - e - c) [target]
 
 A chunk is R rows (tokens). Its scores exist in fp32 only while it is processed, so the whole (N, V) is never in memory.
-While a chunk's softmax is in memory, `_GradientSum` also forms the gradients of h and W from it. The constant c is never
-subtracted from (R, V): sum(z) is h times the column sums of W, and the part of c in both gradients is one row.
+While a chunk's softmax is in memory, `_GradientSum` also forms the gradients of h and W from it. The constant c is
+never subtracted from (R, V): sum(z) is h times the column sums of W, and the part of c in both gradients is one row.
 
-R-Drop needs both passes of a token at once: a chunk then has some tokens' rows of the first pass and, below them, the same
-tokens' rows of the second pass (`_paired`). Let D = log P1 - log P2, weight a and c1 = KL(P1 || P2). The divergence
-a / 2 * (c1 + c2) has the gradient a / 2 * (P1 (D - c1 + 1) - P2) in the scores of the first pass. In the scores of the
-second pass it has the same gradient with 1 and 2 exchanged and -D.
+R-Drop needs both passes of a token at once: a chunk then has some tokens' rows of the first pass and, below them, the
+same tokens' rows of the second pass (`_paired`). Let D = log P1 - log P2, weight a and c1 = KL(P1 || P2). The
+divergence a / 2 * (c1 + c2) has the gradient a / 2 * (P1 (D - c1 + 1) - P2) in the scores of the first pass. In the
+scores of the second pass it has the same gradient with 1 and 2 exchanged and -D.
 
 In bf16 and fp16, the gradient of W is summed in fp32 over blocks of several chunks, and within a block by one matrix
 product. In fp16 its sum stays in fp32 until it is multiplied by the loss's factor, because it could overflow.
@@ -113,7 +113,10 @@ class _Constants:
 
 
 def _sizes(weight: Tensor, passes: int) -> tuple[int, int]:
-    """Return the number of rows of a chunk, a multiple of `passes`, and of a block, a multiple of the chunk's. In fp32 both are equal."""
+    """Return the number of rows of a chunk, a multiple of `passes`, and of a block, a multiple of the chunk's.
+
+    In fp32 both are equal.
+    """
     vocabulary = weight.size(0)
     rows = passes * max(1, CHUNK_SCORES[weight.device.type] // vocabulary // passes)
     if weight.dtype == torch.float32:
@@ -122,7 +125,9 @@ def _sizes(weight: Tensor, passes: int) -> tuple[int, int]:
 
 
 def _paired(size: int, rows: int) -> Tensor:
-    """Return an order of rows 0 to `size`, (N,), in which each chunk of `rows` has both passes of its tokens, one below the other."""
+    """Return an order of rows 0 to `size`, (N,), in which each chunk of `rows` has both passes of its tokens, one below
+    the other.
+    """
     passes = torch.arange(size).view(2, -1)
     return torch.cat([tokens.reshape(-1) for tokens in torch.split(passes, rows // 2, 1)])
 
@@ -137,9 +142,11 @@ def _forward_chunk(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tens
 
 
 def _add_divergence(scores: Tensor, softmax: Tensor, normalizer: Tensor, factor: float) -> Tensor:
-    """Return the sum of KL(P1 || P2) + KL(P2 || P1) over a chunk's tokens; add its gradient times `factor` to `softmax`.
+    """Return the sum of KL(P1 || P2) + KL(P2 || P1) over a chunk's tokens; add its gradient times `factor` to
+    `softmax`.
 
-    scores and softmax (R, V) have the first pass in their upper half and the second in the lower one; `scores` is overwritten.
+    scores and softmax (R, V) have the first pass in their upper half and the second in the lower one; `scores` is
+    overwritten.
     """
     (first, second), (p1, p2) = scores.chunk(2), softmax.chunk(2)
     z1, z2 = normalizer.chunk(2)

@@ -1,7 +1,9 @@
-"""oneDNN's linear map with a maximum, as torch's own compiler calls it. The operator is private to torch: only this file uses it.
+"""oneDNN's linear map with a maximum, as torch's own compiler calls it.
 
-`has_fused_linear` calls it once on small numbers and compares the result with plain torch. It returns False where the operator is
-missing, refuses this processor, or computes something else; the kernel then declines.
+The operator is private to torch: only this file uses it.
+
+`has_fused_linear` calls it once on small numbers and compares the result with plain torch. It returns False where the
+operator is missing, refuses this processor, or computes something else; the kernel then declines.
 """
 
 from __future__ import annotations

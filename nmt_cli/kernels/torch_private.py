@@ -12,7 +12,10 @@ UNUSABLE = (RuntimeError, AttributeError, NotImplementedError, TypeError)
 
 
 def softmax_backward(grad: Tensor, softmax: Tensor) -> Tensor:
-    """Return the gradient of the scores from the gradient of softmax(scores) over the last dimension. Both have one dtype."""
+    """Return the gradient of the scores from the gradient of softmax(scores) over the last dimension.
+
+    Both have one dtype.
+    """
     return torch._softmax_backward_data(grad, softmax, -1, softmax.dtype)
 
 

@@ -1,4 +1,6 @@
-"""The nonlinearity of a feed-forward network: config → module (…, d_ff) → (…, d_ff). Registered in registry.ACTIVATIONS.
+"""The nonlinearity of a feed-forward network: config → module (…, d_ff) → (…, d_ff).
+
+Registered in registry.ACTIVATIONS.
 
 A module with `inputs` = n is a gate: (…, n * d_ff) → (…, d_ff).
 """

@@ -5,9 +5,9 @@
 
 `attend` is equation (1), computed by torch's own function; `attention_weights` is its softmax. Projections that read
 the same input are one matrix product: queries, keys and values in self-attention, keys and values of the memory in
-encoder-decoder attention. Projections have biases, as in torch's `nn.Transformer` and fairseq. The paper's formula shows
-no biases; they are 0.06 % of base's parameters. Attention weights get dropout only if `model.attention_dropout` is set: the
-paper mentions none there (section 5.4).
+encoder-decoder attention. Projections have biases, as in torch's `nn.Transformer` and fairseq. The paper's formula
+shows no biases; they are 0.06 % of base's parameters. Attention weights get dropout only if `model.attention_dropout`
+is set: the paper mentions none there (section 5.4).
 
 A `Layout` describes the sequences in x: padded (B, T, D), or packed (N, D) without padding. With a `Cache`, a decoder
 computes one position at a time.
@@ -34,7 +34,10 @@ class Cache(Protocol):
     """Keys and values of the target positions seen so far, for one decoder layer."""
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add the newest keys (B, H, 1, K) and values (B, H, 1, W). Return those of all positions, (B, H, T, K) and (B, H, T, W)."""
+        """Add the newest keys (B, H, 1, K) and values (B, H, 1, W).
+
+        Return those of all positions, (B, H, T, K) and (B, H, T, W).
+        """
         ...
 
 
@@ -77,7 +80,10 @@ def allowed(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> Te
 
 
 def _projection(d_in: int, sizes: list[int]) -> nn.Linear:
-    """Return one linear map for several projections. Each projection is initialised as a separate matrix (Glorot and Bengio 2010)."""
+    """Return one linear map for several projections.
+
+    Each projection is initialised as a separate matrix (Glorot and Bengio 2010).
+    """
     linear = nn.Linear(d_in, sum(sizes))
     for part in torch.split(linear.weight.data, sizes):
         nn.init.xavier_uniform_(part)
@@ -114,7 +120,10 @@ class SelfAttention(_Attention):
         self.output = _projection(values, [config.d_model])
 
     def project(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Return queries, keys and values side by side, (…, sum of `sizes`), for x (…, D). Its `positions` are broadcast to (…,)."""
+        """Return queries, keys and values side by side, (…, sum of `sizes`), for x (…, D).
+
+        Its `positions` are broadcast to (…,).
+        """
         rows: Tensor = self.query_key_value(x)
         if not self.rotates:
             return rows
@@ -130,7 +139,10 @@ class SelfAttention(_Attention):
         layout: Layout = PADDED,
         start: int = 0,
     ) -> Tensor:
-        """Map x (B, T, D), at positions from `start` on, to (B, T, D). With a `cache`, x is only the newest position, which attends to all cached ones."""
+        """Map x (B, T, D), at positions from `start` on, to (B, T, D).
+
+        With a `cache`, x is only the newest position, which attends to all cached ones.
+        """
         positions = (
             layout.positions if isinstance(layout, Packing) else torch.arange(start, start + x.size(1), device=x.device)
         )
@@ -164,7 +176,10 @@ class CrossAttention(_Attention):
         layout: Layout = PADDED,
         memory_layout: Layout = PADDED,
     ) -> Tensor:
-        """Map x (B, T, D) to (B, T, D). `projected` comes from `project`; `layout` is the target's, `memory_layout` the source's."""
+        """Map x (B, T, D) to (B, T, D).
+
+        `projected` comes from `project`; `layout` is the target's, `memory_layout` the source's.
+        """
         query = self.query(x)
         [query] = layout.split_heads(query, [query.size(-1)], self.num_heads)
         return self.output(layout.merge_heads(self.attended(query, *projected, mask)))  # type: ignore[no-any-return]

@@ -62,7 +62,8 @@ class ModelConfig(Record):
     """SHA-256 by file name, of the weights, the tokenizers and metrics.json (the last since format version 2)."""
     recipe: dict[str, Any]
     precision: Literal["fp32", "int8"] = "fp32"
-    """Precision of the weights: int8 if `nmt quantize` wrote the folder. The file has this field only for int8; earlier versions did not have it."""
+    """Precision of the weights: int8 if `nmt quantize` wrote the folder. The file has this field only for int8; earlier
+    versions did not have it."""
     safe_length: int | None = Field(default=None, ge=1, le=1_000_000)
     """A length, in source tokens: 99 % of the training lines are not longer. A line of several sentences is translated
     whole up to it. None, and not in the file, if it is unknown."""
@@ -100,7 +101,8 @@ def read_config(folder: Path) -> ModelConfig:
     needed = {WEIGHTS} if config.format_version == 1 else {WEIGHTS, METRICS}
     if not needed <= config.sha256.keys() or set(config.tokenizers) not in TOKENIZERS:
         raise ModelError(
-            f"{str(path)!r} is damaged: sha256 lists {shown(sorted(config.sha256))}; expected {', '.join(sorted(needed))}, "
+            f"{str(path)!r} is damaged: sha256 lists {shown(sorted(config.sha256))}; expected "
+            f"{', '.join(sorted(needed))}, "
             f"and {' or '.join(' with '.join(sorted(names)) for names in TOKENIZERS)}. {REMEDY}"
         )
     return config
@@ -124,7 +126,8 @@ def check_fp32(folder: Path, config: ModelConfig) -> None:
 
 
 def length_limits(data: DataSection, stored: Iterable[int | None]) -> tuple[int, int]:
-    """Return up to which length, in source tokens, models with these safe lengths translate a line whole, and a sentence.
+    """Return up to which length, in source tokens, models with these safe lengths translate a line whole, and a
+    sentence.
 
     The smallest safe length counts. A sentence may be longer by half, because it loses more by being split. If no safe
     length is known, sentences are whole up to `data.max_length`. A parser's lines are sentences, and are not split
@@ -138,7 +141,10 @@ def length_limits(data: DataSection, stored: Iterable[int | None]) -> tuple[int,
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
-    """Return `metrics.json` of a model folder: the model's scores; {} if there is no such file. Raises ModelError if it is damaged."""
+    """Return `metrics.json` of a model folder: the model's scores; {} if there is no such file.
+
+    Raises ModelError if it is damaged.
+    """
     path = folder / METRICS
     try:
         return SCORES.validate_python(parse_json(read_bounded(path, ModelConfig.largest), path, ModelError, REMEDY))
@@ -147,14 +153,17 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     except ValidationError as invalid:
         first = invalid.errors()[0]
         raise ModelError(
-            f"{str(path)!r} is damaged: {shown(first['loc'][0])} is {shown(first['input'])}, expected a number, a text or a list of texts. {REMEDY}"
+            f"{str(path)!r} is damaged: {shown(first['loc'][0])} is {shown(first['input'])}, expected a "
+            f"number, a text or a list of texts. {REMEDY}"
         ) from None
     except OSError as error:
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}. {REMEDY}") from None
 
 
 def check_files(folder: Path, hashes: Mapping[str, str], hash_of: Callable[[Path], str] = remembered_sha256) -> None:
-    """Check that every file of `hashes` exists and is unchanged. `hash_of` reads a file, or returns the hash of an earlier reading.
+    """Check that every file of `hashes` exists and is unchanged.
+
+    `hash_of` reads a file, or returns the hash of an earlier reading.
 
     Raises ModelError, which names the first file that is missing or changed.
     """
@@ -171,7 +180,9 @@ def check_files(folder: Path, hashes: Mapping[str, str], hash_of: Callable[[Path
 
 
 def foreign(folder: Path, expected: Mapping[str, str]) -> str:
-    """Return why a folder is not as it was written: it has a file that is not `expected`, or a changed file. Return "" if it is unchanged.
+    """Return why a folder is not as it was written: it has a file that is not `expected`, or a changed file.
+
+    Return "" if it is unchanged.
 
     `expected` has the SHA-256 of each file by name, or "" for a file whose content is not checked.
     """
@@ -216,7 +227,10 @@ def not_an_average(folder: Path) -> str:
 
 
 def checking(folder: Path, config: ModelConfig) -> Future[None]:
-    """Run `check_files` in a thread of its own, and return its future. The future's result() raises the exception of `check_files`, if any."""
+    """Run `check_files` in a thread of its own, and return its future.
+
+    The future's result() raises the exception of `check_files`, if any.
+    """
     future: Future[None] = Future()
 
     def check() -> None:
@@ -247,11 +261,13 @@ def checked_recipe(folder: Path, config: ModelConfig, checked: Future[None] | No
 
 
 def find_model(path: Path) -> Path:
-    """Return the model folder at `path`. For a run folder, return its averaged model, else its best, else its last checkpoint.
+    """Return the model folder at `path`.
 
-    An average with a worse validation score than a checkpoint is passed over. That is said, and also if the average is older than the
-    last checkpoint. Raises ModelError when there is no model, and when the first of these exists and is damaged: another one would
-    translate differently.
+    For a run folder, return its averaged model, else its best, else its last checkpoint.
+
+    An average with a worse validation score than a checkpoint is passed over. That is said, and also if the average is
+    older than the last checkpoint. Raises ModelError when there is no model, and when the first of these exists and is
+    damaged: another one would translate differently.
     """
     if os.path.lexists(path / CONFIG):
         return path
@@ -260,7 +276,8 @@ def find_model(path: Path) -> Path:
         if not os.path.lexists(path / choice / CONFIG):
             others = [str(path / other) for other in present if other != choice]
             raise ModelError(
-                f"{str(path)!r} holds no model that can be used: {choice!r} in it lacks {CONFIG}. Restore it from a copy, or remove it"
+                f"{str(path)!r} holds no model that can be used: {choice!r} in it lacks {CONFIG}. Restore it "
+                "from a copy, or remove it"
                 f"{''.join(f', or name {other!r}' for other in others)}."
             )
         if not (choice == AVERAGED and _is_worse(path)):
@@ -270,21 +287,25 @@ def find_model(path: Path) -> Path:
             f"no model at {str(path)!r}. Train one (`nmt train`), or name a model or run folder with --model."
         )
     raise ModelError(
-        f"{str(path)!r} holds no model: neither {CONFIG} nor any of {', '.join(CHOICES)} is in it. Name a model folder or a run folder."
+        f"{str(path)!r} holds no model: neither {CONFIG} nor any of {', '.join(CHOICES)} is in it. Name a "
+        "model folder or a run folder."
     )
 
 
 def _is_worse(run: Path) -> bool:
-    """Return whether the run's average has a worse validation score than a checkpoint that the run has instead. Warn of it, or of an old average.
+    """Return whether the run's average has a worse validation score than a checkpoint that the run has instead.
 
-    `training.averaging` describes the keys of metrics.json. Without `last_checkpoint`, as an older version wrote it, the newest
-    averaged checkpoint counts.
+    Warn of it, or of an old average.
+
+    `training.averaging` describes the keys of metrics.json. Without `last_checkpoint`, as an older version wrote it,
+    the newest averaged checkpoint counts.
     """
     average, metrics = run / AVERAGED, read_metrics(run / AVERAGED)
     others = [run / choice for choice in CHOICES[1:] if (run / choice / CONFIG).is_file()]
     if others and "worse_than" in metrics:
         console.warn_once(
-            f"{average} is not used: its validation score is worse than that of {shown_name(str(metrics['worse_than']))}. To use it, name {average}."
+            f"{average} is not used: its validation score is worse than that of "
+            f"{shown_name(str(metrics['worse_than']))}. To use it, name {average}."
         )
         return True
     averaged = metrics.get("averaged")
@@ -294,7 +315,8 @@ def _is_worse(run: Path) -> bool:
     last = (run / LAST).resolve().name
     if 0 <= _update(made_after) < _update(last):
         console.warn_once(
-            f"{average} is older than the run's last checkpoint: it was made after {made_after}, and the last is {last}. "
+            f"{average} is older than the run's last checkpoint: it was made after {made_after}, and the last "
+            f"is {last}. "
             f"Run `nmt average {run}` again, or name {run / LAST}."
         )
     return False

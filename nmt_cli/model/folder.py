@@ -52,9 +52,9 @@ def weights_of(model: Transformer) -> dict[str, Tensor]:
 def load_model(folder: Path, checked: Future[None] | None = None, *, quantized: bool = False) -> LoadedModel:
     """Read a model folder into a Transformer in evaluation mode, fp32, on the CPU.
 
-    `checked` is the future of `contents.checking`; without it the files are checked here. With `quantized` the folder may be
-    in int8; its model then equals one of `precision.int8`. Raises ModelError when a file is missing, truncated, changed or of
-    a newer format, or does not fit the recipe.
+    `checked` is the future of `contents.checking`; without it the files are checked here. With `quantized` the folder
+    may be in int8; its model then equals one of `precision.int8`. Raises ModelError when a file is missing, truncated,
+    changed or of a newer format, or does not fit the recipe.
     """
     reproducible_products()
     config = read_config(folder)
@@ -76,7 +76,8 @@ def read_model(path: Path, recipe: Recipe, vocabularies: tuple[int, int], quanti
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a weights file whose forms were checked, each in memory of its own: this memory is free as soon as the tensor is.
+    """Return the tensors of a weights file whose forms were checked, each in memory of its own: this memory is free as
+    soon as the tensor is.
 
     (`load_file` maps the whole file into memory, until its last tensor is freed.) Raises OSError.
     """

@@ -78,10 +78,12 @@ class DecoderLayer(nn.Module):
         memory_layout: Layout = PADDED,
         start: int = 0,
     ) -> Tensor:
-        """Map x (B, T, D) to (B, T, D). `memory` was projected by this layer's cross-attention; its mask is (B, 1, 1, S) or None.
+        """Map x (B, T, D) to (B, T, D).
 
-        With a `cache`, x is only the newest position, `start`, which attends to all cached ones. `layout` is the target's,
-        `memory_layout` the source's.
+        `memory` was projected by this layer's cross-attention; its mask is (B, 1, 1, S) or None.
+
+        With a `cache`, x is only the newest position, `start`, which attends to all cached ones. `layout` is the
+        target's, `memory_layout` the source's.
         """
         causal = cache is None
         return self.sublayers(
@@ -91,7 +93,10 @@ class DecoderLayer(nn.Module):
         )
 
     def sublayers(self, x: Tensor, self_attention: Sublayer, cross_attention: Sublayer) -> Tensor:
-        """Apply the three sub-layers to x (…, D). Return (…, D). A decoder with its own caches passes its own two attention functions."""
+        """Apply the three sub-layers to x (…, D).
+
+        Return (…, D). A decoder with its own caches passes its own two attention functions.
+        """
         x = self.around_self_attention(x, self_attention)
         x = self.around_cross_attention(x, cross_attention)
         return self.around_feed_forward(x, self.feed_forward)  # type: ignore[no-any-return]

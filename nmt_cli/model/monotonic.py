@@ -1,14 +1,16 @@
-"""Hard monotonic attention: the decoder reads the encoder's state of the next word (Aharoni and Goldberg 2017, section 3).
+"""Hard monotonic attention: the decoder reads the encoder's state of the next word (Aharoni and Goldberg 2017, section
+3).
 
 This attention is for targets that have one symbol per source word, in the order of the words, and other symbols between
 them: linearised trees (section 6.3). At each step, the number of words in the target so far determines the next source
 word. Ordinary attention must learn to find this word, and most treebanks have too few trees for that.
 
-    source ids ── begins ──▶ where each word begins          target ids ── ends ──▶ how many words it has, up to each token
-                                   └────────── position of the next word's first token ──────────┘ ──▶ its memory, added to the embedding
+    source ids ── begins ──▶ where each word begins    target ids ── ends ──▶ its words up to each token
+                                   └────────── position of the next word's first token ──────────┘
+                                                ──▶ its memory, added to the embedding
 
-After the last word, the next word is the source's end symbol. The tables `begins` and `ends` mark the tokens of a vocabulary
-with which a word begins or ends. `data.terminals` computes the tables, and they are stored with the weights.
+After the last word, the next word is the source's end symbol. The tables `begins` and `ends` mark the tokens of a
+vocabulary with which a word begins or ends. `data.terminals` computes the tables, and they are stored with the weights.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ from .packing import Packing
 
 
 class NextWord(nn.Module):
-    """The tables, and the positions of next words. While the tables are zero, the next word is always the end symbol."""
+    """The tables, and the positions of next words.
+
+    While the tables are zero, the next word is always the end symbol.
+    """
 
     begins: Tensor
     ends: Tensor
@@ -49,7 +54,10 @@ class NextWord(nn.Module):
         return torch.minimum(torch.searchsorted(begun, before + words + 1), source.starts[sentence + 1] - 1)
 
     def padded(self, src: Tensor, lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """Return for each token of tgt_in (B, T) the position in src (B, S) where its next word begins, (B, T). `lengths` (B,) are those of src."""
+        """Return for each token of tgt_in (B, T) the position in src (B, S) where its next word begins, (B, T).
+
+        `lengths` (B,) are those of src.
+        """
         begun, ended = self._counts(self.begins, src), self._counts(self.ends, tgt_in)
         position = (begun[:, None, :] <= ended[:, :, None]).sum(-1)
         return torch.minimum(position, lengths[:, None] - 1)
@@ -60,9 +68,11 @@ class NextWord(nn.Module):
 
 
 class NextWords:
-    """`NextWord` step by step, for decoders: counts the words in the hypotheses of B sentences, and returns the states they read next.
+    """`NextWord` step by step, for decoders: counts the words in the hypotheses of B sentences, and returns the states
+    they read next.
 
-    B sentences   W beam   N packed source tokens   M largest number of words in a sentence, plus the end symbol   D d_model
+    B sentences   W beam   N packed source tokens   D d_model
+    M largest number of words in a sentence, plus the end symbol
     """
 
     def __init__(self, tables: NextWord, beam: int) -> None:
@@ -72,7 +82,10 @@ class NextWords:
         self.written = torch.empty(0, beam, dtype=torch.long, device=device)  # (B, W) words
 
     def add(self, sources: Sequence[Sequence[int]], memory: Tensor) -> None:
-        """Add sentences after the present ones. Their ids end with the end symbol; `memory` (N or more, D) holds their states, one sentence after another."""
+        """Add sentences after the present ones.
+
+        Their ids end with the end symbol; `memory` (N or more, D) holds their states, one sentence after another.
+        """
         rows, first = list[list[int]](), 0
         for source in sources:
             last = first + len(source) - 1
@@ -87,13 +100,18 @@ class NextWords:
         self.states, self.written = new, torch.cat([self.written, self.written.new_zeros(len(sources), self.beam)])
 
     def read(self, tokens: Tensor, rows: Tensor) -> Tensor:
-        """Count the words in the newest tokens (B, W) of all hypotheses. Return the states (n, D) that the open hypotheses `rows` (n,) read."""
+        """Count the words in the newest tokens (B, W) of all hypotheses.
+
+        Return the states (n, D) that the open hypotheses `rows` (n,) read.
+        """
         self.written += self.ends[tokens]
         word = self.written.flatten().index_select(0, rows).clamp_max(self.states.size(1) - 1)
         return self.states[rows // self.beam, word]
 
     def reorder(self, parents: Tensor) -> None:
-        """Reorder the hypotheses by `parents` (B, W): hypothesis w of sentence b continues the former hypothesis parents[b, w]."""
+        """Reorder the hypotheses by `parents` (B, W): hypothesis w of sentence b continues the former hypothesis
+        parents[b, w].
+        """
         self.written = self.written.gather(1, parents)
 
     def keep(self, sentences: Tensor) -> None:

@@ -11,7 +11,9 @@ RMS_EPSILON = 1e-6
 
 
 def layer_norm(config: ModelSection) -> nn.Module:
-    """Return LayerNorm (Ba et al. 2016), the paper's norm: subtract the mean, divide by the standard deviation, scale, shift."""
+    """Return LayerNorm (Ba et al. 2016), the paper's norm: subtract the mean, divide by the standard deviation, scale,
+    shift.
+    """
     return nn.LayerNorm(config.d_model)
 
 

@@ -8,9 +8,10 @@ attention needs the sentences side by side, so each layout has two methods, for 
 
     (…, P * H * K) ──split_heads──▶ P × (B, H, L, K) ──▶ attention ──▶ (B, H, L, K) ──merge_heads──▶ (…, H * K)
 
-In the packed layout both methods gather rows of K numbers. Every token has exactly one row before and after a gather, so
-its gradient is a gather by the inverse index. Padding reads the first spare row, whose gradient is zero; spare rows read
-the first position. N is rounded up so that it takes few different values: kernels for matrix products are prepared for each.
+In the packed layout both methods gather rows of K numbers. Every token has exactly one row before and after a gather,
+so its gradient is a gather by the inverse index. Padding reads the first spare row, whose gradient is zero; spare rows
+read the first position. N is rounded up so that it takes few different values: kernels for matrix products are prepared
+for each.
 
     B sentences   L longest   D d_model   P projections (query, key, value)   H heads   K d_k or d_v
 """
@@ -34,7 +35,10 @@ class Layout(Protocol):
     """The arrangement of a batch's sequences in x."""
 
     def split_heads(self, x: Tensor, sizes: list[int], heads: int) -> tuple[Tensor, ...]:
-        """Split x (…, sum of `sizes`), which has projections of these sizes side by side. Return each as (B, H, L, size / H)."""
+        """Split x (…, sum of `sizes`), which has projections of these sizes side by side.
+
+        Return each as (B, H, L, size / H).
+        """
         ...
 
     def merge_heads(self, x: Tensor) -> Tensor:
@@ -60,8 +64,8 @@ PADDED = Padded()
 class Packing:
     """The packed layout: x is (N, D). `lengths` (B,) are those of the sentences: int64 on the CPU, all above zero.
 
-    L is rounded up to a multiple of `multiple`. With a `multiple` above 1, the mask exists even if there is no padding: the
-    result for a sentence then does not depend on the other sentences.
+    L is rounded up to a multiple of `multiple`. With a `multiple` above 1, the mask exists even if there is no padding:
+    the result for a sentence then does not depend on the other sentences.
     """
 
     def __init__(self, lengths: Tensor, multiple: int = 1) -> None:

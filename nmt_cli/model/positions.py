@@ -1,8 +1,10 @@
-"""Positional encodings: sinusoids (section 3.5), learned vectors (table 3, row E), or rotations. Registered in registry.POSITIONS.
+"""Positional encodings: sinusoids (section 3.5), learned vectors (table 3, row E), or rotations.
+
+Registered in registry.POSITIONS.
 
 An encoding is built from the config. A call with a length T returns (T, D) for positions start .. start + T - 1; `at`
-returns (N, D) for a list of positions (N,). The result is added to the scaled embeddings. If `rotates` is true, self-attention
-rotates its queries and keys too (`rotated`).
+returns (N, D) for a list of positions (N,). The result is added to the scaled embeddings. If `rotates` is true,
+self-attention rotates its queries and keys too (`rotated`).
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from ..recipe import ModelSection
 
 
 def sinusoids(length: int, d_model: int) -> Tensor:
-    """Return PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos of the same; interleaved. (length, D)."""
+    """Return PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos of the same; interleaved. (length,
+    D).
+    """
     with torch.device("cpu"):  # the same numbers for every device
         position = torch.arange(length, dtype=torch.float64).unsqueeze(1)
         frequency = 10_000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
@@ -26,10 +30,11 @@ def sinusoids(length: int, d_model: int) -> Tensor:
 
 
 def rotated(x: Tensor, positions: Tensor) -> Tensor:
-    """Return x (…, K) with each pair of numbers 2i, 2i + 1 rotated by position / 10000^(2i / K) (Su et al. 2021, equation 34), in x's dtype.
+    """Return x (…, K) with each pair of numbers 2i, 2i + 1 rotated by position / 10000^(2i / K) (Su et al. 2021,
+    equation 34), in x's dtype.
 
-    `positions` (…,) are broadcast to the dimensions before K. K is even. Because of the rotation, the product of a query and a
-    key depends on their positions only by the distance between them.
+    `positions` (…,) are broadcast to the dimensions before K. K is even. Because of the rotation, the product of a
+    query and a key depends on their positions only by the distance between them.
     """
     frequency = 10_000.0 ** (-torch.arange(0, x.size(-1), 2, device=x.device) / x.size(-1))
     angles = positions[..., None].float() * frequency
@@ -85,7 +90,9 @@ class Learned(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Rotary positions (Su et al. 2021): nothing is added to the embeddings; self-attention rotates its queries and keys."""
+    """Rotary positions (Su et al. 2021): nothing is added to the embeddings; self-attention rotates its queries and
+    keys.
+    """
 
     rotates = True
     nothing: Tensor

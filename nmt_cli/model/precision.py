@@ -1,15 +1,17 @@
 """The precision in which a trained model computes: fp32, bf16, fp16 or int8. Registered in registry.PRECISIONS.
 
-    model ──▶ convert(model, "int8") ──▶ the same modules and parameters, each nn.Linear and the output projection replaced
+    model ──▶ convert(model, "int8")
+        ──▶ the same modules and parameters, each nn.Linear and the output projection replaced
                                           (N, d_in) fp32 ──▶ matrix product in the precision ──▶ (N, d_out) fp32
 
 * fp32: nothing changes.
 * bf16, fp16: rows and weights are rounded to this precision, sums are in fp32.
-* int8: a weight is an integer in -127 .. 127 times a scale; each output has its own scale. Input rows are rounded in the
-  same way, each row with its own scale: its largest magnitude becomes 127. Products and sums are exact integers. The result
-  for a row depends only on this row: int8 translations are as independent of the batch as fp32 ones. Embeddings are rounded to
-  integers too. `integers` returns all integers and scales, and an int8 folder stores them (model/folder.py). `with_integers`
-  builds a model from them, so a model from such a folder gives the same translations as one converted in memory.
+* int8: a weight is an integer in -127 .. 127 times a scale; each output has its own scale. Input rows are rounded in
+  the same way, each row with its own scale: its largest magnitude becomes 127. Products and sums are exact integers.
+  The result for a row depends only on this row: int8 translations are as independent of the batch as fp32 ones.
+  Embeddings are rounded to integers too. `integers` returns all integers and scales, and an int8 folder stores them
+  (model/folder.py). `with_integers` builds a model from them, so a model from such a folder gives the same translations
+  as one converted in memory.
 
 Everything else stays in fp32. The modules here are plain torch and run on any device. On a CPU the engine computes
 the same, much faster.
@@ -50,8 +52,8 @@ Rule = Callable[[nn.Module, str], "nn.Module | None"]
 def convert(model: Transformer, precision: str) -> Transformer:
     """Return a model for evaluation in `precision`. It shares the parameters that are not converted with `model`.
 
-    Later changes of `model` do not reach the converted weights. Raises UsageError for an unknown precision. A model whose
-    weights are stored in int8 can only run in int8; any other precision raises UsageError too.
+    Later changes of `model` do not reach the converted weights. Raises UsageError for an unknown precision. A model
+    whose weights are stored in int8 can only run in int8; any other precision raises UsageError too.
     """
     if in_int8(model):
         check_int8(precision)
@@ -117,10 +119,11 @@ def in_int8(model: Transformer) -> bool:
 
 @torch.no_grad()
 def integers(model: Transformer) -> dict[str, Tensor]:
-    """Return the integers and scales of an fp32 model for int8, by name: the rounded matrices have the names of their parameters.
+    """Return the integers and scales of an fp32 model for int8, by name: the rounded matrices have the names of their
+    parameters.
 
-    NAME.weight of a linear map (d_out, d_in) and embeddings.KEY (V, D) are int8. NAME.scales and embeddings.KEY.scales are fp32,
-    with one scale per row.
+    NAME.weight of a linear map (d_out, d_in) and embeddings.KEY (V, D) are int8. NAME.scales and embeddings.KEY.scales
+    are fp32, with one scale per row.
     """
     state = dict[str, Tensor]()
     for name, module in model.named_modules():
@@ -132,7 +135,9 @@ def integers(model: Transformer) -> dict[str, Tensor]:
 
 
 def integers_of(model: Transformer) -> dict[str, Tensor]:
-    """Return the integers and scales of a model in int8, as `integers` does, and the biases of its maps; of another model nothing."""
+    """Return the integers and scales of a model in int8, as `integers` does, and the biases of its maps; of another
+    model nothing.
+    """
     if not in_int8(model):
         return {}
     maps = {name: module for name, module in model.named_modules() if isinstance(module, Int8Linear) and name != OUTPUT}
@@ -153,7 +158,10 @@ def integers_of(model: Transformer) -> dict[str, Tensor]:
 @torch.inference_mode(False)
 @torch.no_grad()
 def with_integers(model: Transformer, state: Mapping[str, Tensor]) -> Transformer:
-    """Return a copy of the module tree with the matrices and scales of `state`, which `integers` returned. All other parameters are those of `model`."""
+    """Return a copy of the module tree with the matrices and scales of `state`, which `integers` returned.
+
+    All other parameters are those of `model`.
+    """
 
     def linear(module: nn.Linear, name: str) -> Int8Linear:
         return Int8Linear(state[f"{name}.weight"], state[f"{name}.scales"], module.bias)
@@ -175,7 +183,10 @@ def with_integers(model: Transformer, state: Mapping[str, Tensor]) -> Transforme
 
 
 def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Round a matrix (N, D). Return its integers in -127 .. 127, int8 (N, D), and one scale per row, fp32 (N,): the value of the integer 1."""
+    """Round a matrix (N, D).
+
+    Return its integers in -127 .. 127, int8 (N, D), and one scale per row, fp32 (N,): the value of the integer 1.
+    """
     weight = weight.detach()
     scales = torch.maximum(weight.amax(1), -weight.amin(1)).clamp_min(1e-12) / INT8_MAX
     return (weight / scales[:, None]).round().to(torch.int8), scales
@@ -187,7 +198,10 @@ def _has_relu(module: nn.Module) -> bool:
 
 
 class Bf16Linear(nn.Module):
-    """x W^T + b with rows and weight rounded to bf16; fp32 in, fp32 out. Weight and bias follow the module to a device."""
+    """x W^T + b with rows and weight rounded to bf16; fp32 in, fp32 out.
+
+    Weight and bias follow the module to a device.
+    """
 
     weight: Tensor
     bias: Tensor | None
@@ -215,7 +229,8 @@ class Fp16Linear(Bf16Linear):
 class Int8Linear(nn.Module):
     """x W^T + b with rows and weight in 8 bits; fp32 in, fp32 out.
 
-    `scales` (d_out,) are the value of the integer 1 in each row of the weight. Weight, scales and bias follow the module to a device.
+    `scales` (d_out,) are the value of the integer 1 in each row of the weight. Weight, scales and bias follow the
+    module to a device.
     """
 
     weight: Tensor
@@ -251,7 +266,9 @@ class Int8FeedForward(nn.Module):
 
 
 def quantized(x: Tensor, most: int = INT8_MAX) -> tuple[Tensor, Tensor]:
-    """Round rows x (…, d_in) to integers of at most `most`, ties to even. Return them in fp32, and one scale per row, (…, 1).
+    """Round rows x (…, d_in) to integers of at most `most`, ties to even.
+
+    Return them in fp32, and one scale per row, (…, 1).
 
     A row that is not finite has the scale NaN.
     """
@@ -263,7 +280,10 @@ def quantized(x: Tensor, most: int = INT8_MAX) -> tuple[Tensor, Tensor]:
 
 
 def int8_matmul(rows: Tensor, weight: Tensor) -> Tensor:
-    """Return rows (…, d_in) times weight^T as exact int32 sums, (…, d_out). Rows and weight (d_out, d_in) are 8-bit integers."""
+    """Return rows (…, d_in) times weight^T as exact int32 sums, (…, d_out).
+
+    Rows and weight (d_out, d_in) are 8-bit integers.
+    """
     parts = zip(torch.split(rows, EXACT_COLUMNS, -1), torch.split(weight, EXACT_COLUMNS, -1), strict=True)
     return torch.stack([(part.float() @ columns.float().T).to(torch.int32) for part, columns in parts]).sum(
         0, dtype=torch.int32

@@ -1,7 +1,7 @@
 """The residual connection around a sub-layer, with its norm and dropout. Registered in registry.RESIDUALS.
 
-A residual is built from the config and called with x and the sub-layer, a function (…, D) → (…, D). `final_norm` is true
-if each stack of layers needs one more norm at its end.
+A residual is built from the config and called with x and the sub-layer, a function (…, D) → (…, D). `final_norm` is
+true if each stack of layers needs one more norm at its end.
 """
 
 from __future__ import annotations

@@ -42,9 +42,9 @@ class Transformer(nn.Module):
     """Encoder and decoder of `config`, over vocabularies of the given sizes.
 
     Embeddings are initialised from N(0, 1 / d_model) and multiplied by sqrt(d_model) at the input (section 3.4); with
-    `tie_embeddings` one matrix serves source, target and output. Hard monotonic attention (`monotonic`) adds the encoder's
-    state of the next word to the decoder's embeddings. Raises UsageError for a norm, residual, activation or positional
-    encoding that is not registered.
+    `tie_embeddings` one matrix serves source, target and output. Hard monotonic attention (`monotonic`) adds the
+    encoder's state of the next word to the decoder's embeddings. Raises UsageError for a norm, residual, activation or
+    positional encoding that is not registered.
     """
 
     def __init__(self, config: ModelSection, source_vocab: int, target_vocab: int) -> None:
@@ -81,7 +81,10 @@ class Transformer(nn.Module):
         return self.embeddings["shared" if self.config.tie_embeddings else use]  # type: ignore[no-any-return]
 
     def matrix(self, use: str) -> Tensor:
-        """Return the embedding matrix for "source", "target" or "output", (V, D), fp32. Of a model in int8 it is computed here."""
+        """Return the embedding matrix for "source", "target" or "output", (V, D), fp32.
+
+        Of a model in int8 it is computed here.
+        """
         embedding = self.embedding(use)
         return embedding.matrix() if isinstance(embedding, Int8Embedding) else embedding
 
@@ -101,7 +104,9 @@ class Transformer(nn.Module):
         return _values(self.embedding("target")).device
 
     def embed(self, ids: Tensor, use: str, positions: Tensor) -> Tensor:
-        """Return Dropout(embedding * sqrt(d_model) + positions), (…, D), for ids (…,) of the "source" or "target" and positions (…, D)."""
+        """Return Dropout(embedding * sqrt(d_model) + positions), (…, D), for ids (…,) of the "source" or "target" and
+        positions (…, D).
+        """
         embedding = self.embedding(use)
         rows = embedding(ids) if isinstance(embedding, Int8Embedding) else F.embedding(ids, embedding)
         return self.dropout(rows * math.sqrt(self.config.d_model) + positions)  # type: ignore[no-any-return]
@@ -134,10 +139,12 @@ class Transformer(nn.Module):
         start: int = 0,
         read: Tensor | None = None,
     ) -> Tensor:
-        """Decode tgt_in (B, T), ids. Return hidden (B, T, D). For hard monotonic attention, `read` (B, T, D) are the states from `read_next`.
+        """Decode tgt_in (B, T), ids.
 
-        With `caches` (one per layer), tgt_in is (B, 1), the token at position `start`. The caches hold the keys and values of
-        all earlier positions.
+        Return hidden (B, T, D). For hard monotonic attention, `read` (B, T, D) are the states from `read_next`.
+
+        With `caches` (one per layer), tgt_in is (B, 1), the token at position `start`. The caches hold the keys and
+        values of all earlier positions.
         """
         positions = self.target_positions(tgt_in.size(1), start)
         x = self.embed(tgt_in, "target", positions if read is None else positions + read)
@@ -152,14 +159,19 @@ class Transformer(nn.Module):
         return F.linear(hidden, self.output_weight)
 
     def forward(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
-        """Encode src (B, S) with its mask, and decode tgt_in (B, T). Return hidden (B, T, D), the input of the loss or of `logits`."""
+        """Encode src (B, S) with its mask, and decode tgt_in (B, T).
+
+        Return hidden (B, T, D), the input of the loss or of `logits`.
+        """
         memory = self.encode(src, src_mask)
         return self.decode(
             tgt_in, self.project_memory(memory), src_mask, read=self.read_next(src, src_mask, memory, tgt_in)
         )
 
     def read_next(self, src: Tensor, src_mask: Tensor | None, memory: Tensor, tgt_in: Tensor) -> Tensor | None:
-        """Return the states (B, T, D) of memory (B, S, D) that hard monotonic attention reads; None in a model without it."""
+        """Return the states (B, T, D) of memory (B, S, D) that hard monotonic attention reads; None in a model without
+        it.
+        """
         if self.next_word is None:
             return None
         lengths = torch.full_like(src[:, 0], src.size(1)) if src_mask is None else src_mask[:, 0, 0].sum(-1)

@@ -59,7 +59,10 @@ def read_forms(path: Path) -> dict[str, Form]:
 
 
 def mapped_weights(path: Path) -> dict[str, Array]:
-    """Return the tensors of a weights file by name: the file's pages, read when they are used. Raises ModelError, OSError."""
+    """Return the tensors of a weights file by name: the file's pages, read when they are used.
+
+    Raises ModelError, OSError.
+    """
     forms = read_forms(path)
     for name, (dtype, shape) in forms.items():
         where = f"the weights do not fit the recipe: {shown_name(name)} has"

@@ -10,8 +10,8 @@ constituent: the reader removes it and the writer adds it, and it may have sever
 lines, and a line may have several trees. Words contain no spaces and no brackets: treebanks write -LRB- for ( and -RRB-
 for ), and `plain` and `escaped` convert between the two.
 
-Why not nltk.Tree: it splits words at no-break spaces and U+2028, accepts trees without (TAG WORD) or with empty brackets,
-reports no line numbers, needs one string per tree instead of a stream, and fails on trees deeper than 500.
+Why not nltk.Tree: it splits words at no-break spaces and U+2028, accepts trees without (TAG WORD) or with empty
+brackets, reports no line numbers, needs one string per tree instead of a stream, and fails on trees deeper than 500.
 
 Source of the format: Marcus et al. (1993), the Penn Treebank.
 """
@@ -76,7 +76,10 @@ class Tree:
         return Tree(self.leaves, tuple(Span(bare(label), start, end) for label, start, end in self.spans))
 
     def without_traces(self) -> Tree:
-        """Return the tree without empty elements, and without constituents that contain nothing else. The result may have no words."""
+        """Return the tree without empty elements, and without constituents that contain nothing else.
+
+        The result may have no words.
+        """
         return self.keeping([tag != TRACE for tag in self.tags])
 
     def keeping(self, kept: Sequence[bool]) -> Tree:
@@ -111,7 +114,10 @@ class Tree:
 
 @lru_cache(maxsize=4096)
 def bare(label: str) -> str:
-    """Return a label without function tags and indices: the part before its first - or =. A label that begins with one stays."""
+    """Return a label without function tags and indices: the part before its first - or =.
+
+    A label that begins with one stays.
+    """
     return re.split("[-=]", label, maxsplit=1)[0] or label
 
 
@@ -121,7 +127,10 @@ def between_spaces(line: str) -> list[str]:
 
 
 def plain(word: str) -> str:
-    r"""Return a treebank's word in plain spelling: -LRB- becomes (, \/ becomes /. The quotes `` and '' do not change."""
+    r"""Return a treebank's word in plain spelling: -LRB- becomes (, \/ becomes /.
+
+    The quotes `` and '' do not change.
+    """
     return _ESCAPE.sub(lambda match: ESCAPES[match[0]], word)
 
 

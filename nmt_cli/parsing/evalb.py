@@ -1,23 +1,25 @@
-r"""Constituents of a parse that match those of its reference, counted as EVALB counts them with its settings COLLINS.prm.
+r"""Constituents of a parse that match those of its reference, counted as EVALB counts them with its settings
+COLLINS.prm.
 
-    gold line, parse line ──▶ words, constituents (label, start, end) ──▶ status; matched, gold, test ──▶ sums ──▶ P, R, F1
+    gold line, parse line ──▶ words, constituents (label, start, end) ──▶ status; matched, gold, test
+        ──▶ sums ──▶ P, R, F1
 
 A line is a sentence. Each side is read by itself, as EVALB reads it:
 
 - A word whose part of speech is TOP, -NONE-, or one of , : `` '' . is deleted. Spans count the remaining words.
-- A constituent without words is deleted, and so is one whose label is TOP, -NONE-, or one of , : `` '' . at any depth. Any
-  other root (ROOT, S1, no label) is a constituent like the rest.
+- A constituent without words is deleted, and so is one whose label is TOP, -NONE-, or one of , : `` '' . at any depth.
+  Any other root (ROOT, S1, no label) is a constituent like the rest.
 - Function tags and indices are cut off: NP-SBJ=2 is NP. ADVP and PRT are one label.
 
-Then the sentence has a status. It is skipped if the parse has no words left. It is an error if brackets are not balanced,
-or if the words of the two sides differ. Else it is valid, and each constituent matches at most one of its label over the
-same words. Precision and recall are computed from the sums over valid sentences. Tagging accuracy: of the words that
-count in these sentences, the share whose part of speech is exactly the gold one.
+Then the sentence has a status. It is skipped if the parse has no words left. It is an error if brackets are not
+balanced, or if the words of the two sides differ. Else it is valid, and each constituent matches at most one of its
+label over the same words. Precision and recall are computed from the sums over valid sentences. Tagging accuracy: of
+the words that count in these sentences, the share whose part of speech is exactly the gold one.
 
 Linearised parses (`linearization`) are compared in another way, which `repair` selects for parses in brackets too: the
-words that count are those of the gold tree by its parts of speech, roots are removed on both sides, and the parse is repaired
-to cover just these words. Then only damaged gold trees are errors. `terminals_of` recognises the kind of terminals from all
-parses together.
+words that count are those of the gold tree by its parts of speech, roots are removed on both sides, and the parse is
+repaired to cover just these words. Then only damaged gold trees are errors. `terminals_of` recognises the kind of
+terminals from all parses together.
 
 `evaluation.evalb` computes a metric from these counts.
 
@@ -44,8 +46,8 @@ TOKEN = re.compile(
     r"\((?P<tag>[^()\s]*+)\s++(?P<word>[^()\s]*+)\s*+\)|\((?P<label>[^()\s]*+)|(?P<close>\))|(?P<text>[^()\s]++)",
     re.ASCII,
 )
-"""A word with its part of speech, an opening bracket with its label, a closing one, or text that is none of these. Nothing
-backtracks, so that time is linear in the line's length."""
+"""A word with its part of speech, an opening bracket with its label, a closing one, or text that is none of these.
+Nothing backtracks, so that time is linear in the line's length."""
 LABELLED_CLOSING = re.compile(r"(?:^|\s)\)[^()\s]", re.ASCII)
 """A symbol of a linearised tree; text glued to a tree in brackets, as in `(NN a)x`, is none."""
 TAGGED = re.compile(r"\((?!XX\s)[^()\s]++\s++[^()\s]*+\s*+\)", re.ASCII)
@@ -73,7 +75,8 @@ class Counts(NamedTuple):
     """1 if the parse was not a tree of the sentence's words, and was repaired."""
     words: int = 0
     correct_tags: int = 0
-    """Words of a valid sentence that count, and those with the right part of speech. 0 if the parses have no parts of speech."""
+    """Words of a valid sentence that count, and those with the right part of speech. 0 if the parses have no parts of
+    speech."""
 
 
 SKIPPED = Counts(skipped=1)
@@ -120,7 +123,10 @@ class Sentence(NamedTuple):
 
 
 def read(line: str) -> Reading:
-    """Return the words and brackets of a line. A bracket that is still open at the end closes there; one that was never opened is ignored."""
+    """Return the words and brackets of a line.
+
+    A bracket that is still open at the end closes there; one that was never opened is ignored.
+    """
     leaves, brackets, open_brackets = list[Leaf](), list[Bracket](), list[int]()
     text, stray = "", 0
     for token in TOKEN.finditer(line):
@@ -185,7 +191,10 @@ def compare(gold: Sentence, parse: Sentence, unbalanced: str = "") -> tuple[Coun
 
 def _difference(gold: Sequence[str], parse: Sequence[str]) -> str:
     if len(gold) != len(parse):
-        return f"the parse has {len(parse):,} words, the reference {len(gold):,}, without those that are deleted by their part of speech"
+        return (
+            f"the parse has {len(parse):,} words, the reference {len(gold):,}, without those that are deleted "
+            "by their part of speech"
+        )
     return next(
         (
             f"the parse has the word {short(parsed)}, the reference {short(word)}"
@@ -197,7 +206,9 @@ def _difference(gold: Sequence[str], parse: Sequence[str]) -> str:
 
 
 def score_line(gold_line: str, line: str, number: int, repair: bool, terminals: str = "xx") -> tuple[Counts, str]:
-    """Return the counts of a pair of lines, and why the pair is an error ("" if it is not). Raises DataError for a reference that is not a tree.
+    """Return the counts of a pair of lines, and why the pair is an error ("" if it is not).
+
+    Raises DataError for a reference that is not a tree.
 
     `terminals`: the kind of terminals of a linearised parse.
     """
@@ -227,11 +238,15 @@ def score_line(gold_line: str, line: str, number: int, repair: bool, terminals: 
 
 def read_gold(line: str, number: int) -> Reading:
     """Return the contents of a line of the reference. Raises DataError if it is not a tree in brackets."""
-    expected = "Give the trees in brackets, one per line, with words and parts of speech, as (TOP (NP (DT the) (NN dog))): NAME.ptb of `nmt data trees`."
+    expected = (
+        "Give the trees in brackets, one per line, with words and parts of speech, as (TOP (NP (DT the) "
+        "(NN dog))): NAME.ptb of `nmt data trees`."
+    )
     where = f"the reference, line {number:,}"
     if form(line) == LINEARISED:
         raise DataError(
-            f"{where}, is a linearised tree: without parts of speech evalb does not know what is punctuation, which does not count. {expected}"
+            f"{where}, is a linearised tree: without parts of speech evalb does not know what is punctuation, "
+            f"which does not count. {expected}"
         )
     gold = read(line)
     if gold.text:
@@ -240,7 +255,9 @@ def read_gold(line: str, number: int) -> Reading:
 
 
 def parse_over(line: str, gold: Tree, terminals: str = "xx") -> tuple[Tree, bool]:
-    """Return the tree of a parse, linearised or in brackets, over the gold tree's words, and whether it had to be repaired."""
+    """Return the tree of a parse, linearised or in brackets, over the gold tree's words, and whether it had to be
+    repaired.
+    """
     if form(line) == BRACKETS:
         parse = read(line)
         tree = parse.tree
@@ -261,7 +278,10 @@ def form(line: str) -> str | None:
 
 
 def form_of_all(hypotheses: Sequence[str]) -> str:
-    """Return the form of a system's lines; BRACKETS if all lines are blank, since they will be skipped. Raises DataError for a mixture."""
+    """Return the form of a system's lines; BRACKETS if all lines are blank, since they will be skipped.
+
+    Raises DataError for a mixture.
+    """
     first: dict[str, int] = {}
     for number, line in enumerate(hypotheses, 1):
         line_form = form(line)
@@ -269,7 +289,8 @@ def form_of_all(hypotheses: Sequence[str]) -> str:
             first.setdefault(line_form, number)
     if len(first) > 1:
         raise DataError(
-            f"a hypothesis mixes two forms: line {first[BRACKETS]:,} is a tree in brackets ({short(hypotheses[first[BRACKETS] - 1])}), "
+            f"a hypothesis mixes two forms: line {first[BRACKETS]:,} is a tree in brackets "
+            f"({short(hypotheses[first[BRACKETS] - 1])}), "
             f"line {first[LINEARISED]:,} a linearised one ({short(hypotheses[first[LINEARISED] - 1])}). "
             "Give one form only; or --evalb-repair, which compares both over the words of the reference."
         )
@@ -279,8 +300,9 @@ def form_of_all(hypotheses: Sequence[str]) -> str:
 def terminals_of(hypotheses: Sequence[str], references: Sequence[str]) -> str:
     """Return the kind of terminals of the linearised parses among a system's lines: one of `linearization.TERMINALS`.
 
-    The kind is xx if half of the texts that are no brackets are XX, and both if a third of them begin with the prefix of a
-    tag. Else it is words if more texts are words of the references than tags of them; tags if not, and xx if none is a tag.
+    The kind is xx if half of the texts that are no brackets are XX, and both if a third of them begin with the prefix
+    of a tag. Else it is words if more texts are words of the references than tags of them; tags if not, and xx if none
+    is a tag.
     """
     texts = Counter(
         text for line in hypotheses if form(line) != BRACKETS for text in between_spaces(line) if text[0] not in "()"

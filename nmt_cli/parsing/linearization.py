@@ -2,18 +2,19 @@
 
     The dog barks .   ◀──▶   (S (NP XX XX )NP (VP XX )VP XX )S
 
-The format is that of Vinyals et al. (2015, "Grammar as a Foreign Language", section 2): depth first, a closing bracket has
-its label. The root is not written. A word is written as a terminal, of one of these kinds (TERMINALS):
+The format is that of Vinyals et al. (2015, "Grammar as a Foreign Language", section 2): depth first, a closing bracket
+has its label. The root is not written. A word is written as a terminal, of one of these kinds (TERMINALS):
 
     xx      XX, whatever the word           (NP XX XX )NP
     tags    its part of speech              (NP DT NN )NP
     words   the word, brackets escaped      (NP The dog )NP
     both    the word, then `/` and its tag  (NP The /DT dog /NN )NP
 
-Each bracket and tag is one token of the target vocabulary. With xx, the vocabulary has about twice as many symbols as there are labels.
+Each bracket and tag is one token of the target vocabulary. With xx, the vocabulary has about twice as many symbols as
+there are labels.
 
-The output of a model may not be a tree. `delinearise` repairs it, and always returns a tree of exactly the sentence's words.
-The words come from the sentence, by position, never from the line:
+The output of a model may not be a tree. `delinearise` repairs it, and always returns a tree of exactly the sentence's
+words. The words come from the sentence, by position, never from the line:
 
 - text that is neither a bracket nor a terminal is dropped; with tags, words and both, all text without brackets is a
   terminal, also a wrong word;
@@ -45,14 +46,19 @@ SYMBOL = re.compile(r"(?P<bracket>[()])(?P<label>[^()]+)")
 
 
 class _Symbol(NamedTuple):
-    """A symbol of a line: a bracket and its label, or a terminal. For a terminal `bracket` is "", and `label` is its tag in the line, or ""."""
+    """A symbol of a line: a bracket and its label, or a terminal.
+
+    For a terminal `bracket` is "", and `label` is its tag in the line, or "".
+    """
 
     bracket: str
     label: str
 
 
 def terminal(leaf: Leaf, terminals: str = "xx") -> str:
-    """Return the terminal of a word in a linearised tree: one symbol, or with `both` two symbols and a space between them."""
+    """Return the terminal of a word in a linearised tree: one symbol, or with `both` two symbols and a space between
+    them.
+    """
     if terminals == "xx":
         return UNTAGGED
     if terminals == "tags":
@@ -62,7 +68,9 @@ def terminal(leaf: Leaf, terminals: str = "xx") -> str:
 
 
 def tree_symbols(texts: Iterable[str], terminals: str) -> list[str]:
-    """Return the texts that are brackets of a label, or tags of the kind `both`. Each of them is one token of a vocabulary of subwords.
+    """Return the texts that are brackets of a label, or tags of the kind `both`.
+
+    Each of them is one token of a vocabulary of subwords.
 
     A label occurs with both brackets: other texts, such as ")P", are words.
     """
@@ -84,7 +92,8 @@ def linearise(tree: Tree, terminals: str = "xx") -> str:
 def delinearise(line: str, words: Sequence[str], terminals: str = "xx", tags: Sequence[str] = ()) -> Tree:
     """Return the tree of `words` that a line of symbols describes, repaired as above.
 
-    `tags`: one part of speech per word. Without `tags`, the tags of the line are used, and XX where the line has no tag.
+    `tags`: one part of speech per word. Without `tags`, the tags of the line are used, and XX where the line has no
+    tag.
     """
     open_spans: list[tuple[str, int, int]] = []  # label, start, index in `spans`
     open_labels = Counter[str]()  # the labels of `open_spans`, so that a deep tree takes time linear in its depth
@@ -121,8 +130,8 @@ def delinearise(line: str, words: Sequence[str], terminals: str = "xx", tags: Se
 def repaired(line: str, tree: Tree, terminals: str = "xx") -> bool:
     """Return whether `delinearise` had to repair the line to get `tree`.
 
-    There was no repair if the line has the same brackets, and as many terminals in the same positions; with `both` also a
-    tag for each word. A wrong word alone is no repair.
+    There was no repair if the line has the same brackets, and as many terminals in the same positions; with `both` also
+    a tag for each word. A wrong word alone is no repair.
     """
     symbols, sound = _read(line, tree.words, terminals)
     return not sound or linearise(tree) != " ".join(
@@ -131,7 +140,9 @@ def repaired(line: str, tree: Tree, terminals: str = "xx") -> bool:
 
 
 def _read(line: str, words: Sequence[str], terminals: str) -> tuple[list[_Symbol], bool]:
-    """Return the symbols of a line, and whether the line is complete: no text was dropped, and with `both` no tag is missing."""
+    """Return the symbols of a line, and whether the line is complete: no text was dropped, and with `both` no tag is
+    missing.
+    """
     texts = between_spaces(line)
     if terminals == "both":
         return _read_pairs(texts, words)

@@ -18,7 +18,8 @@ class Conversion(Record):
     files: dict[str, str]
     """SHA-256 of the files, by name."""
     terminals: Literal["xx", "tags", "words", "both"] = "xx"
-    """The terminals of NAME.linear, one of `linearization.TERMINALS`. Not in the file if it is xx, as in files of earlier versions."""
+    """The terminals of NAME.linear, one of `linearization.TERMINALS`. Not in the file if it is xx, as in files of
+    earlier versions."""
 
     @model_serializer(mode="wrap")
     def _without_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -40,11 +41,16 @@ def conversion_of(path: Path, remedy: str = "Move it away.") -> Conversion | Non
 
 
 def check_terminals(targets: Iterable[Path], terminals: str) -> None:
-    """Raise DataError if linearised trees were written with another kind of terminals than `terminals`; "" accepts any. Trees without a record pass."""
+    """Raise DataError if linearised trees were written with another kind of terminals than `terminals`; "" accepts any.
+
+    Trees without a record pass.
+    """
     for path in targets if terminals else ():
         conversion = conversion_of(path)
         if conversion is not None and path.name in conversion.files and conversion.terminals != terminals:
             raise DataError(
-                f"the words of the trees in {str(path)!r} are written as {conversion.terminals}, the recipe has data.terminals = {terminals!r}. "
-                f"Write the trees again, into another folder: nmt data trees … --terminals {terminals} --out DIR. Or give --set data.terminals={conversion.terminals}."
+                f"the words of the trees in {str(path)!r} are written as {conversion.terminals}, the recipe "
+                f"has data.terminals = {terminals!r}. "
+                f"Write the trees again, into another folder: nmt data trees … --terminals {terminals} --out "
+                f"DIR. Or give --set data.terminals={conversion.terminals}."
             )

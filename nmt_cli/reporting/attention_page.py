@@ -1,10 +1,11 @@
 """Attention as one HTML file for any browser. It needs no network and no other file.
 
-    AttentionRecord ──▶ numbers of DIGITS decimals as JSON ──▶ page/attention.html with its style, its script and the numbers in it
+    AttentionRecord ──▶ numbers of DIGITS decimals as JSON
+        ──▶ page/attention.html with its style, its script and the numbers in it
 
-The file grows with layers × heads × rows × columns, about 3 bytes per weight. For decoder self-attention it has only the
-positions that a step may attend to. The text in the page may come from anyone: HTML is escaped, JSON has no `<`, and a
-Content-Security-Policy forbids the page to load anything.
+The file grows with layers × heads × rows × columns, about 3 bytes per weight. For decoder self-attention it has only
+the positions that a step may attend to. The text in the page may come from anyone: HTML is escaped, JSON has no `<`,
+and a Content-Security-Policy forbids the page to load anything.
 """
 
 from __future__ import annotations
@@ -101,7 +102,10 @@ def _kind(view: View) -> dict[str, Any]:
 
 
 def _numbers(view: View) -> list[list[list[int]]]:
-    """Return the weights of each layer and head, row by row, in units of 10^-DIGITS. For causal attention, return the past only."""
+    """Return the weights of each layer and head, row by row, in units of 10^-DIGITS.
+
+    For causal attention, return the past only.
+    """
     whole = (view.weights * 10**DIGITS).round().astype(np.int32)  # (L, H, T, S)
     if view.causal:
         past = np.tril(np.ones(whole.shape[2:], bool))

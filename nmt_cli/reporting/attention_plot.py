@@ -1,10 +1,12 @@
 """Attention as a PNG, by matplotlib (the extra `plots`), without a display.
 
-    View ──▶ a heat map for each layer and head. Several layers and heads: a grid of small maps, layers down and heads across.
-             One layer or one head: larger maps, labelled with the pieces. One layer: also the paper's lines between words.
+    View ──▶ a heat map for each layer and head. Several: a grid of small maps, layers down and heads across.
+             One layer or one head: larger maps, labelled with the pieces. One layer: also the paper's lines between
+             words.
 
-As in the page, each head has its colour, a cell's shade grows with the square root of its weight, and a line is as opaque
-as its weight. Lengths are in inches: `_Board` puts axes on a figure, which is cropped to its contents at the end.
+As in the page, each head has its colour, a cell's shade grows with the square root of its weight, and a line is as
+opaque as its weight. Lengths are in inches: `_Board` puts axes on a figure, which is cropped to its contents at the
+end.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ DPI = 160
 LEAST = 0.01
 """Smallest weight that is plotted as a line."""
 SMALL, SIDE, LARGE, GAP = 1.15, 2.3, 5.5, 0.12
-"""Longer side of a map in a grid, of a map of one layer or head, of a single map (larger if its labels need it), and the gap between maps."""
+"""Longer side of a map in a grid, of a map of one layer or head, of a single map (larger if its labels need it), and
+the gap between maps."""
 ACROSS = 4
 """Maps per row, for one layer or head."""
 READABLE = 0.085
@@ -206,7 +209,10 @@ def _write(axes: Axes, weights: Any) -> None:
 
 
 def _lines(board: _Board, view: View) -> float:
-    """Plot the words in two columns and the lines between them, for all heads of the layer. Return the width in inches."""
+    """Plot the words in two columns and the lines between them, for all heads of the layer.
+
+    Return the width in inches.
+    """
     from matplotlib.collections import LineCollection
     from matplotlib.colors import to_rgb
 

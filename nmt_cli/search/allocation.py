@@ -1,8 +1,8 @@
 """Dynamic beam allocation: choose the candidates that stay open where constraints demand something of the output.
 
 Post and Vilar (2018), vectorised as by Hu et al. (2019). Candidates with the same progress form a bank. If the W best
-candidates were kept by probability alone, candidates that are less probable because of a demanded token would be lost. So each bank
-keeps its best candidate before any bank keeps its second best, and banks with more progress choose first.
+candidates were kept by probability alone, candidates that are less probable because of a demanded token would be lost.
+So each bank keeps its best candidate before any bank keeps its second best, and banks with more progress choose first.
 
     best candidates of all, proposals of the constraints, … ──▶ allocate: `Candidates`, of which W do not end
 
@@ -21,9 +21,10 @@ def allocate(
 ) -> Candidates:
     """Return `candidates` and more. Of those that do not end, at most W are kept: the ones that `choose` selects.
 
-    The new candidates of each hypothesis are its best token, the tokens that constraints propose, and the end symbol if it
-    is the most probable token. This end symbol may be missing among `candidates`, because the tokens that constraints
-    demanded lower the probability of the hypothesis. `rows` (B, W) are the rows of the hypotheses among the N open ones.
+    The new candidates of each hypothesis are its best token, the tokens that constraints propose, and the end symbol if
+    it is the most probable token. This end symbol may be missing among `candidates`, because the tokens that
+    constraints demanded lower the probability of the hypothesis. `rows` (B, W) are the rows of the hypotheses among the
+    N open ones.
     """
     logits, states, arrays = scores.logits, beam.constraints, arrays_of(scores.logits)
     where, concat = arrays.where, arrays.concat
@@ -50,7 +51,9 @@ def allocate(
 
 
 def without_repeats(log_probs: Array, numbers: Array) -> Array:
-    """Return log_probs (B, C) with -inf for each candidate whose number (B, C) an earlier candidate has too, with a log-probability above -inf."""
+    """Return log_probs (B, C) with -inf for each candidate whose number (B, C) an earlier candidate has too, with a
+    log-probability above -inf.
+    """
     arrays = arrays_of(numbers)
     numbers = arrays.where(log_probs == NONE, -1 - arrays.arange(numbers.shape[1]), numbers)
     order = arrays.argsort(numbers)

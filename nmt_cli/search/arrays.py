@@ -101,9 +101,9 @@ class Arrays:
         sentence has fewer candidates, the rest are -inf with an index that means nothing.
 
         `logits` (N, V) are those of the open hypotheses `rows` (N,); they may be written to. For hypothesis n, the
-        first banned_counts[n] of `banned_tokens` are no candidates, or all of them if `banned_counts` (N,) is None. Where
-        only[n] is not -1, it is the one candidate of hypothesis n, even if it is banned. Banned tokens keep their share
-        of the softmax. With `normalized` the logits are log-probabilities already: no softmax is computed.
+        first banned_counts[n] of `banned_tokens` are no candidates, or all of them if `banned_counts` (N,) is None.
+        Where only[n] is not -1, it is the one candidate of hypothesis n, even if it is banned. Banned tokens keep their
+        share of the softmax. With `normalized` the logits are log-probabilities already: no softmax is computed.
         """
         raise NotImplementedError
 

@@ -2,30 +2,32 @@
 
     B sentences   W beam   N open hypotheses   V vocabulary   C candidates per sentence   K n-best   L longest output
 
-    one step:  decoder.step ──▶ logits (N, V) ──▶ top candidates (B, C) ─┬─ those that end ──▶ finished hypotheses (B, K)
-                                                                         └─ the W best others ──▶ open hypotheses (B, W)
+    a step:  decoder.step ──▶ logits (N, V) ──▶ top candidates (B, C) ─┬─ those that end ──▶ finished hypotheses (B, K)
+                                                                       └─ the W best others ──▶ open hypotheses (B, W)
 
 Each step ranks 2W candidates per sentence. A hypothesis can end in one way only, so at most W candidates end and
-at least W stay open. With a beam of one each step ranks one candidate: this is greedy search, which ends at the first end symbol.
+at least W stay open. With a beam of one each step ranks one candidate: this is greedy search, which ends at the first
+end symbol.
 
-An open hypothesis is given up as soon as it cannot reach its sentence's n best within `lookahead` tokens. log P only falls and lp
-only grows, so a hypothesis of n tokens ends with log P / lp(n + lookahead) at most. The hypotheses behind it in the beam are worse.
-With a lookahead up to the longest output the n best are never lost. A shorter lookahead saves a third of the steps, because the
-tokens that follow a translation that could end have probabilities below 1. The decoder computes only open hypotheses. A sentence
-is finished when it has no open hypothesis.
+An open hypothesis is given up as soon as it cannot reach its sentence's n best within `lookahead` tokens. log P only
+falls and lp only grows, so a hypothesis of n tokens ends with log P / lp(n + lookahead) at most. The hypotheses behind
+it in the beam are worse. With a lookahead up to the longest output the n best are never lost. A shorter lookahead saves
+a third of the steps, because the tokens that follow a translation that could end have probabilities below 1. The
+decoder computes only open hypotheses. A sentence is finished when it has no open hypothesis.
 
 With a coverage penalty, cp is added to the score of a finished hypothesis (`coverage`). cp is at most 0, so the
 bound above still holds.
 
-An output that has reached its longest length gets the end symbol, at the model's own log-probability. Equal scores are ordered
-by (hypothesis, token id).
+An output that has reached its longest length gets the end symbol, at the model's own log-probability. Equal scores are
+ordered by (hypothesis, token id).
 
 The engine has the same search without constraints and coverage penalty, several steps in one call (`engine_models`).
 
-Constraints may require or forbid the next token, or adjust its probability (`constraint`). Where they adjust log-probabilities, hypotheses are
-ranked by the adjusted ones; log P stays the model's own. Where they demand something of an output, the open hypotheses
-are chosen by how much of it they have already (`allocation`), and outputs that lack some of it rank behind the others. Then
-the search is not exact: once the n best are finished, a hypothesis is given up if it would not be one of them by ending now.
+Constraints may require or forbid the next token, or adjust its probability (`constraint`). Where they adjust
+log-probabilities, hypotheses are ranked by the adjusted ones; log P stays the model's own. Where they demand something
+of an output, the open hypotheses are chosen by how much of it they have already (`allocation`), and outputs that lack
+some of it rank behind the others. Then the search is not exact: once the n best are finished, a hypothesis is given up
+if it would not be one of them by ending now.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ def _reporting(decoder: Decoder) -> AttentionDecoder:
     """Return the decoder, which reports its attention from now on. Raises UsageError if the decoder cannot do this."""
     if not isinstance(decoder, AttentionDecoder):
         raise UsageError(
-            f"the decoder {type(decoder).__name__} does not report its attention, which a coverage penalty needs (decode.coverage_penalty)."
+            f"the decoder {type(decoder).__name__} does not report its attention, which a coverage penalty "
+            "needs (decode.coverage_penalty)."
         )
     decoder.record_attention()
     return decoder
@@ -172,7 +175,9 @@ class BeamSearch:
         )
 
     def _only(self, beam: Beam, step: Step) -> Array | None:
-        """Return the one token that may follow each open hypothesis, (N,), or FREE; None: any token may follow all of them."""
+        """Return the one token that may follow each open hypothesis, (N,), or FREE; None: any token may follow all of
+        them.
+        """
         required = self.constraints.required(beam.constraints, step)
         return (
             beam.sentences.required_tokens(required, step.sentences, self.options.eos)
@@ -281,7 +286,9 @@ class BeamSearch:
         beam.open.log_probs = self.arrays.where(hopeless, NONE, beam.open.log_probs)
 
     def _hopeless(self, beam: Beam, log_probs: Array) -> Array:
-        """Return whether hypotheses with these log-probabilities (B, W) cannot reach the n best within `lookahead` tokens: bool, (B, W)."""
+        """Return whether hypotheses with these log-probabilities (B, W) cannot reach the n best within `lookahead`
+        tokens: bool, (B, W).
+        """
         longest = self.arrays.minimum(beam.sentences.max_lengths + 1, beam.sentences.lengths + self.options.lookahead)
         if self.constraints.progresses:
             longest = self.arrays.where(self.constraints.demands(beam.constraints), beam.sentences.lengths + 1, longest)

@@ -130,7 +130,10 @@ class FinishedHypotheses(Rows):
         return FinishedHypotheses(**columns)
 
     def hypotheses(self) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each sentence, without those that lack more than the best one. Raises ModelError, see `check_numbers`."""
+        """Return the hypotheses of each sentence, without those that lack more than the best one.
+
+        Raises ModelError, see `check_numbers`.
+        """
         scores = self.scores
         if self.lacking is not None:
             scores = arrays_of(scores).where(self.lacking > self.lacking[:, :1], NONE, scores)

@@ -7,8 +7,8 @@
                 ──▶ (beam search) proposals, progress, missing: which candidates come nearer to the demands of the rule
                 ──▶ the state follows the hypotheses that were chosen, then `advance` by their new tokens
 
-A constraint overrides the methods that it needs; `nmt_cli.registry.CONSTRAINTS` lists the constraints by name. A search without
-constraints does none of this. The effect of a rule on a sentence does not depend on the other sentences.
+A constraint overrides the methods that it needs; `nmt_cli.registry.CONSTRAINTS` lists the constraints by name. A search
+without constraints does none of this. The effect of a rule on a sentence does not depend on the other sentences.
 
 A constraint never makes a sentence fail: where it leaves no token at all, the end symbol may follow, with a very low
 log-probability. A required token may follow even if another rule forbids it. Outputs that do not meet all
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from ..data.tokenizer import Tokenizer
 
 LAST_RESORT = -1e4
-"""Added to the log-probability of an end symbol that breaks a rule, so that outputs that obey the rules rank before such an output."""
+"""Added to the log-probability of an end symbol that breaks a rule, so that outputs that obey the rules rank before
+such an output."""
 
 
 @dataclass(frozen=True)
@@ -100,13 +101,14 @@ class Constraint:
     progresses = False
     """Whether the constraint has `proposals`, `progress`, `demands` and `missing`; only beam search can use them."""
     reads_source = False
-    """Whether the input is the text of the line if users give no input. The line is then never split into parts. If the line
-    is too long for the model, or `encode` returns nothing for it, it is not translated."""
+    """Whether the input is the text of the line if users give no input. The line is then never split into parts. If the
+    line is too long for the model, or `encode` returns nothing for it, it is not translated."""
     allows: tuple[int, ...] = ()
     """Tokens that no output has without this constraint, such as UNK. `edit` forbids them where they may not follow."""
 
     def encode(self, values: Sequence[Any], tokenizer: Tokenizer, longest: int) -> list[Any]:
-        """Return the `Sentence.inputs` of lines, given the users' inputs for these lines; an empty one: no constraint on this line.
+        """Return the `Sentence.inputs` of lines, given the users' inputs for these lines; an empty one: no constraint
+        on this line.
 
         `tokenizer` is the target's; an output has at most `longest` tokens.
         """
@@ -121,15 +123,21 @@ class Constraint:
         return Stateless()
 
     def rests(self, state: Any) -> bool:
-        """Return whether the constraint does nothing for the sentences of this state: they are then searched without it."""
+        """Return whether the constraint does nothing for the sentences of this state: they are then searched without
+        it.
+        """
         return False
 
     def required(self, state: Any, step: Step) -> Array | None:
-        """Return the one token that may follow each open hypothesis, (N,), or FREE; None: any token may follow all of them."""
+        """Return the one token that may follow each open hypothesis, (N,), or FREE; None: any token may follow all of
+        them.
+        """
         return None
 
     def edit(self, state: Any, step: Step, log_probs: Array) -> None:
-        """Change the log-probabilities (N, V) of the next token of each open hypothesis, in place; -inf forbids a token."""
+        """Change the log-probabilities (N, V) of the next token of each open hypothesis, in place; -inf forbids a
+        token.
+        """
 
     def advance(self, state: Any, tokens: Array) -> Any:
         """Return the state after the hypotheses got the tokens (B, W). Tokens of closed hypotheses mean nothing."""
@@ -140,7 +148,9 @@ class Constraint:
         raise NotImplementedError
 
     def progress(self, state: Any, parents: Array, tokens: Array) -> Array:
-        """Return how far the hypotheses `parents` (B, C) meet the rule's demands after `tokens` (B, C): int64, (B, C)."""
+        """Return how far the hypotheses `parents` (B, C) meet the rule's demands after `tokens` (B, C): int64, (B,
+        C).
+        """
         raise NotImplementedError
 
     def demands(self, state: Any) -> Array:

@@ -7,8 +7,8 @@ the decoder reports it (`AttentionDecoder`). i runs over the source's tokens: th
 count, because it has no content to translate. It keeps its share of the attention. j runs over all steps of the output,
 the step of its end symbol included. cp is at most 0, and it is 0 when each source token has received an attention of 1.
 
-Sums over steps are fp64, one step after the other. The logarithms are summed one hypothesis at a time. So the result does
-not depend on the length to which the other sentences of the batch pad the source.
+Sums over steps are fp64, one step after the other. The logarithms are summed one hypothesis at a time. So the result
+does not depend on the length to which the other sentences of the batch pad the source.
 
     B sentences   W hypotheses per sentence   N open hypotheses   C candidates   S source tokens
 """
@@ -50,14 +50,18 @@ class Coverage(Rows):
         return cls(Attended(sums), arrays.array(sources, arrays.int64))
 
     def add(self, rows: Array, attention: Array) -> None:
-        """Add the attention (N, S or another length) of a step to the hypotheses `rows` (N,), which are numbers b * W + w; in place."""
+        """Add the attention (N, S or another length) of a step to the hypotheses `rows` (N,), which are numbers b * W +
+        w; in place.
+        """
         sums = merged(self.attended.sums)
         size = min(sums.shape[1], attention.shape[1])
         sums[rows, :size] += attention[:, :size]
         self.attended = Attended(sums.reshape(self.attended.sums.shape))
 
     def log_coverage(self, parents: Array, wanted: Array) -> Array:
-        """Return Σ_i log(min(Σ_j p_ij, 1)) of the hypotheses `parents` (B, C) where `wanted`, elsewhere 0: (B, C) fp32."""
+        """Return Σ_i log(min(Σ_j p_ij, 1)) of the hypotheses `parents` (B, C) where `wanted`, elsewhere 0: (B, C)
+        fp32.
+        """
         arrays = arrays_of(parents)
         sentence, candidate = arrays.nonzero(wanted)
         sums = self.attended.sums[sentence, parents[sentence, candidate]].tolist()

@@ -2,16 +2,18 @@
 
     B sentences   W beam   G groups   W' = W / G hypotheses of a group   K n-best   N open hypotheses   V vocabulary
 
-    logits (N, V) ──▶ group 0: its best candidates ──▶ group 1, penalised by the tokens of group 0 ──▶ group 2, by 0 and 1 ──▶ …
+    logits (N, V) ──▶ group 0: its best candidates ──▶ group 1, penalised by the tokens of group 0
+        ──▶ group 2, by 0 and 1 ──▶ …
 
-The beam of a sentence is divided into groups. Each group is a beam search of its own, with W' hypotheses. In each step the
-groups are extended one after the other: log P of a token falls by the penalty λ for each hypothesis of an earlier group
-that gets this token in the same step (Hamming diversity, the paper's section on dissimilarity). The penalties add up
-over the steps of a hypothesis, and a group ranks by these sums, as in fairseq and transformers. As in transformers, the
-hypotheses that count are those that stay open: a hypothesis that ends, or that cannot reach the best of its group any
-more, penalises nobody. A required token, as in a prefix, is not penalised: no other token could be chosen.
+The beam of a sentence is divided into groups. Each group is a beam search of its own, with W' hypotheses. In each step
+the groups are extended one after the other: log P of a token falls by the penalty λ for each hypothesis of an earlier
+group that gets this token in the same step (Hamming diversity, the paper's section on dissimilarity). The penalties add
+up over the steps of a hypothesis, and a group ranks by these sums, as in fairseq and transformers. As in transformers,
+the hypotheses that count are those that stay open: a hypothesis that ends, or that cannot reach the best of its group
+any more, penalises nobody. A required token, as in a prefix, is not penalised: no other token could be chosen.
 
-The result is the W' best of each group together, ranked by the model's own log P / lp (+ cp with a coverage penalty), without repeated outputs.
+The result is the W' best of each group together, ranked by the model's own log P / lp (+ cp with a coverage penalty),
+without repeated outputs.
 
 For `BeamSearch` the groups are "sentences" of width W': hypothesis w of group g of sentence b has the number
 (b * G + g) * W' + w there, which is its number in the decoder too.
@@ -79,7 +81,8 @@ class DiverseBeamSearch(BeamSearch):
         )
         if options.beam % self.groups:
             raise UsageError(
-                f"a beam of {options.beam} cannot be divided into {self.groups} groups of equal size: give a beam that is a multiple of {self.groups}, or other groups (decode.diverse_groups)."
+                f"a beam of {options.beam} cannot be divided into {self.groups} groups of equal size: give a "
+                f"beam that is a multiple of {self.groups}, or other groups (decode.diverse_groups)."
             )
         self.width = options.beam // self.groups
         super().__init__(Groups(decoder, self.groups, self.width), replace(options, beam=self.width, nbest=self.width))
@@ -118,7 +121,9 @@ class DiverseBeamSearch(BeamSearch):
         return _interleaved(parts)
 
     def _scores_of_group(self, group: int, scores: Scores, tokens: Array, counted: Array) -> Scores:
-        """Return the penalised scores of one group; `tokens` (B, w) of earlier groups are penalised where they are `counted`."""
+        """Return the penalised scores of one group; `tokens` (B, w) of earlier groups are penalised where they are
+        `counted`.
+        """
         arrays = self.arrays
         index = arrays.nonzero(scores.rows // self.width % self.groups == group)[0]
         rows = scores.rows[index]

@@ -9,8 +9,8 @@ samples. The utility is a sentence-level metric (`nmt_cli.registry.UTILITIES`), 
 With `candidates = "beam"`, the hypotheses are the n-best list of beam search. Each is weighted by its probability: the
 softmax of log P over the list.
 
-The search itself is sampling or beam search. The hypotheses of a sentence are ranked when it is finished, so the result does
-not depend on the other sentences. `beam` is the number of hypotheses per sentence.
+The search itself is sampling or beam search. The hypotheses of a sentence are ranked when it is finished, so the result
+does not depend on the other sentences. `beam` is the number of hypotheses per sentence.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from .sentence import FinishedSentences, Hypothesis, Sentence
 
 Weights = NDArray[np.float64]
 Utility = Callable[[Sequence[str]], NDArray[np.float64]]
-"""A utility function, as `nmt_cli.registry.UTILITIES` lists them: n texts → (n, n), with hypothesis i in row i and reference j in column j."""
+"""A utility function, as `nmt_cli.registry.UTILITIES` lists them: n texts → (n, n), with hypothesis i in row i and
+reference j in column j."""
 
 CANDIDATES: dict[str, Callable[[Decoder, SearchOptions], StepSearch]] = {"sample": SamplingSearch, "beam": BeamSearch}
 """The searches that find the hypotheses, by `MbrOptions.candidates`."""
@@ -40,7 +41,8 @@ class MbrSearch:
     """See `Search`. The score of a hypothesis is its expected utility; its log P is the model's own."""
 
     SAMPLING = SamplingOptions(min_p=0.02)
-    """The sampling options if no others are given. Improbable tokens make poor pseudo-references (Freitag et al. 2023)."""
+    """The sampling options if no others are given. Improbable tokens make poor pseudo-references (Freitag et al. 2023).
+    """
 
     def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
         """Raises ValueError for options that do not fit together, and UsageError for an unknown utility."""

@@ -4,9 +4,10 @@
 
 The end symbol may not follow a hypothesis that has fewer than `min_length` tokens with text. The other tokens do not
 get its probability. `textless` tokens (white space) do not count. They are banned too if every token that may still
-be added must be a token with text. So an output has at least min(`min_length`, its longest length) tokens with text: the
-longest length wins. There are three exceptions: a prefix may fill an output up to its longest length; with a vocabulary that
-has no tokens with text, nothing more is banned; and the bans do not apply where constraints leave a hypothesis no other token.
+be added must be a token with text. So an output has at least min(`min_length`, its longest length) tokens with text:
+the longest length wins. There are three exceptions: a prefix may fill an output up to its longest length; with a
+vocabulary that has no tokens with text, nothing more is banned; and the bans do not apply where constraints leave a
+hypothesis no other token.
 
     B sentences   W beam   N open hypotheses   V vocabulary
 """
@@ -27,7 +28,9 @@ class Bans(NamedTuple):
 
 
 class MinLength:
-    """The rule for one search. "Missing" is the number of tokens with text that a hypothesis still needs before it may end."""
+    """The rule for one search. "Missing" is the number of tokens with text that a hypothesis still needs before it may
+    end.
+    """
 
     def __init__(self, options: SearchOptions) -> None:
         self.min_length, self.textless = options.min_length, options.textless
@@ -40,7 +43,9 @@ class MinLength:
         return max_lengths.clip(None, min(self.min_length, int(max_lengths.max())))
 
     def bans(self, missing: Array, remaining: Array, vocabulary: int) -> Bans:
-        """Return the tokens that may not follow hypotheses, given the numbers of missing tokens (N,) and of tokens that may still be added (N,)."""
+        """Return the tokens that may not follow hypotheses, given the numbers of missing tokens (N,) and of tokens that
+        may still be added (N,).
+        """
         if len(self.tokens) >= vocabulary:
             return self.always
         where, short = arrays_of(missing).where, missing > 0
@@ -48,7 +53,9 @@ class MinLength:
         return Bans(self.tokens, where(short & (missing >= remaining), len(self.tokens), counts))
 
     def give_way(self, bans: Bans, log_probs: Array) -> Bans:
-        """Return the bans, reduced for hypotheses to which they leave no token, given edited log-probabilities (N, V)."""
+        """Return the bans, reduced for hypotheses to which they leave no token, given edited log-probabilities (N,
+        V).
+        """
         if bans.counts is None:
             return bans
         arrays = arrays_of(log_probs)

@@ -3,7 +3,8 @@
     B sentences   W beam   N open hypotheses   V vocabulary   C candidates per sentence   S source length
 
 A search sees a `Decoder`, never a model. A decoder holds B sentences with W hypotheses each. Hypothesis w of sentence b
-is number b * W + w. A hypothesis is open while tokens are still added to it. `cached_decoder` and `engine_models` have decoders.
+is number b * W + w. A hypothesis is open while tokens are still added to it. `cached_decoder` and `engine_models` have
+decoders.
 
 The arrays of a decoder are NumPy's or torch's (`arrays`). What the host must know, `rows` and `sentences`, is always an
 array of NumPy.
@@ -30,7 +31,8 @@ class Decoder(Protocol):
     def step(self, tokens: Array, rows: np.ndarray) -> Array:
         """Return logits of the next token of each open hypothesis, (N, V) fp32. The caller may write to them.
 
-        `tokens` (B, W) are the newest tokens of all hypotheses; `rows` (N,) are the numbers of the open ones, ascending.
+        `tokens` (B, W) are the newest tokens of all hypotheses; `rows` (N,) are the numbers of the open ones,
+        ascending.
         """
         ...
 
@@ -62,8 +64,8 @@ class AttentionDecoder(Decoder, Protocol):
     def attention(self) -> Array:
         """Return the weights of the last step's open hypotheses, (N, S) fp64, for S source tokens, end symbol included.
 
-        They are the mean over the heads of the decoder layer that alignments use. A row sums to 1; beyond the sentence's
-        own source its weights are 0. S may change from step to step.
+        They are the mean over the heads of the decoder layer that alignments use. A row sums to 1; beyond the
+        sentence's own source its weights are 0. S may change from step to step.
         """
         ...
 

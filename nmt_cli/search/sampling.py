@@ -10,8 +10,8 @@ the largest probability (Nguyen et al. 2024). The random numbers of a sentence c
 the sentence's own tokens: the same line gives the same samples, whatever its line number and its neighbours. The W
 samples are independent. log P is the model's own, as in beam search: temperature, cuts and bans do not change it.
 
-The samples of a sentence are equal at first. The decoder computes equal samples once: it computes the first of them, their
-leader. As soon as a sample differs from its leader, the decoder computes it separately, with the leader's past.
+The samples of a sentence are equal at first. The decoder computes equal samples once: it computes the first of them,
+their leader. As soon as a sample differs from its leader, the decoder computes it separately, with the leader's past.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def sample(
     sources: Sequence[Sequence[int]],
     prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return `options.beam` samples of each sentence that `decoder` holds, the best `options.nbest` of them; see `Search.add`."""
+    """Return `options.beam` samples of each sentence that `decoder` holds, the best `options.nbest` of them; see
+    `Search.add`.
+    """
     return run_to_end(SamplingSearch(decoder, options), plain_sentences(max_lengths, prefixes, sources))
 
 
@@ -97,7 +99,8 @@ class SamplingSearch:
         self.min_length, self.constraints = MinLength(options), Constraints(options.constraints)
         if self.constraints.progresses:
             raise UsageError(
-                "sampling cannot follow constraints that demand something of the output, as --terms does: they need beam search."
+                "sampling cannot follow constraints that demand something of the output, as --terms does: they "
+                "need beam search."
             )
         self.samples: Samples | None = None
         self.open: Array = ()  # (M,) the open samples, b * W + w
@@ -176,7 +179,10 @@ class SamplingSearch:
         return edited, bans
 
     def _draw(self, samples: Samples, step: Step, logits: Array, bans: Bans, required: Array | None) -> Array:
-        """Return the next token of each open sample, (M,). Where the leader has a `required` token, (N,), it is this token."""
+        """Return the next token of each open sample, (M,).
+
+        Where the leader has a `required` token, (N,), it is this token.
+        """
         uniform = merged(samples.uniform)[self.open, step.lengths[self.open // self.options.beam]]
         tokens = draw(logits, uniform, bans, self.options.sampling, self.row_of)
         if required is None:
@@ -232,7 +238,8 @@ class SamplingSearch:
 def _uniform(seed: int, source: Sequence[int], width: int, length: int) -> np.ndarray:
     """Return (W, L) random numbers in [0, 1) of one sentence. The numbers of sample w do not depend on W and L.
 
-    Philox computes them from a key of the sentence and a counter (Salmon et al. 2011). The counter of sample w begins at w * 2^128.
+    Philox computes them from a key of the sentence and a counter (Salmon et al. 2011). The counter of sample w begins
+    at w * 2^128.
     """
     bits = np.random.Philox(np.random.SeedSequence([seed, *source]))
     generator, state = np.random.Generator(bits), bits.state
@@ -245,7 +252,9 @@ def _uniform(seed: int, source: Sequence[int], width: int, length: int) -> np.nd
 
 
 def draw(logits: Array, uniform: Array, bans: Bans, options: SamplingOptions, row_of: Array | None = None) -> Array:
-    """Return a token for each of M samples, given uniform (M,) in [0, 1). Sample m uses row row_of[m] of the logits (N, V).
+    """Return a token for each of M samples, given uniform (M,) in [0, 1).
+
+    Sample m uses row row_of[m] of the logits (N, V).
 
     Without `row_of`, M is N, one sample per row. The logits are left unchanged.
     """
@@ -260,7 +269,8 @@ def draw(logits: Array, uniform: Array, bans: Bans, options: SamplingOptions, ro
 
 
 def _choose(cumulative: Array, uniform: Array) -> tuple[Array, Array]:
-    """Return the part of [0, 1) into which `uniform` (M,) falls, if weights divide [0, 1): its index, and the share of the part before `uniform`.
+    """Return the part of [0, 1) into which `uniform` (M,) falls, if weights divide [0, 1): its index, and the share of
+    the part before `uniform`.
 
     `cumulative` (M, C) are the cumulative sums of the weights. A weight of 0 is never chosen.
     """
@@ -275,7 +285,9 @@ def _choose(cumulative: Array, uniform: Array) -> tuple[Array, Array]:
 
 
 def _weights(logits: Array, bans: Bans, options: SamplingOptions) -> Array:
-    """Return weights (N, V rounded up to chunks): the probabilities of the tokens, times a factor per row; 0: banned or cut off."""
+    """Return weights (N, V rounded up to chunks): the probabilities of the tokens, times a factor per row; 0: banned or
+    cut off.
+    """
     arrays, (count, size) = arrays_of(logits), logits.shape
     weights = arrays.zeros((count, -(-size // CHUNK) * CHUNK), logits.dtype)
     at_once = LOGITS_IN_CACHE // size + 1 if arrays is NUMPY else max(1, count)
@@ -302,7 +314,9 @@ def _to_weights(logits: Array, largest: Array, options: SamplingOptions) -> None
 
 
 def _keep_best(logits: Array, options: SamplingOptions) -> None:
-    """Turn logits (N, V) into weights, in place; 0 for tokens that `top_k`, `top_p` and `min_p`, applied in this order, do not keep."""
+    """Turn logits (N, V) into weights, in place; 0 for tokens that `top_k`, `top_p` and `min_p`, applied in this order,
+    do not keep.
+    """
     arrays, (rows, size) = arrays_of(logits), logits.shape
     numbers = arrays.arange(rows)
     none, count = arrays.zeros((rows, 1), logits.dtype), min(options.top_k or NUCLEUS, size)
@@ -324,7 +338,8 @@ def _keep_best(logits: Array, options: SamplingOptions) -> None:
 
 
 def _cut(values: Array, total: Array | None, options: SamplingOptions) -> tuple[Array, Array]:
-    """Return the weights of logits `values` (N, C), largest first, with 0 for those cut off; and whether C candidates are enough, (N,).
+    """Return the weights of logits `values` (N, C), largest first, with 0 for those cut off; and whether C candidates
+    are enough, (N,).
 
     `total` (N,) is the weight of all tokens before `top_p`; None: the weight of these C.
     """

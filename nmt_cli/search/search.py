@@ -2,9 +2,9 @@
 
     worker ──▶ Search: add(ids, sentences) · step() ──▶ (id, hypotheses) of the sentences that leave
 
-A search builds the outputs of sentences, one token per step. Sentences enter at any step and leave when they are finished: each
-has its own length. `nmt_cli.registry.SEARCHES` lists the searches over decoders by name: such a search sees a `Decoder`
-(`protocols`), never a model. The engine has plain beam search too.
+A search builds the outputs of sentences, one token per step. Sentences enter at any step and leave when they are
+finished: each has its own length. `nmt_cli.registry.SEARCHES` lists the searches over decoders by name: such a search
+sees a `Decoder` (`protocols`), never a model. The engine has plain beam search too.
 
 Score: log P(Y) / lp(Y) with a length penalty lp (`length_penalties`). log P is the sum of the model's own
 log-probabilities, end symbol included. Banned tokens (PAD, BOS, UNK) are never generated; the other tokens do not get
@@ -63,8 +63,8 @@ class MbrOptions:
 
 
 STEPS, ROWS = 8, 512
-"""Largest number of steps in one call of a kernel, and of hypotheses that these steps extend in total. The time between calls is then
-negligible, and new sentences still join the search soon."""
+"""Largest number of steps in one call of a kernel, and of hypotheses that these steps extend in total. The time between
+calls is then negligible, and new sentences still join the search soon."""
 UNLIMITED = 1 << 30
 """A number of tokens that no output reaches."""
 AT_ONCE = 1.0
@@ -103,16 +103,20 @@ class SearchOptions:
     token_log_probs: bool = False
     """Whether hypotheses have `token_log_probs`."""
     compact_below: float = COMPACT_BELOW
-    """Finished sentences leave the search once at most this share of its sentences is unfinished. This changes no result."""
+    """Finished sentences leave the search once at most this share of its sentences is unfinished. This changes no
+    result."""
     steps: int = STEPS
-    """Number of tokens that `Search.step` may add if there are few hypotheses and a kernel can add several at once. This changes no result."""
-    seconds: float = 0.0
-    """If not 0: a kernel that can add several tokens at once adds as many as it can in about this time, up to `steps`. Sentences then leave together.
+    """Number of tokens that `Search.step` may add if there are few hypotheses and a kernel can add several at once.
     This changes no result."""
+    seconds: float = 0.0
+    """If not 0: a kernel that can add several tokens at once adds as many as it can in about this time, up to `steps`.
+    Sentences then leave together. This changes no result."""
     stop_early: bool = True
-    """False: no hypothesis is given up before the longest output. This is the reference for a `lookahead` without limit: the n best are the same."""
+    """False: no hypothesis is given up before the longest output. This is the reference for a `lookahead` without
+    limit: the n best are the same."""
     lookahead: int = UNLIMITED
-    """A hypothesis is given up if it could not become one of the n best even if its next `lookahead` tokens, end symbol included, had probability 1."""
+    """A hypothesis is given up if it could not become one of the n best even if its next `lookahead` tokens, end symbol
+    included, had probability 1."""
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     diverse: DiverseOptions = field(default_factory=DiverseOptions)
     mbr: MbrOptions = field(default_factory=MbrOptions)
@@ -138,7 +142,9 @@ class Steps(Protocol):
         ...
 
     def step(self) -> FinishedSentences:
-        """Add one token to each open hypothesis, or up to `SearchOptions.steps`. Return the sentences that leave, with up to `nbest` hypotheses each.
+        """Add one token to each open hypothesis, or up to `SearchOptions.steps`.
+
+        Return the sentences that leave, with up to `nbest` hypotheses each.
 
         Raises ModelError if the model's output is not a number.
         """
@@ -158,7 +164,10 @@ class Search(Steps, Protocol):
 
 
 class StepSearch(Steps, Protocol):
-    """A search over the sentences that a decoder holds, as `nmt_cli.registry.SEARCHES` lists them. It is made from the decoder and `SearchOptions`."""
+    """A search over the sentences that a decoder holds, as `nmt_cli.registry.SEARCHES` lists them.
+
+    It is made from the decoder and `SearchOptions`.
+    """
 
     def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
         """Start the search of sentences that were just added to the decoder, behind its earlier sentences.
@@ -195,6 +204,7 @@ def check_numbers(hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
     checked = list(hypotheses)
     if not checked or any(h.score != h.score for h in checked):
         raise ModelError(
-            "the model's output is not a number (NaN or infinite): its weights are damaged or it diverged in training. Use another checkpoint."
+            "the model's output is not a number (NaN or infinite): its weights are damaged or it diverged in "
+            "training. Use another checkpoint."
         )
     return checked

@@ -31,7 +31,9 @@ class Rows:
         return type(self)(**{name: _concat(value, getattr(other, name)) for name, value in vars(self).items()})
 
     def reorder(self, parents: Array) -> Self:
-        """Return the rows after hypothesis w of sentence b continued its hypothesis parents[b, w]; only `OfHypotheses` move."""
+        """Return the rows after hypothesis w of sentence b continued its hypothesis parents[b, w]; only `OfHypotheses`
+        move.
+        """
         return type(self)(
             **{name: value.reorder(parents) if isinstance(value, Rows) else value for name, value in vars(self).items()}
         )
@@ -90,7 +92,8 @@ class Sentences(Rows):
     def required_tokens(self, required: Array | None, rows: Array, eos: int) -> Array:
         """Return the one token that may follow each row, (N,), or FREE.
 
-        `required` (N,) are the tokens that constraints require; `rows` (N,) are the sentences of the rows. A complete output must end.
+        `required` (N,) are the tokens that constraints require; `rows` (N,) are the sentences of the rows. A complete
+        output must end.
         """
         return arrays_of(rows).where(self.complete[rows], eos, FREE if required is None else required)
 

@@ -21,7 +21,9 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A finished output: its tokens without the end symbol, log P with the end symbol, and log P / lp, plus cp if asked for."""
+    """A finished output: its tokens without the end symbol, log P with the end symbol, and log P / lp, plus cp if asked
+    for.
+    """
 
     tokens: list[int]
     log_prob: float
@@ -43,7 +45,9 @@ FinishedSentences = list[tuple[int, list[Hypothesis]]]
 
 @dataclass
 class SearchResult:
-    """The hypotheses of a sentence, best first; if asked for, the alignment of the best one (see `alignment.aligned`)."""
+    """The hypotheses of a sentence, best first; if asked for, the alignment of the best one (see
+    `alignment.aligned`).
+    """
 
     hypotheses: list[Hypothesis]
     alignment: list[int]

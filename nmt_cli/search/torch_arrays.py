@@ -107,7 +107,9 @@ OTHERS[Tensor] = lambda x: TorchArrays(x.device)
 
 
 def log_sum_exp(logits: Tensor) -> Tensor:
-    """Return `logits.logsumexp(1)`, (N, V) -> (N,), computed a few rows at a time, so that they stay in the cache of a CPU."""
+    """Return `logits.logsumexp(1)`, (N, V) -> (N,), computed a few rows at a time, so that they stay in the cache of a
+    CPU.
+    """
     sums = []
     at_once = LOGITS_IN_CACHE // logits.size(1) + 2 if is_host(logits.device) else len(logits)
     for block in torch.split(logits, at_once):
@@ -122,11 +124,12 @@ def log_sum_exp(logits: Tensor) -> Tensor:
 def largest_log_probs(
     logits: Tensor, total: Tensor, log_probs: Tensor, rows: Tensor, count: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the `count` largest of log_probs + (logits - total) over (W, V), largest first: values and flat indices, (B, C).
+    """Return the `count` largest of log_probs + (logits - total) over (W, V), largest first: values and flat indices,
+    (B, C).
 
     log_probs (B, W); logits (N, V) and total (N,) of the hypotheses `rows` (N,): the others have no logits. Rounding
-    keeps the order, so the largest values are in the chunks of the vocabulary with the largest maxima: only these are searched.
-    Equal values are ordered by index.
+    keeps the order, so the largest values are in the chunks of the vocabulary with the largest maxima: only these are
+    searched. Equal values are ordered by index.
     """
     (batch, width), size = log_probs.shape, logits.size(1)
     whole = size // CHUNK * CHUNK

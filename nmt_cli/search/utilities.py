@@ -28,12 +28,16 @@ WORD_ORDER = 4
 
 
 def chrf(texts: Sequence[str]) -> Scores:
-    """Return sacrebleu's sentence chrF2 (Popović 2015) of all pairs, (n, n): characters 1- to 6-grams, without white space."""
+    """Return sacrebleu's sentence chrF2 (Popović 2015) of all pairs, (n, n): characters 1- to 6-grams, without white
+    space.
+    """
     return _over_distinct(["".join(text.split()) for text in texts], _chrf)
 
 
 def bleu(texts: Sequence[str]) -> Scores:
-    """Return sacrebleu's sentence BLEU (Papineni et al. 2002) of all pairs, (n, n): 13a tokens, exp smoothing, effective order."""
+    """Return sacrebleu's sentence BLEU (Papineni et al. 2002) of all pairs, (n, n): 13a tokens, exp smoothing,
+    effective order.
+    """
     from sacrebleu.metrics.bleu import BLEU
 
     tokenize = BLEU().tokenizer

@@ -14,6 +14,6 @@
     app             all of these as one ASGI application
     server          sockets, signals, shutdown
 
-The event loop parses, waits and writes; the threads of the models search (`translation.pool`). The attention of `own` is
-computed in a thread of its own.
+The event loop parses, waits and writes; the threads of the models search (`translation.pool`). The attention of `own`
+is computed in a thread of its own.
 """

@@ -19,7 +19,10 @@ from .middleware import Limited, Observed
 from .refusal import Refusal, body_of
 
 PAGE = Path(__file__).parent / "page"
-POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src "
+    "'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
 """Content security policy of the page: it loads nothing from other hosts, and has no inline scripts or styles."""
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -32,7 +35,10 @@ EXPOSED = ("Retry-After",)
 
 
 def build_app(context: Context) -> FastAPI:
-    """Return the application of a server. It has /openapi.json, but not FastAPI's documentation pages, which load scripts from other hosts."""
+    """Return the application of a server.
+
+    It has /openapi.json, but not FastAPI's documentation pages, which load scripts from other hosts.
+    """
     app = FastAPI(
         title="nmt serve",
         version=__version__,

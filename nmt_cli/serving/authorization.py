@@ -1,4 +1,7 @@
-"""The API key of a request, from a parameter or a header. Each interface refuses requests without a key in its own way."""
+"""The API key of a request, from a parameter or a header.
+
+Each interface refuses requests without a key in its own way.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ def required_key(request: Request, context: Context, values: Mapping[str, Any], 
 
 
 def deepl_key(request: Request, context: Context, values: Mapping[str, Any]) -> Key:
-    """Return the key of a request in DeepL's interface, from the header or from the older parameter auth_key. Raises Refusal."""
+    """Return the key of a request in DeepL's interface, from the header or from the older parameter auth_key.
+
+    Raises Refusal.
+    """
     keys = context.settings.keys
     if not keys.required:
         return keys.everyone

@@ -4,7 +4,7 @@ honoured     text, source_lang, target_lang, tag_handling, split_sentences
 ignored      context, show_billed_characters (billed_characters is always there, as DeepL's own client expects),
              preserve_formatting, outline_detection, model_type, enable_beta_languages, formality "default" and
              "prefer_…" (DeepL too gives no error if a language has no formality)
-refused      parameters that would change the translation: formality "more" and "less", glossaries, styles, ignore_tags, …
+refused      what would change the translation: formality "more" and "less", glossaries, styles, ignore_tags, …
 """
 
 from __future__ import annotations
@@ -125,7 +125,10 @@ def _check(values: Parameters) -> None:
 
 
 def _split_sentences(values: Parameters, form: str) -> str:
-    """Return the value of split_sentences. The default is DeepL's: "1" for text, "nonewlines" (no split at line ends) for HTML and XML."""
+    """Return the value of split_sentences.
+
+    The default is DeepL's: "1" for text, "nonewlines" (no split at line ends) for HTML and XML.
+    """
     value = text_of(values, "split_sentences").lower()
     value = {"true": "1", "false": "0"}.get(value, value) or ("1" if form == "text" else "nonewlines")
     if value not in SPLIT_SENTENCES:

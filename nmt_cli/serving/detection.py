@@ -1,4 +1,7 @@
-"""Language detection by py3langid, a classifier of byte sequences for 140 languages. The result is a probability for each served language."""
+"""Language detection by py3langid, a classifier of byte sequences for 140 languages.
+
+The result is a probability for each served language.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """API keys: who may use the server, and how many characters each has used.
 
-A file of keys has one per line: the key and, behind white space, a name for it. Blank lines and lines that begin with # are
-skipped. Keys are compared by their hashes in constant time, so that the time of an answer reveals nothing about them.
+A file of keys has one per line: the key and, behind white space, a name for it. Blank lines and lines that begin with #
+are skipped. Keys are compared by their hashes in constant time, so that the time of an answer reveals nothing about
+them.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def read_keys(path: Path) -> Keys:
         name = "".join(rest)
         if len(text) < SHORTEST:
             raise UsageError(
-                f"{where}: an API key has at least {SHORTEST} characters, this one has {len(text)}. A good one: python -c 'import secrets; print(secrets.token_urlsafe())'."
+                f"{where}: an API key has at least {SHORTEST} characters, this one has {len(text)}. A good "
+                "one: python -c 'import secrets; print(secrets.token_urlsafe())'."
             )
         key = Key(name.strip() or f"key{len(keys) + 1}", _digest(text))
         if key.digest in {earlier.digest for earlier in keys}:

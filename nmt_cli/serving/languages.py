@@ -1,8 +1,8 @@
 """Names of languages, and the codes that the interfaces give them.
 
 A model's languages are the codes of its recipe (`data.source_language`), such as "en" or "pt-BR". Codes of requests are
-compared without regard to case, and "-" and "_" are equal. If a request names a region ("EN-US") that no model has, a model
-of the same language is used (see `find`).
+compared without regard to case, and "-" and "_" are equal. If a request names a region ("EN-US") that no model has, a
+model of the same language is used (see `find`).
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ VARIANTS = {
 """Variants of a language that DeepL's interface lists as targets, instead of the language itself."""
 
 SCRIPT = 4
-"""Number of letters in the code of a script, as in zh-Hant. A model never serves a request for another script, because its readers may not know the script."""
+"""Number of letters in the code of a script, as in zh-Hant. A model never serves a request for another script, because
+its readers may not know the script."""
 
 
 def normalized(code: str) -> str:
@@ -117,7 +118,9 @@ def name_of(code: str) -> str:
 
 
 def find(code: str, served: Iterable[str]) -> str | None:
-    """Return the served language for a code: the same code, else the language without a region, else the language with another region. None if there is none."""
+    """Return the served language for a code: the same code, else the language without a region, else the language with
+    another region. None if there is none.
+    """
     by_code = {normalized(language): language for language in reversed(list(served))}
     requested = normalized(code)
     if requested in by_code or base(code) in by_code:

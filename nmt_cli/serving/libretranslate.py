@@ -1,7 +1,7 @@
 """LibreTranslate's interface: https://docs.libretranslate.com, version 1.6 and later.
 
-Errors are {"error": message}. Parameters come as JSON, as a form, or in the query. There are no suggestions: /suggest answers
-as a LibreTranslate server with disabled suggestions does.
+Errors are {"error": message}. Parameters come as JSON, as a form, or in the query. There are no suggestions: /suggest
+answers as a LibreTranslate server with disabled suggestions does.
 """
 
 from __future__ import annotations
@@ -184,7 +184,10 @@ def _alternatives(context: Context, values: Parameters) -> int:
 
 
 def model_of(context: Context, source: str, target: str, texts: list[str]) -> tuple[Served, dict[str, Any] | None]:
-    """Return the model of a language pair and, if the source is "auto", the detected language, else None. Raises Refusal."""
+    """Return the model of a language pair and, if the source is "auto", the detected language, else None.
+
+    Raises Refusal.
+    """
     pairs = context.models.pairs
     detected: dict[str, Any] | None = None
     if source.strip().lower() == AUTO:
@@ -197,7 +200,8 @@ def model_of(context: Context, source: str, target: str, texts: list[str]) -> tu
     if model is None:
         raise Refusal(
             400,
-            f"{name_of(target)} ({shown(target)}) is not available as a target language from {name_of(source)} ({shown(source)})",
+            f"{name_of(target)} ({shown(target)}) is not available as a target language from {name_of(source)} "
+            f"({shown(source)})",
         )
     return model, detected
 

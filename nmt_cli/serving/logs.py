@@ -1,6 +1,7 @@
 """The log on stderr: plain lines, or one JSON object per line. It never contains a text of a request or a key.
 
-A line is written at once, or with those that follow it within GATHER seconds: a busy server then makes ten writes per second, not hundreds.
+A line is written at once, or with those that follow it within GATHER seconds: a busy server then makes ten writes per
+second, not hundreds.
 """
 
 from __future__ import annotations

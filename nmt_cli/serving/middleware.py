@@ -1,4 +1,5 @@
-"""Middleware around the application, for every request: limits on the body and the time that it takes to arrive; the log; the counters.
+"""Middleware around the application, for every request: limits on the body and the time that it takes to arrive; the
+log; the counters.
 
     uvicorn ──▶ Observed: time, status, log, counters ──▶ Limited: receive() counts bytes and seconds ──▶ application
 
@@ -114,7 +115,10 @@ class Observed:
 
 
 def _route(scope: Scope) -> str:
-    """Return the path of the route that answered, else "other". Other paths are not counted by name: clients could invent any number of them."""
+    """Return the path of the route that answered, else "other".
+
+    Other paths are not counted by name: clients could invent any number of them.
+    """
     route = scope.get("route")
     return str(getattr(route, "path", None) or "other")
 

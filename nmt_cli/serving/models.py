@@ -97,7 +97,10 @@ class Pairs:
 
 
 def load_pairs(settings: Settings, say: Callable[[str], None]) -> Pairs:
-    """Load the models and start their workers. Raises ModelError, UsageError; after an error, no worker is left running."""
+    """Load the models and start their workers.
+
+    Raises ModelError, UsageError; after an error, no worker is left running.
+    """
     check_precision(settings.precision)
     options: dict[str, Any] = {"overrides": decode_changes(settings.overrides, {}), "beam": settings.beam}
     models: dict[Pair, Served] = {}
@@ -119,10 +122,13 @@ def load_pairs(settings: Settings, say: Callable[[str], None]) -> Pairs:
 
 
 def _check(pair: Pair, folder: Path, models: Mapping[Pair, Served]) -> None:
-    """Raise UsageError if another model has this pair, or ModelError if the model's languages cannot be shown and asked for."""
+    """Raise UsageError if another model has this pair, or ModelError if the model's languages cannot be shown and asked
+    for.
+    """
     if not all(code.isprintable() and 0 < len(code) <= LONGEST_CODE for code in pair):
         raise ModelError(
-            f"the model at {str(folder)!r} translates {shown(pair[0])} → {shown(pair[1])}: expected the languages' codes in its recipe, as data.source_language and data.target_language, "
+            f"the model at {str(folder)!r} translates {shown(pair[0])} → {shown(pair[1])}: expected the "
+            "languages' codes in its recipe, as data.source_language and data.target_language, "
             f"of at most {LONGEST_CODE} characters that can be printed."
         )
     folders = {
@@ -130,7 +136,8 @@ def _check(pair: Pair, folder: Path, models: Mapping[Pair, Served]) -> None:
     }
     if earlier := folders.get(tuple(map(normalized, pair))):
         raise UsageError(
-            f"--model {str(folder)!r} translates {pair[0]} → {pair[1]}, as --model {str(earlier)!r} does: give one model for each language pair."
+            f"--model {str(folder)!r} translates {pair[0]} → {pair[1]}, as --model {str(earlier)!r} does: give "
+            "one model for each language pair."
         )
 
 
@@ -146,7 +153,10 @@ class Models:
         self._reloading = threading.Lock()
 
     def reload(self) -> bool:
-        """Load the models again. After any error, print a warning, keep the old models and return False. The call returns after loading."""
+        """Load the models again.
+
+        After any error, print a warning, keep the old models and return False. The call returns after loading.
+        """
         with self._reloading:
             try:
                 new = load_pairs(self.settings, self.say)

@@ -1,4 +1,6 @@
-"""Our own interface, in addition to those of LibreTranslate and DeepL: the attention of a translation, readiness, and the counters."""
+"""Our own interface, in addition to those of LibreTranslate and DeepL: the attention of a translation, readiness, and
+the counters.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ MOST_CHARACTERS = 2000
 
 @router.post("/nmt/attention", openapi_extra=body("AttentionRequest"))
 async def attention(request: Request) -> dict[str, Any]:
-    """Translate a short text; return for each sentence the attention of its translation, and the probability of each word."""
+    """Translate a short text; return for each sentence the attention of its translation, and the probability of each
+    word.
+    """
     context = context_of(request)
     values = await read_parameters(request)
     key = required_key(request, context, values)
@@ -47,7 +51,9 @@ async def attention(request: Request) -> dict[str, Any]:
 
 
 def _sentence(model: Served, translation: Translation) -> dict[str, Any]:
-    """Return a sentence with its attention for JSON; `weights` is empty if the sentence is longer than the model's maximum."""
+    """Return a sentence with its attention for JSON; `weights` is empty if the sentence is longer than the model's
+    maximum.
+    """
     weights = cross_attention_of(model.translator, translation)
     return {
         "source": translation.source,
@@ -77,7 +83,10 @@ async def ready(request: Request) -> dict[str, Any]:
 
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
-    """Return the counters in Prometheus' text format. Where keys are required, this needs one too, as a bearer token."""
+    """Return the counters in Prometheus' text format.
+
+    Where keys are required, this needs one too, as a bearer token.
+    """
     context = context_of(request)
     required_key(request, context, {})
     return Response(context.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -1,7 +1,7 @@
 """The parameters of a request as one dictionary, however they were sent: JSON, form, multipart form or query.
 
-Texts are UTF-8; other encodings are refused. Half of a surrogate pair, which JSON can hold, becomes U+FFFD like other invalid
-UTF-8. The number of parameters and items is limited before they are read.
+Texts are UTF-8; other encodings are refused. Half of a surrogate pair, which JSON can hold, becomes U+FFFD like other
+invalid UTF-8. The number of parameters and items is limited before they are read.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ UTF_8 = ("utf-8", "utf8", "us-ascii", "ascii")
 async def read_parameters(request: Request, lists: Sequence[str] = ()) -> Parameters:
     """Return the parameters. In a form or query, a parameter in `lists` is a list if it was given more than once.
 
-    With a JSON body, all other parameters are ignored, as LibreTranslate and DeepL do. Otherwise, parameters of the body have
-    precedence over parameters of the query. Raises Refusal.
+    With a JSON body, all other parameters are ignored, as LibreTranslate and DeepL do. Otherwise, parameters of the
+    body have precedence over parameters of the query. Raises Refusal.
     """
     kind = _content_type(request)
     if kind == "application/json" or kind.endswith("+json"):
@@ -52,7 +52,10 @@ async def read_parameters(request: Request, lists: Sequence[str] = ()) -> Parame
 
 
 def _content_type(request: Request) -> str:
-    """Return the media type of a request in lower case, "" if it has none. Raises Refusal for an encoding that is not UTF-8."""
+    """Return the media type of a request in lower case, "" if it has none.
+
+    Raises Refusal for an encoding that is not UTF-8.
+    """
     header = request.headers.get("content-type", "")
     if len(header) > LONGEST_TYPE:
         raise Refusal(400, f"the header Content-Type is longer than {LONGEST_TYPE:,} characters.")

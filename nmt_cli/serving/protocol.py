@@ -1,7 +1,9 @@
-"""uvicorn's protocol, extended: it ends connections of clients that send or read too slowly, or send too much around a body.
+"""uvicorn's protocol, extended: it ends connections of clients that send or read too slowly, or send too much around a
+body.
 
-uvicorn itself closes only connections that are idle after an answer. The middleware limits the size and the time of the body.
-The header Upgrade is ignored: the parser would not read the body of such a request. Some clients ask for HTTP/2 with each request.
+uvicorn itself closes only connections that are idle after an answer. The middleware limits the size and the time of the
+body. The header Upgrade is ignored: the parser would not read the body of such a request. Some clients ask for HTTP/2
+with each request.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from .refusal import body_of
 
 MOST_AROUND = 2**16
-"""Largest number of bytes of a request besides its body. The bytes that arrive together with the first one are not counted."""
+"""Largest number of bytes of a request besides its body. The bytes that arrive together with the first one are not
+counted."""
 AROUND_BYTE = 8
 """And so many more for each byte of the body: a chunk has its length before it."""
 UPGRADE = re.compile(rb"(?<=\n)upgrade(?=[ \t]*:)", re.IGNORECASE)
@@ -26,7 +29,9 @@ HEAD_END = b"\r\n\r\n"
 
 
 class Protocol(HttpToolsProtocol):
-    """A connection with limits for the headers of a request, and a time limit in which the client must read an answer."""
+    """A connection with limits for the headers of a request, and a time limit in which the client must read an
+    answer.
+    """
 
     seconds = 0.0
     """Seconds in which the headers of a request must arrive, and in which an answer must be read; 0: no limit."""

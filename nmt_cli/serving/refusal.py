@@ -6,7 +6,10 @@ from collections.abc import Mapping
 
 
 class Refusal(Exception):
-    """A request is refused, with a status and a message for the client. Each interface writes them in its own form. `retry_after`: seconds."""
+    """A request is refused, with a status and a message for the client.
+
+    Each interface writes them in its own form. `retry_after`: seconds.
+    """
 
     def __init__(
         self, status: int, message: str, *, retry_after: int | None = None, headers: Mapping[str, str] | None = None

@@ -1,4 +1,7 @@
-"""Schemas of requests for the OpenAPI description. `parameters` reads the requests, because each request may come in several forms."""
+"""Schemas of requests for the OpenAPI description.
+
+`parameters` reads the requests, because each request may come in several forms.
+"""
 
 from __future__ import annotations
 

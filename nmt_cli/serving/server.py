@@ -1,9 +1,11 @@
 """The server: a socket, models, uvicorn, signals and shutdown.
 
-    serve: listen ──▶ Models (workers start) ──▶ uvicorn ──▶ SIGINT, SIGTERM: answer running requests ──▶ close ──▶ Terminated
+    serve: listen ──▶ Models (workers start) ──▶ uvicorn
+           ──▶ SIGINT, SIGTERM: answer running requests ──▶ close ──▶ Terminated
                                                     └── SIGHUP: Models.reload in a thread
 
-The socket is opened first: if the port is in use, the error comes before models are loaded. Clients that connect during loading wait.
+The socket is opened first: if the port is in use, the error comes before models are loaded. Clients that connect during
+loading wait.
 """
 
 from __future__ import annotations
@@ -45,7 +47,10 @@ class AddressError(NmtError):
 
 
 def make_server(settings: Settings, models: Models, kind: type[Server] | None = None) -> Server:
-    """Return a server of this kind with these models. Its `run(sockets=[…])` answers requests until `stop` is called or a signal arrives."""
+    """Return a server of this kind with these models.
+
+    Its `run(sockets=[…])` answers requests until `stop` is called or a signal arrives.
+    """
     detection.warm_up()
     metrics = Metrics(settings.processes)
     metrics.watch(lambda: models)
@@ -53,11 +58,14 @@ def make_server(settings: Settings, models: Models, kind: type[Server] | None = 
 
 
 def check_exposure(settings: Settings) -> None:
-    """Raise UsageError if other machines could reach the server without a key, unless the user allowed it (--no-keys)."""
+    """Raise UsageError if other machines could reach the server without a key, unless the user allowed it
+    (--no-keys).
+    """
     if settings.keys.required or settings.open_to_all or is_local(settings.host):
         return
     raise UsageError(
-        f"--host {settings.host!r} can be reached from other machines, and no keys were given: anyone could use the server. "
+        f"--host {settings.host!r} can be reached from other machines, and no keys were given: anyone "
+        "could use the server. "
         "Give --keys FILE, one key per line, or --no-keys if everyone may use it."
     )
 
@@ -82,7 +90,8 @@ def listen(host: str, port: int) -> socket.socket:
         )[0]
     except (OSError, UnicodeError) as error:
         raise AddressError(
-            f"--host {host!r} is no address of this machine ({getattr(error, 'strerror', None) or error}): expected one, such as 127.0.0.1, ::1 or 0.0.0.0."
+            f"--host {host!r} is no address of this machine ({getattr(error, 'strerror', None) or error}): "
+            "expected one, such as 127.0.0.1, ::1 or 0.0.0.0."
         ) from None
     listener = socket.socket(family, kind, protocol)
     try:
@@ -104,7 +113,10 @@ def _refused(host: str, port: int, error: OSError) -> str:
         )
     if error.errno == errno.EACCES:
         return f"--port {port} needs the rights of the system's administrator. Give one above 1023."
-    return f"--host {host!r}, --port {port}: cannot listen there: {error.strerror}. Expected an address of this machine, such as 127.0.0.1."
+    return (
+        f"--host {host!r}, --port {port}: cannot listen there: {error.strerror}. Expected an address of "
+        "this machine, such as 127.0.0.1."
+    )
 
 
 def address_of(listener: socket.socket) -> str:
@@ -174,7 +186,10 @@ class Server(uvicorn.Server):
         threading.Thread(target=self.context.models.reload, daemon=True, name="nmt-reload").start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """See `uvicorn.Server`. Running requests are answered first; requests that take longer than the grace period are refused."""
+        """See `uvicorn.Server`.
+
+        Running requests are answered first; requests that take longer than the grace period are refused.
+        """
         logs.say(f"ending: {len(self.server_state.tasks)} requests are under way")
         await super().shutdown(sockets)
         await self._ended()  # tasks that were cancelled answer that the server is stopped

@@ -1,8 +1,8 @@
 """`--processes N`: several processes serve one socket, and uvicorn's supervisor replaces one that dies.
 
     serve ──▶ supervise(settings, socket) ──▶ Multiprocess ── starts N times ──▶ a new process: Models ──▶ Server
-                  SIGTERM, SIGINT: all end as one server does       ▲                │ dies: clients see closed connections
-                  SIGHUP: one after another is replaced             └── another one ◀┘
+                  SIGTERM, SIGINT: all end as one server does   ▲                │ dies: clients see closed connections
+                  SIGHUP: one after another is replaced         └── another one ◀┘
 
 Each process has models, a queue and counters of its own. All accept connections from the same socket.
 """
@@ -35,7 +35,10 @@ HANGS = 60.0
 
 
 def supervise(settings: Settings, listener: socket.socket, address: str) -> None:
-    """Serve with several processes on a socket with this address, until a signal ends the server. Raises Terminated for it, ModelError, and NmtError if a process cannot start."""
+    """Serve with several processes on a socket with this address, until a signal ends the server.
+
+    Raises Terminated for it, ModelError, and NmtError if a process cannot start.
+    """
     for model in settings.models:
         read_config(find_model(model))
     if settings.devices is None and surely_cpu(settings.device):  # several processes share a GPU as it is
@@ -87,7 +90,10 @@ class _Process(multiprocess.Process):
     config: _Config
 
     def is_alive(self, timeout: float = HANGS) -> bool:
-        """Return whether the process lives and answers in time. Unlike uvicorn's, this does not wait for a process that dies meanwhile."""
+        """Return whether the process lives and answers in time.
+
+        Unlike uvicorn's, this does not wait for a process that dies meanwhile.
+        """
         if not self.process.is_alive():
             return False
         try:

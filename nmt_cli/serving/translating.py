@@ -1,9 +1,11 @@
 """Translation of the texts of a request, for all interfaces.
 
-    texts ──▶ read_document ──▶ lines ──▶ Served.submit ──▶ future ──▶ await: done, too late, or the client has gone ──▶ write ──▶ texts
+    texts ──▶ read_document ──▶ lines ──▶ Served.submit ──▶ future
+        ──▶ await: done, too late, or the client has gone ──▶ write ──▶ texts
 
-Short texts are read and written in the event loop. Long texts are read and written in a thread, so that other requests need not
-wait for them. If the connection is closed, or the request takes too long, the future is cancelled, and the search for it stops.
+Short texts are read and written in the event loop. Long texts are read and written in a thread, so that other requests
+need not wait for them. If the connection is closed, or the request takes too long, the future is cancelled, and the
+search for it stops.
 """
 
 from __future__ import annotations
@@ -80,7 +82,9 @@ def _check_sentences(limits: Limits, sentences: int) -> None:
 
 
 def check_limits(context: Context, key: Key, size: int) -> None:
-    """Raise Refusal if `size` characters are more than the limit of this server or of this key, or if the server is being stopped."""
+    """Raise Refusal if `size` characters are more than the limit of this server or of this key, or if the server is
+    being stopped.
+    """
     limits = context.settings.limits
     if context.stopping:
         raise Refusal(503, "The server is being stopped.", retry_after=RETRY_AFTER)
@@ -96,7 +100,10 @@ def check_limits(context: Context, key: Key, size: int) -> None:
 async def submit(
     size: int, context: Context, model: Served, lines: Sequence[str], options: dict[str, object]
 ) -> Future[list[Translation]]:
-    """Submit lines with `size` characters to the workers. If the model was replaced by a reload, submit them to the new model. Raises Refusal."""
+    """Submit lines with `size` characters to the workers.
+
+    If the model was replaced by a reload, submit them to the new model. Raises Refusal.
+    """
     try:
         return await _run(size, lambda: model.submit(lines, **options))
     except NmtError as error:
@@ -109,7 +116,11 @@ async def submit(
 
 
 async def answer(request: Request, future: Future[T], seconds: float) -> T:
-    """Return the result of a future. Raises Refusal if it takes longer than `seconds` (0: no limit) or fails, ClientGone if the client closes the connection."""
+    """Return the result of a future.
+
+    Raises Refusal if it takes longer than `seconds` (0: no limit) or fails, ClientGone if the client closes the
+    connection.
+    """
     waiting = asyncio.wrap_future(future)
     watching: asyncio.Task[None] | None = None
     try:
@@ -148,7 +159,10 @@ async def _until_closed(request: Request) -> None:
 
 
 async def _run(size: int, work: Callable[[], T]) -> T:
-    """Return the result of `work`, whose time grows with the size of the text. A short text is handled at once, a long one in a thread."""
+    """Return the result of `work`, whose time grows with the size of the text.
+
+    A short text is handled at once, a long one in a thread.
+    """
     return work() if size <= SHORT else await asyncio.to_thread(work)
 
 
@@ -163,7 +177,9 @@ def _read(order: Order) -> list[Document]:
 
 
 def _written(order: Order, documents: Sequence[Document], translations: Sequence[Translation]) -> list[list[str]]:
-    """Return the texts of each document: its translation, then different versions, which consist of other hypotheses of its sentences."""
+    """Return the texts of each document: its translation, then different versions, which consist of other hypotheses of
+    its sentences.
+    """
     texts: list[list[str]] = []
     start = 0
     for document in documents:
@@ -176,7 +192,9 @@ def _written(order: Order, documents: Sequence[Document], translations: Sequence
 
 
 def _candidate(translation: Translation, rank: int) -> Translation:
-    """Return a translation with the text of its hypothesis at `rank` (0: the best), or of its last hypothesis if it has fewer."""
+    """Return a translation with the text of its hypothesis at `rank` (0: the best), or of its last hypothesis if it has
+    fewer.
+    """
     if not rank:
         return translation
     candidate = translation.nbest[min(rank, len(translation.nbest) - 1)]

@@ -60,8 +60,8 @@ class Comparison:
 def otherwise(folders: Sequence[Path], out: Path) -> Path:
     """Return the model folder with which an average of `folders` is compared.
 
-    It is what the run of `out`, else the run of the folders, would use without an average: its best checkpoint, else its
-    last. If neither is a run, it is the last of the folders.
+    It is what the run of `out`, else the run of the folders, would use without an average: its best checkpoint, else
+    its last. If neither is a run, it is the last of the folders.
     """
     choices = [run / choice for run in (out.parent, folders[-1].parent.parent) for choice in CHOICES[1:]]
     return next((choice for choice in choices if (choice / CONFIG).is_file()), folders[-1])
@@ -72,8 +72,8 @@ def compare(
 ) -> Comparison | None:
     """Return the validation scores of the averaged `weights` and of the model folder `other`.
 
-    `tokenizers` is the folder with their vocabulary, `data` that of the run's shards, by default that of the recipe. Without
-    the shards, return None, with a warning; if `data` was given, raise DataError.
+    `tokenizers` is the folder with their vocabulary, `data` that of the run's shards, by default that of the recipe.
+    Without the shards, return None, with a warning; if `data` was given, raise DataError.
     """
     lock = -1
     try:

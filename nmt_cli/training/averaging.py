@@ -1,12 +1,13 @@
 """Checkpoint averaging: the mean of the weights of several checkpoints (section 6.1: the last 5, for big the last 20).
 
-choose(run, …) ──▶ checkpoint folders ──▶ average(folders, out): check that they fit together, validate the mean, write a model folder
+choose(run, …) ──▶ checkpoint folders
+    ──▶ average(folders, out): check that they fit together, validate the mean, write a model folder
 
 metrics.json of an average has its validation scores and
 
     averaged          the names of the folders
     last_checkpoint   the newest checkpoint, at that time, of the run that it lies in
-    worse_than        the checkpoint that has a better validation score; then the run does not use the average (`find_model`)
+    worse_than        the checkpoint that has a better validation score; then the average is not used (`find_model`)
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ from .run import RunFolder
 
 
 def choose(run: Path, last: int = 0, best: int = 0) -> list[Path]:
-    """Return the folders of the run's last `last` or best `best` checkpoints. By default, return the last ones, as many as `train.average`.
+    """Return the folders of the run's last `last` or best `best` checkpoints.
+
+    By default, return the last ones, as many as `train.average`.
 
     The last checkpoints are the last periodic ones; only if the run has no periodic checkpoint, the others count.
 
@@ -57,16 +60,20 @@ def choose(run: Path, last: int = 0, best: int = 0) -> list[Path]:
     if len(ranked) < count:
         kind = f"{'validated ' * bool(best)}checkpoint{'s' * (len(ranked) != 1)}"
         raise ModelError(
-            f"run {str(run)!r} has {len(ranked)} {kind}, {count} were asked for. Ask for fewer, or keep more (train.keep, train.keep_best)."
+            f"run {str(run)!r} has {len(ranked)} {kind}, {count} were asked for. Ask for fewer, or keep more "
+            "(train.keep, train.keep_best)."
         )
     return sorted(checkpoint.folder for checkpoint in ranked[:count])
 
 
 def average(folders: Sequence[Path], out: Path, data: Path | None = None) -> tuple[dict[str, Any], Comparison | None]:
-    """Write the mean of the model folders' weights to the model folder `out`. Return the content of its metrics.json, and its validation.
+    """Write the mean of the model folders' weights to the model folder `out`.
 
-    `data`: see `average_validation.compare`. Raises ModelError if a folder is damaged or in int8, if two folders have the same
-    weights, or if architectures or vocabularies differ. Raises UsageError if `out` is neither free nor an earlier average, or is one of the inputs.
+    Return the content of its metrics.json, and its validation.
+
+    `data`: see `average_validation.compare`. Raises ModelError if a folder is damaged or in int8, if two folders have
+    the same weights, or if architectures or vocabularies differ. Raises UsageError if `out` is neither free nor an
+    earlier average, or is one of the inputs.
     """
     check_output_folder(out, "the averaged model", not_an_average, folders)
     metrics: dict[str, Any] = {"averaged": [follow_links(folder).name for folder in folders]}
@@ -77,7 +84,8 @@ def average(folders: Sequence[Path], out: Path, data: Path | None = None) -> tup
     for folder, config in zip(folders, configs, strict=True):
         if config.precision != "fp32":
             raise ModelError(
-                f"the model {str(folder)!r} is in {config.precision}, which translates only: average the models in fp32, and quantize the average."
+                f"the model {str(folder)!r} is in {config.precision}, which translates only: average the "
+                "models in fp32, and quantize the average."
             )
         check_files(folder, config.sha256)
     _check_same_architecture(folders, configs)
@@ -124,7 +132,8 @@ def _check_same_architecture(folders: Sequence[Path], configs: Sequence[ModelCon
         differing = [key for key, value in architecture(config).items() if first.get(key) != value]
         if differing:
             raise ModelError(
-                f"{str(folders[0])!r} and {str(folder)!r} are different models ({', '.join(differing)} differ): only checkpoints of one architecture and vocabulary can be averaged."
+                f"{str(folders[0])!r} and {str(folder)!r} are different models ({', '.join(differing)} "
+                "differ): only checkpoints of one architecture and vocabulary can be averaged."
             )
 
 
@@ -135,6 +144,7 @@ def _check_different(folders: Sequence[Path], configs: Sequence[ModelConfig]) ->
         digest = config.sha256[WEIGHTS]
         if digest in seen:
             raise ModelError(
-                f"{str(seen[digest])!r} and {str(folder)!r} hold the same weights: a checkpoint counts once in an average. Leave one of them out."
+                f"{str(seen[digest])!r} and {str(folder)!r} hold the same weights: a checkpoint counts once in "
+                "an average. Leave one of them out."
             )
         seen[digest] = folder

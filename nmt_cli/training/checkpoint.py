@@ -3,8 +3,8 @@
     step-00001000/   a model folder (config.json, weights, tokenizers) + state.safetensors (Adam's moments)
                      + state.json (`State`: progress, and hashes)
 
-config.json and state.json hold a hash of their own content, and the hashes of all other files of the checkpoint. The state
-of random generators is not saved: the random numbers of each update depend only on (seed, update, rank).
+config.json and state.json hold a hash of their own content, and the hashes of all other files of the checkpoint. The
+state of random generators is not saved: the random numbers of each update depend only on (seed, update, rank).
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ class State(Record):
 
     @classmethod
     def upgrade(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the values of a file of version 1 in today's form. Version 1 had no `format_version`, and the fields of `progress` were beside `sha256`."""
+        """Return the values of a file of version 1 in today's form.
+
+        Version 1 had no `format_version`, and the fields of `progress` were beside `sha256`.
+        """
         if "format_version" in values or "update" not in values:
             return values
         progress = {
@@ -62,7 +65,8 @@ class Checkpoint:
             raise ModelError(f"{str(self.folder)!r} lacks {STATE}. {REMEDY}") from None
         if state.progress.update != self.update:
             raise ModelError(
-                f"{str(self.folder)!r} is damaged: its name says update {self.update:,}, its {STATE} {state.progress.update:,}. {REMEDY}"
+                f"{str(self.folder)!r} is damaged: its name says update {self.update:,}, its {STATE} "
+                f"{state.progress.update:,}. {REMEDY}"
             )
         return config, state
 
@@ -72,7 +76,9 @@ class Checkpoint:
         check_files(self.folder, {**config.sha256, **state.sha256}, sha256)
 
     def foreign(self) -> str:
-        """Return why this folder is not a checkpoint as training wrote it, or "" if it is. Only a real checkpoint may be deleted.
+        """Return why this folder is not a checkpoint as training wrote it, or "" if it is.
+
+        Only a real checkpoint may be deleted.
 
         This checks its JSON files and the names of all its files. It does not read the weights, which may be gigabytes.
         """
@@ -98,7 +104,10 @@ class Checkpoint:
             return None
 
     def score(self, metric: str) -> float | None:
-        """Return the checkpoint's validation score; None if it was not validated. Also None, with a warning, if a file is damaged."""
+        """Return the checkpoint's validation score; None if it was not validated.
+
+        Also None, with a warning, if a file is damaged.
+        """
         try:
             config, metrics = read_config(self.folder), read_metrics(self.folder)
             if METRICS in config.sha256:
@@ -122,7 +131,9 @@ class Checkpoint:
 
     @property
     def kept(self) -> bool:
-        """Whether an uninterrupted run has this checkpoint too: it is periodic, or was the best so far when it was saved."""
+        """Whether an uninterrupted run has this checkpoint too: it is periodic, or was the best so far when it was
+        saved.
+        """
         return self.progress is not None and (self.progress.periodic or self.progress.since_best == 0)
 
 
@@ -140,8 +151,8 @@ def trained_on(index: ShardIndex, progress: Progress, tokenizers: Mapping[str, s
 def best_of(checkpoints: list[Checkpoint], metric: str) -> list[Checkpoint]:
     """Return the validated checkpoints, the best first. With equal scores, the earlier one comes first.
 
-    Checkpoints that were saved only because the run was stopped do not count. Neither do those whose score was measured in
-    another way than that of the last one.
+    Checkpoints that were saved only because the run was stopped do not count. Neither do those whose score was measured
+    in another way than that of the last one.
     """
     scored = [(c.score(metric), c) for c in checkpoints if c.kept]
     validated = [(s, c) for s, c in scored if s is not None]

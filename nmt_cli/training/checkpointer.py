@@ -1,4 +1,7 @@
-"""Writes checkpoints, in three steps: flush the metrics, write the folder, prune old checkpoints. Also decides when a save by time is due."""
+"""Writes checkpoints, in three steps: flush the metrics, write the folder, prune old checkpoints.
+
+Also decides when a save by time is due.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ class Checkpointer:
     safe_length: int
     """See `ModelConfig`."""
     saved_at: float = field(default_factory=time.monotonic)
-    """The time, by time.monotonic, when this process saved its latest checkpoint; before the first save, when it started."""
+    """The time, by time.monotonic, when this process saved its latest checkpoint; before the first save, when it
+    started."""
 
     def minutes_have_passed(self) -> bool:
         """Return whether train.checkpoint_minutes have passed since the latest checkpoint."""

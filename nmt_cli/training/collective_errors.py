@@ -22,7 +22,8 @@ from ..hardware import out_of_memory
 Meaning = Literal["peer", "memory", "device", ""]
 
 DEVICE = re.compile(
-    r"CUDA error|Cuda failure|device-side assert|illegal memory access|CUBLAS_STATUS_|CUDNN_STATUS_|cuDNN error|HIP error"
+    r"CUDA error|Cuda failure|device-side assert|illegal memory "
+    r"access|CUBLAS_STATUS_|CUDNN_STATUS_|cuDNN error|HIP error"
 )
 LIBRARY = re.compile(r"/gloo/|\bgloo\b|\bNCCL\b|\bnccl[A-Z]", re.IGNORECASE)
 NETWORK = re.compile(
@@ -48,7 +49,10 @@ def meaning(error: BaseException) -> Meaning:
 
 
 def summary(error: BaseException) -> str:
-    """Return the first sentence of the message, without the path of gloo's source code. For NCCL, return the cause after "Last error:"."""
+    """Return the first sentence of the message, without the path of gloo's source code.
+
+    For NCCL, return the cause after "Last error:".
+    """
     text = re.sub(r"\[\S*\.cc:\d+\] ", "", str(error))
     if last := re.search(r"Last error:\s*(.+)", text):  # NCCL
         return last[1].strip()

@@ -1,20 +1,20 @@
 """The gradients of several processes, summed by torch's `DistributedDataParallel` (DDP).
 
-    LossModel ──▶ DDP: every rank its own micro-batches ──backward──▶ Weights.main_grads, summed over ranks bucket by bucket
+    LossModel ──▶ DDP: every rank its own micro-batches ──backward──▶ Weights.main_grads, summed over ranks
 
 DDP's defaults are for a mean loss over equal parts, in one dtype. Training here differs in four points:
 
     a sum, not a mean     the loss is already divided by the target tokens of the whole update: `_sum_over_ranks`
-    fp32                  DDP holds the fp32 parameters. In bf16, `_Rounded` passes their rounded values to the model, and
-                          converts each gradient back to fp32: micro-batches and ranks are summed in fp32
+    fp32                  DDP holds the fp32 parameters. In bf16, `_Rounded` passes their rounded values to the model,
+                          and converts each gradient back to fp32: micro-batches and ranks are summed in fp32
     one reduction         only the last micro-batch of an update reduces; the others run under `no_sync`
-    stable buckets        DDP changes the order of its buckets after its first backward pass. With three or more ranks, another
-                          order gives other roundings. `_settle` runs this first pass before training begins, so a resumed
-                          run has the same roundings as an uninterrupted one
+    stable buckets        DDP changes the order of its buckets after its first backward pass. With three or more
+                          ranks, another order gives other roundings. `_settle` runs this first pass before
+                          training begins, so a resumed run has the same roundings as an uninterrupted one
 
 Each parameter's gradient is a view of `main_grads`, so nothing is copied for the optimizer. `fully_shard` would divide
-parameters and optimizer state among the ranks. This is not needed: for big (214M parameters) they take 4.3 GB, which fit
-into every GPU.
+parameters and optimizer state among the ranks. This is not needed: for big (214M parameters) they take 4.3 GB, which
+fit into every GPU.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ class ReplicatedGradients:
     losses: Losses
 
     def __init__(self, weights: Weights, loss_model: nn.Module, group: ProcessGroup, any_rows: PackedBatch) -> None:
-        """Set up DDP. `loss_model` is the `LossModel` over `weights.compute_model`; `any_rows` is any small batch, to settle the buckets.
+        """Set up DDP.
+
+        `loss_model` is the `LossModel` over `weights.compute_model`; `any_rows` is any small batch, to settle the
+        buckets.
 
         Every rank must call it. Rank 0's parameters replace the parameters of the other ranks.
         """
@@ -70,7 +73,9 @@ class ReplicatedGradients:
             yield
 
     def _settle(self, rows: PackedBatch) -> None:
-        """Run two passes so that DDP sets the order of its buckets: it observes the first backward pass, and reorders in the second forward pass."""
+        """Run two passes so that DDP sets the order of its buckets: it observes the first backward pass, and reorders
+        in the second forward pass.
+        """
         device = str(rows.src.device)
         before = random_state(device)
         for _ in range(2):
@@ -99,7 +104,10 @@ class _InFp32(nn.Module):
 
 
 class _Rounded(torch.autograd.Function):
-    """Replaces a parameter by its value in bf16, which is already computed. The gradient goes to the parameter in fp32."""
+    """Replaces a parameter by its value in bf16, which is already computed.
+
+    The gradient goes to the parameter in fp32.
+    """
 
     @staticmethod
     def forward(ctx: Any, parameter: Tensor, rounded: Tensor) -> Tensor:
@@ -112,7 +120,10 @@ class _Rounded(torch.autograd.Function):
 
 
 def _no_buffers() -> dict[str, Any]:
-    """Return the options with which DDP sends no buffers (tables of positions): every rank has them. The option's name changed in torch 2.13."""
+    """Return the options with which DDP sends no buffers (tables of positions): every rank has them.
+
+    The option's name changed in torch 2.13.
+    """
     name = "forward_sync_buffers"
     return {name if name in inspect.signature(DistributedDataParallel).parameters else "broadcast_buffers": False}
 

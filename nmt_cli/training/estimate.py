@@ -30,14 +30,16 @@ LOSS_ROWS = 1024
 def training_memory(model: ModelSection, parameters: int, tokens: int, vocabulary: int) -> int:
     """Return the estimated bytes of training with micro-batches of `tokens` tokens per side.
 
-    The sum includes parameters, gradients and Adam's two moments in fp32, the compute model and its gradients, activations,
-    and the loss.
+    The sum includes parameters, gradients and Adam's two moments in fp32, the compute model and its gradients,
+    activations, and the loss.
     """
     return parameters * 20 + tokens * activation_bytes(model) + LOSS_ROWS * vocabulary * 8
 
 
 def activation_bytes(model: ModelSection) -> int:
-    """Return the estimated bytes of activations that are kept until the backward pass, for one source and one target token."""
+    """Return the estimated bytes of activations that are kept until the backward pass, for one source and one target
+    token.
+    """
     heads = model.num_heads * (2 * model.key_size + 2 * model.value_size)
     encoder = 7 * model.d_model + heads + 2 * model.d_ff
     decoder = 11 * model.d_model + 2 * heads + 2 * model.d_ff
@@ -45,7 +47,9 @@ def activation_bytes(model: ModelSection) -> int:
 
 
 def tokens_per_rank(batch_tokens: int, hardware: Hardware, world_size: int) -> int:
-    """Return the size of the largest useful micro-batch, in tokens per side: a rank's part of an update, on a CPU at most CPU_MICRO_BATCH."""
+    """Return the size of the largest useful micro-batch, in tokens per side: a rank's part of an update, on a CPU at
+    most CPU_MICRO_BATCH.
+    """
     tokens = -(-batch_tokens // world_size)
     return min(tokens, CPU_MICRO_BATCH) if is_host(hardware.device) else tokens
 

@@ -4,8 +4,8 @@
         loss, nll = gradients.losses(rows)         LossModel: the model with its loss
         (loss * weight).backward()                 adds to main_grads
 
-`FlatGradients` is for one process: a backward pass adds each gradient to `main_grads` as soon as it is computed, and then
-frees it. `data_parallel.ReplicatedGradients` is for several processes.
+`FlatGradients` is for one process: a backward pass adds each gradient to `main_grads` as soon as it is computed, and
+then frees it. `data_parallel.ReplicatedGradients` is for several processes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Gradients(Protocol):
     def accumulating(self, first: bool, last: bool) -> AbstractContextManager[None]:
         """Wrap the forward and backward pass of a micro-batch.
 
-        The gradient of the update's `first` micro-batch replaces `main_grads`; the gradients of the others are added. After the
-        `last` micro-batch, `main_grads` holds the sum over all ranks.
+        The gradient of the update's `first` micro-batch replaces `main_grads`; the gradients of the others are added.
+        After the `last` micro-batch, `main_grads` holds the sum over all ranks.
         """
         ...
 

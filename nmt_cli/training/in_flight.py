@@ -2,9 +2,9 @@
 
     StepResult (on the device) ──add──▶ InFlight ──drain──▶ Drained: every update's metrics over all ranks
 
-Reading a result waits for the device. Therefore the loop reads the results of several updates at once, in `drain`. There,
-the ranks exchange the results in one collective. The same collective makes them agree on two values: a signal, and
-whether a save is due.
+Reading a result waits for the device. Therefore the loop reads the results of several updates at once, in `drain`.
+There, the ranks exchange the results in one collective. The same collective makes them agree on two values: a signal,
+and whether a save is due.
 """
 
 from __future__ import annotations
@@ -63,10 +63,12 @@ class InFlight:
         self._results.append((update, epoch, result))
 
     def drain(self, signal: int, save_is_due: bool) -> Drained:
-        """Wait for the updates in flight. Return their metrics, and the signal and the decision to save that all ranks agree on.
+        """Wait for the updates in flight.
 
-        `signal` is the number of a signal that this rank received, or 0. `save_is_due` counts only on rank 0. Every rank must
-        call this method after the same updates.
+        Return their metrics, and the signal and the decision to save that all ranks agree on.
+
+        `signal` is the number of a signal that this rank received, or 0. `save_is_due` counts only on rank 0. Every
+        rank must call this method after the same updates.
         """
         results, self._results = self._results, []
         local_row = [float(signal), float(save_is_due)]

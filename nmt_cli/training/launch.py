@@ -2,9 +2,9 @@
 
     launch(N, argv)   start the ranks, pass signals on to them, wait for all, raise for the first that failed
 
-Each process gets torchrun's environment variables, so `joined` works in the same way with torchrun and without. torchrun
-itself is needed only for several machines. It kills the ranks 30 seconds after a signal, and its exit status does not
-show how they ended.
+Each process gets torchrun's environment variables, so `joined` works in the same way with torchrun and without.
+torchrun itself is needed only for several machines. It kills the ranks 30 seconds after a signal, and its exit status
+does not show how they ended.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 def launch(devices: int, command: Sequence[str]) -> None:
     """Run `python -m nmt_cli COMMAND` in `devices` processes.
 
-    Raises Stopped when a signal to this process ended the ranks, TrainingError when a rank was killed, RankFailed when a
-    rank ended with an error of its own.
+    Raises Stopped when a signal to this process ended the ranks, TrainingError when a rank was killed, RankFailed when
+    a rank ended with an error of its own.
     """
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]  # outlives every rank
     job = _Job(devices)
@@ -50,7 +50,9 @@ def launch(devices: int, command: Sequence[str]) -> None:
 
 
 def variables(rank: int, devices: int, port: int) -> dict[str, str]:
-    """Return torchrun's environment variables for one of `devices` ranks on this machine, and the port of the launcher's store."""
+    """Return torchrun's environment variables for one of `devices` ranks on this machine, and the port of the
+    launcher's store.
+    """
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -87,7 +89,10 @@ class _Job:
         """Ranks that this process terminated because they were still running."""
 
     def wait(self) -> None:
-        """Wait until every rank has ended. When a rank has failed, or Ctrl-C was pressed twice, terminate the ranks that still run."""
+        """Wait until every rank has ended.
+
+        When a rank has failed, or Ctrl-C was pressed twice, terminate the ranks that still run.
+        """
         failed_at = 0.0
         while len(self.ended) < len(self.processes):
             time.sleep(POLL)
@@ -111,9 +116,12 @@ class _Job:
             process.send_signal(number)
 
     def check(self) -> None:
-        """Raise the error of `launch` for the first rank that failed, if one did. Ranks that this process terminated do not count.
+        """Raise the error of `launch` for the first rank that failed, if one did.
 
-        A rank that another process killed comes first, even if its end was noticed later: the other ranks failed because of it.
+        Ranks that this process terminated do not count.
+
+        A rank that another process killed comes first, even if its end was noticed later: the other ranks failed
+        because of it.
         """
         failed = [(rank, code) for rank, code in self.ended.items() if code and rank not in self.terminated]
         failed.sort(key=lambda pair: pair[1] >= 0 or -pair[1] in self.signals)
@@ -128,7 +136,8 @@ class _Job:
         if code > 0:
             raise RankFailed(rank, self.devices, code)
         raise TrainingError(
-            f"rank {rank} of {self.devices} was killed by {signal.Signals(-code).name}, and so the others were ended. {RESUME}"
+            f"rank {rank} of {self.devices} was killed by {signal.Signals(-code).name}, and so the others were "
+            f"ended. {RESUME}"
         )
 
 

@@ -7,8 +7,8 @@ waits for lengths or masks:
 
     worker process: RankBatch ──▶ FlatBatch ──shared memory──▶ pinned memory ──one copy──▶ RankBatch on the GPU
 
-All numbers of an update travel in one tensor: one file descriptor, one block of pinned memory, one copy. The workers live as
-long as the training.
+All numbers of an update travel in one tensor: one file descriptor, one block of pinned memory, one copy. The workers
+live as long as the training.
 
     B pairs   N, N' source and target tokens of a packed batch (see model/packing.py)
 """
@@ -32,14 +32,18 @@ from ..model.packing import Packing
 from .process_group import ProcessGroup
 
 Variation = Callable[[Pair, int, int], Pair]
-"""(a pair, the epoch, the pair's index in the corpus) → the pair to read in this epoch. The result depends on nothing else."""
+"""(a pair, the epoch, the pair's index in the corpus) → the pair to read in this epoch. The result depends on nothing
+else."""
 WORKERS = 2
-"""The number of processes that prepare batches for a GPU. Training on a CPU uses none, because it needs all cores itself."""
+"""The number of processes that prepare batches for a GPU. Training on a CPU uses none, because it needs all cores
+itself."""
 
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """A batch without padding: ids src (N,), tgt_in (N',) and tgt_out (N',), packed as `source` and `target` describe."""
+    """A batch without padding: ids src (N,), tgt_in (N',) and tgt_out (N',), packed as `source` and `target`
+    describe.
+    """
 
     src: Tensor
     tgt_in: Tensor
@@ -88,7 +92,8 @@ class MicroBatch:
 
     packed: PackedBatch
     weight: float
-    """The factor of the loss: 1 / passes. It is 0 for a filler, which a rank gets when there are too few pairs for all ranks."""
+    """The factor of the loss: 1 / passes. It is 0 for a filler, which a rank gets when there are too few pairs for all
+    ranks."""
     passes: int = 1
     """How many times `packed` holds each pair: 2 for R-Drop."""
 
@@ -117,7 +122,10 @@ class MicroBatch:
         ]
 
     def __str__(self) -> str:
-        return f"{self.pairs} pairs of up to {self.packed.source.longest} source and {self.packed.target.longest} target tokens"
+        return (
+            f"{self.pairs} pairs of up to {self.packed.source.longest} source and {self.packed.target.longest} "
+            "target tokens"
+        )
 
 
 @dataclass(frozen=True)
@@ -273,7 +281,10 @@ class _RankBatches:
 
 
 class _FlatBatches(IterableDataset[FlatBatch]):
-    """Iterates over `_RankBatches` as `FlatBatch`es. With n worker processes, worker i prepares updates i, i + n, i + 2n, …"""
+    """Iterates over `_RankBatches` as `FlatBatch`es.
+
+    With n worker processes, worker i prepares updates i, i + n, i + 2n, …
+    """
 
     def __init__(self, batches: _RankBatches) -> None:
         self.batches = batches

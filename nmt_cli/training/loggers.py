@@ -1,11 +1,15 @@
-"""Loggers: additional outputs for training records, beside the run's metrics.jsonl. `nmt train --logger NAME` selects them.
+"""Loggers: additional outputs for training records, beside the run's metrics.jsonl.
 
-A logger is a class that `registry.LOGGERS` lists. Rank 0 creates it with the run folder, a Path, at the start, and calls
+`nmt train --logger NAME` selects them.
+
+A logger is a class that `registry.LOGGERS` lists. Rank 0 creates it with the run folder, a Path, at the start, and
+calls
 
     record(values)   for each record; metrics.py describes the records
     close()          at the end, also after an error
 
-A logger that cannot be opened raises UsageError. When a resumed run repeats updates, loggers get the records of these updates again.
+A logger that cannot be opened raises UsageError. When a resumed run repeats updates, loggers get the records of these
+updates again.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
     hidden (N, D) ──weight (V, D)──▶ scores (N, V) ──▶ log-probabilities ──▶ loss and nll, sums over N tokens
 
-The target distribution has 1 - e on the target token and e / (V - 1) on each other token of the vocabulary. `nll` is the
-cross-entropy without smoothing; perplexity is computed from it. Both are sums: the training loop divides once per update,
-by the target tokens of all ranks (section 5.1).
+The target distribution has 1 - e on the target token and e / (V - 1) on each other token of the vocabulary. `nll` is
+the cross-entropy without smoothing; perplexity is computed from it. Both are sums: the training loop divides once per
+update, by the target tokens of all ranks (section 5.1).
 
-R-Drop (Liang et al. 2021, arXiv 2106.14448, equation 4) passes every pair through the model twice, each time with different
-dropout. It adds the divergence between a token's two distributions P1 and P2 to the two cross-entropies:
+R-Drop (Liang et al. 2021, arXiv 2106.14448, equation 4) passes every pair through the model twice, each time with
+different dropout. It adds the divergence between a token's two distributions P1 and P2 to the two cross-entropies:
 
     CE(P1) + CE(P2) + r_drop / 2 * (KL(P1 || P2) + KL(P2 || P1))
 
@@ -29,8 +29,9 @@ def label_smoothed_loss(
 ) -> tuple[Tensor, Tensor]:
     """Return the sums over tokens of the loss and of the NLL, in nats. Only the loss has a gradient.
 
-    hidden (N, D) and weight (V, D) are multiplied in their dtype; all later steps are in fp32 or a wider dtype. target (N,)
-    has token ids; `smoothing` is e. With `r_drop` above 0, N is even, and rows n and N / 2 + n are the two passes of one token.
+    hidden (N, D) and weight (V, D) are multiplied in their dtype; all later steps are in fp32 or a wider dtype. target
+    (N,) has token ids; `smoothing` is e. With `r_drop` above 0, N is even, and rows n and N / 2 + n are the two passes
+    of one token.
     """
     scores = F.linear(hidden, weight)  # (N, V)
     log_probs = scores.log_softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))

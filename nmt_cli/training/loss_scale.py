@@ -2,9 +2,9 @@
 
     loss * scale ──backward──▶ main_grads ──/ scale──▶ the gradient, in fp32
 
-When a gradient overflows, the update takes no step and the scale is halved. After `GROW_AFTER` updates without overflow,
-the scale is doubled. All of this is computed on the device, so the CPU does not wait for it. The scale is saved with the
-optimizer state.
+When a gradient overflows, the update takes no step and the scale is halved. After `GROW_AFTER` updates without
+overflow, the scale is doubled. All of this is computed on the device, so the CPU does not wait for it. The scale is
+saved with the optimizer state.
 """
 
 from __future__ import annotations

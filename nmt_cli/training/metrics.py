@@ -39,13 +39,17 @@ def train_record(progress: Progress) -> dict[str, Any]:
 def training_line(record: Mapping[str, Any], updates: int, eta: float) -> str:
     """Return the line of a training record; `updates` is train.updates, `eta` the estimated remaining seconds."""
     return (
-        f"update {record['update']:,}/{updates:,} · epoch {record['epoch'] + 1} · loss {record['loss']:.3f} · ppl {record['ppl']:.2f} · "
-        f"lr {record['lr']:.2e} · {record['tokens_per_second']:,.0f} tok/s · |g| {record['grad_norm']:.2f} · ETA {clock(eta)}"
+        f"update {record['update']:,}/{updates:,} · epoch {record['epoch'] + 1} · loss "
+        f"{record['loss']:.3f} · ppl {record['ppl']:.2f} · "
+        f"lr {record['lr']:.2e} · {record['tokens_per_second']:,.0f} tok/s · |g| {record['grad_norm']:.2f} "
+        f"· ETA {clock(eta)}"
     )
 
 
 def live_text(progress: Progress) -> str:
-    """Return the text of a terminal's bar: the epoch, and the loss and speed of the updates in the meter, if there are any."""
+    """Return the text of a terminal's bar: the epoch, and the loss and speed of the updates in the meter, if there are
+    any.
+    """
     meter = progress.meter
     figures = (
         f" · loss {meter.loss / meter.tokens:.3f} · {meter.tokens / progress.meter_seconds:,.0f} tok/s"
@@ -70,7 +74,10 @@ def valid_record(progress: Progress, scores: Mapping[str, Any]) -> dict[str, Any
 def validation_line(record: Mapping[str, Any], is_best: bool) -> str:
     """Return the line of a validation record."""
     bleu = f" · BLEU {record['bleu']:.2f} ({tokenizer_in(record)})" if record.get("bleu") is not None else ""
-    return f"valid at {record['update']:,} · nll {record['nll']:.4f} · ppl {record['ppl']:.2f}{bleu} · {clock(record['seconds'])}{' · best so far' if is_best else ''}"
+    return (
+        f"valid at {record['update']:,} · nll {record['nll']:.4f} · ppl {record['ppl']:.2f}{bleu} · "
+        f"{clock(record['seconds'])}{' · best so far' if is_best else ''}"
+    )
 
 
 def tokenizer_in(record: Mapping[str, Any]) -> str:
@@ -113,7 +120,10 @@ def skipped_record(progress: Progress, update: int, epoch: int, grad_norm: float
 
 def skipped_line(record: Mapping[str, Any], allowed: int) -> str:
     """Return the line of an update whose gradient was not finite; `allowed` is train.skip_nonfinite."""
-    return f"update {record['update']:,}: the gradient is not finite ({record['grad_norm']}); no step taken, {record['in_a_row']} in a row of {allowed} allowed"
+    return (
+        f"update {record['update']:,}: the gradient is not finite ({record['grad_norm']}); no step taken, "
+        f"{record['in_a_row']} in a row of {allowed} allowed"
+    )
 
 
 def perplexity(nll: float) -> float:

@@ -1,4 +1,6 @@
-"""Evidence for the cause of a gradient that is not finite: the update's pairs, and the parameters whose gradients are affected."""
+"""Evidence for the cause of a gradient that is not finite: the update's pairs, and the parameters whose gradients are
+affected.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def error_message(step: StepMetrics, checkpoint: Path, evidence: Path, saved_upd
     micro_batches = "; ".join(str(micro_batch) for micro_batch in step.result.batch.micro_batches)
     state = "before it" if saved_updates == step.update - 1 else f"after {saved_updates:,} updates"
     return (
-        f"the gradient is not finite at update {step.update:,} (epoch {step.epoch + 1}, micro-batches of {micro_batches}); no step was taken. "
+        f"the gradient is not finite at update {step.update:,} (epoch {step.epoch + 1}, micro-batches of "
+        f"{micro_batches}); no step was taken. "
         f"The state {state} is saved in {str(checkpoint)!r}, the batch in {str(evidence)!r}. "
-        'Lower train.lr_factor, lengthen train.warmup, or set train.clip_norm or train.precision = "fp32"; or let it pass with train.skip_nonfinite.'
+        'Lower train.lr_factor, lengthen train.warmup, or set train.clip_norm or train.precision = "fp32"; '
+        "or let it pass with train.skip_nonfinite."
     )

@@ -4,7 +4,8 @@
     compute_params  (P,) fp32, bf16, fp16   read by forward and backward passes           compute_model  has views of it
     main_grads      (P,) fp32               sums over micro-batches, then over ranks (gradients.py, data_parallel.py)
 
-In bf16 and fp16, `compute_params` are rounded from `main_params` once per update, not once per pass. In fp32 both are one tensor.
+In bf16 and fp16, `compute_params` are rounded from `main_params` once per update, not once per pass. In fp32 both are
+one tensor.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ ALIGNMENT = 64
 
 
 class Weights:
-    """The flat tensors, and the two models that have views of them. The parameters of `model` itself become views of `main_params`."""
+    """The flat tensors, and the two models that have views of them.
+
+    The parameters of `model` itself become views of `main_params`.
+    """
 
     def __init__(self, model: Transformer, dtype: torch.dtype) -> None:
         """Move the parameters of `model` into flat tensors. `dtype` is the dtype of forward and backward passes."""

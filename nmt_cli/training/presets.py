@@ -1,9 +1,10 @@
 """The settings of a training that `nmt init` writes, by rule: from the text, and from the tokens that the time allows.
 
-    pairs ──▶ sizes_for ──▶ the largest size that has time enough (`has_time`) ──▶ settings ──▶ recipe_text: a commented recipe
+    pairs ──▶ sizes_for ──▶ the largest size that has time enough (`has_time`) ──▶ settings
+        ──▶ recipe_text: a commented recipe
 
-More tokens, counted with each pass over the text, allow a larger model, a larger update and a larger vocabulary. More passes over
-the same text need more dropout. docs/presets.md has the rule in words.
+More tokens, counted with each pass over the text, allow a larger model, a larger update and a larger vocabulary. More
+passes over the same text need more dropout. docs/presets.md has the rule in words.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ MOST_WARMUP = 4000
 SMALLEST_UPDATE = 2048
 """Fewest tokens of an update. With a smaller one, a CPU spends its time on Adam."""
 TOKENS_PER_PARAMETER = 2.0
-"""A model learns little from fewer target tokens, counted in every pass, than this number for each of its parameters."""
+"""A model learns little from fewer target tokens, counted in every pass, than this number for each of its parameters.
+"""
 UPDATES = 2500
 """An update has so many tokens that there is time for this number of updates."""
 TOKENS_PER_PIECE = 1000
@@ -38,13 +40,16 @@ FEWEST_PIECES = 1000
 BYTES_AND_SPECIALS = 260
 """Pieces of every vocabulary: 256 bytes, and padding, unknown, begin and end."""
 RARE = 5
-"""A character that occurs less often is spelled in bytes, in a vocabulary that would have few pieces beside its characters."""
+"""A character that occurs less often is spelled in bytes, in a vocabulary that would have few pieces beside its
+characters."""
 LEAST_COVERAGE = 0.98
 """SentencePiece's smallest `character_coverage`."""
 USUAL_PAIRS, USUAL_PASSES = 30_000, 80
-"""Without a limit, a text of USUAL_PAIRS is read USUAL_PASSES times, a larger one less often: by the fourth root of its size."""
+"""Without a limit, a text of USUAL_PAIRS is read USUAL_PASSES times, a larger one less often: by the fourth root of its
+size."""
 DROPOUT = ((12, 0.1), (45, 0.2), (100, 0.3))
-"""Dropout up to a number of passes over a text of USUAL_PAIRS; 0.4 above. A smaller text needs as much after fewer passes."""
+"""Dropout up to a number of passes over a text of USUAL_PAIRS; 0.4 above. A smaller text needs as much after fewer
+passes."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,9 @@ def sizes_for(pairs: int) -> Iterator[Size]:
 
 
 def usual_tokens(pairs: int, tokens: int) -> int:
-    """Return the target tokens of a training without a limit, for a text of `pairs` pairs with `tokens` target tokens."""
+    """Return the target tokens of a training without a limit, for a text of `pairs` pairs with `tokens` target
+    tokens.
+    """
     return round(USUAL_PASSES * min(1.0, _smaller_by(pairs)) * tokens)
 
 
@@ -123,7 +130,9 @@ def has_time(size: Size, total: float) -> bool:
 
 
 def settings(size: Size, pairs: int, tokens: int, total: float) -> Settings:
-    """Return the settings for a text of `pairs` pairs with `tokens` target tokens, of which training reads `total`, counted in every pass."""
+    """Return the settings for a text of `pairs` pairs with `tokens` target tokens, of which training reads `total`,
+    counted in every pass.
+    """
     passes = total / tokens
     dropout = next((dropout for most, dropout in DROPOUT if passes * _smaller_by(pairs) <= most), 0.4)
     batch = min(size.batch_tokens, max(size.fewest_tokens, _power_of_two(total / UPDATES)))
@@ -151,7 +160,8 @@ def _round(number: float) -> int:
 
 
 def vocabulary(characters: Counter[str], pieces: int) -> tuple[int, float]:
-    """Return the size and the character coverage of a vocabulary of about `pieces` pieces, for a text with these characters.
+    """Return the size and the character coverage of a vocabulary of about `pieces` pieces, for a text with these
+    characters.
 
     At least half of the pieces are longer than a character.
     """
@@ -182,7 +192,10 @@ Section = Mapping[str, tuple[object, str]]
 
 
 def sections(chosen: Settings, data: Mapping[str, object], sides: Sequence[Counter[str]]) -> dict[str, Section]:
-    """Return the recipe of a new model. `data`: more keys of [data]. `sides`: the characters for each vocabulary, one or two."""
+    """Return the recipe of a new model.
+
+    `data`: more keys of [data]. `sides`: the characters for each vocabulary, one or two.
+    """
     size, joint = chosen.size, len(sides) == 1
     return {
         "data": {
@@ -220,7 +233,10 @@ def _vocabularies(pieces: int, sides: Sequence[Counter[str]]) -> Section:
 
 
 def schedule(updates: int, d_model: int, peak: float, warmup: float = 1 / 6, decay: float = DECAY) -> Section:
-    """Return the keys of [train] for a number of updates. `peak`: highest learning rate; `warmup`, `decay`: shares of the updates."""
+    """Return the keys of [train] for a number of updates.
+
+    `peak`: highest learning rate; `warmup`, `decay`: shares of the updates.
+    """
     steps, interval = max(1, min(MOST_WARMUP, round(warmup * updates))), max(1, updates // (4 * VALIDATIONS))
     factor = float(f"{peak * math.sqrt(d_model * steps):.4g}")
     return {
@@ -239,7 +255,8 @@ def schedule(updates: int, d_model: int, peak: float, warmup: float = 1 / 6, dec
 def adapted(recipe: Recipe, model: Path, chosen: Settings, data: Mapping[str, object]) -> dict[str, Section]:
     """Return the recipe that continues the training of a model, in the folder `model`, on another text.
 
-    `recipe`: the model's. `data`: the keys of [data] for the new text. All keys of the old text, and of the schedule, are new.
+    `recipe`: the model's. `data`: the keys of [data] for the new text. All keys of the old text, and of the schedule,
+    are new.
     """
     old = recipe.model_dump(exclude_defaults=True)
     steps = schedule(chosen.updates, recipe.model.d_model, ADAPTING_RATE * peak(recipe), 0.1, 0.9)

@@ -1,7 +1,8 @@
 """The micro-batch size: run a micro-batch forward and backward, read the peak memory, and adapt the size.
 
     estimate ──▶ the worst micro-batch of that size: copies of the corpus's longest pair ──▶ peak bytes
-    over the limit: a smaller size, computed from the peak; far below it: twice the size, up to the rank's part of an update
+    over the limit: a smaller size, computed from the peak; far below it: twice the size, up to the rank's part of an
+    update
 
 The peak is the process's resident memory on a CPU (Linux only), and the allocator's on a GPU. The probe does not change
 parameters, optimizer state or the random numbers of training. All ranks use the smallest size that any rank found.
@@ -26,10 +27,11 @@ MEMORY_FRACTION = 0.9
 
 
 def choose_micro_batch(updater: Updater, plan: EpochPlan, before: int = 0) -> int:
-    """Return the size of micro-batches, in tokens per side: `train.micro_batch_tokens`, or the largest that fits into memory.
+    """Return the size of micro-batches, in tokens per side: `train.micro_batch_tokens`, or the largest that fits into
+    memory.
 
-    A resumed run passes its earlier size as `before` and gets no larger one, so that it repeats the same roundings. Raises
-    TrainingError when the longest pair does not fit.
+    A resumed run passes its earlier size as `before` and gets no larger one, so that it repeats the same roundings.
+    Raises TrainingError when the longest pair does not fit.
     """
     recipe, hardware, group = updater.recipe, updater.hardware, updater.group
     if recipe.train.micro_batch_tokens:
@@ -54,7 +56,8 @@ def choose_micro_batch(updater: Updater, plan: EpochPlan, before: int = 0) -> in
     tokens = int(-group.all_reduce_max(-tokens))
     if tokens <= 0:
         raise TrainingError(
-            f"a single pair of {longest[0]} source and {longest[1]} target tokens, the corpus's longest, does not fit into {limit / 2**30:.1f} GiB with this model. "
+            f"a single pair of {longest[0]} source and {longest[1]} target tokens, the corpus's longest, does "
+            f"not fit into {limit / 2**30:.1f} GiB with this model. "
             "Shorten data.max_length, choose a smaller model, or give more memory (--memory-limit, another machine)."
         )
     return tokens
@@ -63,10 +66,11 @@ def choose_micro_batch(updater: Updater, plan: EpochPlan, before: int = 0) -> in
 def find_max_batch(
     measure: Callable[[int], float], start: int, largest: int, smallest: int, limit: int, base: int
 ) -> int:
-    """Return a size from `smallest` to `largest` tokens whose peak is at most `limit` bytes; 0 if even `smallest` needs more.
+    """Return a size from `smallest` to `largest` tokens whose peak is at most `limit` bytes; 0 if even `smallest` needs
+    more.
 
-    `measure` returns the peak bytes of a size, or infinity when memory ran out. `base` is the number of bytes in use without
-    a batch. The search begins at `start`.
+    `measure` returns the peak bytes of a size, or infinity when memory ran out. `base` is the number of bytes in use
+    without a batch. The search begins at `start`.
     """
     tokens = max(min(start, largest), smallest)
     while (used := measure(tokens)) > limit:

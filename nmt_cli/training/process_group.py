@@ -31,10 +31,11 @@ from ..errors import TrainingError
 from .collective_errors import meaning, summary
 
 TIMEOUT = timedelta(minutes=10)
-"""The time that a collective waits for a rank. The death of a process is noticed at once, because its connections close. The
-timeout is for a machine or a network that stops answering."""
+"""The time that a collective waits for a rank. The death of a process is noticed at once, because its connections
+close. The timeout is for a machine or a network that stops answering."""
 HEARTBEATS = 120
-"""Heartbeats per TIMEOUT: collectives with which a rank shows the others that it is still working (see `run_on_main`)."""
+"""Heartbeats per TIMEOUT: collectives with which a rank shows the others that it is still working (see `run_on_main`).
+"""
 END_TIMEOUT = timedelta(seconds=10)
 """The time that a rank waits for others when it ends. They may have ended too."""
 INTERRUPT = signal.SIGUSR2
@@ -72,7 +73,10 @@ class ProcessGroup:
         return self.rank == 0
 
     def all_gather(self, values: Sequence[float]) -> list[list[float]]:
-        """Return every rank's values, in the order of ranks. Every rank must call it. Raises TrainingError when a rank does not answer."""
+        """Return every rank's values, in the order of ranks.
+
+        Every rank must call it. Raises TrainingError when a rank does not answer.
+        """
         if self.world_size == 1:
             return [list(values)]
         local = torch.tensor(values, dtype=torch.float64)
@@ -88,9 +92,9 @@ class ProcessGroup:
     def run_on_main(self, work: Callable[[], Any]) -> Any:
         """Run `work` on rank 0, and return its result on every rank. The result must be JSON-serializable.
 
-        Every rank must call it, in its main thread. The other ranks wait as long as `work` takes: every few seconds a thread
-        of rank 0 takes part in a collective with them. When a rank dies during this time, `work` is interrupted. When
-        `work` raises an exception, rank 0 ends with it, and the other ranks end too.
+        Every rank must call it, in its main thread. The other ranks wait as long as `work` takes: every few seconds a
+        thread of rank 0 takes part in a collective with them. When a rank dies during this time, `work` is interrupted.
+        When `work` raises an exception, rank 0 ends with it, and the other ranks end too.
         """
         if self.world_size == 1:
             return work()
@@ -107,8 +111,8 @@ class ProcessGroup:
     def run_on_all(self, work: Callable[[], Any]) -> list[Any]:
         """Run `work` on every rank at the same time, and return all results on every rank, in the order of ranks.
 
-        The results must be JSON-serializable. Every rank must call it, in its main thread. The ranks wait for each other as
-        long as `work` takes, as in `run_on_main`.
+        The results must be JSON-serializable. Every rank must call it, in its main thread. The ranks wait for each
+        other as long as `work` takes, as in `run_on_main`.
         """
         if self.world_size == 1:
             return [work()]
@@ -146,20 +150,26 @@ class ProcessGroup:
             name = f"rank {self.rank} of {self.world_size}"
             if what == "memory":  # smaller micro-batches on this rank alone would leave the ranks out of step
                 raise TrainingError(
-                    f"{name} runs out of memory ({summary(error)}). Set a smaller train.micro_batch_tokens, or give more memory. {RESUME}"
+                    f"{name} runs out of memory ({summary(error)}). Set a smaller train.micro_batch_tokens, or "
+                    f"give more memory. {RESUME}"
                 ) from None
             if what == "device":
                 raise TrainingError(
-                    f"{name}: its GPU reports an error, in the update or before: {summary(error)}. CUDA_LAUNCH_BLOCKING=1 before the same command shows the operation. {RESUME}"
+                    f"{name}: its GPU reports an error, in the update or before: {summary(error)}. "
+                    f"CUDA_LAUNCH_BLOCKING=1 before the same command shows the operation. {RESUME}"
                 ) from error
             raise PeerLost(
-                f"{name} no longer hears from the others ({summary(error)}). One of them has died or hangs: its own message, or torchrun's report, names the cause. {RESUME}"
+                f"{name} no longer hears from the others ({summary(error)}). One of them has died or hangs: "
+                f"its own message, or torchrun's report, names the cause. {RESUME}"
             ) from None
 
 
 @contextmanager
 def _heartbeat(beat: Callable[[], object]) -> Iterator[None]:
-    """Call `beat` every few seconds in a thread while the block runs. An exception of `beat` interrupts the block, and the block raises it."""
+    """Call `beat` every few seconds in a thread while the block runs.
+
+    An exception of `beat` interrupts the block, and the block raises it.
+    """
     done, lock, raised = threading.Event(), threading.Lock(), list[BaseException]()
     interval, thread_of_block = TIMEOUT.total_seconds() / HEARTBEATS, threading.get_ident()
 

@@ -50,7 +50,9 @@ class Meter(Stored):
 
 
 class Progress(Stored):
-    """The state of training after `update` updates: everything that resuming needs besides weights and optimizer state."""
+    """The state of training after `update` updates: everything that resuming needs besides weights and optimizer
+    state.
+    """
 
     update: int = 0
     epoch: int = 0
@@ -74,7 +76,8 @@ class Progress(Stored):
     data_fingerprint: str = ""
     """SHA-256 of the shards' text and tokenizer."""
     ids_fingerprint: str = ""
-    """SHA-256 of the shards' ids, which does not depend on their division into files; "" if the shards do not have it."""
+    """SHA-256 of the shards' ids, which does not depend on their division into files; "" if the shards do not have it.
+    """
     micro_batch_tokens: int = 0
     """The size of micro-batches. A resumed run uses no larger one, so that it repeats the same roundings."""
     metrics_bytes: int = 0

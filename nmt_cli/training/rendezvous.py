@@ -32,7 +32,8 @@ from .process_group import RESUME, PeerFailed, PeerLost, ProcessGroup
 from .stopping import Finished
 
 LAUNCHER_STORE = "NMT_LAUNCHER_STORE"
-"""The environment variable with the port of the store of `nmt train --devices` on this machine. Without it, torch finds torchrun's store."""
+"""The environment variable with the port of the store of `nmt train --devices` on this machine. Without it, torch finds
+torchrun's store."""
 LAUNCHER = "NMT_LAUNCHER"
 """The environment variable with the process number of `nmt train --devices`."""
 
@@ -49,10 +50,12 @@ def local_rank() -> int:
 
 @contextmanager
 def joined(device: str) -> Iterator[ProcessGroup]:
-    """Join the other processes, and leave the group at the end. `device` is this rank's. Raises TrainingError when the others cannot be reached.
+    """Join the other processes, and leave the group at the end.
 
-    When another rank has already reported why it failed, and this rank fails because of it, PeerFailed replaces this rank's
-    exception. So one error is reported only once.
+    `device` is this rank's. Raises TrainingError when the others cannot be reached.
+
+    When another rank has already reported why it failed, and this rank fails because of it, PeerFailed replaces this
+    rank's exception. So one error is reported only once.
     """
     if not started_by_torchrun():
         yield ProcessGroup()
@@ -67,7 +70,8 @@ def joined(device: str) -> Iterator[ProcessGroup]:
         )
     except RuntimeError as error:
         raise TrainingError(
-            f"rank {rank} of {world_size} cannot reach the others ({summary(error)}). Look whether all of them were started, and whether --rdzv-endpoint or --master-addr can be reached from every machine."
+            f"rank {rank} of {world_size} cannot reach the others ({summary(error)}). Look whether all of them "
+            "were started, and whether --rdzv-endpoint or --master-addr can be reached from every machine."
         ) from None
     group = ProcessGroup(rank, local_rank(), world_size, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     before = signal.signal(signal.SIGTERM, _raise_stopped)
@@ -81,13 +85,17 @@ def joined(device: str) -> Iterator[ProcessGroup]:
             raise replacement from None
         raise
     finally:
-        gc.collect()  # DDP holds the group, in a cycle of references: gloo's threads would outlive it (see `_import_before_the_group`)
+        # DDP holds the group, in a cycle of references: gloo's threads would outlive it (see
+        # `_import_before_the_group`)
+        gc.collect()
         dist.destroy_process_group()
         signal.signal(signal.SIGTERM, before)
 
 
 def report_end(error: BaseException, store: Any, group: ProcessGroup) -> PeerFailed | None:
-    """Write to the store why this rank ends. If another rank ended first and is the cause, return the PeerFailed to raise instead.
+    """Write to the store why this rank ends.
+
+    If another rank ended first and is the cause, return the PeerFailed to raise instead.
 
     Return None if this rank is the first, or if it ends for a reason of its own.
     """
@@ -132,8 +140,9 @@ def _raise_stopped(number: int, frame: FrameType | None) -> None:
 def _import_before_the_group() -> None:
     """Import a module that must be imported before the process group exists.
 
-    If it is imported later, its functions hold the group for ever, as a default argument. `destroy_process_group` then does not
-    end gloo's threads. They would still run while Python shuts down, and a thread that frees a tensor then aborts the process.
+    If it is imported later, its functions hold the group for ever, as a default argument. `destroy_process_group` then
+    does not end gloo's threads. They would still run while Python shuts down, and a thread that frees a tensor then
+    aborts the process.
     """
     import torch.distributed.nn.functional  # noqa: F401
 
@@ -151,14 +160,15 @@ def _end_without_launcher() -> None:
 def _connect_store(rank: int, world_size: int) -> Any:
     """Return the store through which the processes find each other, and in which they read why one of them ended.
 
-    The store of torchrun, or of `launch`, outlives the processes, so it holds the addresses of dead ones after a restart. Therefore each
-    start uses keys with a new prefix, which rank 0 chooses. Each other rank asks for the prefix with a random key of its
-    own. Rank 0 answers until all other ranks have confirmed.
+    The store of torchrun, or of `launch`, outlives the processes, so it holds the addresses of dead ones after a
+    restart. Therefore each start uses keys with a new prefix, which rank 0 chooses. Each other rank asks for the prefix
+    with a random key of its own. Rank 0 answers until all other ranks have confirmed.
     """
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         raise UsageError(
-            f"RANK and WORLD_SIZE are set, but not {' and '.join(missing)}: start the ranks with torchrun, or unset them."
+            f"RANK and WORLD_SIZE are set, but not {' and '.join(missing)}: start the ranks with torchrun, or "
+            "unset them."
         )
     if port := os.environ.get(LAUNCHER_STORE):
         store: Any = dist.TCPStore("localhost", int(port), world_size, is_master=False, timeout=process_group.TIMEOUT)  # type: ignore[attr-defined]

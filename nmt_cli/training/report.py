@@ -4,8 +4,8 @@
                                                      progress(text)    a line of train.log; printed only without a bar
                                                      advance(updates)  the bar
 
-On a terminal, or if a function receives the progress (`console.shows_progress`), a bar moves with every micro-batch, and progress
-lines go only to train.log. Otherwise progress lines are also printed. Only rank 0 reports.
+On a terminal, or if a function receives the progress (`console.shows_progress`), a bar moves with every micro-batch,
+and progress lines go only to train.log. Otherwise progress lines are also printed. Only rank 0 reports.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ class Report:
     """Reports for rank 0. On other ranks, where `is_main` is false, it does nothing."""
 
     def __init__(self, run: RunFolder, is_main: bool, loggers: Sequence[str] = ()) -> None:
-        """Open the loggers with the names `loggers`. Raises UsageError for a logger that is unknown or cannot be opened."""
+        """Open the loggers with the names `loggers`.
+
+        Raises UsageError for a logger that is unknown or cannot be opened.
+        """
         self.run, self.is_main = run, is_main
         self.has_bar = is_main and console.shows_progress()
         self.bar: Any = None
@@ -49,7 +52,8 @@ class Report:
         elif present < size:
             state = f"has {present:,} bytes" if self.run.metrics.exists() else "is missing"
             console.warn(
-                f"{str(self.run.metrics)!r} {state}, at the last checkpoint it had {size:,}: records of earlier updates are lost. Training resumes without them."
+                f"{str(self.run.metrics)!r} {state}, at the last checkpoint it had {size:,}: records of "
+                "earlier updates are lost. Training resumes without them."
             )
 
     def record(self, values: Mapping[str, Any]) -> None:
@@ -85,7 +89,10 @@ class Report:
             self.bar.set_description_str(f"update {done:,}/{updates:,}")
 
     def advance(self, updates: float, describe: Callable[[], str]) -> None:
-        """Move the bar to `updates` updates, and show the text that `describe` returns. Without a bar, `describe` is not called."""
+        """Move the bar to `updates` updates, and show the text that `describe` returns.
+
+        Without a bar, `describe` is not called.
+        """
         if self.bar is not None:
             self.bar.set_description_str(f"update {int(updates):,}/{self.bar.total:,} · {describe()}", refresh=False)
             self.bar.update(updates - self.bar.n)

@@ -6,8 +6,8 @@
       averaged/                    written by `nmt average`
       metrics.jsonl  train.log     see report.py
 
-Training writes only into a folder that is new, empty or a run (`not_a_run`). It deletes only checkpoints that are unchanged
-since training wrote them.
+Training writes only into a folder that is new, empty or a run (`not_a_run`). It deletes only checkpoints that are
+unchanged since training wrote them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ LOCK = ".lock"
 
 
 def not_a_run(path: Path) -> str:
-    """Return why training may not write into an existing folder, which is then neither empty nor a run. Return "" if training may write."""
+    """Return why training may not write into an existing folder, which is then neither empty nor a run.
+
+    Return "" if training may write.
+    """
     if not path.is_dir():
         return "it is not a folder"
     names = {item.name for item in path.iterdir()}
@@ -99,7 +102,8 @@ class RunFolder:
         self._unlock: Callable[[], object] = lambda: None
 
     def create(self) -> None:
-        """Create the folder, lock it until `close` or the end of this process, and remove partial files of killed processes.
+        """Create the folder, lock it until `close` or the end of this process, and remove partial files of killed
+        processes.
 
         Raises TrainingError when the folder cannot be written to, or when another process trains in it.
         """
@@ -138,7 +142,8 @@ class RunFolder:
         try:
             if (self.path.exists() or self.path.is_symlink()) and (reason := not_a_run(self.path)):
                 raise UsageError(
-                    f"--run {str(self.path)!r} is not a run folder: {reason}. Give a new or an empty folder, or an earlier run."
+                    f"--run {str(self.path)!r} is not a run folder: {reason}. Give a new or an empty folder, "
+                    "or an earlier run."
                 )
             self._check_writable()
         except OSError as error:
@@ -184,7 +189,10 @@ class RunFolder:
         scores: Mapping[str, Any],
         safe_length: int | None = None,
     ) -> Checkpoint:
-        """Write a checkpoint, and point the link `last` to it. Raises TrainingError; earlier checkpoints then stay unchanged."""
+        """Write a checkpoint, and point the link `last` to it.
+
+        Raises TrainingError; earlier checkpoints then stay unchanged.
+        """
         from safetensors.torch import save_file
 
         folder = self.checkpoint_folder(progress.update)
@@ -220,8 +228,8 @@ class RunFolder:
     def prune(self, keep: int, keep_best: int, metric: str) -> None:
         """Delete all checkpoints except the latest `keep` periodic ones, the best `keep_best` and the newest.
 
-        At no moment does a link point to a deleted checkpoint. Checkpoints that are damaged or contain other files are not
-        deleted.
+        At no moment does a link point to a deleted checkpoint. Checkpoints that are damaged or contain other files are
+        not deleted.
         """
         self.update_links(metric)
         checkpoints = self.checkpoints()
@@ -237,7 +245,10 @@ class RunFolder:
                 shutil.rmtree(hidden, ignore_errors=True)
 
     def update_links(self, metric: str) -> None:
-        """Point `last` and `best` to the last and the best checkpoint. An earlier process may have been killed before it did so."""
+        """Point `last` and `best` to the last and the best checkpoint.
+
+        An earlier process may have been killed before it did so.
+        """
         checkpoints = self.checkpoints()
         for link, folders in (("last", checkpoints[-1:]), ("best", best_of(checkpoints, metric)[:1])):
             if folders:
@@ -251,19 +262,21 @@ class RunFolder:
     def load(
         self, update: int, recipe: Recipe, index: ShardIndex
     ) -> tuple[Progress, dict[str, Tensor], dict[str, Tensor]]:
-        """Return progress, weights and optimizer state of the checkpoint after `update` updates, and ignore newer checkpoints.
+        """Return progress, weights and optimizer state of the checkpoint after `update` updates, and ignore newer
+        checkpoints.
 
         If `train.best_metric` has changed, `Progress.best` is None; see `best_score`.
 
-        Raises ModelError when this checkpoint is missing; when it is damaged, with the name of the one before it; and when the
-        recipe or the shards are those of another experiment.
+        Raises ModelError when this checkpoint is missing; when it is damaged, with the name of the one before it; and
+        when the recipe or the shards are those of another experiment.
         """
         from safetensors.torch import load_file
 
         checkpoints = [checkpoint for checkpoint in self.checkpoints() if checkpoint.update <= update]
         if not checkpoints or checkpoints[-1].update != update:
             raise ModelError(
-                f"training resumes from update {update:,}, and {str(self.checkpoint_folder(update))!r} is not there: --data and --run must lie on a file system that all machines share."
+                f"training resumes from update {update:,}, and {str(self.checkpoint_folder(update))!r} is not "
+                "there: --data and --run must lie on a file system that all machines share."
             )
         checkpoint = checkpoints[-1]
         try:
@@ -281,13 +294,15 @@ class RunFolder:
                 else "There is none before it: to start again"
             )
             raise ModelError(
-                f"the newest checkpoint, {str(checkpoint.folder)!r}, is damaged: {error} {before}, remove {str(checkpoint.folder)!r}."
+                f"the newest checkpoint, {str(checkpoint.folder)!r}, is damaged: {error} {before}, remove "
+                f"{str(checkpoint.folder)!r}."
             ) from None
         earlier = Recipe.from_dict(config.recipe, str(checkpoint.folder))
         check_same_experiment(earlier, recipe, self.path, names=not progress.data_fingerprint)
         if not trained_on(index, progress, config.tokenizers):
             raise ModelError(
-                f"run {str(self.path)!r} began with shards of another text or tokenizer. Name those with --data, or start another run with --run DIR."
+                f"run {str(self.path)!r} began with shards of another text or tokenizer. Name those with "
+                "--data, or start another run with --run DIR."
             )
         if recipe.train.best_metric != earlier.train.best_metric:
             progress.best, progress.since_best = None, 0
@@ -320,7 +335,10 @@ def check_same_experiment(old: Recipe, new: Recipe, run: Path, *, names: bool) -
 
 
 def link_latest(run: Path) -> None:
-    """Point the link `latest`, beside the run, to the run. If `latest` is not a link, or points outside this parent folder, it is not changed."""
+    """Point the link `latest`, beside the run, to the run.
+
+    If `latest` is not a link, or points outside this parent folder, it is not changed.
+    """
     link = run.parent / "latest"
     if run.name == link.name or (link.is_symlink() and "/" in os.readlink(link)):
         return

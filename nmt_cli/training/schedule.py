@@ -1,7 +1,7 @@
 """The learning rate of section 5.3: linear warmup, then decay with the inverse square root of the step.
 
-The learning rate may also fall to zero at the end (`decay`). The last steps then average out the noise of the gradients,
-as the averaging of checkpoints does (Hägele et al. 2024, arXiv 2405.18392).
+The learning rate may also fall to zero at the end (`decay`). The last steps then average out the noise of the
+gradients, as the averaging of checkpoints does (Hägele et al. 2024, arXiv 2405.18392).
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ def learning_rate(step: int, d_model: int, warmup: int, factor: float = 1.0) -> 
 
 
 def decay(step: int, last: int, steps: int) -> float:
-    """Return the factor of the learning rate at `step`. It falls from 1 to nearly 0 in the `steps` steps that end with step `last`; 1 if `steps` is 0."""
+    """Return the factor of the learning rate at `step`.
+
+    It falls from 1 to nearly 0 in the `steps` steps that end with step `last`; 1 if `steps` is 0.
+    """
     return min(1.0, (last + 1 - step) / steps) if steps else 1.0
 
 
@@ -25,9 +28,13 @@ def concerns(train: TrainSection) -> list[str]:
     if train.warmup >= train.updates:
         why = f"is not smaller than train.updates = {train.updates:,}: the learning rate only rises"
     elif train.warmup > constant:
-        why = f"is larger than the {max(0, constant):,} updates before train.decay_updates: the learning rate falls before it has risen"
+        why = (
+            f"is larger than the {max(0, constant):,} updates before train.decay_updates: the learning rate "
+            "falls before it has risen"
+        )
     else:
         return []
     return [
-        f"train.warmup = {train.warmup:,} {why}. Set it to a sixth of the updates or less: {max(1, train.updates // 6):,}"
+        f"train.warmup = {train.warmup:,} {why}. Set it to a sixth of the updates or less: "
+        f"{max(1, train.updates // 6):,}"
     ]

@@ -29,13 +29,16 @@ from .update import Updater
 SAMPLES = 3
 """The number of measured micro-batches: with short, medium and long sentences."""
 LOG_LENGTH_MEAN, LOG_LENGTH_STD = 3.25, 0.6
-"""Mean and standard deviation of the natural logarithm of sentence lengths in tokens, as in news text: 31 tokens on average."""
+"""Mean and standard deviation of the natural logarithm of sentence lengths in tokens, as in news text: 31 tokens on
+average."""
 
 
 def seconds_per_update(
     recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int = 1, plan: EpochPlan | None = None
 ) -> float:
-    """Return the seconds per update of `recipe` on `devices` devices like this one. `plan` has the lengths of the text; None: random lengths.
+    """Return the seconds per update of `recipe` on `devices` devices like this one.
+
+    `plan` has the lengths of the text; None: random lengths.
 
     Raises TrainingError when memory runs out.
     """

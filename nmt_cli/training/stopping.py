@@ -1,4 +1,7 @@
-"""Reasons for an early stop of training. The signal handler only stores the signal; the loop stops at the end of an update."""
+"""Reasons for an early stop of training.
+
+The signal handler only stores the signal; the loop stops at the end of an update.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from types import FrameType
 
 @contextmanager
 def signal_handler(numbers: Iterable[int], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Install a handler of these signals while the block runs. Outside the main thread, where Python allows no handlers, do nothing."""
+    """Install a handler of these signals while the block runs.
+
+    Outside the main thread, where Python allows no handlers, do nothing.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -31,7 +37,9 @@ def not_ignored(numbers: Iterable[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class StopReason:
-    """The reason why training stops before its last update: a signal, or too many validations without a better score."""
+    """The reason why training stops before its last update: a signal, or too many validations without a better
+    score.
+    """
 
     signal: int = 0
     """The signal's number; 0: there was no better validation for a while."""
@@ -56,8 +64,8 @@ class PendingSignal:
     def caught(self) -> Iterator[None]:
         """Catch SIGINT, SIGTERM and SIGHUP while the block runs.
 
-        A SIGINT after another of these signals raises KeyboardInterrupt at once. If SIGHUP is ignored, as under nohup, it
-        stays ignored. Outside the main thread, where Python allows no handlers, nothing is caught.
+        A SIGINT after another of these signals raises KeyboardInterrupt at once. If SIGHUP is ignored, as under nohup,
+        it stays ignored. Outside the main thread, where Python allows no handlers, nothing is caught.
         """
         with signal_handler((signal.SIGINT, signal.SIGTERM, *not_ignored((signal.SIGHUP,))), self._handle):
             yield

@@ -1,6 +1,7 @@
 """Table 3 of "Attention Is All You Need", row by row: the paper's figures beside those of our recipes.
 
-    ROWS ──▶ compare(hardware) ──▶ for each row: parameters (ours, the paper's), updates, tokens per update, estimated hours
+    ROWS ──▶ compare(hardware)
+        ──▶ for each row: parameters (ours, the paper's), updates, tokens per update, estimated hours
 
 The paper's perplexities and BLEU scores are on newstest2013, without averaging. The paper prints the parameters in
 millions. It prints none for the rows A, D and E; ROWS has the number of base there. Its vocabulary has "about 37,000"
@@ -60,7 +61,10 @@ ROWS = (
 def compare(
     hardware: Hardware, devices: int = 1, seconds: Callable[[Recipe], float] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the paper's and our figures of each row. `seconds` returns the measured seconds per update, for the estimated hours."""
+    """Yield the paper's and our figures of each row.
+
+    `seconds` returns the measured seconds per update, for the estimated hours.
+    """
     for row in ROWS:
         recipe = load_recipe(row.recipe)
         vocabulary = recipe.data.vocab_size
@@ -92,7 +96,9 @@ def common_vocabulary(rows: Sequence[Mapping[str, Any]]) -> tuple[int, int] | No
 
 
 def vocabulary_range(row: Row, recipe: Recipe, parameters: int) -> tuple[int, int]:
-    """Return the smallest and the largest vocabulary size with which our model has the paper's number of parameters, rounded to millions."""
+    """Return the smallest and the largest vocabulary size with which our model has the paper's number of parameters,
+    rounded to millions.
+    """
     width = recipe.model.d_model * (1 if recipe.model.tie_embeddings else 3)
     non_embedding = parameters - recipe.data.vocab_size * width
     smallest, largest = ((row.millions * 1_000_000 + half - non_embedding) / width for half in (-500_000, 500_000))

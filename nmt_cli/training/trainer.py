@@ -4,17 +4,17 @@
 
 If training is started again with the same run folder, it resumes from the last checkpoint. The random numbers of each
 update depend only on (seed, update, rank), its pairs on (seed, epoch). A checkpoint also has the sums of an unfinished
-training record. Therefore a resumed run computes and writes the same as an uninterrupted one. SIGINT, SIGTERM and SIGHUP
-stop training at the end of the current update, after a save. In the last update or validation, training finishes
+training record. Therefore a resumed run computes and writes the same as an uninterrupted one. SIGINT, SIGTERM and
+SIGHUP stop training at the end of the current update, after a save. In the last update or validation, training finishes
 instead. A second SIGINT stops at once.
 
 On a GPU the loop starts several updates before it reads their results. Only every few updates it reads the results, and
 agrees with the other ranks on signals and saves (`_drain_metrics`). The values that decide on the next collective are
-equal on all ranks. `progress` starts from the same checkpoint and changes by the same metrics. `stop` is set from values
-that the ranks agreed on.
+equal on all ranks. `progress` starts from the same checkpoint and changes by the same metrics. `stop` is set from
+values that the ranks agreed on.
 
-    in_flight.py   results of updates      checkpointer.py   saving          nonfinite.py   gradients that are not finite
-    stopping.py    signals, patience       metrics.py        the records     progress.py    the counters
+    in_flight.py   results of updates    checkpointer.py   saving         nonfinite.py   gradients that are not finite
+    stopping.py    signals, patience     metrics.py        the records    progress.py    the counters
 """
 
 from __future__ import annotations
@@ -142,25 +142,32 @@ class Trainer:
         self.clock_started = time.perf_counter()
 
     def _open_shards(self, shards: Path) -> ShardIndex:
-        """Open corpus and vocabulary, and return the shards' index. Raises DataError when the shards do not fit the recipe."""
+        """Open corpus and vocabulary, and return the shards' index.
+
+        Raises DataError when the shards do not fit the recipe.
+        """
         index = verify(shards)
         check_matches(index, self.recipe, shards)
         self.corpus = Corpus(shards, "train", index)
         self.vocabulary = Vocabulary.load(shards, index.vocabularies)
         if self.vocabulary.sha256 != index.tokenizer_sha256:
             raise DataError(
-                f"the tokenizer in {str(shards)!r} is not the one its shards were made with. Make the shards again with nmt preprocess … --force."
+                f"the tokenizer in {str(shards)!r} is not the one its shards were made with. Make the shards "
+                "again with nmt preprocess … --force."
             )
         return index
 
     def load_or_initialize(self, index: ShardIndex) -> tuple[Transformer, Progress, dict[str, Tensor]]:
-        """Return model, progress and optimizer state: those of the last checkpoint, which rank 0 selects, or new ones if there is none."""
+        """Return model, progress and optimizer state: those of the last checkpoint, which rank 0 selects, or new ones
+        if there is none.
+        """
         sizes = self.vocabulary.source_size, self.vocabulary.target_size
         last_update = self.group.run_on_main(self.run.last_update)
         if last_update is None:
             if self.run.last_update() is not None:
                 raise DataError(
-                    f"this rank sees checkpoints in {str(self.run.path)!r}, and rank 0 sees none: --data and --run must lie on a file system that all machines share."
+                    f"this rank sees checkpoints in {str(self.run.path)!r}, and rank 0 sees none: --data and "
+                    "--run must lie on a file system that all machines share."
                 )
             self.report.rewind(0)
             torch.manual_seed(self.recipe.train.seed)
@@ -213,7 +220,10 @@ class Trainer:
     # --- the loop ---
 
     def train(self) -> Progress:
-        """Train to the end. Raises `Stopped` after a signal, `TrainingError` when a gradient is not finite or a rank does not answer."""
+        """Train to the end.
+
+        Raises `Stopped` after a signal, `TrainingError` when a gradient is not finite or a rank does not answer.
+        """
         Finished.reached = False
         try:
             with self.pending_signal.caught():
@@ -284,7 +294,9 @@ class Trainer:
             self.clock_started = time.perf_counter()  # the time of validating and saving does not count
 
     def _drain_metrics(self) -> bool:
-        """Read the metrics of the updates in flight, and set `stop` if a rank received a signal. Return whether a save is due by the clock.
+        """Read the metrics of the updates in flight, and set `stop` if a rank received a signal.
+
+        Return whether a save is due by the clock.
 
         Raises TrainingError when too many gradients in a row were not finite.
         """
@@ -305,7 +317,10 @@ class Trainer:
     # --- what happens between updates ---
 
     def _live_text(self) -> str:
-        """Return the text of the bar. After a training record, the meter is empty: until the next metrics, return the previous text."""
+        """Return the text of the bar.
+
+        After a training record, the meter is empty: until the next metrics, return the previous text.
+        """
         if self.progress.meter.tokens or not self.live_text:
             self.live_text = live_text(self.progress)
         return self.live_text
@@ -321,7 +336,10 @@ class Trainer:
         progress.restart_meter()
 
     def _skip(self, step: StepMetrics) -> None:
-        """Count and report an update whose gradient was not finite. Raises TrainingError after too many such updates in a row."""
+        """Count and report an update whose gradient was not finite.
+
+        Raises TrainingError after too many such updates in a row.
+        """
         progress, allowed = (
             self.progress,
             self.recipe.train.skip_nonfinite + (OVERFLOWS if self.updater.loss_scale else 0),
@@ -349,8 +367,8 @@ class Trainer:
     def validate(self) -> None:
         """Score the model, report the scores with some samples, and save the model if it is the best so far.
 
-        Every rank scores a share. Rank 0 combines the shares into a record, and every rank gets this record. So all ranks make
-        the same decisions from it.
+        Every rank scores a share. Rank 0 combines the shares into a record, and every rank gets this record. So all
+        ranks make the same decisions from it.
         """
         progress, train, validator, weights, group = (
             self.progress,
@@ -392,7 +410,8 @@ class Trainer:
         self.report.line(validation_line(record, is_best))
         for sample in samples:
             self.report.line(
-                f"    source       {sample.source}\n    reference    {sample.reference}\n    translation  {sample.translation}\n"
+                f"    source       {sample.source}\n    reference    {sample.reference}\n    translation  "
+                f"{sample.translation}\n"
             )
         if is_best:
             self.save_checkpoint(is_best=True)
@@ -404,7 +423,10 @@ class Trainer:
             self.stop = OUT_OF_PATIENCE
 
     def save_checkpoint(self, is_best: bool = False) -> None:
-        """Save a checkpoint of the present state; every rank waits for it. If `is_best`, point the link `best` to it."""
+        """Save a checkpoint of the present state; every rank waits for it.
+
+        If `is_best`, point the link `best` to it.
+        """
 
         def write() -> None:
             folder = self.write_checkpoint()
@@ -436,10 +458,13 @@ class Trainer:
         parameters = count_parameters(self.updater.weights.model)["total"]
         about = "about " if plan.pairs > plan.window else ""
         self.report.line(
-            f"{start}: {self.recipe.name} · {parameters:,} parameters · {len(self.corpus):,} pairs · {about}{plan.updates_per_epoch:,} updates per epoch\n"
-            f"update = {train.batch_tokens:,} tokens per side = {plan.buckets_per_update} × {plan.bucket_tokens:,} of like length; "
+            f"{start}: {self.recipe.name} · {parameters:,} parameters · {len(self.corpus):,} pairs · "
+            f"{about}{plan.updates_per_epoch:,} updates per epoch\n"
+            f"update = {train.batch_tokens:,} tokens per side = {plan.buckets_per_update} × "
+            f"{plan.bucket_tokens:,} of like length; "
             f"here {group.world_size} × {self.hardware.device} in {self.hardware.precision}, "
-            f"micro-batches of up to {self.micro_batch_tokens:,} tokens{', each pair in two passes' if train.passes > 1 else ''}\n"
+            f"micro-batches of up to {self.micro_batch_tokens:,} "
+            f"tokens{', each pair in two passes' if train.passes > 1 else ''}\n"
             f"kernels for {self.updater.kernels.summary}\nrun folder {self.run.path}"
         )
         if self.validator:

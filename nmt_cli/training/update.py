@@ -1,6 +1,7 @@
 """One update of the parameters: the gradients of a rank's micro-batches, then one step of Adam (sections 5.1 and 5.3).
 
-    RankBatch ──▶ forward, loss and backward of each micro-batch ──Gradients──▶ Weights.main_grads ──▶ Adam ──▶ StepResult
+    RankBatch ──▶ forward, loss and backward of each micro-batch ──Gradients──▶ Weights.main_grads ──▶ Adam
+        ──▶ StepResult
 
 The loss sum of every micro-batch on every rank is divided by the update's target tokens over all ranks. This number is
 known from the plan, so the ranks need not exchange it. The split of an update into micro-batches changes only rounding.
@@ -47,7 +48,9 @@ def loss_sums(
     r_drop: float = 0.0,
     packed: Callable[..., Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the sums over the batch's target tokens of the loss and of the NLL, in nats. With `r_drop`, `rows` hold two passes.
+    """Return the sums over the batch's target tokens of the loss and of the NLL, in nats.
+
+    With `r_drop`, `rows` hold two passes.
 
     Matrix products run in the dtype of the model's weights. `packed` replaces the model's method, for a compiled one.
     """
@@ -60,7 +63,10 @@ class LossModel(nn.Module):
     """A model with its loss. Training calls this module."""
 
     def __init__(self, model: Transformer, smoothing: float, r_drop: float, backend: str = "") -> None:
-        """Take the model. `backend` is a backend of torch.compile for the passes through the model; "" does not compile them."""
+        """Take the model.
+
+        `backend` is a backend of torch.compile for the passes through the model; "" does not compile them.
+        """
         super().__init__()
         self.model, self.smoothing, self.r_drop = model, smoothing, r_drop
         self._packed = torch.compile(model.forward_packed, dynamic=True, backend=backend) if backend else None
@@ -78,7 +84,8 @@ def vocabulary_loss(
         return label_smoothed_loss(hidden, weight, target, smoothing, r_drop)
     if unsupported := supports(hidden, weight):
         console.warn_once(
-            f"the fast kernel of the loss does not support {unsupported}: the plain loss is used, which needs more time and memory"
+            f"the fast kernel of the loss does not support {unsupported}: the plain loss is used, which needs "
+            "more time and memory"
         )
         return label_smoothed_loss(hidden, weight, target, smoothing, r_drop)
     return chunked_loss(hidden, weight, target, smoothing, r_drop)
@@ -111,7 +118,10 @@ class Updater:
         warn: Callable[[str], None] = lambda _: None,
         backend: str = "",
     ) -> None:
-        """Build weights and optimizer. `backend` is a backend of torch.compile for forward and backward passes; "" does not compile them."""
+        """Build weights and optimizer.
+
+        `backend` is a backend of torch.compile for forward and backward passes; "" does not compile them.
+        """
         reproducible_products()
         self.recipe, self.hardware, self.group, self.warn = recipe, hardware, group, warn
         train = recipe.train
@@ -139,7 +149,10 @@ class Updater:
         self.load_optimizer_state({}, 0)
 
     def __call__(self, batch: RankBatch, update: int) -> StepResult:
-        """Do update number `update`, counted from 1. Raises TrainingError when a single pair does not fit into memory."""
+        """Do update number `update`, counted from 1.
+
+        Raises TrainingError when a single pair does not fit into memory.
+        """
         sums, batch = self.accumulate(batch)
         grad_norm, skipped, lr = self.step(update)
         return StepResult(sums, grad_norm, skipped, lr, batch)
@@ -167,10 +180,12 @@ class Updater:
         return norm, skipped, lr
 
     def accumulate(self, batch: RankBatch) -> tuple[Tensor, RankBatch]:
-        """Set `main_grads` to the gradient of the update's mean loss. Return this rank's loss sums, and the batch, split further if memory ran out.
+        """Set `main_grads` to the gradient of the update's mean loss.
 
-        Each repetition of the update starts with the same state of torch's random generators. Raises TrainingError when memory
-        runs out and the micro-batch cannot be split.
+        Return this rank's loss sums, and the batch, split further if memory ran out.
+
+        Each repetition of the update starts with the same state of torch's random generators. Raises TrainingError when
+        memory runs out and the micro-batch cannot be split.
         """
         before = random_state(self.hardware.device)
         while True:
@@ -197,7 +212,10 @@ class Updater:
         return sums, None
 
     def forward_backward(self, micro_batch: MicroBatch, target_tokens: int) -> Tensor:
-        """Run a micro-batch forward and backward, its loss divided by `target_tokens`. Return its sums of loss and NLL, (2,)."""
+        """Run a micro-batch forward and backward, its loss divided by `target_tokens`.
+
+        Return its sums of loss and NLL, (2,).
+        """
         loss, nll = self.gradients.losses(micro_batch.packed.to(self.hardware.device))
         scaled = loss * self.loss_scale.scale if self.loss_scale else loss
         (scaled * (micro_batch.weight / target_tokens)).backward()  # type: ignore[no-untyped-call]
@@ -209,10 +227,13 @@ class Updater:
         if micro_batch.pairs == 1:
             source, target = micro_batch.packed.source, micro_batch.packed.target
             raise TrainingError(
-                f"out of memory with a single pair of {source.longest} source and {target.longest} target tokens. Shorten data.max_length, choose a smaller model, or train on a machine with more memory."
+                f"out of memory with a single pair of {source.longest} source and {target.longest} target "
+                "tokens. Shorten data.max_length, choose a smaller model, or train on a machine with more "
+                "memory."
             )
         self.warn(
-            f"out of memory with {micro_batch}: it is split in two, and the update is repeated. A smaller train.micro_batch_tokens avoids this."
+            f"out of memory with {micro_batch}: it is split in two, and the update is repeated. A smaller "
+            "train.micro_batch_tokens avoids this."
         )
         return batch.split(index)
 
@@ -221,7 +242,10 @@ class Updater:
         release_cached_memory(self.hardware.device)
 
     def optimizer_state(self) -> dict[str, Tensor]:
-        """Return Adam's moments on the CPU: "exp_avg.NAME" and "exp_avg_sq.NAME" for each parameter NAME. In fp16, also return "loss_scale"."""
+        """Return Adam's moments on the CPU: "exp_avg.NAME" and "exp_avg_sq.NAME" for each parameter NAME.
+
+        In fp16, also return "loss_scale".
+        """
         state = self.adam.state[self.weights.main_params]
         moments = {
             f"{kind}.{name}": part.to("cpu")
@@ -231,7 +255,10 @@ class Updater:
         return moments | ({"loss_scale": self.loss_scale.state.to("cpu")} if self.loss_scale else {})
 
     def load_optimizer_state(self, state: dict[str, Tensor], steps: int) -> None:
-        """Continue from an `optimizer_state` that was reached after `steps` steps. Moments that are not in it are zero."""
+        """Continue from an `optimizer_state` that was reached after `steps` steps.
+
+        Moments that are not in it are zero.
+        """
         main_params, state = self.weights.main_params, dict(state)
         scale = state.pop("loss_scale", None)
         if self.loss_scale and scale is not None:

@@ -3,9 +3,10 @@
     shards' validation pairs ──▶ compute model ──▶ NLL, without label smoothing and dropout
     lines of the validation text ──▶ Translator ──▶ translations ──▶ BLEU by sacrebleu, with its signature
 
-BLEU is that of all lines, or of `train.valid_bleu_sentences` lines at even distances, because the beginning of a text may differ
-from the rest. The tokenizer fits the target's script (`train.valid_bleu_tokenizer`). Each rank computes a share of both (`share`), and rank 0 combines the shares (`combine`). The scores do not depend on the
-number of ranks. `nmt translate` uses the same search.
+BLEU is that of all lines, or of `train.valid_bleu_sentences` lines at even distances, because the beginning of a text
+may differ from the rest. The tokenizer fits the target's script (`train.valid_bleu_tokenizer`). Each rank computes a
+share of both (`share`), and rank 0 combines the shares (`combine`). The scores do not depend on the number of ranks.
+`nmt translate` uses the same search.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Sample:
 
 T = TypeVar("T")
 Share = tuple[list[float], list[str]]
-"""One rank's results. With n ranks: the NLLs of every n-th part of the pairs, and the translations of every n-th sentence."""
+"""One rank's results. With n ranks: the NLLs of every n-th part of the pairs, and the translations of every n-th
+sentence."""
 
 
 class Validator:
@@ -63,7 +65,10 @@ class Validator:
         tokens: int,
         safe_length: int | None,
     ) -> None:
-        """Open the validation pairs. `tokens` is the size limit of a batch, per side. Warn of pairs that are too long for the model."""
+        """Open the validation pairs.
+
+        `tokens` is the size limit of a batch, per side. Warn of pairs that are too long for the model.
+        """
         self.corpus = Corpus.open(shards, "valid")
         self.vocabulary, self.recipe, self.hardware, self.tokens = vocabulary, recipe, hardware, tokens
         self.safe_length, self.longest = length_limits(recipe.data, [safe_length])
@@ -153,11 +158,15 @@ class Validator:
             compute_model.train()
 
     def combine(self, shares: Sequence[Share]) -> tuple[dict[str, Any], list[Sample]]:
-        """Return the scores from all ranks' shares, and up to `train.valid_samples` samples. Raises TrainingError if the NLL is not finite."""
+        """Return the scores from all ranks' shares, and up to `train.valid_samples` samples.
+
+        Raises TrainingError if the NLL is not finite.
+        """
         nll = sum(_interleaved([nlls for nlls, _ in shares]))
         if not math.isfinite(nll):
             raise TrainingError(
-                f"the NLL of the validation text is {nll}: the model has diverged. Checkpoints up to the last one are kept. "
+                f"the NLL of the validation text is {nll}: the model has diverged. Checkpoints up to the last "
+                "one are kept. "
                 'Lower train.lr_factor, lengthen train.warmup, or set train.clip_norm or train.precision = "fp32".'
             )
         scores: dict[str, Any] = {"nll": nll / self.tokens, "bleu": None, "bleu_signature": None}

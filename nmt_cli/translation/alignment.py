@@ -1,10 +1,12 @@
 """Alignments: for each output token, the source token to which the decoder attends most when it predicts this token.
 
-    source, output ──▶ one pass of the model ──▶ cross-attention, mean over layers and heads (T, S) ──▶ by column ──▶ argmax
+    source, output ──▶ one pass of the model ──▶ cross-attention, mean over layers and heads (T, S)
+        ──▶ by column ──▶ argmax
 
-The first of several layers is left out: it attends to the source token that is aligned to the token before. Some source tokens,
-such as articles and the full stop, get much attention from all output tokens. So each weight is divided by the sum of its column (S)
-before the largest weight in a row (T) is taken. docs/documents.md compares this with the attention of one layer.
+The first of several layers is left out: it attends to the source token that is aligned to the token before. Some source
+tokens, such as articles and the full stop, get much attention from all output tokens. So each weight is divided by the
+sum of its column (S) before the largest weight in a row (T) is taken. docs/documents.md compares this with the
+attention of one layer.
 
 `alignment_layer` is the last layer but one: among single layers, its attention is nearest to alignments by people
 (Garg et al. 2019).
@@ -33,8 +35,8 @@ def cross_attention(
 ) -> npt.NDArray[Any]:
     """Return the mean weights over the heads of a decoder layer, (T, S), fp32.
 
-    `source` are ids with the end symbol (S,), `target` ids that start with the begin symbol (T,). `layer` is an index from 0;
-    None: the last but one. Row t belongs to the token that is predicted after target token t, and sums to 1.
+    `source` are ids with the end symbol (S,), `target` ids that start with the begin symbol (T,). `layer` is an index
+    from 0; None: the last but one. Row t belongs to the token that is predicted after target token t, and sums to 1.
     """
     _, weights = model.forced([source], [target], attention=["cross"])
     of_layer: npt.NDArray[Any] = weights["cross"][alignment_layer(model.config) if layer is None else layer]
@@ -46,7 +48,10 @@ SMOOTHING = 0.1
 
 
 def aligned(model: ForcedModel, source: Sequence[int], output: Sequence[int]) -> list[int]:
-    """Return for each token of `output` the index of the token of `source` to which it is aligned. `source` ends with the end symbol."""
+    """Return for each token of `output` the index of the token of `source` to which it is aligned.
+
+    `source` ends with the end symbol.
+    """
     if not output:
         return []
     _, weights = model.forced([source], [[BOS, *output[:-1]]], attention=["cross"])

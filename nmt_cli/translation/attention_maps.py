@@ -32,7 +32,8 @@ KINDS = {
     "decoder": "the translation reads what it has written",
     "cross": "the translation reads the source",
 }
-"""The three uses of attention (section 3.2.3): encoder self-attention, decoder self-attention, encoder-decoder attention."""
+"""The three uses of attention (section 3.2.3): encoder self-attention, decoder self-attention, encoder-decoder
+attention."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,8 @@ class AttentionRecord:
 def compute_attention(
     model: ForcedModel, vocabulary: Vocabulary, source: Sequence[int], target: Sequence[int]
 ) -> tuple[tuple[View, ...], float]:
-    """Return a view of each kind, and log P, given the ids of a sentence and of its translation without begin and end symbols.
+    """Return a view of each kind, and log P, given the ids of a sentence and of its translation without begin and end
+    symbols.
 
     Raises DataError if a side is longer than the model can take.
     """
@@ -88,7 +90,8 @@ def compute_attention(
     for side, ids in (("sentence", source), ("translation", target)):
         if len(ids) > longest:
             raise DataError(
-                f"the {side} has {len(ids):,} pieces; the model takes {longest:,} at once (model.max_positions, less one for the end symbol). Give a shorter one."
+                f"the {side} has {len(ids):,} pieces; the model takes {longest:,} at once "
+                "(model.max_positions, less one for the end symbol). Give a shorter one."
             )
     [log_probs], weights = model.forced([[*source, EOS]], [[BOS, *target]], [[*target, EOS]], attention=list(KINDS))
     source_table, target_table = vocabulary.source.table, vocabulary.target.table

@@ -7,25 +7,26 @@
     step: (N, D) rows through every linear map and norm ─┬─ attention over (B * H, W, K) ─┬─ (N, D) ──▶ logits (N, V)
                                                          └── caches (B * H, C, K) ────────┘
 
-Sentences that are added together form a sub-batch: they are at the same step and use the same caches. A step takes the rows of all
-sub-batches through the linear maps at once, and through attention one sub-batch after the other. So new sentences can
-join while the last few hypotheses of earlier ones finish.
+Sentences that are added together form a sub-batch: they are at the same step and use the same caches. A step takes the
+rows of all sub-batches through the linear maps at once, and through attention one sub-batch after the other. So new
+sentences can join while the last few hypotheses of earlier ones finish.
 
-* The hypotheses of a sentence lie side by side where attention expects query positions. They share the sentence's memory,
-  which exists once; attention is two batched matrix products and a softmax, which is always in fp32.
+* The hypotheses of a sentence lie side by side where attention expects query positions. They share the sentence's
+  memory, which exists once; attention is two batched matrix products and a softmax, which is always in fp32.
 * They share their past, too. Keys and values stay where they were written, and a mask (B, W, C) lets a hypothesis see
-  the slots of its own ancestors. When search reorders its hypotheses, only this mask moves. A slot from which no hypothesis
-  descends is written again. Beams differ in their last tokens, so a cache holds little more than one hypothesis.
+  the slots of its own ancestors. When search reorders its hypotheses, only this mask moves. A slot from which no
+  hypothesis descends is written again. Beams differ in their last tokens, so a cache holds little more than one
+  hypothesis.
 * The linear maps, which take most of the time, process open hypotheses only.
 
-A step does not wait for the device. The host itself knows which hypotheses are open, and it knows an upper bound of the slots
-in use; it asks the device only when this bound is too high (`_SubBatch._reserve`).
+A step does not wait for the device. The host itself knows which hypotheses are open, and it knows an upper bound of the
+slots in use; it asks the device only when this bound is too high (`_SubBatch._reserve`).
 
 Invariance. In fp32 and int8 on a CPU, the result for a sentence must not depend on the other sentences, not in a single
 bit. The rows of a linear map do not depend on each other from MIN_ROWS rows on. In attention, S and C are the
-sizes that the sub-batch needs. Positions that a sentence does not have are masked: they add exact zeros to its sums. Vector registers sum numbers by
-their index modulo 16 or 32, so S and C are multiples of `LANES`: zeros at the end change nothing. The tests check
-whether this holds on a processor.
+sizes that the sub-batch needs. Positions that a sentence does not have are masked: they add exact zeros to its sums.
+Vector registers sum numbers by their index modulo 16 or 32, so S and C are multiples of `LANES`: zeros at the end
+change nothing. The tests check whether this holds on a processor.
 """
 
 from __future__ import annotations
@@ -57,9 +58,11 @@ COMPACT_BELOW = 0.6
 AHEAD = 8
 """Number of steps for which the free slots suffice, after a device was asked for their number."""
 OCTAVE = 3
-"""The number of rows takes 2 ** OCTAVE different values from one power of two to the next: matrix products are prepared for each."""
+"""The number of rows takes 2 ** OCTAVE different values from one power of two to the next: matrix products are prepared
+for each."""
 MIN_QUERIES = 4
-"""Smallest number of queries per sentence in attention: with fewer, products with narrow heads depend on the slots beyond the sentence's own."""
+"""Smallest number of queries per sentence in attention: with fewer, products with narrow heads depend on the slots
+beyond the sentence's own."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,9 @@ class _StepIndex:
 
 
 class _SubBatch:
-    """Sentences that were added together. B of them are in the caches; those at the indices `present` are still in the search.
+    """Sentences that were added together.
+
+    B of them are in the caches; those at the indices `present` are still in the search.
 
     `present`, `lengths` and the open hypotheses of a step are on the host.
     """
@@ -115,7 +120,10 @@ class _SubBatch:
         return [(keys.transpose(1, 2).contiguous(), values.contiguous()) for keys, values in pairs]
 
     def _zeros(self, slots: int, size: int) -> Tensor:
-        """Return zeros (B * H, slots, size) for queries, keys or values. Unwritten entries are masked or not read, but they must not be NaN."""
+        """Return zeros (B * H, slots, size) for queries, keys or values.
+
+        Unwritten entries are masked or not read, but they must not be NaN.
+        """
         return torch.zeros(self.batch * self.heads, slots, size, dtype=self.dtype, device=self.device)
 
     @property
@@ -126,8 +134,8 @@ class _SubBatch:
     def begin_step(self, rows: Tensor, first: int, padding: int) -> _StepIndex:
         """Choose the slots where the step is written, let each hypothesis see itself, and return the index of the step.
 
-        `rows` (n,) are the numbers b * W + w of the open hypotheses, where b counts the sentences present. In the step they
-        are the rows from `first` on. The result of the last row is repeated `padding` times.
+        `rows` (n,) are the numbers b * W + w of the open hypotheses, where b counts the sentences present. In the step
+        they are the rows from `first` on. The result of the last row is repeated `padding` times.
         """
         sentence, hypothesis = self.present[rows // self.beam], rows % self.beam
         matrix = sentence[:, None] * self.heads + torch.arange(self.heads)  # (n, H), of B * H
@@ -147,7 +155,9 @@ class _SubBatch:
         )
 
     def _free_slots(self, opened: Tensor) -> Tensor:
-        """Return W slots for each sentence, (B, W), from which no open hypothesis descends; `opened` (n,) are the rows of the open hypotheses in (B * W)."""
+        """Return W slots for each sentence, (B, W), from which no open hypothesis descends; `opened` (n,) are the rows
+        of the open hypotheses in (B * W).
+        """
         alive = torch.zeros(self.batch * self.beam, 1, dtype=torch.bool, device=self.device).index_fill_(
             0, opened, True
         )
@@ -156,10 +166,12 @@ class _SubBatch:
         return used.byte().sort(dim=1, stable=True).indices[:, : self.beam]
 
     def _reserve(self, used: Tensor) -> Tensor:
-        """Grow the caches if they may have too few free slots. `used` (B, C) says which slots are in use; return it for the new number of slots.
+        """Grow the caches if they may have too few free slots.
 
-        A step takes W slots and frees some; only the device knows how many. It is asked only if the slots might not suffice
-        when no slot was freed. Then the caches grow, unless they suffice for a few more steps.
+        `used` (B, C) says which slots are in use; return it for the new number of slots.
+
+        A step takes W slots and frees some; only the device knows how many. It is asked only if the slots might not
+        suffice when no slot was freed. Then the caches grow, unless they suffice for a few more steps.
         """
         if self.used + self.beam > self.capacity:
             self.used = int(used.sum(1).max())
@@ -181,7 +193,9 @@ class _SubBatch:
         return self._additive(source.to(self.device)[:, None].expand(-1, self.beam, -1))
 
     def _additive(self, mask: Tensor) -> Tensor:
-        """Turn a mask (B, W, C), true where attention is allowed, into (B * H, W, C) to be added to scores: 0 or -inf."""
+        """Turn a mask (B, W, C), true where attention is allowed, into (B * H, W, C) to be added to scores: 0 or
+        -inf.
+        """
         added = torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, float("-inf"))
         if missing := self.queries - mask.size(1):
             added = torch.cat([added, added[:, -1:].expand(-1, missing, -1)], 1)
@@ -199,7 +213,10 @@ class _SubBatch:
     def cross_attention(
         self, layer: int, rows: Tensor, step: _StepIndex, scale: float, weights: list[Tensor] | None = None
     ) -> Tensor:
-        """Return the result of cross-attention: rows (N, H, K) of queries -> (n, H * value_size). Append the weights (n, S) to `weights`, see `AttentionDecoder`."""
+        """Return the result of cross-attention: rows (N, H, K) of queries -> (n, H * value_size).
+
+        Append the weights (n, S) to `weights`, see `AttentionDecoder`.
+        """
         own = rows[step.first : step.first + step.count].to(self.dtype).flatten(0, 1)
         return self._attend(own, *self.memory[layer], self.visible_source, step, scale, weights).flatten(1)
 
@@ -332,7 +349,9 @@ class CachedDecoder:
         return [(sub_batch, sum(sizes[:number])) for number, sub_batch in enumerate(self.sub_batches)]
 
     def _bounds(self, rows: Tensor) -> list[tuple[int, int]]:
-        """Return for each sub-batch the range of its rows in `rows` (N,), which are numbers b * W + w on the host, ascending."""
+        """Return for each sub-batch the range of its rows in `rows` (N,), which are numbers b * W + w on the host,
+        ascending.
+        """
         ends = torch.tensor([(offset + len(sub_batch.present)) * self.beam for sub_batch, offset in self._offsets()])
         bounds = torch.searchsorted(rows, ends).tolist()
         return list(zip([0, *bounds[:-1]], bounds, strict=True))
@@ -418,7 +437,10 @@ def padded_rows(count: int) -> int:
 
 
 def mean_of_heads(weights: Tensor) -> Tensor:
-    """Return the mean of weights (n, H, S) over the heads, (n, S) in the device's widest dtype. Heads are added in order: the bits do not depend on S."""
+    """Return the mean of weights (n, H, S) over the heads, (n, S) in the device's widest dtype.
+
+    Heads are added in order: the bits do not depend on S.
+    """
     first, *others = weights.to(widest_float(weights.device)).unbind(1)
     return sum(others, first) / (1 + len(others))
 

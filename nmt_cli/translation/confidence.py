@@ -4,9 +4,10 @@
                                    ──▶ features ──▶ Calibration.estimate ──▶ quality in 0..1
 
 The probability of a word is the product of the probabilities of its subwords, each given the source and all subwords
-before it. The quality is an estimate of sentence chrF / 100: a regression with a logistic link (Papke and Wooldridge 1996)
-from a few features of the search, which come from the model's own probabilities alone. `Calibration.fit` learns it from translated
-lines with references. `nmt translate --confidence` and `nmt calibrate` use this file. It needs no torch.
+before it. The quality is an estimate of sentence chrF / 100: a regression with a logistic link (Papke and Wooldridge
+1996) from a few features of the search, which come from the model's own probabilities alone. `Calibration.fit` learns
+it from translated lines with references. `nmt translate --confidence` and `nmt calibrate` use this file. It needs no
+torch.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ FEATURES = {
 """The features from which the quality is estimated. Logarithms are natural; `agreement` is optional."""
 
 RIDGE = 1.0
-"""Ridge penalty: weight of half the squared coefficient of a standardised feature, in the sum of the cross-entropies of all lines."""
+"""Ridge penalty: weight of half the squared coefficient of a standardised feature, in the sum of the cross-entropies of
+all lines."""
 LINES = 50
 """Smallest number of lines for a fit."""
 NEAREST = 1e-3
@@ -106,8 +108,9 @@ UNKNOWN, UNKNOWN_TEXT = "<unk>", " \u2047 "
 def _surfaces(pieces: Sequence[str]) -> list[tuple[str, bool]]:
     r"""Return the text of each piece, and whether it begins with a space that separates words.
 
-    The decoding is SentencePiece's: one ▁ is dropped from each piece as long as there is no text. The bytes of a character
-    become that character; its text belongs to the last of these pieces. A `\n` becomes a space, as in `Tokenizer.decode`.
+    The decoding is SentencePiece's: one ▁ is dropped from each piece as long as there is no text. The bytes of a
+    character become that character; its text belongs to the last of these pieces. A `\n` becomes a space, as in
+    `Tokenizer.decode`.
     """
     surfaces: list[tuple[str, bool]] = []
     empty = True
@@ -131,7 +134,9 @@ def _surfaces(pieces: Sequence[str]) -> list[tuple[str, bool]]:
 
 
 def _characters(data: bytes) -> list[tuple[int, str]]:
-    """Return the characters that these bytes spell, each with the index of the byte after it; an invalid byte becomes U+FFFD."""
+    """Return the characters that these bytes spell, each with the index of the byte after it; an invalid byte becomes
+    U+FFFD.
+    """
     characters: list[tuple[int, str]] = []
     start = 0
     while start < len(data):
@@ -147,7 +152,10 @@ def _characters(data: bytes) -> list[tuple[int, str]]:
 
 
 def with_confidence(candidate: Candidate, source_tokens: int, calibration: Calibration) -> Candidate:
-    """Return a candidate with the probabilities of its words and its quality. Raises UsageError if it lacks log-probabilities of tokens."""
+    """Return a candidate with the probabilities of its words and its quality.
+
+    Raises UsageError if it lacks log-probabilities of tokens.
+    """
     if not candidate.token_log_probs:
         raise UsageError(
             "--confidence needs a search that keeps the probabilities of single tokens, such as beam search."
@@ -210,7 +218,8 @@ class Calibration(Record):
 
         if len(rows) < LINES:
             raise DataError(
-                f"a calibration needs {LINES} lines or more that are not blank, here are {len(rows):,}. Give more lines."
+                f"a calibration needs {LINES} lines or more that are not blank, here are {len(rows):,}. Give "
+                "more lines."
             )
         names = list(rows[0])
         x = np.array([[row[name] for name in names] for row in rows])  # (lines, features)
@@ -226,10 +235,14 @@ class Calibration(Record):
         )
 
     def estimate(self, values: Mapping[str, float]) -> float:
-        """Return the quality that these features promise, 0 to 1. Raises DataError if a feature of the calibration is missing."""
+        """Return the quality that these features promise, 0 to 1.
+
+        Raises DataError if a feature of the calibration is missing.
+        """
         if missing := [name for name in self.coefficients if name not in values]:
             raise DataError(
-                f"the calibration uses the feature {missing[0]!r}, which this search does not have. Fit one with the search that translates."
+                f"the calibration uses the feature {missing[0]!r}, which this search does not have. Fit one "
+                "with the search that translates."
             )
         logit = self.intercept + math.fsum(weight * values[name] for name, weight in self.coefficients.items())
         return 1 / (1 + math.exp(-max(-700.0, min(700.0, logit))))
@@ -238,8 +251,8 @@ class Calibration(Record):
 def _logistic_regression(x: Any, y: Any) -> Any:
     """Return the intercept and the coefficients (1 + F,) for standardised features (N, F) and targets (N,) in 0..1.
 
-    Newton's method (iteratively reweighted least squares) on the cross-entropy with a ridge penalty; a step that increases
-    the loss is halved.
+    Newton's method (iteratively reweighted least squares) on the cross-entropy with a ridge penalty; a step that
+    increases the loss is halved.
     """
     import numpy as np
 
@@ -265,7 +278,10 @@ def _logistic_regression(x: Any, y: Any) -> Any:
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return Spearman's rank correlation. Equal values get their mean rank. The result is nan if all values of one side are equal."""
+    """Return Spearman's rank correlation.
+
+    Equal values get their mean rank. The result is nan if all values of one side are equal.
+    """
     import numpy as np
 
     def ranks(values: Sequence[float]) -> Any:
@@ -278,7 +294,10 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Return the calibration in a file that `nmt calibrate` wrote. Raises DataError, with the file, the cause and the remedy."""
+    """Return the calibration in a file that `nmt calibrate` wrote.
+
+    Raises DataError, with the file, the cause and the remedy.
+    """
     try:
         return read_record(path, Calibration, DataError, REMEDY)
     except (FileNotFoundError, NotADirectoryError):
@@ -312,6 +331,6 @@ DEFAULT = Calibration(
         "length": 0.119274,
     },
 )
-"""The calibration of `nmt translate --confidence` without --calibration. It was fitted on a small model, trained with the
-recipe multi30k_en_de: by `nmt calibrate --precision fp32` on the 1,014 validation lines of Multi30k, and the first 507 lines
-each of newstest2008 and newstest2009, whose translations by this model are bad."""
+"""The calibration of `nmt translate --confidence` without --calibration. It was fitted on a small model, trained with
+the recipe multi30k_en_de: by `nmt calibrate --precision fp32` on the 1,014 validation lines of Multi30k, and the first
+507 lines each of newstest2008 and newstest2009, whose translations by this model are bad."""

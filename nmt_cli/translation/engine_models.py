@@ -1,7 +1,8 @@
 """Searchers with models of the engine, on a CPU.
 
-    model folders, or models of torch ──▶ EngineModels: packed once ──▶ EngineSearcher ─┬─▶ PlainSearch
-                                                                                        └─▶ other searches over EngineDecoder
+    model folders, or models of torch ──▶ EngineModels: packed once ──▶ EngineSearcher
+        ─┬─▶ PlainSearch
+         └─▶ other searches over EngineDecoder
 
 All threads share the packed weights.
 """
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 
 MANY = 4
-"""Number of sentences from which on those that finish within `SearchOptions.seconds` leave together: their time hardly counts."""
+"""Number of sentences from which on those that finish within `SearchOptions.seconds` leave together: their time hardly
+counts."""
 
 
 def is_plain(decode: DecodeSection) -> bool:

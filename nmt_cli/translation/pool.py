@@ -3,24 +3,27 @@
     Translator ──▶ Pool.submit(searcher, sentences, client) ──▶ FairQueue ──▶ a thread for each worker: a running search
         Future[list[SearchResult]] ◀── when the last sentence has come ◀──────  for each searcher
 
-The threads share the weights. The engine computes without Python's lock, so they run side by side. A thread that has room takes
-sentences from the queue and adds them to its search after the steps that are under way; no sentence waits until a batch is full.
-The results do not depend on the thread, nor on the other sentences.
+The threads share the weights. The engine computes without Python's lock, so they run side by side. A thread that has
+room takes sentences from the queue and adds them to its search after the steps that are under way; no sentence waits
+until a batch is full. The results do not depend on the thread, nor on the other sentences.
 
 Who takes what
-    `RunningSearch.load` says how full a thread is: 1 is full. A thread that is at most half full takes sentences until it is full.
-    It takes sentences of a client none of whose sentences is searched (`FairQueue`) even beyond that, up to twice: a single
-    sentence does not wait for a long document. Few sentences are not divided: one thread computes them with all cores of a CPU.
+    `RunningSearch.load` says how full a thread is: 1 is full. A thread that is at most half full takes sentences until
+    it is full. It takes sentences of a client none of whose sentences is searched (`FairQueue`) even beyond that, up to
+    twice: a single sentence does not wait for a long document. Few sentences are not divided: one thread computes them
+    with all cores of a CPU.
 
 Cores
     A thread computes with its share of a CPU's cores: all of them while no other thread of the pool has work.
 
 Errors
-    If a search fails, each of its sentences is searched again alone. The error goes to the futures of those that fail alone.
+    If a search fails, each of its sentences is searched again alone. The error goes to the futures of those that fail
+    alone.
 
 Ends
-    A client that is gone (`drop`) takes its sentences out of the queue and of the searches. `close` ends the threads after their steps;
-    so do the end of the pool's life and the exit of Python. After a fork, the child's pool makes threads of its own.
+    A client that is gone (`drop`) takes its sentences out of the queue and of the searches. `close` ends the threads
+    after their steps; so do the end of the pool's life and the exit of Python. After a fork, the child's pool makes
+    threads of its own.
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ from ..search.sentence import SearchResult, Sentence
 from .searchers import HALF, RunningSearch, Searcher
 
 FEW_SENTENCES = 16
-"""Up to this number of sentences, one thread with all cores of a CPU is faster than several threads with one core each."""
+"""Up to this number of sentences, one thread with all cores of a CPU is faster than several threads with one core each.
+"""
 
 
 class PoolClosed(NmtError):
@@ -98,9 +102,9 @@ class FairQueue:
                              fresh    clients of which no sentence is searched now: they come first
                              started  the others
 
-    So a single sentence does not wait behind a document of thousands of sentences. The document also makes progress while
-    single sentences keep coming: when none of its sentences is searched any more, it is fresh again, behind the clients that
-    came before.
+    So a single sentence does not wait behind a document of thousands of sentences. The document also makes progress
+    while single sentences keep coming: when none of its sentences is searched any more, it is fresh again, behind the
+    clients that came before.
     """
 
     def __init__(self) -> None:

@@ -1,22 +1,24 @@
-"""Models that translators search with, and sessions: how the sentences of a stream of lines reach the workers and return.
+"""Models that translators search with, and sessions: how the sentences of a stream reach the workers and return.
 
     Translator ──▶ SearchableModels ─┬─ searcher(options): makes searches (`searchers`)
                                      ├─ pool: threads, for everybody who uses the models (`pool`)
                                      └─ session(searcher): the way of one stream of sentences
 
     Translator.windows ──▶ Session.submit(sentences) ─┬─ ThreadSession: the pool's threads
-        Results ◀─────────────────────────────────────┼─ ForkedSession: forks of this process, for searches that run in Python on a CPU
+        Results ◀─────────────────────────────────────┼─ ForkedSession: forks, for searches that run in Python on a CPU
                                                       └─ SpawnedSession: new processes, one for each of several GPUs
 
-Why processes: threads of one process wait for each other between any two operations of Python. Plain beam search on a CPU spends
-its time in the engine, so threads do it. The other searches and torch's decoder have hundreds of short operations in a step.
+Why processes: threads of one process wait for each other between any two operations of Python. Plain beam search on a
+CPU spends its time in the engine, so threads do it. The other searches and torch's decoder have hundreds of short
+operations in a step.
 
-The processes are those of `concurrent.futures`. Each searches a group of sentences after another; the results do not depend on
-the groups. Forks share the memory of the weights and live as long as the session. New processes load the models from their folders,
-and are kept for later sessions (`DeviceProcesses`); like all that `multiprocessing` starts, they import the main module, so a script needs `if __name__ == "__main__":`.
+The processes are those of `concurrent.futures`. Each searches a group of sentences after another; the results do not
+depend on the groups. Forks share the memory of the weights and live as long as the session. New processes load the
+models from their folders, and are kept for later sessions (`DeviceProcesses`); like all that `multiprocessing` starts,
+they import the main module, so a script needs `if __name__ == "__main__":`.
 
-Signals that end a program reach all processes of a terminal or a job. The caller's process alone decides what they mean, so the
-processes block them. They end with the session, with the pool, or when the caller's process is gone.
+Signals that end a program reach all processes of a terminal or a job. The caller's process alone decides what they
+mean, so the processes block them. They end with the session, with the pool, or when the caller's process is gone.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ if TYPE_CHECKING:
     from .torch_models import ConvertedModels
 
 GROUPS = 2
-"""Groups of sentences for each process, of those that come together. With more groups, processes wait more often for their last sentences."""
+"""Groups of sentences for each process, of those that come together. With more groups, processes wait more often for
+their last sentences."""
 
 
 class WorkerDied(NmtError):
@@ -124,7 +127,8 @@ class SpawnedSession(ThreadSession):
             self.pickled = bytes(ForkingPickler.dumps(searcher.arguments))
         except Exception as error:
             raise UsageError(
-                f"the search cannot be sent to the processes of several devices: {error}. Define classes and functions of your own in a module, or use one device."
+                f"the search cannot be sent to the processes of several devices: {error}. Define classes and "
+                "functions of your own in a module, or use one device."
             ) from None
 
     def submit(self, sentences: Sequence[Sentence]) -> Results:
@@ -147,7 +151,8 @@ class SpawnedSession(ThreadSession):
 
 
 _open: WeakSet[Session] = WeakSet()
-"""Sessions to close when Python exits, while an iterator of results is kept unread: else `concurrent.futures` would wait for the results."""
+"""Sessions to close when Python exits, while an iterator of results is kept unread: else `concurrent.futures` would
+wait for the results."""
 
 
 def _close_all() -> None:
@@ -216,7 +221,10 @@ class SearchableModels(ABC):
 
     @abstractmethod
     def searcher(self, options: SearchOptions, batch_tokens: int, search: SearchClass | None, align: bool) -> Searcher:
-        """Return a searcher. `search` None: plain beam search of sentences without inputs, whatever constraints there are."""
+        """Return a searcher.
+
+        `search` None: plain beam search of sentences without inputs, whatever constraints there are.
+        """
 
     def session(self, searcher: Searcher) -> Session:
         """Return a session for one stream of sentences, to be used in a `with` statement."""
@@ -282,12 +290,16 @@ def _unpickled(arguments: bytes) -> Any:
         return ForkingPickler.loads(arguments)
     except (AttributeError, ImportError) as error:
         raise NmtError(
-            f"the processes of several devices cannot search: {error}. Define classes and functions of your own in a module, not in the script, or use one device."
+            f"the processes of several devices cannot search: {error}. Define classes and functions of your "
+            "own in a module, not in the script, or use one device."
         ) from None
 
 
 def _portable(search: Callable[[], list[SearchResult]]) -> list[SearchResult]:
-    """Return the results of a search. Raises its error; if that cannot be sent through a pipe, an NmtError with its text."""
+    """Return the results of a search.
+
+    Raises its error; if that cannot be sent through a pipe, an NmtError with its text.
+    """
     try:
         return search()
     except Exception as error:

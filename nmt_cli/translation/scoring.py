@@ -7,10 +7,10 @@ log P is the sum of natural logarithms over the target's tokens and its end symb
 penalty. It is minus the NLL that training reports.
 
 * A blank line has no tokens. Two blank lines have probability 1, because `nmt translate` answers a blank line with a
-  blank line: 0 tokens, log P 0, and the model is not run. A blank target of a source with text has 1 token, its end symbol. For a
-  blank source the model gets the end symbol alone.
-* A pair with a side longer than `max_positions`, end symbol counted, has no log P (None): the parts of a text would have
-  another probability than the whole.
+  blank line: 0 tokens, log P 0, and the model is not run. A blank target of a source with text has 1 token, its end
+  symbol. For a blank source the model gets the end symbol alone.
+* A pair with a side longer than `max_positions`, end symbol counted, has no log P (None): the parts of a text would
+  have another probability than the whole.
 
 The tokens' log P are summed exactly. The score of a pair does not depend on the other pairs, see `forced`. This file
 does not load torch.
@@ -68,7 +68,10 @@ class Scorer:
             yield from window
 
     def windows(self, pairs: Iterable[tuple[str, str]]) -> Iterator[list[Scored]]:
-        """Yield the results of `score` in lists, as they are computed. An error that `pairs` raises is raised after the results of the pairs before it."""
+        """Yield the results of `score` in lists, as they are computed.
+
+        An error that `pairs` raises is raised after the results of the pairs before it.
+        """
         for window in windows(pairs, WINDOW):
             yield self._score_window(window or [])
 

@@ -3,9 +3,9 @@
     sentences ──▶ RunningSearch.add · step: one search over one decoder ──▶ (sentence, SearchResult) as they finish
 
 A `Searcher` makes searches with the same models and options; several threads may use it at once. There are two kinds:
-`engine_models` search with models of the engine, `torch_models` with models of torch. A search takes more sentences as soon as
-it has room: it does not wait for the last hypotheses of earlier ones, which are few. `pool` runs searches in threads, `processes` in
-processes.
+`engine_models` search with models of the engine, `torch_models` with models of torch. A search takes more sentences as
+soon as it has room: it does not wait for the last hypotheses of earlier ones, which are few. `pool` runs searches in
+threads, `processes` in processes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 CPU_ROWS = 512
 """Largest number of hypotheses in one step on a CPU. More hypotheses are not faster and need more memory."""
 AT_MOST = 0.05
-"""Seconds that the steps in one call of a prompt search take at most, if it is more than one step. New sentences wait for the end of the call,
-and finished sentences too if there are many. With fewer calls, more of the processor's time goes to the steps."""
+"""Seconds that the steps in one call of a prompt search take at most, if it is more than one step. New sentences wait
+for the end of the call, and finished sentences too if there are many. With fewer calls, more of the processor's time
+goes to the steps."""
 HALF = 0.5
 """A search that is at most so full takes more sentences."""
 
@@ -41,7 +42,9 @@ T = TypeVar("T")
 
 
 class Searcher(ABC):
-    """Makes searches of at most about `batch_tokens` source tokens at once, over the same models and with the same options."""
+    """Makes searches of at most about `batch_tokens` source tokens at once, over the same models and with the same
+    options.
+    """
 
     in_python = False
     """Whether a search spends much time in Python, so that threads of one process would wait for each other."""
@@ -179,7 +182,10 @@ class RunningSearch(Generic[T]):
 def search_all(
     searcher: Searcher, sentences: Sequence[Sentence], stopped: Callable[[], bool] = lambda: False
 ) -> list[SearchResult]:
-    """Return the results of sentences, searched in this thread, long ones first. Raises CancelledError once it is `stopped`."""
+    """Return the results of sentences, searched in this thread, long ones first.
+
+    Raises CancelledError once it is `stopped`.
+    """
     order = sorted(range(len(sentences)), key=lambda index: len(sentences[index].tokens))
     search, results = RunningSearch[int](searcher), dict[int, SearchResult]()
     while order or search.tasks:

@@ -150,7 +150,8 @@ def _parts_of_sentence(text: str, ids: list[int], encode: Encode, longest: int, 
         units = _units(text, CLAUSES[level])
         if len(units) > 1:
             sizes = [len(unit_ids) for unit_ids in encode(units)]
-            # a unit that is too long is split at the next level, as are joined units that have more ids than the sum of their parts
+            # a unit that is too long is split at the next level, as are joined units that have more ids than the sum of
+            # their parts
             packed = _packed(units, sizes, longest)
             if len(packed) > 1:
                 pairs = zip(packed, encode(packed), strict=True)

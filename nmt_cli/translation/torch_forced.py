@@ -154,7 +154,8 @@ def _modules(model: Transformer, kind: str) -> list[SelfAttention | CrossAttenti
 
 
 def token_batches(order: Sequence[int], lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
-    """Cut the indices `order` into batches whose sentences, padded to the first one's length, have at most `batch_tokens`.
+    """Cut the indices `order` into batches whose sentences, padded to the first one's length, have at most
+    `batch_tokens`.
 
     `lengths[i]` is the length of sentence i; in `order` long ones come first. A batch has at least one sentence.
     """

@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     from ..search.protocols import GrowingDecoder
 
 LOGITS_AT_ONCE = 1 << 26
-"""Largest number of logits (rows x vocabulary) of one step: 256 MiB. An accelerator with much memory takes more, see LOGITS_SHARE."""
+"""Largest number of logits (rows x vocabulary) of one step: 256 MiB. An accelerator with much memory takes more, see
+LOGITS_SHARE."""
 LOGITS_SHARE = 1 / 40
-"""Share of an accelerator's memory for the logits of one step. Each operation has a fixed cost, so a few large steps are faster."""
+"""Share of an accelerator's memory for the logits of one step. Each operation has a fixed cost, so a few large steps
+are faster."""
 
 
 class ModelSearcher(Searcher):
@@ -88,7 +90,10 @@ class ModelSearcher(Searcher):
 
 
 class ConvertedModels(SearchableModels):
-    """A model, or an ensemble, in one precision on the device where it is. Raises UsageError for an unknown precision."""
+    """A model, or an ensemble, in one precision on the device where it is.
+
+    Raises UsageError for an unknown precision.
+    """
 
     def __init__(self, models: Sequence[Transformer], precision: str, workers: int, cores: int) -> None:
         super().__init__(workers, cores)
@@ -108,7 +113,9 @@ class ConvertedModels(SearchableModels):
 
 
 class DeviceModels(ConvertedModels):
-    """The models of folders on several devices: on the first one in this process, on each one in a process of its own."""
+    """The models of folders on several devices: on the first one in this process, on each one in a process of its
+    own.
+    """
 
     def __init__(self, folders: Sequence[Path], precision: str, devices: Sequence[str]) -> None:
         super().__init__(_models_of(folders, devices[0]), precision, 1, 1)
@@ -134,7 +141,10 @@ def _converted(folders: Sequence[Path], precision: str, device: str) -> Converte
 
 
 def searchable(models: Sequence[Transformer], precision: str, workers: int, cores: int) -> SearchableModels:
-    """Return models in this precision, where they are: the engine's on a CPU, if it takes them. Raises UsageError for an unknown precision."""
+    """Return models in this precision, where they are: the engine's on a CPU, if it takes them.
+
+    Raises UsageError for an unknown precision.
+    """
     declined = any(unsupported(model.config, precision) or (in_int8(model) and precision != "int8") for model in models)
     if declined or not is_host(models[0].device):
         return ConvertedModels(models, precision, workers, cores)

@@ -39,7 +39,9 @@ class Candidate:
         return sum(self.part_lengths) + len(self.part_lengths)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return a dictionary for JSON: `translation`, `score`, `log_prob`, `tokens`, with confidence also `words` and `quality`."""
+        """Return a dictionary for JSON: `translation`, `score`, `log_prob`, `tokens`, with confidence also `words` and
+        `quality`.
+        """
         values = {"translation": self.text, "score": self.score, "log_prob": self.log_prob, "tokens": self.tokens}
         if self.words is None:
             return values
@@ -57,7 +59,8 @@ class Translation(Candidate):
     alignment: tuple[tuple[int, int], ...] | None = None
     """With `alignment`: pairs (index of a source token, index of the token that is aligned to it); see `alignment`."""
     too_long: bool = False
-    """Whether the line is too long for the model and must not be split (`Constraint.reads_source`). Its translation is then empty."""
+    """Whether the line is too long for the model and must not be split (`Constraint.reads_source`). Its translation is
+    then empty."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return a dictionary for JSON, as `nmt translate --json` prints it."""

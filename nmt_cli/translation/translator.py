@@ -108,16 +108,17 @@ class Translator:
     `safe_length` tokens is translated in parts, unless a constraint reads whole lines: see `parts_of`. `longest` 0:
     the largest length that the model can take; the recipe's `data.max_length` is the largest length in training.
     `safe_length` 0: the same as `longest`. `nbest` is at most `decode.beam`. `precision` is a name of the registry's
-    PRECISIONS. `workers` of them search at once, on the device of the model. `search` is a name of the registry's SEARCHES, "": the recipe's search. "sample"
-    draws `decode.beam` outputs per line with the options `sampling`; "mbr" chooses among `decode.beam` hypotheses with
-    the options `mbr`. `constraints` are names of the registry's CONSTRAINTS with their values, in addition to the
-    recipe's constraints. `defaults` are the values of constraints that `decode.constraints` names; without one the
-    value is None. With `align` results have alignments, with `token_log_probs` candidates have the log-probabilities
-    of their tokens, with a `calibration` also words and quality. `plain`: constraints are not used, so only lines without inputs can be translated; plain beam search then needs
-    no torch.
+    PRECISIONS. `workers` of them search at once, on the device of the model. `search` is a name of the registry's
+    SEARCHES, "": the recipe's search. "sample" draws `decode.beam` outputs per line with the options `sampling`; "mbr"
+    chooses among `decode.beam` hypotheses with the options `mbr`. `constraints` are names of the registry's CONSTRAINTS
+    with their values, in addition to the recipe's constraints. `defaults` are the values of constraints that
+    `decode.constraints` names; without one the value is None. With `align` results have alignments, with
+    `token_log_probs` candidates have the log-probabilities of their tokens, with a `calibration` also words and
+    quality. `plain`: constraints are not used, so only lines without inputs can be translated; plain beam search then
+    needs no torch.
 
-    The translator reads the model and never changes it. If the model changes later, create a new Translator. Raises UsageError for a
-    precision that a device does not have, an unknown search or constraint, or a wrong value.
+    The translator reads the model and never changes it. If the model changes later, create a new Translator. Raises
+    UsageError for a precision that a device does not have, an unknown search or constraint, or a wrong value.
     """
 
     def __init__(
@@ -182,7 +183,9 @@ class Translator:
             yield from window
 
     def windows(self, lines: Iterable[Line]) -> Generator[list[Translation], None, None]:
-        """Yield the results of `translate` in lists, as they are computed. All lines that were read are answered before it waits for the next line.
+        """Yield the results of `translate` in lists, as they are computed.
+
+        All lines that were read are answered before it waits for the next line.
 
         An error that `lines` raises is raised here, after the results of the lines before it.
         """
@@ -215,11 +218,13 @@ class Translator:
     def submit(
         self, lines: Sequence[Line], finish: Callable[[list[Translation]], Any] = lambda results: results
     ) -> Future[Any]:
-        """Return a future of `finish(results)`, with the results of `translate`. The lines are encoded before this returns.
+        """Return a future of `finish(results)`, with the results of `translate`.
 
-        The lines of all unfinished calls, whatever translator of the same models they were given to, are translated together. If
-        the future is cancelled, the search for its lines stops. It raises the error of the search or of `finish`, or PoolClosed.
-        Raises PoolClosed after `close` of the models.
+        The lines are encoded before this returns.
+
+        The lines of all unfinished calls, whatever translator of the same models they were given to, are translated
+        together. If the future is cancelled, the search for its lines stops. It raises the error of the search or of
+        `finish`, or PoolClosed. Raises PoolClosed after `close` of the models.
         """
         prepared, client, future = self.prepare(lines), Client(), Future[Any]()
         pool = self.models.pool
@@ -268,7 +273,8 @@ class Translator:
         return min(int(len(part.ids) * self.decode.max_len_ratio) + added + self.decode.max_extra, self.longest_output)
 
     def _parts(self, requests: Sequence[Request]) -> tuple[list[_Part], set[int]]:
-        """Return the parts that the model has to translate, and the indices of lines that are too long and must not be split.
+        """Return the parts that the model has to translate, and the indices of lines that are too long and must not be
+        split.
 
         Inputs of constraints belong to the first part of their line.
         """
@@ -287,7 +293,9 @@ class Translator:
         return parts, too_long
 
     def _inputs(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
-        """Return for each line the encoded inputs of its constraints, without those for which `encode` returned nothing."""
+        """Return for each line the encoded inputs of its constraints, without those for which `encode` returned
+        nothing.
+        """
         inputs: list[dict[str, Any]] = [{} for _ in requests]
         for constraint in self.options.constraints:
             own = {constraint.name} if constraint.reads_source else set()
@@ -375,8 +383,8 @@ def named_constraints(
 ) -> tuple[Constraint, ...]:
     """Return the prefix constraint, the constraints of the recipe's section, and the `explicit` ones (name → value).
 
-    A key of [decode] that has a constraint's name holds its value. Constraints that `decode.constraints` names have their
-    value in `defaults`, or None. Raises UsageError for an unknown name or a wrong value.
+    A key of [decode] that has a constraint's name holds its value. Constraints that `decode.constraints` names have
+    their value in `defaults`, or None. Raises UsageError for an unknown name or a wrong value.
     """
     values = {
         "prefix": None,

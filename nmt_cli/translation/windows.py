@@ -1,10 +1,11 @@
 """A stream of lines in windows: lists of lines that are processed together.
 
     lines ──▶ windows(lines, size)                                    in the caller's thread
-    lines ── reader thread ──▶ queue ──▶ windows(lines, size, busy)   takes the lines that were read, and waits only when not busy
+    lines ── reader thread ──▶ queue
+        ──▶ windows(lines, size, busy)   takes the lines that were read, and waits only when not busy
 
-The first window is small, and each next window is up to twice as large. So output begins early, and batches fill up later.
-With a reader thread a window holds the lines that were read since the last window.
+The first window is small, and each next window is up to twice as large. So output begins early, and batches fill up
+later. With a reader thread a window holds the lines that were read since the last window.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ PATIENCE = 0.002
 
 @dataclass(frozen=True)
 class WindowSize:
-    """Lines of the first window and of the largest window; and the characters of a window, which limit the memory for long lines."""
+    """Lines of the first window and of the largest window; and the characters of a window, which limit the memory for
+    long lines.
+    """
 
     first: int
     last: int
@@ -42,8 +45,8 @@ def windows(
 ) -> Generator[list[Any] | None, None, None]:
     """Yield `lines` in windows. A line is a string, or another object whose length is counted in characters.
 
-    With `busy` a thread reads ahead; if `busy()` is true and no line is ready, None is yielded instead of waiting. An error
-    that `lines` raises is raised here, after the lines that came before it.
+    With `busy` a thread reads ahead; if `busy()` is true and no line is ready, None is yielded instead of waiting. An
+    error that `lines` raises is raised here, after the lines that came before it.
     """
     source = _Direct(lines) if busy is None else _ReadAhead(lines, size.last)
     count, end = size.first, None

@@ -53,7 +53,9 @@ def generate(
 
 
 def texts() -> dict[str, bytes]:
-    """Return the text of each language: the lines of train, an empty line, those of valid, an empty line, those of test."""
+    """Return the text of each language: the lines of train, an empty line, those of valid, an empty line, those of
+    test.
+    """
     splits = generate().values()
     return {
         language: "\n".join("".join(f"{pair[side]}\n" for pair in pairs) for pairs in splits).encode("utf-8")

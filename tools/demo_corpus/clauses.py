@@ -172,7 +172,9 @@ def english_gerund(clause: Clause) -> str:
 
 
 def _german_verbs(clause: Clause) -> tuple[str, list[str], str]:
-    """Return the finite verb, the verbs at the clause's end, and the separable prefix ("" if an auxiliary is finite)."""
+    """Return the finite verb, the verbs at the clause's end, and the separable prefix ("" if an auxiliary is
+    finite).
+    """
     mode, verb, slot = clause.mode, clause.verb, clause.subject.slot
     if mode.german:
         table = morph.PRETERITE if mode.past else morph.PRESENT

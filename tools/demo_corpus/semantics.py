@@ -26,7 +26,8 @@ _CLASS_TABLE: dict[str, str] = {
     "cooked": "soup, rice, meat, fish, egg, potato",
     "baked": "bread, cake",
     "drink": "milk, water, coffee, tea, juice, wine, beer",
-    "grocery": "lemon, strawberry, carrot, orange, bread, butter, cheese, fish, cake, apple, pear, banana, tomato, potato,"
+    "grocery": "lemon, strawberry, carrot, orange, bread, butter, cheese, fish, cake, apple, pear, banana, "
+    "tomato, potato,"
     " milk, wine, juice, jam, flower",
     "readable": "book, newspaper, letter, message, story, report, poem, novel, fairy tale",
     "writable": "letter, message, story, report, poem, novel, book",
@@ -200,7 +201,8 @@ class Place(NamedTuple):
 
 _PLACE_TABLE: tuple[tuple[str, Place], ...] = (
     (
-        "kitchen, living room, bedroom, cellar, garden, office, house, museum, hospital, supermarket, library, restaurant,"
+        "kitchen, living room, bedroom, cellar, garden, office, house, museum, hospital, supermarket, "
+        "library, restaurant,"
         " hotel, theatre, cinema, park, church, forest, school, village",
         Place("in", "in", "in"),
     ),

@@ -28,7 +28,8 @@ def supports(module: nn.Module, device: torch.device) -> str:
 def keep_mask(like: Tensor, p: float) -> Tensor:
     """Return a mask of `like`'s shape and dtype: 0 with probability `p`, else 1 / (1 - p).
 
-    Its seed is one draw from torch's default CPU generator, so `torch.manual_seed` and saved generator states govern it.
+    Its seed is one draw from torch's default CPU generator, so `torch.manual_seed` and saved generator states govern
+    it.
     """
     dropped = round(p * _LEVELS)
     seed = int(torch.randint(2**62, ()))

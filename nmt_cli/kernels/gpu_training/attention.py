@@ -4,7 +4,8 @@
 
 The sentences stay one after another, so no rows are gathered, no padding is computed, and there is no mask. The spare
 rows of a packing attend to one another like a sentence of their own: no real token sees them, and they stay finite.
-`SelfAttention` and `CrossAttention` over the same packing are the reference; inputs that are not packed are passed to them.
+`SelfAttention` and `CrossAttention` over the same packing are the reference; inputs that are not packed are passed to
+them.
 
     N rows of a packing   H heads   K d_k, equal to d_v
 """
@@ -161,7 +162,9 @@ def works(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def attend_each(query: Tensor, key: Tensor, value: Tensor, queries: Packing, keys: Packing, causal: bool) -> Tensor:
-    """Return the same as `attend_packed`, one sentence after another in plain torch: the reference for `works` and for tests."""
+    """Return the same as `attend_packed`, one sentence after another in plain torch: the reference for `works` and for
+    tests.
+    """
     results = []
     for (q_start, q_end), (k_start, k_end) in zip(
         pairwise(queries.starts.tolist()), pairwise(keys.starts.tolist()), strict=True

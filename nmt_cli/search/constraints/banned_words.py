@@ -2,8 +2,8 @@
 
     B sentences   W hypotheses per sentence   N open hypotheses   V vocabulary
 
-`phrases` defines an occurrence. A token that would complete an occurrence is forbidden. The end symbol may follow a banned
-word only as the last resort, with a very low log-probability.
+`phrases` defines an occurrence. A token that would complete an occurrence is forbidden. The end symbol may follow a
+banned word only as the last resort, with a very low log-probability.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ class BannedWords(Constraint):
 
 
 def _normalized(entries: Sequence[str], tokenizer: Tokenizer) -> list[str]:
-    """Return the entries, normalised by the tokenizer as outputs are. Raises UsageError for an entry that no output can contain."""
+    """Return the entries, normalised by the tokenizer as outputs are.
+
+    Raises UsageError for an entry that no output can contain.
+    """
     encoded = tokenizer.encode(entries)
     for number, (entry, tokens) in enumerate(zip(entries, encoded, strict=True), 1):
         if not entry.strip() or not tokens:
@@ -84,7 +87,8 @@ def _normalized(entries: Sequence[str], tokenizer: Tokenizer) -> list[str]:
             )
         if UNK in tokens:
             raise UsageError(
-                f"banned word {number}, {shown(entry)}, has characters that the vocabulary of the model does not have: no output can contain it. Delete it."
+                f"banned word {number}, {shown(entry)}, has characters that the vocabulary of the model does "
+                "not have: no output can contain it. Delete it."
             )
     return [one_spaced(text).strip() for text in tokenizer.decode(encoded)]
 

@@ -23,7 +23,8 @@ class NoRepeatNgram(Constraint):
     def __init__(self, value: Any, tokenizer: Tokenizer | None = None) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise UsageError(
-                f"no_repeat_ngram {shown(value)}: expected the number of tokens of an n-gram, 1 or more, or 0 for no rule. Try 3."
+                f"no_repeat_ngram {shown(value)}: expected the number of tokens of an n-gram, 1 or more, or 0 "
+                "for no rule. Try 3."
             )
         self.n, self.edits = value, value > 0
 

@@ -3,8 +3,8 @@
     B sentences   W hypotheses per sentence   N open hypotheses   V vocabulary   M nodes   E edges
 
 The trie holds the tokens of each entry, as the tokenizer splits it. Node 0 is the root. The edges of a node are its
-children, in the order of their tokens: edges first[node] to first[node + 1]. Each hypothesis is at a node, or at NOWHERE
-after a prefix with which no entry begins. A child is allowed if an entry below it fits in the longest output.
+children, in the order of their tokens: edges first[node] to first[node + 1]. Each hypothesis is at a node, or at
+NOWHERE after a prefix with which no entry begins. A child is allowed if an entry below it fits in the longest output.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class Trie:
         )
 
     def edges(self, nodes: Array, remaining: Array) -> tuple[Array, Array]:
-        """Return the edges that hypotheses at `nodes` (N,) may take with `remaining` (N,) tokens: for each edge, the hypothesis and the index of the edge."""
+        """Return the edges that hypotheses at `nodes` (N,) may take with `remaining` (N,) tokens: for each edge, the
+        hypothesis and the index of the edge.
+        """
         arrays, known = arrays_of(nodes), nodes.clip(0)
         counts = (self.first[known + 1] - self.first[known]) * (nodes >= 0)
         rows = arrays.repeat(arrays.arange(len(nodes)), counts)
@@ -97,7 +99,10 @@ class Nodes(OfHypotheses):
 
 
 class Outputs(Constraint):
-    """The value is the list of outputs. If no entry fits, or no entry begins with the prefix, the output ends at once."""
+    """The value is the list of outputs.
+
+    If no entry fits, or no entry begins with the prefix, the output ends at once.
+    """
 
     name = "outputs"
     edits = True
@@ -117,7 +122,8 @@ class Outputs(Constraint):
                 )
             if UNK in tokens:
                 raise UsageError(
-                    f"allowed output {number}, {shown(entry)}, has characters that the vocabulary of the model does not have, so the model cannot write it. "
+                    f"allowed output {number}, {shown(entry)}, has characters that the vocabulary of the model "
+                    "does not have, so the model cannot write it. "
                     "Delete it, or write it with other characters."
                 )
         self.trie = OnDevices(Trie.build(list(self.entries.values()), tokenizer.vocab_size))
@@ -127,7 +133,8 @@ class Outputs(Constraint):
         for entry, tokens in self.entries.items():
             if len(tokens) > longest:
                 raise UsageError(
-                    f"the allowed output {shown(entry)} has {len(tokens):,} tokens: the model can write {longest:,} at most. Shorten it or delete it."
+                    f"the allowed output {shown(entry)} has {len(tokens):,} tokens: the model can write "
+                    f"{longest:,} at most. Shorten it or delete it."
                 )
         return list(values)
 

@@ -2,14 +2,14 @@
 
     PhraseMatcher.after(state, token) ──▶ state        PhraseMatcher.completing(state) ──▶ the tokens to forbid
 
-A phrase occurs as whole words: if it begins or ends with a word character, no word character may be directly before or after
-it. Word characters are letters, digits, combining marks and "_". Scripts without spaces between words have no word characters in
-this sense, so every occurrence in them counts. Runs of white space count as one space. Bytes that are not UTF-8 count as one
-character, which is not a word character.
+A phrase occurs as whole words: if it begins or ends with a word character, no word character may be directly before or
+after it. Word characters are letters, digits, combining marks and "_". Scripts without spaces between words have no
+word characters in this sense, so every occurrence in them counts. Runs of white space count as one space. Bytes that
+are not UTF-8 count as one character, which is not a word character.
 
-A state holds what is needed of a text: the longest suffix that begins a phrase at a word boundary, or else the kind of the last
-character; and the bytes of an unfinished character. If the text ends with a whole phrase, and the phrase is complete unless a
-word character follows, the state is `open`.
+A state holds what is needed of a text: the longest suffix that begins a phrase at a word boundary, or else the kind of
+the last character; and the bytes of an unfinished character. If the text ends with a whole phrase, and the phrase is
+complete unless a word character follows, the state is `open`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ class PhraseMatcher:
         )
 
     def completing(self, number: int, left: int) -> list[int]:
-        """Return the tokens that complete a phrase in a text of this state, if at most `left` more tokens may follow."""
+        """Return the tokens that complete a phrase in a text of this state, if at most `left` more tokens may
+        follow.
+        """
         state, is_open, final = self.states[number], self.open(number), left == 0
         completing, complete_by = set[int](), {"": False}
         for token, byte in self.bytes.items():
@@ -163,7 +165,9 @@ class PhraseMatcher:
                 yield token
 
     def _is_complete(self, phrase: str, following: str, token: int, final: bool) -> bool:
-        """Return whether a phrase is complete when `token` adds its end and the character `following` after it ("": no character yet)."""
+        """Return whether a phrase is complete when `token` adds its end and the character `following` after it ("": no
+        character yet).
+        """
         if not in_word(phrase[-1]):
             return True
         return not in_word(following) if following else final or self.last_tokens[phrase] == token
@@ -212,7 +216,9 @@ def _texts(tokenizer: Tokenizer) -> tuple[dict[int, str], dict[int, int]]:
 
 
 def _decoded(pending: bytes, byte: int) -> tuple[str, bytes]:
-    """Return the characters that `byte` completes after the `pending` bytes, and the bytes that are pending afterwards."""
+    """Return the characters that `byte` completes after the `pending` bytes, and the bytes that are pending
+    afterwards.
+    """
     together = pending + bytes([byte])
     try:
         return together.decode(), b""

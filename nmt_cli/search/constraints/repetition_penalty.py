@@ -2,8 +2,8 @@
 
     N open hypotheses   L longest of them, in tokens   V vocabulary
 
-CTRL divides the logits. Here the log-probabilities are multiplied by the penalty, as in Hugging Face's beam search. They are
-negative, so a penalty above 1 makes a token less probable, and a penalty below 1 makes it more probable.
+CTRL divides the logits. Here the log-probabilities are multiplied by the penalty, as in Hugging Face's beam search.
+They are negative, so a penalty above 1 makes a token less probable, and a penalty below 1 makes it more probable.
 """
 
 from __future__ import annotations

@@ -2,15 +2,16 @@
 
     B sentences   W hypotheses   C candidates   M nodes   K tokens of the terms   G terms
 
-    terms of a line ──▶ encode: token ids of every alternative ──▶ start: one automaton per sentence (Aho and Corasick 1975)
+    terms of a line ──▶ encode: token ids of every alternative
+        ──▶ start: one automaton per sentence (Aho and Corasick 1975)
     token ──▶ goto: the node that the output has reached ──▶ which terms end here, how far the others have come
 
-The automaton finds the terms in an output as it grows, no matter whether the model or a proposal wrote them. So a term is
-never demanded twice, terms may overlap, and any alternative of a term meets the demand. A term counts once the word ends after
-its last token; until then it is pending. A term that the input contains twice must occur twice.
+The automaton finds the terms in an output as it grows, no matter whether the model or a proposal wrote them. So a term
+is never demanded twice, terms may overlap, and any alternative of a term meets the demand. A term counts once the word
+ends after its last token; until then it is pending. A term that the input contains twice must occur twice.
 
-Beam search asks for the `progress` of its candidates and keeps some candidates of each degree of progress (`allocation`). An output ends when no
-term is missing.
+Beam search asks for the `progress` of its candidates and keeps some candidates of each degree of progress
+(`allocation`). An output ends when no term is missing.
 """
 
 from __future__ import annotations
@@ -83,7 +84,10 @@ class Words:
 
 
 class Terms(Constraint):
-    """The input of a sentence is a list of terms. A term is one text, or several texts separated by "|"; see `alternatives`."""
+    """The input of a sentence is a list of terms.
+
+    A term is one text, or several texts separated by "|"; see `alternatives`.
+    """
 
     name = "terms"
     edits = True
@@ -94,7 +98,10 @@ class Terms(Constraint):
         self.words = OnDevices(Words(ends_word, (~ends_word | (np.arange(len(ends_word)) == EOS)).nonzero()[0]))
 
     def encode(self, values: Sequence[Sequence[str]], tokenizer: Tokenizer, longest: int) -> list[list[Term]]:
-        """Return the terms of lines as token ids. Terms that the vocabulary cannot write are left out, with a warning."""
+        """Return the terms of lines as token ids.
+
+        Terms that the vocabulary cannot write are left out, with a warning.
+        """
         cached = cache(partial(_encoded, tokenizer=tokenizer))
         return [[term for text in texts if (term := cached(text))] for texts in values]
 
@@ -114,8 +121,8 @@ class Terms(Constraint):
     def edit(self, state: Automata, step: Step, log_probs: Array) -> None:
         """See `Constraint`: an output that lacks a term does not end.
 
-        Where the end symbol is the most probable token, only tokens that a missing term needs may follow. The model would
-        invent any other text.
+        Where the end symbol is the most probable token, only tokens that a missing term needs may follow. The model
+        would invent any other text.
         """
         arrays, lacking = arrays_of(log_probs), step.of_rows(self.missing(state)) > 0
         late = arrays.nonzero(lacking & (log_probs[:, EOS] == arrays.amax(log_probs, 1)))[0]
@@ -134,7 +141,9 @@ class Terms(Constraint):
         return state
 
     def proposals(self, state: Automata, step: Step, log_probs: Array) -> Array:
-        """See `Constraint`: the tokens that a missing term needs, and the best token that ends the word of a pending term: (B, W, K + 1)."""
+        """See `Constraint`: the tokens that a missing term needs, and the best token that ends the word of a pending
+        term: (B, W, K + 1).
+        """
         arrays, reached = arrays_of(log_probs), state.reached
         pending = (arrays.gather(state.ends, reached.node) & (reached.have < state.need[:, None])).any(2)  # (B, W)
         rows = arrays.nonzero(step.of_rows(pending))[0]
@@ -170,7 +179,9 @@ class Terms(Constraint):
         return (lacking * state.weight.clip(0)[:, None]).sum(2)
 
     def _after(self, state: Automata, parents: Array, tokens: Array, local: Array) -> Reached:
-        """Return the progress of the hypotheses `parents` (B, C) after `tokens` (B, C); `local` are the indices of the tokens in `goto`."""
+        """Return the progress of the hypotheses `parents` (B, C) after `tokens` (B, C); `local` are the indices of the
+        tokens in `goto`.
+        """
         arrays = arrays_of(tokens)
         nodes, have = arrays.gather(state.reached.node, parents), arrays.gather(state.reached.have.clip(0), parents)
         have = have + (arrays.gather(state.ends, nodes) & self.words.on(arrays).ended[tokens.clip(0)][:, :, None])
@@ -209,7 +220,8 @@ def _progress(state: Automata, reached: Reached) -> Array:
 def alternatives(text: str) -> list[tuple[str, bool]]:
     """Return the alternatives of a term and whether the word must end after each.
 
-    Alternatives are separated by "|"; "\\|" is the character itself. "*" at the end allows more letters, as in inflected forms.
+    Alternatives are separated by "|"; "\\|" is the character itself. "*" at the end allows more letters, as in
+    inflected forms.
     """
     parts = [part.replace("\\|", "|").strip() for part in ALTERNATIVES.split(text)]
     return [
@@ -247,7 +259,10 @@ def _going_on(ids: tuple[int, ...], tokenizer: Tokenizer) -> list[Alternative]:
 
 
 def _ends_word(number: int, piece: str) -> bool:
-    """Return whether the word before this token has ended. It has if the token begins a word, does not begin with a word character, or is EOS."""
+    """Return whether the word before this token has ended.
+
+    It has if the token begins a word, does not begin with a word character, or is EOS.
+    """
     byte = BYTE.fullmatch(piece)
     first = chr(int(byte[1], 16)) if byte else piece[0]
     if byte and not first.isascii():  # it may be part of a letter

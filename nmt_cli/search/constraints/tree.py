@@ -2,7 +2,8 @@
 
     B sentences   W hypotheses per sentence   N open hypotheses   V vocabulary   T tokens of terminals   D open brackets
 
-    line ──▶ encode: the tokens of its terminals, or ANY_TAG ──▶ start: terminals (B, T), and a state for each hypothesis
+    line ──▶ encode: the tokens of its terminals, or ANY_TAG
+        ──▶ start: terminals (B, T), and a state for each hypothesis
     each step ──▶ edit: log-probabilities (N, V) of the brackets, the next terminal and the end symbol that may follow
 
 What may follow a hypothesis:
@@ -10,10 +11,10 @@ What may follow a hypothesis:
 - an opening bracket, while terminals remain to be written and the remaining length suffices for all of them and for the
   closing brackets; at most MOST_OPENED between two terminals, and at most MOST_OPEN brackets are open at once;
 - the closing bracket of the innermost open one, once a word is inside it;
-- the next terminal. If it is a word (or XX), its token gets the probability of all tokens that begin a word together, UNK
-  included. The next word is known, and the model chooses only whether it comes now. The other subwords of the word follow
-  at once, with probability 1. With a vocabulary of whole words, an unknown word is UNK. If it is a tag, any tag may
-  follow, with its own probability. With the kind `both` a tag follows each word at once;
+- the next terminal. If it is a word (or XX), its token gets the probability of all tokens that begin a word together,
+  UNK included. The next word is known, and the model chooses only whether it comes now. The other subwords of the word
+  follow at once, with probability 1. With a vocabulary of whole words, an unknown word is UNK. If it is a tag, any tag
+  may follow, with its own probability. With the kind `both` a tag follows each word at once;
 - the end symbol, once all terminals are written and no bracket is open.
 
 So every output is a tree, possibly of several outermost constituents, if the longest output has at least T tokens.
@@ -40,10 +41,11 @@ from ..sentence import Sentence
 ANY_TAG = -1
 """In the tokens of terminals: any tag."""
 MOST_OPENED = 12
-"""Largest number of brackets opened between two terminals, so that no chain is endless. The largest number in the 10,224 trees of
-GUM's training data is 6."""
+"""Largest number of brackets opened between two terminals, so that no chain is endless. The largest number in the
+10,224 trees of GUM's training data is 6."""
 MOST_OPEN = 256
-"""Largest number of brackets open at once, which limits the memory of the state. The largest number in the same trees is 32."""
+"""Largest number of brackets open at once, which limits the memory of the state. The largest number in the same trees
+is 32."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ class Tree(Constraint):
     def __init__(self, value: Any, tokenizer: Tokenizer) -> None:
         if value not in (None, "", *TERMINALS):
             raise UsageError(
-                f"tree {shown(value)}: expected {', '.join(TERMINALS[:-1])} or {TERMINALS[-1]}, the kind of terminals that the model was trained with (data.terminals)."
+                f"tree {shown(value)}: expected {', '.join(TERMINALS[:-1])} or {TERMINALS[-1]}, the kind of "
+                "terminals that the model was trained with (data.terminals)."
             )
         self.kind = value or "xx"
         self.allows = (UNK,) if self.kind in ("words", "both") else ()
@@ -101,7 +104,8 @@ class Tree(Constraint):
         if (self.kind == "xx" and not words) or (self.kind in ("tags", "both") and not tags):
             missing = f"the symbol {UNTAGGED}" if self.kind == "xx" else "tags"
             raise UsageError(
-                f"tree {shown(value)}: the vocabulary of the model does not have {missing}. Give the kind of terminals that the model was trained with (data.terminals)."
+                f"tree {shown(value)}: the vocabulary of the model does not have {missing}. Give the kind of "
+                "terminals that the model was trained with (data.terminals)."
             )
         subwords = [*words, *tokenizer.not_text - {PAD, BOS, EOS}] if self.allows else words
         self.symbols = OnDevices(_symbols(pieces, subwords, tags, tokenizer.vocab_size))
@@ -145,7 +149,9 @@ class Tree(Constraint):
         )
 
     def edit(self, state: Trees, step: Step, log_probs: Array) -> None:
-        """See `Constraint`: forbids tokens that break the tree, and gives the next word the probability of all words."""
+        """See `Constraint`: forbids tokens that break the tree, and gives the next word the probability of all
+        words.
+        """
         arrays, partial = arrays_of(log_probs), state.partial
         symbols = self.symbols.on(arrays)
         written, depth, opened = (step.of_rows(values) for values in (partial.written, partial.depth, partial.opened))
