@@ -116,11 +116,9 @@ class Comet(SentenceStatisticsMetric):
         return [[float(score), 1.0] for score in predicted["scores"]]
 
     def value(self, sums: Sequence[float]) -> float:
-        """See `SentenceStatisticsMetric`."""
         return sums[0] / sums[1]
 
     def signature_entries(self) -> dict[str, str]:
-        """See `SentenceStatisticsMetric`."""
         return {"model": model_name(self.checkpoint), "sha256": self._digest}
 
     @cached_property

@@ -42,7 +42,6 @@ class Evalb(SentenceStatisticsMetric):
         """The sides whose words were compared so far, "hyp" or "ref", for the signature."""
 
     def signature_entries(self) -> Mapping[str, str]:
-        """See `SentenceStatisticsMetric`."""
         return {
             "labelled": "yes",
             "prm": "COLLINS",
@@ -112,7 +111,6 @@ class Evalb(SentenceStatisticsMetric):
         return words_of(line)
 
     def value(self, sums: Sequence[float]) -> float:
-        """See `SentenceStatisticsMetric`."""
         return f1(Counts(*map(int, sums)))
 
     def counts(self, sums: Sequence[float]) -> dict[str, int]:
@@ -125,7 +123,6 @@ class Evalb(SentenceStatisticsMetric):
         )
 
     def details(self, sums: Sequence[float]) -> str:
-        """See `SentenceStatisticsMetric`."""
         counts = Counts(*map(int, sums))
         tagging = f"tagging accuracy {percent(counts.correct_tags, counts.words):.2f} " if counts.words else ""
         return (

@@ -145,16 +145,13 @@ class SentenceStatisticsMetric(Metric):
         return {}
 
     def score(self, rows: Sequence[Sequence[float]]) -> MetricValue:
-        """See `Metric`."""
         return self.score_of_sums([sum(column) for column in zip(*rows, strict=True)])
 
     def score_of_sums(self, sums: Sequence[float]) -> MetricValue:
-        """See `Metric`."""
         numbers = [float(number) for number in sums]
         return MetricValue(self.name, self.value(numbers), self.details(numbers))
 
     def signature(self, num_references: int) -> Signature:
-        """See `Metric`."""
         from sacrebleu.metrics.base import Signature
 
         signature = Signature({"num_refs": num_references})

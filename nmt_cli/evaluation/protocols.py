@@ -115,11 +115,9 @@ class ProtocolBleu(SacrebleuMetric):
     def remarks(
         self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Iterable[str]:
-        """See `Metric`."""
         return unspaced("Moses", references)
 
     def signature(self, num_references: int) -> Signature:
-        """See `Metric`."""
         signature = Signature({"num_refs": num_references})
         labels = dict.fromkeys(PROTOCOLS[self.protocol.name], "no") | {
             name: label for name, (label, _) in self._steps.items()

@@ -36,7 +36,6 @@ class SacrebleuMetric(Metric):
         self._references: Sequence[Sequence[str]] | None = None
 
     def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[Any]]:
-        """See `Metric`."""
         if self._references is not references:
             streams = [
                 [None if line is None else self.tokens(line, reference=True) for line in stream]
@@ -53,15 +52,12 @@ class SacrebleuMetric(Metric):
         return line
 
     def score(self, rows: Sequence[Sequence[float]]) -> MetricValue:
-        """See `Metric`."""
         return _value(self._metric._aggregate_and_compute(rows))
 
     def score_of_sums(self, sums: Sequence[float]) -> MetricValue:
-        """See `Metric`."""
         return _value(self._metric._compute_score_from_stats(sums))
 
     def signature(self, num_references: int) -> Any:
-        """See `Metric`."""
         return self._metric.get_signature()
 
 

@@ -207,15 +207,12 @@ class CTranslate2Reader:
         self.source_table, self.target_table = list(self.source_ids), list(self.target_ids)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """See `Reader`."""
         return [[*(self.source_ids.get(piece, UNK) for piece in self.source.pieces(text)), EOS] for text in texts]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """See `Reader`."""
         return self.target.decode(rows)
 
     def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> list[Output]:
-        """See `Reader`."""
         src = [[self.source_table[i] for i in row[:-1]] for row in sources]  # the engine adds the end symbol
         tgt = [[self.target_table[i] for i in row[:-1]] for row in targets]
         scored = self.translator.score_batch(src, tgt, max_input_length=0)

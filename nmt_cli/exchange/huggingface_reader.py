@@ -66,12 +66,10 @@ class HuggingFaceReader:
         self.positions = torch.argsort(order)  # for each of our features, its index in transformers
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """See `Reader`."""
         rows: list[list[int]] = self.tokenizer(list(texts)).input_ids if texts else []
         return rows
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """See `Reader`."""
         texts: list[str] = self.tokenizer.batch_decode([list(row) for row in rows], skip_special_tokens=True)
         return texts
 

@@ -256,7 +256,6 @@ class Loaded:
 
     @property
     def length_limits(self) -> tuple[int, int]:
-        """See `contents.length_limits`."""
         from ..model.contents import length_limits
 
         return length_limits(self.recipe.data, (config.safe_length for config in self.stored.configs))

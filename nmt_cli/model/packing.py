@@ -50,11 +50,9 @@ class Padded:
     """The padded layout: x is (B, L, D)."""
 
     def split_heads(self, x: Tensor, sizes: list[int], heads: int) -> tuple[Tensor, ...]:
-        """See `Layout`."""
         return tuple(part.view(*x.shape[:2], heads, -1).transpose(1, 2) for part in torch.split(x, sizes, -1))
 
     def merge_heads(self, x: Tensor) -> Tensor:
-        """See `Layout`."""
         return x.transpose(1, 2).flatten(2)
 
 
@@ -124,7 +122,6 @@ class Packing:
         return self.starts.diff()[:-1]
 
     def split_heads(self, x: Tensor, sizes: list[int], heads: int) -> tuple[Tensor, ...]:
-        """See `Layout`."""
         if len(set(sizes)) > 1:
             return tuple(
                 self.split_heads(part.contiguous(), [size], heads)[0]
@@ -136,7 +133,6 @@ class Packing:
         return rows.view(parts, self.sentences, heads, self.longest, -1).unbind(0)  # type: ignore[no-any-return]
 
     def merge_heads(self, x: Tensor) -> Tensor:
-        """See `Layout`."""
         heads = x.size(1)
         to_heads, to_rows = self._index(1, heads)
         rows = _Gather.apply(x.reshape(-1, x.size(-1)), to_rows, to_heads, to_heads.numel())  # type: ignore[no-untyped-call]

@@ -89,16 +89,13 @@ class BeamSearch:
 
     @property
     def busy(self) -> bool:
-        """See `Search`."""
         return self.beam is not None
 
     @property
     def open_hypotheses(self) -> int:
-        """See `Search`."""
         return len(self.on_host) if self.beam else 0
 
     def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
-        """See `Search`."""
         arrays, options = self.arrays, self.options
         max_lengths = arrays.array([sentence.max_length for sentence in sentences], arrays.int64)
         missing = self.min_length.missing(max_lengths)
@@ -118,7 +115,6 @@ class BeamSearch:
 
     @quiet
     def step(self) -> FinishedSentences:
-        """See `Search`."""
         beam = self.beam
         if beam is None:
             return []
@@ -309,7 +305,6 @@ class BeamSearch:
         return self._results(leaving)
 
     def drop(self, sentence_ids: Sequence[int]) -> None:
-        """See `Search`."""
         if self.beam:
             self._keep(self.beam, self.status, without(self.beam.sentences.ids, sentence_ids))
 
@@ -327,7 +322,6 @@ class BeamSearch:
         self.rows = self.arrays.array(self.on_host)
 
     def _split(self, unfinished: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """See `split_off_finished`."""
         return split_off_finished(unfinished, self.options.compact_below)
 
     def _results(self, leaving: Beam) -> FinishedSentences:

@@ -169,15 +169,12 @@ class States(Rows):
         self.states = list(states)
 
     def select(self, rows: Array) -> Self:
-        """See `Rows`."""
         return type(self)([state.select(rows) for state in self.states])
 
     def concat(self, other: Self) -> Self:
-        """See `Rows`."""
         return type(self)([mine.concat(theirs) for mine, theirs in zip(self.states, other.states, strict=True)])
 
     def reorder(self, parents: Array) -> Self:
-        """See `Rows`."""
         return type(self)([state.reorder(parents) for state in self.states])
 
 
@@ -192,7 +189,6 @@ class Constraints:
         self.progresses = any(member.progresses for member in members)
 
     def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> States:
-        """See `Constraint.start`."""
         return States([member.start(sentences, width, arrays) for member in self.members])
 
     def rest(self, states: States) -> bool:
@@ -236,13 +232,11 @@ class Constraints:
         log_probs[:, 0] = arrays.where(own != own, own, log_probs[:, 0])
 
     def advance(self, states: States, tokens: Array) -> States:
-        """See `Constraint.advance`."""
         return States(
             [member.advance(state, tokens) for member, state in zip(self.members, states.states, strict=True)]
         )
 
     def proposals(self, states: States, step: Step, log_probs: Array) -> Array:
-        """See `Constraint.proposals`."""
         every = [member.proposals(state, step, log_probs) for member, state in self._progressing(states)]
         return arrays_of(log_probs).concat(every, 2)
 

@@ -45,7 +45,6 @@ class Groups:
         self.decoder, self.arrays, self.groups, self.width = decoder, decoder.arrays, groups, width
 
     def step(self, tokens: Array, rows: np.ndarray) -> Array:
-        """See `Decoder`."""
         return self.decoder.step(tokens.reshape((-1, self.groups * self.width)), rows)
 
     def record_attention(self) -> None:
@@ -53,11 +52,9 @@ class Groups:
         cast(AttentionDecoder, self.decoder).record_attention()
 
     def attention(self) -> Array:
-        """See `AttentionDecoder`."""
         return cast(AttentionDecoder, self.decoder).attention()
 
     def reorder(self, parents: Array) -> None:
-        """See `Decoder`."""
         first = self.arrays.arange(self.groups)[:, None] * self.width
         numbers = parents.reshape((-1, self.groups, self.width)) + first
         self.decoder.reorder(numbers.reshape((-1, self.groups * self.width)))
@@ -91,7 +88,6 @@ class DiverseBeamSearch(BeamSearch):
             self.normalized = self.adjusts = True
 
     def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
-        """See `Search`."""
         super().add(
             [number for number in sentence_ids for _ in range(self.groups)],
             [sentence for sentence in sentences for _ in range(self.groups)],

@@ -20,7 +20,6 @@ class EnsembleDecoder:
         self.members, self.arrays = members, members[0].arrays
 
     def add(self, sources: Sequence[Sequence[int]]) -> None:
-        """See `Decoder`."""
         for member in self.members:
             member.add(sources)
 
@@ -36,15 +35,12 @@ class EnsembleDecoder:
         cast(AttentionDecoder, self.members[0]).record_attention()
 
     def attention(self) -> Array:
-        """See `AttentionDecoder`."""
         return cast(AttentionDecoder, self.members[0]).attention()
 
     def reorder(self, parents: Array) -> None:
-        """See `Decoder`."""
         for member in self.members:
             member.reorder(parents)
 
     def keep(self, sentences: np.ndarray) -> None:
-        """See `Decoder`."""
         for member in self.members:
             member.keep(sentences)

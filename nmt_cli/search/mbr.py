@@ -57,24 +57,19 @@ class MbrSearch:
 
     @property
     def busy(self) -> bool:
-        """See `Search`."""
         return self.search.busy
 
     @property
     def open_hypotheses(self) -> int:
-        """See `Search`."""
         return self.search.open_hypotheses
 
     def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
-        """See `Search`."""
         self.search.add(sentence_ids, sentences)
 
     def step(self) -> FinishedSentences:
-        """See `Search`."""
         return [(sentence, self._ranked(hypotheses)) for sentence, hypotheses in self.search.step()]
 
     def drop(self, sentence_ids: Sequence[int]) -> None:
-        """See `Search`."""
         self.search.drop(sentence_ids)
 
     def _ranked(self, hypotheses: list[Hypothesis]) -> list[Hypothesis]:

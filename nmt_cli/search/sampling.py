@@ -109,7 +109,6 @@ class SamplingSearch:
 
     @property
     def busy(self) -> bool:
-        """See `Search`."""
         return self.samples is not None
 
     @property
@@ -142,7 +141,6 @@ class SamplingSearch:
 
     @quiet
     def step(self) -> FinishedSentences:
-        """See `Search`."""
         samples, arrays = self.samples, self.arrays
         if samples is None:
             return []
@@ -230,7 +228,6 @@ class SamplingSearch:
         return samples.select(self.arrays.array(stay))
 
     def drop(self, sentence_ids: Sequence[int]) -> None:
-        """See `Search`."""
         if self.samples:
             self._set(self._kept(self.samples, without(self.samples.sentences.ids, sentence_ids)))
 

@@ -43,7 +43,6 @@ class OfHypotheses(Rows):
     """Base class of dataclasses whose fields are arrays (B, W, …), one entry per hypothesis."""
 
     def reorder(self, parents: Array) -> Self:
-        """See `Rows`."""
         gather = arrays_of(parents).gather
         return type(self)(**{name: gather(value, parents) for name, value in vars(self).items()})
 

@@ -44,40 +44,31 @@ class TorchArrays(Arrays):
 
     @property
     def widest(self) -> torch.dtype:
-        """See `Arrays`."""
         return widest_float(self.device)
 
     def array(self, values: Any, dtype: torch.dtype | None = None) -> Tensor:
-        """See `Arrays`."""
         return torch.as_tensor(values, dtype=dtype).to(self.device, non_blocking=True)
 
     def host(self, x: Tensor) -> np.ndarray:
-        """See `Arrays`."""
         return x.cpu().numpy()
 
     def zeros(self, shape: Any, dtype: torch.dtype) -> Tensor:
-        """See `Arrays`."""
         return torch.zeros(shape, dtype=dtype, device=self.device)
 
     def full(self, shape: Any, value: float, dtype: torch.dtype) -> Tensor:
-        """See `Arrays`."""
         return torch.full(shape, value, dtype=dtype, device=self.device)
 
     def arange(self, *bounds: int) -> Tensor:
-        """See `Arrays`."""
         return torch.arange(*bounds, device=self.device)
 
     def take(self, x: Tensor, index: Tensor) -> Tensor:
-        """See `Arrays`."""
         return x.index_select(0, index.flatten()).view(*index.shape, *x.shape[1:])  # faster than `x[index]`
 
     def least(self, values: Tensor, groups: Tensor) -> Tensor:
-        """See `Arrays`."""
         count = int(groups.max()) + 1 if len(groups) else 0
         return values.new_zeros(count).scatter_reduce_(0, groups, values, "amin", include_self=False)
 
     def log_softmax(self, logits: Tensor) -> Tensor:
-        """See `Arrays`."""
         return logits.sub_(log_sum_exp(logits)[:, None])
 
     def top_candidates(

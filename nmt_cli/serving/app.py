@@ -75,7 +75,6 @@ class _Page(StaticFiles):
     """The files of the page, with headers that forbid browsers to load anything else."""
 
     def file_response(self, *args: object, **kwargs: object) -> Response:
-        """See `StaticFiles`."""
         response = super().file_response(*args, **kwargs)  # type: ignore[arg-type]
         response.headers.update(HEADERS)
         return response

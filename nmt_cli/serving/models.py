@@ -44,7 +44,6 @@ class Served:
         return self.options.get("beam") or self.translator.recipe_beam
 
     def submit(self, lines: Sequence[str], **options: Any) -> Future[list[Translation]]:
-        """See `Translator.submit`."""
         return self.translator.submit(lines, **{**self.options, **options})
 
 

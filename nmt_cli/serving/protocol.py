@@ -55,12 +55,10 @@ class Protocol(HttpToolsProtocol):
         return type(cls.__name__, (cls,), {"seconds": seconds})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """See `asyncio.Protocol`."""
         super().connection_made(transport)
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
         self._arrived()
         self._was_read()
         super().connection_lost(exc)
@@ -69,7 +67,6 @@ class Protocol(HttpToolsProtocol):
             cycle.message_event.set()
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
         if self.cycle is not None and self.cycle.response_complete:
             self._expect()
         self._begun, self._body = False, 0
@@ -82,12 +79,10 @@ class Protocol(HttpToolsProtocol):
             self._end(431, f"the headers, or what is around the body, have more than {MOST_AROUND:,} bytes.")
 
     def on_message_begin(self) -> None:
-        """See `HttpToolsProtocol`."""
         self._begun = True
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """See `HttpToolsProtocol`."""
         self._arrived()
         self._in_head = False
         before = self.cycle
@@ -98,21 +93,17 @@ class Protocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
-        """See `HttpToolsProtocol`."""
         self._in_head = True
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """See `HttpToolsProtocol`."""
         self._end(400, "the request is not valid HTTP/1.1.")
 
     def on_body(self, body: bytes) -> None:
-        """See `HttpToolsProtocol`."""
         self._body += len(body)
         super().on_body(body)
 
     def on_response_complete(self) -> None:
-        """See `HttpToolsProtocol`."""
         self._unanswered.popleft()
         super().on_response_complete()
         if not self.flow.write_paused and self.transport.get_write_buffer_size():
@@ -120,12 +111,10 @@ class Protocol(HttpToolsProtocol):
             self._await_reader()
 
     def pause_writing(self) -> None:
-        """See `asyncio.Protocol`."""
         super().pause_writing()
         self._await_reader()
 
     def resume_writing(self) -> None:
-        """See `asyncio.Protocol`."""
         super().resume_writing()
         self._was_read()
 

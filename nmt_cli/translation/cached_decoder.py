@@ -307,7 +307,6 @@ class CachedDecoder:
 
     @torch.no_grad()
     def step(self, tokens: Tensor, rows: np.ndarray) -> Tensor:
-        """See `Decoder`."""
         on_host, count = torch.from_numpy(rows), len(rows)
         opened = on_host.to(tokens.device, non_blocking=True)
         padding = padded_rows(count) - count
@@ -335,11 +334,9 @@ class CachedDecoder:
         return self.model.logits(self.model.decoder_norm(x))[:count].float()
 
     def record_attention(self) -> None:
-        """See `AttentionDecoder`."""
         self.recorded_layer = alignment_layer(self.model.config)
 
     def attention(self) -> Tensor:
-        """See `AttentionDecoder`."""
         longest = max(weights.size(1) for weights in self.weights)
         return _concat([F.pad(weights, (0, longest - weights.size(1))) for weights in self.weights])
 
@@ -411,7 +408,6 @@ class CachedDecoder:
         return torch.stack([F.pad(part, (0, widest - part.size(2))) for part in parts], 1)
 
     def reorder(self, parents: Tensor) -> None:
-        """See `Decoder`."""
         if self.next_words:
             self.next_words.reorder(parents)
         if self.beam > 1:
@@ -419,7 +415,6 @@ class CachedDecoder:
                 sub_batch.reorder(parents[offset : offset + len(sub_batch.present)])
 
     def keep(self, sentences: np.ndarray) -> None:
-        """See `Decoder`."""
         kept = torch.from_numpy(sentences)
         if self.next_words:
             self.next_words.keep(kept)

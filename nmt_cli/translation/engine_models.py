@@ -62,16 +62,13 @@ class PlainSearch(Search):
 
     @property
     def busy(self) -> bool:
-        """See `Search`."""
         return bool(self.search.sentences)
 
     @property
     def open_hypotheses(self) -> int:
-        """See `Search`."""
         return self.search.open_hypotheses
 
     def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
-        """See `Search`."""
         longest = max(sentence.max_length for sentence in sentences)
         self.search.add(
             sentence_ids,
@@ -81,7 +78,6 @@ class PlainSearch(Search):
         )
 
     def step(self) -> FinishedSentences:
-        """See `Search`."""
         options, count = self.options, max(1, self.open_hypotheses)
         steps, stay = max(1, min(options.steps, ROWS // count)), options.compact_below
         if options.seconds:
@@ -93,7 +89,6 @@ class PlainSearch(Search):
         return [] if finished is None else list(_hypotheses(finished))
 
     def drop(self, sentence_ids: Sequence[int]) -> None:
-        """See `Search`."""
         self.search.drop(sentence_ids)
 
 
@@ -119,7 +114,6 @@ class EngineDecoder(engine.EngineDecoder):
 
     @property
     def vocabulary(self) -> int:
-        """See `RankingDecoder`."""
         return self.model.vocabulary
 
     def record_attention(self, layer: int | None = None) -> None:
@@ -136,13 +130,11 @@ class EngineModels(SearchableModels):
 
     @property
     def max_positions(self) -> int:
-        """See `SearchableModels`."""
         return min(model.max_positions for model in self.models)
 
     def searcher(
         self, options: SearchOptions, batch_tokens: int, search: SearchClass | None, align: bool
     ) -> EngineSearcher:
-        """See `SearchableModels`."""
         return EngineSearcher(self.models, options, batch_tokens, search, align)
 
 
@@ -163,11 +155,9 @@ class EngineSearcher(Searcher):
         self.in_python = not self.plain
 
     def use_threads(self, count: int) -> None:
-        """See `Searcher`."""
         use_threads(count)
 
     def new_search(self) -> Search:
-        """See `Searcher`."""
         if not self.plain:
             return self._decoder_search()
         plain = PlainSearch(self.models[0], self.options)
@@ -199,7 +189,6 @@ class EngineSearcher(Searcher):
 
     @property
     def aligning(self) -> EngineModel:
-        """See `Searcher`."""
         return self.models[0]
 
 
@@ -211,16 +200,13 @@ class MixedSearch(Search):
 
     @property
     def busy(self) -> bool:
-        """See `Search`."""
         return self.plain.busy or any(search.busy for search in self.others)
 
     @property
     def open_hypotheses(self) -> int:
-        """See `Search`."""
         return sum(search.open_hypotheses for search in (self.plain, *self.others))
 
     def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
-        """See `Search`."""
         for has_inputs in (False, True):
             chosen = [pair for pair in zip(sentence_ids, sentences, strict=True) if bool(pair[1].inputs) == has_inputs]
             if chosen and has_inputs and not self.others:
@@ -230,10 +216,8 @@ class MixedSearch(Search):
                 (self.others[0] if has_inputs else self.plain).add(ids, those)
 
     def step(self) -> FinishedSentences:
-        """See `Search`."""
         return [sentence for search in (self.plain, *self.others) if search.busy for sentence in search.step()]
 
     def drop(self, sentence_ids: Sequence[int]) -> None:
-        """See `Search`."""
         for search in (self.plain, *self.others):
             search.drop(sentence_ids)

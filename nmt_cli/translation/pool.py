@@ -224,7 +224,6 @@ class _Threads:
         self.refusing = self.closed = False
 
     def submit(self, searcher: Searcher, sentences: Sequence[Sentence], client: Client) -> Future[list[SearchResult]]:
-        """See `Pool`."""
         request = _Request(client, searcher, len(sentences))
         if not sentences:
             request.future.set_result([])
@@ -252,7 +251,6 @@ class _Threads:
                 ) from None
 
     def drop(self, client: Client) -> None:
-        """See `Pool`."""
         with self.changed:
             client.gone = True
             self.queue.drop(client)
@@ -450,7 +448,6 @@ class ThreadSession(Session):
         self.pool, self.searcher, self.client = pool, searcher, Client()
 
     def submit(self, sentences: Sequence[Sentence]) -> Results:
-        """See `Session`."""
         return self.pool.submit(self.searcher, sentences, self.client).result
 
     def _stop(self) -> None:

@@ -68,7 +68,6 @@ class ForkedSession(ThreadSession):
         _open.add(self)
 
     def submit(self, sentences: Sequence[Sentence]) -> Results:
-        """See `Session`."""
         if self.executor is None:
             if len(sentences) <= FEW_SENTENCES:
                 return super().submit(sentences)
@@ -132,7 +131,6 @@ class SpawnedSession(ThreadSession):
             ) from None
 
     def submit(self, sentences: Sequence[Sentence]) -> Results:
-        """See `Session`."""
         if len(sentences) <= FEW_SENTENCES:
             return super().submit(sentences)
         processes = self.processes

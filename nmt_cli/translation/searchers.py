@@ -50,7 +50,6 @@ class Searcher(ABC):
     """Whether a search spends much time in Python, so that threads of one process would wait for each other."""
 
     def __init__(self, options: SearchOptions, batch_tokens: int, search: SearchClass | None, align: bool) -> None:
-        """See `SearchableModels.searcher`."""
         self.options, self.batch_tokens, self.search, self.align = options, batch_tokens, search, align
 
     @property
@@ -105,16 +104,13 @@ class DecoderSearch(Search):
 
     @property
     def busy(self) -> bool:
-        """See `Search`."""
         return self.pair is not None and self.pair[1].busy
 
     @property
     def open_hypotheses(self) -> int:
-        """See `Search`."""
         return self.pair[1].open_hypotheses if self.pair else 0
 
     def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
-        """See `Search`."""
         if self.pair is None:
             decoder = self.new_decoder()
             self.pair = decoder, self.new_search(decoder, self.options)
@@ -123,11 +119,9 @@ class DecoderSearch(Search):
         search.add(sentence_ids, sentences)
 
     def step(self) -> FinishedSentences:
-        """See `Search`."""
         return self.pair[1].step() if self.pair else []
 
     def drop(self, sentence_ids: Sequence[int]) -> None:
-        """See `Search`."""
         if self.pair:
             self.pair[1].drop(sentence_ids)
 

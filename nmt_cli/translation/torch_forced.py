@@ -76,7 +76,6 @@ class TorchForced:
         *,
         attention: Sequence[str] = (),
     ) -> tuple[list[Array], dict[str, Array]]:
-        """See `ForcedModel`."""
         if attention:
             [source], [target] = sources, targets
             hidden, weights = self._recorded(source, target, attention)

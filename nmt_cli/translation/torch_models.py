@@ -59,24 +59,20 @@ class ModelSearcher(Searcher):
 
     @property
     def rows(self) -> int:
-        """See `Searcher`."""
         logits = max(LOGITS_AT_ONCE, int(accelerator_memory(self.device) * LOGITS_SHARE) // torch.float32.itemsize)
         fitting = max(1, logits // self.models[0].target_vocab)
         return min(fitting, super().rows) if is_host(self.device) else fitting
 
     def use_threads(self, count: int) -> None:
-        """See `Searcher`."""
         if is_host(self.device) and torch.get_num_threads() != count:
             torch.set_num_threads(count)
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """See `Searcher`."""
         with torch.inference_mode(), current(self.device):
             yield
 
     def new_search(self) -> Search:
-        """See `Searcher`."""
         return DecoderSearch(self._decoder, self.search or BeamSearch, self.options)
 
     def _decoder(self) -> GrowingDecoder:
@@ -85,7 +81,6 @@ class ModelSearcher(Searcher):
 
     @property
     def aligning(self) -> TorchForced:
-        """See `Searcher`."""
         return TorchForced(self.models[0])
 
 
@@ -102,13 +97,11 @@ class ConvertedModels(SearchableModels):
 
     @property
     def max_positions(self) -> int:
-        """See `SearchableModels`."""
         return min(model.config.max_positions for model in self.models)
 
     def searcher(
         self, options: SearchOptions, batch_tokens: int, search: SearchClass | None, align: bool
     ) -> ModelSearcher:
-        """See `SearchableModels`."""
         return ModelSearcher(self.models, options, batch_tokens, search, align)
 
 
@@ -126,7 +119,6 @@ class DeviceModels(ConvertedModels):
         return SpawnedSession(self.pool, searcher, self.processes)
 
     def close(self) -> None:
-        """See `SearchableModels`."""
         super().close()
         self.processes.close()
 

@@ -43,7 +43,6 @@ class BannedWords(Constraint):
         self.forbidden: dict[tuple[int, int, Arrays], Array] = {}
 
     def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> Matches:
-        """See `Constraint`."""
         return Matches(arrays.zeros((len(sentences), width), arrays.int64))
 
     def edit(self, state: Matches, step: Step, log_probs: Array) -> None:
@@ -61,7 +60,6 @@ class BannedWords(Constraint):
                 log_probs[index, EOS] += LAST_RESORT
 
     def advance(self, state: Matches, tokens: Array) -> Matches:
-        """See `Constraint`."""
         after = map(self.matcher.after, state.states.reshape(-1).tolist(), tokens.reshape(-1).tolist())
         arrays = arrays_of(tokens)
         return Matches(arrays.array(list(after), arrays.int64).reshape(tokens.shape))

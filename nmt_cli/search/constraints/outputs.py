@@ -139,7 +139,6 @@ class Outputs(Constraint):
         return list(values)
 
     def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> Nodes:
-        """See `Constraint`."""
         return Nodes(arrays.zeros((len(sentences), width), arrays.int64))
 
     def edit(self, state: Nodes, step: Step, log_probs: Array) -> None:
@@ -154,5 +153,4 @@ class Outputs(Constraint):
         log_probs[ends, EOS] = end
 
     def advance(self, state: Nodes, tokens: Array) -> Nodes:
-        """See `Constraint`."""
         return Nodes(self.trie.on(arrays_of(tokens)).after(state.nodes, tokens))

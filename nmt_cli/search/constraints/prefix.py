@@ -39,11 +39,9 @@ class Prefix(Constraint):
         ]
 
     def added_length(self, value: Sequence[int]) -> int:
-        """See `Constraint`."""
         return len(value)
 
     def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> Prefixes:
-        """See `Constraint`."""
         prefixes = [list(sentence.inputs.get(self.name, ())) for sentence in sentences]
         longest = max(map(len, prefixes))
         padded = [[*prefix, *[FREE] * (longest - len(prefix))] for prefix in prefixes]

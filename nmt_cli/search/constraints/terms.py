@@ -110,7 +110,6 @@ class Terms(Constraint):
         return sum(_weight(term) for term in value)
 
     def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> Automata:
-        """See `Constraint`."""
         automata = _padded([_automaton(sentence.inputs.get(self.name, ())) for sentence in sentences])
         shape = len(sentences), width
         reached = Reached(
@@ -136,7 +135,6 @@ class Terms(Constraint):
         log_probs[:, EOS] = arrays.where(lacking, NONE, log_probs[:, EOS])
 
     def advance(self, state: Automata, tokens: Array) -> Automata:
-        """See `Constraint`."""
         state.reached = self._after(state, _each(tokens), tokens, _local(state, tokens))
         return state
 
