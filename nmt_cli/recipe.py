@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -37,7 +37,7 @@ from .bounds import MOST_BEAM
 from .console import warn_once
 from .encodings import refused, wide_encoding
 from .errors import RecipeError, did_you_mean, shown, shown_name
-from .registry import ACTIVATIONS, CONSTRAINTS, LENGTH_PENALTIES, NORMS, POSITIONS, RESIDUALS, SEARCHES
+from .registry import ACTIVATIONS, CONSTRAINTS, LENGTH_PENALTIES, NORMS, POSITIONS, RESIDUALS, SEARCHES, UTILITIES
 
 # Keys of earlier versions
 
@@ -525,41 +525,69 @@ class TrainSection(Section):
         return _checked(self, errors)
 
 
-class DecodeSection(Section):
-    """[decode]: the paper's section 6.1, and further options of search."""
+SEARCH, SAMPLING, RULES = "Search", "Sampling and minimum Bayes risk", "Constraints"
+"""Headings of options in --help."""
 
-    search: Annotated[str, _listed_in(SEARCHES)] = "beam"
-    beam: int = Field(default=4, ge=1, le=MOST_BEAM)
-    length_penalty: Annotated[str, _listed_in(LENGTH_PENALTIES)] = "gnmt"
+
+class Option(NamedTuple):
+    """How a key of [decode], or another option of decoding, is shown as an option of commands."""
+
+    help: str
+    metavar: str | None = None
+    heading: str | None = SEARCH
+
+
+class DecodeSection(Section):
+    """[decode]: the paper's section 6.1, and further options of search. Commands have the keys with an `Option` too."""
+
+    search: Annotated[
+        str,
+        _listed_in(SEARCHES),
+        Option(f"{', '.join(SEARCHES)}: beam search, random samples, minimum Bayes risk, diverse beam search.", "NAME"),
+    ] = "beam"
+    beam: Annotated[int, Option("Beam size (1: greedy).", "W")] = Field(default=4, ge=1, le=MOST_BEAM)
+    length_penalty: Annotated[
+        str, _listed_in(LENGTH_PENALTIES), Option(f"What log P is divided by: {', '.join(LENGTH_PENALTIES)}.", "NAME")
+    ] = "gnmt"
     """The divisor of log P(Y): `gnmt`: ((5 + |Y|) / 6) ** alpha; `average`: |Y|; `none`: 1."""
-    alpha: float = Field(default=0.6, ge=0.0, le=5.0)
-    """Exponent of the length penalty `gnmt`. Up to 5, the penalty of the longest output is a number in fp32."""
-    coverage_penalty: float = Field(default=0.0, ge=0.0, le=1000.0)
-    """Beta of the coverage penalty, which lowers the scores of outputs that leave parts of the source untranslated; 0:
-    none."""
-    max_extra: int = Field(default=50, ge=1, le=1_000_000)
-    """The longest output, in tokens, is max_len_ratio × input length + max_extra, for each sentence."""
-    max_len_ratio: float = Field(default=1.0, ge=0.0, le=1000.0)
-    """See `max_extra`."""
-    min_length: int = Field(default=1, ge=0, le=1_000_000)
-    """The shortest output, in tokens that contain text: the end symbol and white space do not count. 0: the output may
-    be empty."""
+    alpha: Annotated[float, Option("Exponent of the length penalty gnmt; 0: no penalty.", "A")] = Field(
+        default=0.6, ge=0.0, le=5.0
+    )
+    """Up to 5, the penalty of the longest output is a number in fp32."""
+    coverage_penalty: Annotated[
+        float,
+        Option("Prefer outputs that attend to every source token, by B times GNMT's coverage penalty; 0: none.", "B"),
+    ] = Field(default=0.0, ge=0.0, le=1000.0)
+    max_extra: Annotated[
+        int, Option("Longest output: tokens of the line, and of its prefix and terms, plus N.", "N")
+    ] = Field(default=50, ge=1, le=1_000_000)
+    max_len_ratio: Annotated[
+        float, Option("Longest output: R times the tokens of the line, instead of once, plus --max-extra.", "R")
+    ] = Field(default=1.0, ge=0.0, le=1000.0)
+    min_length: Annotated[
+        int, Option("Shortest output: N tokens that are not white space; 0 allows an empty output.", "N")
+    ] = Field(default=1, ge=0, le=1_000_000)
     lookahead: int = Field(default=12, ge=0, le=1_000_000)
     """Search drops a hypothesis that cannot reach the n best within this number of further tokens, end symbol counted,
     even if their log-probabilities were 0. 0: no limit, so that the best hypothesis is never lost."""
-    diverse_groups: int = Field(default=4, ge=1, le=MOST_BEAM)
-    """For the search `diverse`: number of groups of equal size into which the beam is divided."""
-    diversity_penalty: float = Field(default=0.5, ge=0.0, le=1000.0)
-    """For the search `diverse`: log P of a token falls by this value for each hypothesis of an earlier group that gets
-    the same token in the same step."""
-    no_repeat_ngram: int = Field(default=0, ge=0, le=1_000_000)
-    """No n-gram of this number of tokens occurs twice in an output; 0: no rule."""
-    repetition_penalty: float = Field(default=1.0, gt=0.0, le=1000.0)
-    """Above 1, tokens that are already in the output become less probable; 1: no penalty."""
+    diverse_groups: Annotated[int, Option("With --search diverse: groups that the beam is divided into.", "G")] = Field(
+        default=4, ge=1, le=MOST_BEAM
+    )
+    diversity_penalty: Annotated[
+        float, Option("With --search diverse: penalty for a token that an earlier group chose in the same step.", "L")
+    ] = Field(default=0.5, ge=0.0, le=1000.0)
+    """log P of a token falls by this value for each hypothesis of an earlier group that gets it in the same step."""
+    no_repeat_ngram: Annotated[
+        int, Option("No sequence of N tokens occurs twice in a translation; 0: any may.", "N", RULES)
+    ] = Field(default=0, ge=0, le=1_000_000)
+    repetition_penalty: Annotated[
+        float, Option("Above 1, tokens that the translation already has become less probable.", "P", RULES)
+    ] = Field(default=1.0, gt=0.0, le=1000.0)
     constraints: list[str] = []
     """Names of constraints that need no value."""
-    batch_tokens: int = Field(default=4096, ge=1, le=100_000_000)
-    """Number of source tokens that are translated together."""
+    batch_tokens: Annotated[
+        int, Option("Source tokens that one worker translates together; changes only speed and memory.", "N", None)
+    ] = Field(default=4096, ge=1, le=100_000_000)
 
     @property
     def constraint_options(self) -> dict[str, Any]:
@@ -584,6 +612,76 @@ class DecodeSection(Section):
                 '"diverse" divides the beam into groups of equal size'
             )
         return _checked(self, errors)
+
+
+class DecodeOptions(TypedDict, total=False):
+    """Options of decoding in Python, and in commands (`cli.typed_options`); None: the recipe's value."""
+
+    search: str | None
+    beam: int | None
+    length_penalty: str | None
+    alpha: float | None
+    coverage_penalty: float | None
+    max_extra: int | None
+    max_len_ratio: float | None
+    min_length: int | None
+    diverse_groups: int | None
+    diversity_penalty: float | None
+    sample: Annotated[
+        bool,
+        Option(
+            "Sample outputs at random, each token by its probability, instead of beam search: --search sample.",
+            heading=SAMPLING,
+        ),
+    ]
+    top_k: Annotated[
+        int | None, Option("Sample from the K most probable tokens; 0: from all.  [default: 0]", "K", SAMPLING)
+    ]
+    top_p: Annotated[
+        float | None,
+        Option("Sample from the fewest tokens with a total probability of P.  [default: 1]", "P", SAMPLING),
+    ]
+    min_p: Annotated[
+        float | None,
+        Option(
+            "Sample from the tokens that have at least P times the largest probability.  "
+            "[default: 0; with --search mbr 0.02]",
+            "P",
+            SAMPLING,
+        ),
+    ]
+    temperature: Annotated[
+        float | None,
+        Option(
+            "Divides the logits. Below 1 probable tokens become more probable, above 1 less.  [default: 1]",
+            "T",
+            SAMPLING,
+        ),
+    ]
+    seed: Annotated[int | None, Option("Random seed of sampling.  [default: 1]", "N", SAMPLING)]
+    mbr_samples: Annotated[
+        int | None, Option("With --search mbr: hypotheses per line, samples or a beam.  [default: 100]", "N", SAMPLING)
+    ]
+    mbr_utility: Annotated[
+        str | None,
+        Option(
+            f"With --search mbr: the metric that compares the hypotheses: {', '.join(UTILITIES)}.  [default: chrf]",
+            "NAME",
+            SAMPLING,
+        ),
+    ]
+    mbr_candidates: Annotated[
+        str | None,
+        Option(
+            "With --search mbr: where the hypotheses come from: sample, or beam for the n-best list of beam search.  "
+            "[default: sample]",
+            "NAME",
+            SAMPLING,
+        ),
+    ]
+    no_repeat_ngram: int | None
+    repetition_penalty: float | None
+    batch_tokens: int | None
 
 
 class Recipe(Section):

@@ -16,7 +16,7 @@ from ..errors import DataError, UsageError
 from ..interface.attention import attend as attended
 from ..interface.attention import check_attend
 from ..interface.loading import check_precision, decode_changes
-from ..interface.options import DecodeOptions
+from ..recipe import DecodeOptions
 from . import output
 from .arguments import DecodeOverrides, Device, argument, option, output_path
 from .completion import runs

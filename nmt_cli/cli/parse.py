@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..console import say, warn
 from ..interface.loading import check_precision, decode_changes, models_named
-from ..interface.options import DecodeOptions
 from ..interface.parsing import Parses, terminals_of, treebank_words
+from ..recipe import DecodeOptions
 from .arguments import DecodeOverrides, Device, Devices, Precision, option, output_path
 from .completion import runs
 from .translate_input import InputFormat, read_requests

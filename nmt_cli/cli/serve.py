@@ -8,7 +8,7 @@ from typing import Annotated
 
 from ..errors import UsageError, install_command
 from ..interface.loading import check_precision, decode_changes, models_named
-from ..interface.options import DecodeOptions
+from ..recipe import DecodeOptions
 from .arguments import DecodeOverrides, Device, Devices, Precision, option
 from .completion import runs
 from .typed_options import options_of

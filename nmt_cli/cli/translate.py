@@ -14,7 +14,8 @@ from typing import Annotated
 from ..bounds import NUMBERS
 from ..errors import UsageError
 from ..interface.loading import check_precision, models_named, recipe_search
-from ..interface.options import CONSTRAINTS, DecodeOptions, TranslateOptions, choose
+from ..interface.options import TranslateOptions, choose
+from ..recipe import RULES, DecodeOptions
 from ..registry import FORMATS
 from .arguments import DecodeOverrides, Device, Devices, Precision, option, output_path
 from .completion import runs
@@ -129,7 +130,7 @@ def translate(
         option(
             "Each input line is SOURCE, a tab, PREFIX: the translation begins with PREFIX. A line without a "
             "tab or PREFIX has no constraint.",
-            heading=CONSTRAINTS,
+            heading=RULES,
             names=("--prefix-column",),
         ),
     ] = False,
@@ -139,7 +140,7 @@ def translate(
             "Prefixes that the translations begin with, line by line parallel to the input; an empty line is "
             "no constraint.",
             "FILE",
-            CONSTRAINTS,
+            RULES,
         ),
     ] = None,
     terms: Annotated[
@@ -148,7 +149,7 @@ def translate(
             "Words and phrases that the translations must contain, line by line parallel to the input, "
             "separated by tabs. A|B: one of several; A*: the word may go on.",
             "FILE",
-            CONSTRAINTS,
+            RULES,
         ),
     ] = None,
     terms_columns: Annotated[
@@ -156,16 +157,16 @@ def translate(
         option(
             "Each input line is SOURCE, a tab, terms as in FILE of --terms; with --prefix-column, SOURCE, "
             "PREFIX, terms.",
-            heading=CONSTRAINTS,
+            heading=RULES,
             names=("--terms-columns",),
         ),
     ] = False,
     banned_words: Annotated[
-        Path | None, option("Words and phrases, one per line, that no translation may contain.", "FILE", CONSTRAINTS)
+        Path | None, option("Words and phrases, one per line, that no translation may contain.", "FILE", RULES)
     ] = None,
     outputs: Annotated[
         Path | None,
-        option("All translations that are allowed, one per line: the best of them is printed.", "FILE", CONSTRAINTS),
+        option("All translations that are allowed, one per line: the best of them is printed.", "FILE", RULES),
     ] = None,
     overrides: DecodeOverrides = None,
     device: Device = "auto",

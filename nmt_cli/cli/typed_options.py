@@ -1,14 +1,14 @@
-"""The options of a TypedDict as options of a command: they are declared once, in `interface.options`."""
+"""The options of a TypedDict as options of a command: they are declared once, in `recipe`."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from ..bounds import NUMBERS
-from ..recipe import DecodeSection
+from ..recipe import DecodeSection, Option
 from .arguments import option
 
 
@@ -39,10 +39,12 @@ def options_of(typed: type, *only: str) -> Callable[[Callable[..., None]], Calla
 
 
 def _parameter(name: str, hint: Any) -> inspect.Parameter:
-    """Return an option as a parameter of a command; `hint` is its type with an `Option`."""
-    kind, shown = get_args(hint)
-    help, bounds, more = shown.help, NUMBERS.get(name), dict[str, Any]()
-    if field := DecodeSection.model_fields.get(name):
+    """Return an option as a parameter of a command. Its `Option` is at the key of the recipe, or in its type `hint`."""
+    field, bounds, more = DecodeSection.model_fields.get(name), NUMBERS.get(name), dict[str, Any]()
+    kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    shown = next(one for one in (field.metadata if field else get_args(hint)) if isinstance(one, Option))
+    help = shown.help
+    if field:
         help += (
             f"  [default: the recipe's, {field.default if isinstance(field.default, str) else f'{field.default:g}'}]"
         )

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from ..bounds import NUMBERS
 from ..errors import UsageError, did_you_mean
-from ..recipe import DecodeSection
-from ..registry import LENGTH_PENALTIES, SEARCHES, UTILITIES, load
+from ..recipe import DecodeOptions, DecodeSection
+from ..registry import SEARCHES, UTILITIES, load
 from .loading import decode_changes
 
 if TYPE_CHECKING:
@@ -20,128 +20,6 @@ if TYPE_CHECKING:
 
     from ..search.search import MbrOptions, SamplingOptions
     from ..translation.confidence import Calibration
-
-
-SEARCH, SAMPLING, CONSTRAINTS = "Search", "Sampling and minimum Bayes risk", "Constraints"
-"""Headings of options in --help."""
-
-
-class Option(NamedTuple):
-    """How an option is shown in --help.
-
-    Its name and type are those of the key; its range is in `bounds` or in the recipe.
-    """
-
-    help: str
-    metavar: str | None = None
-    heading: str | None = None
-
-
-class DecodeOptions(TypedDict, total=False):
-    """Options of the search; None: the recipe's value.
-
-    Commands have them under the same names (`cli.typed_options`).
-    """
-
-    search: Annotated[
-        str | None,
-        Option(
-            f"{', '.join(SEARCHES)}: beam search, random samples, minimum Bayes risk, diverse beam search.",
-            "NAME",
-            SEARCH,
-        ),
-    ]
-    beam: Annotated[int | None, Option("Beam size (1: greedy).", "W", SEARCH)]
-    length_penalty: Annotated[
-        str | None, Option(f"What log P is divided by: {', '.join(LENGTH_PENALTIES)}.", "NAME", SEARCH)
-    ]
-    alpha: Annotated[float | None, Option("Exponent of the length penalty gnmt; 0: no penalty.", "A", SEARCH)]
-    coverage_penalty: Annotated[
-        float | None,
-        Option(
-            "Prefer outputs that attend to every source token, by B times GNMT's coverage penalty; 0: none.",
-            "B",
-            SEARCH,
-        ),
-    ]
-    max_extra: Annotated[
-        int | None, Option("Longest output: tokens of the line, and of its prefix and terms, plus N.", "N", SEARCH)
-    ]
-    max_len_ratio: Annotated[
-        float | None,
-        Option("Longest output: R times the tokens of the line, instead of once, plus --max-extra.", "R", SEARCH),
-    ]
-    min_length: Annotated[
-        int | None, Option("Shortest output: N tokens that are not white space; 0 allows an empty output.", "N", SEARCH)
-    ]
-    diverse_groups: Annotated[
-        int | None, Option("With --search diverse: groups that the beam is divided into.", "G", SEARCH)
-    ]
-    diversity_penalty: Annotated[
-        float | None,
-        Option("With --search diverse: penalty for a token that an earlier group chose in the same step.", "L", SEARCH),
-    ]
-    sample: Annotated[
-        bool,
-        Option(
-            "Sample outputs at random, each token by its probability, instead of beam search: --search sample.",
-            heading=SAMPLING,
-        ),
-    ]
-    top_k: Annotated[
-        int | None, Option("Sample from the K most probable tokens; 0: from all.  [default: 0]", "K", SAMPLING)
-    ]
-    top_p: Annotated[
-        float | None,
-        Option("Sample from the fewest tokens with a total probability of P.  [default: 1]", "P", SAMPLING),
-    ]
-    min_p: Annotated[
-        float | None,
-        Option(
-            "Sample from the tokens that have at least P times the largest probability.  [default: 0; with "
-            "--search mbr 0.02]",
-            "P",
-            SAMPLING,
-        ),
-    ]
-    temperature: Annotated[
-        float | None,
-        Option(
-            "Divides the logits. Below 1 probable tokens become more probable, above 1 less.  [default: 1]",
-            "T",
-            SAMPLING,
-        ),
-    ]
-    seed: Annotated[int | None, Option("Random seed of sampling.  [default: 1]", "N", SAMPLING)]
-    mbr_samples: Annotated[
-        int | None, Option("With --search mbr: hypotheses per line, samples or a beam.  [default: 100]", "N", SAMPLING)
-    ]
-    mbr_utility: Annotated[
-        str | None,
-        Option(
-            f"With --search mbr: the metric that compares the hypotheses: {', '.join(UTILITIES)}.  [default: chrf]",
-            "NAME",
-            SAMPLING,
-        ),
-    ]
-    mbr_candidates: Annotated[
-        str | None,
-        Option(
-            "With --search mbr: where the hypotheses come from: sample, or beam for the n-best list of beam "
-            "search.  [default: sample]",
-            "NAME",
-            SAMPLING,
-        ),
-    ]
-    no_repeat_ngram: Annotated[
-        int | None, Option("No sequence of N tokens occurs twice in a translation; 0: any may.", "N", CONSTRAINTS)
-    ]
-    repetition_penalty: Annotated[
-        float | None, Option("Above 1, tokens that the translation already has become less probable.", "P", CONSTRAINTS)
-    ]
-    batch_tokens: Annotated[
-        int | None, Option("Source tokens that one worker translates together; changes only speed and memory.", "N")
-    ]
 
 
 class TranslateOptions(DecodeOptions, total=False):
