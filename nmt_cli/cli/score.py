@@ -1,45 +1,21 @@
 """`nmt score`: score translations against references by BLEU, chrF, TER and others, or with --model by a model's own
 probability.
 
-Scores go to stdout, remarks to stderr. `score_options` has the options, `score_request` checks that they fit together,
+Scores go to stdout, remarks to stderr. `score_request` has the options and checks that they fit together,
 `metric_scoring` scores by metrics, `output_checks` prints errors of outputs, `forced_scoring` scores by a model's
 probability.
 """
 
 from __future__ import annotations
 
-from . import score_options as options
+from dataclasses import replace
+
 from .score_request import ScoreRequest, check
+from .typed_options import options_of
 
 
-def score(
-    references: options.References,
-    hypotheses: options.Hypotheses = None,
-    metrics: options.Metrics = None,
-    lowercase: options.Lowercase = False,
-    tokenize: options.Tokenize = None,
-    ter_asian: options.TerAsian = False,
-    comet_model: options.CometModel = None,
-    evalb_repair: options.EvalbRepair = False,
-    as_json: options.AsJson = False,
-    width: options.Width = None,
-    protocol: options.ProtocolName = None,
-    language: options.Language = None,
-    no_compounds: options.NoCompounds = False,
-    tokenized_ref: options.TokenizedRef = False,
-    significance: options.Significance = None,
-    confidence: options.Confidence = False,
-    samples: options.Samples = None,
-    seed: options.Seed = None,
-    by_length: options.ByLength = False,
-    lengths: options.Lengths = None,
-    source: options.Source = None,
-    worst: options.Worst = None,
-    model: options.Model = None,
-    batch_tokens: options.BatchTokens = None,
-    device: options.Device = None,
-    precision: options.Precision = None,
-) -> None:
+@options_of(ScoreRequest)
+def score(options: ScoreRequest) -> None:
     """Score translations against references: BLEU, chrF, TER and others, each with its signature; or by a model's
     probability.
 
@@ -80,40 +56,14 @@ def score(
     alone. A pair with a side longer than the model's maximum has nan (null), and stderr reports it. The totals over all
     pairs with a score go to stderr: NLL per token, perplexity, sentences, tokens.
     """
-    request = ScoreRequest(
-        hypotheses=hypotheses or [],
-        references=references,
-        metrics=list(dict.fromkeys(name.lower() for name in metrics)) if metrics else None,
-        lowercase=lowercase,
-        tokenize=tokenize,
-        ter_asian=ter_asian,
-        comet_model=comet_model,
-        evalb_repair=evalb_repair,
-        as_json=as_json,
-        width=width,
-        protocol=protocol,
-        language=language,
-        no_compounds=no_compounds,
-        tokenized_ref=tokenized_ref,
-        significance=significance,
-        confidence=confidence,
-        samples=samples,
-        seed=seed,
-        by_length=by_length,
-        lengths=lengths,
-        source=source,
-        worst=worst,
-        model=model,
-        batch_tokens=batch_tokens,
-        device=device,
-        precision=precision,
-    )
-    check(request)
-    if request.model:
+    if options.metrics:
+        options = replace(options, metrics=list(dict.fromkeys(name.lower() for name in options.metrics)))
+    check(options)
+    if options.model:
         from .forced_scoring import score_by_model
 
-        score_by_model(request)
+        score_by_model(options)
     else:
         from .metric_scoring import score_by_metrics
 
-        score_by_metrics(request)
+        score_by_metrics(options)

@@ -1,30 +1,44 @@
-"""The options of a TypedDict as options of a command: they are declared once, in `recipe`."""
+"""The options of a TypedDict or a dataclass as options of a command: each is declared once.
+
+DecodeOptions, whose declarations are in `recipe`, or a dataclass ──▶ options_of ──▶ the parameters that typer reads
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from ..bounds import NUMBERS
 from ..recipe import DecodeSection, Option
 from .arguments import option
 
+Command = Callable[..., None]
 
-def options_of(typed: type, *only: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of `typed`, such as `DecodeOptions`, or `only` these.
 
-    They take the place of the command's parameter `options`, a dictionary of their values.
+def options_of(typed: type, *only: str) -> Callable[[Command], Command]:
+    """Give a command the options of `typed`, or `only` these.
+
+    They take the place of the command's parameter `options`: an object of the dataclass, or a dictionary.
     """
     hints = get_type_hints(typed, include_extras=True)
     names = only or tuple(hints)
-    options = [_parameter(name, hints[name]) for name in names]
+    if is_dataclass(typed):
+        defaults = {
+            field.name: field.default if field.default_factory is MISSING else field.default_factory()
+            for field in fields(typed)
+        }
+        options = [_parameter(name, hints[name], defaults[name]) for name in names]
+    else:
+        options = [_declared(name, hints[name]) for name in names]
 
-    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+    def decorated(command: Command) -> Command:
         @functools.wraps(command)
         def run(**given: Any) -> None:
-            command(**given | {"options": {name: given.pop(name) for name in names}})
+            values = {name: given.pop(name) for name in names}
+            command(**given, options=typed(**values))
 
         signature = inspect.signature(command, eval_str=True)
         before, after = [], list(signature.parameters.values())
@@ -38,22 +52,24 @@ def options_of(typed: type, *only: str) -> Callable[[Callable[..., None]], Calla
     return decorated
 
 
-def _parameter(name: str, hint: Any) -> inspect.Parameter:
-    """Return an option as a parameter of a command. Its `Option` is at the key of the recipe, or in its type `hint`."""
+def _declared(name: str, hint: Any) -> inspect.Parameter:
+    """Return an option of decoding. Its `Option` is at the key of the recipe, or in its type `hint`."""
     field, bounds, more = DecodeSection.model_fields.get(name), NUMBERS.get(name), dict[str, Any]()
     kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     shown = next(one for one in (field.metadata if field else get_args(hint)) if isinstance(one, Option))
     help = shown.help
     if field:
-        help += (
-            f"  [default: the recipe's, {field.default if isinstance(field.default, str) else f'{field.default:g}'}]"
-        )
+        default = field.default if isinstance(field.default, str) else f"{field.default:g}"
+        help += f"  [default: the recipe's, {default}]"
     if bounds and isinstance(bounds.least, int):
         more = {"min": bounds.least, "max": bounds.most}
     if kind is bool:
         more["names"] = (f"--{name.replace('_', '-')}",)
     declared = option(help, shown.metavar, shown.heading, **more)
-    default = False if kind is bool else None
-    return inspect.Parameter(
-        name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=Annotated[kind, declared]
-    )
+    return _parameter(name, Annotated[kind, declared], False if kind is bool else None)
+
+
+def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
+    """Return a parameter of a command; without a default it is required."""
+    default = inspect.Parameter.empty if default is MISSING else default
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=hint)
