@@ -535,6 +535,8 @@ class Option(NamedTuple):
     help: str
     metavar: str | None = None
     heading: str | None = SEARCH
+    least: float | None = None
+    most: float | None = None
 
 
 class DecodeSection(Section):

@@ -9,14 +9,13 @@ from typing import Annotated
 from ..errors import UsageError, install_command
 from ..interface.loading import check_precision, decode_changes, models_named
 from ..recipe import DecodeOptions
+from ..serving.settings import MOST_SECONDS, Limits
 from .arguments import DecodeOverrides, Device, Devices, Precision, option
 from .completion import runs
 from .typed_options import options_of
 
-LIMITS, ACCESS = "Limits", "Access"
-"""Headings in --help."""
-MOST, MOST_SECONDS = 10**12, 10**7
-"""Highest values of limits: numbers, and seconds, which a timer of the system can wait."""
+ACCESS = "Access"
+"""A heading in --help."""
 PACKAGES = {
     "fastapi": "fastapi",
     "uvicorn": "uvicorn",
@@ -31,6 +30,7 @@ PACKAGES = {
 
 
 @options_of(DecodeOptions, "beam")
+@options_of(Limits, into="limits")
 def serve(
     model: Annotated[
         list[Path] | None,
@@ -59,25 +59,7 @@ def serve(
             ACCESS,
         ),
     ] = None,
-    max_bytes: Annotated[
-        int, option("Bytes of a request; 0, here and below: no limit.", "N", LIMITS, min=0, max=MOST)
-    ] = 10 * 2**20,
-    max_characters: Annotated[int, option("Characters of a request's texts.", "N", LIMITS, min=0, max=MOST)] = 500_000,
-    max_sentences: Annotated[int, option("Sentences of a request.", "N", LIMITS, min=0, max=MOST)] = 20_000,
-    max_queue: Annotated[
-        int, option("Sentences that wait: with more, requests are refused.", "N", LIMITS, min=0, max=MOST)
-    ] = 50_000,
-    max_seconds: Annotated[
-        float, option("Time for the translation of a request.", "S", LIMITS, min=0, max=MOST_SECONDS)
-    ] = 120.0,
-    max_reading: Annotated[
-        float,
-        option(
-            "Time in which a request has to arrive, and its answer to be read.", "S", LIMITS, min=0, max=MOST_SECONDS
-        ),
-    ] = 30.0,
-    max_connections: Annotated[int, option("Connections at once.", "N", LIMITS, min=0, max=MOST)] = 1000,
-    quota: Annotated[int, option("Characters for each key, until the server ends.", "N", LIMITS, min=0, max=MOST)] = 0,
+    limits: Limits = Limits(),  # noqa: B008  # it is replaced by its options
     grace: Annotated[
         float, option("At the end: time for requests that are under way.", "S", min=0, max=MOST_SECONDS)
     ] = 30.0,
@@ -116,23 +98,13 @@ def serve(
         raise UsageError(f"--log {log!r}: expected plain or json.")
     if keys and no_keys:
         raise UsageError("--keys and --no-keys were both given: with keys, requests need one. Give one of the two.")
-    if quota and processes > 1:
+    if limits.quota and processes > 1:
         raise UsageError("--quota and --processes: each process would count by itself. Give one of the two.")
     check_precision(precision)
     decode_changes(overrides or [], {})
     from ..serving.keys import Keys, read_keys
-    from ..serving.settings import Limits, Settings
+    from ..serving.settings import Settings
 
-    limits = Limits(
-        body=max_bytes,
-        characters=max_characters,
-        sentences=max_sentences,
-        queue=max_queue,
-        seconds=max_seconds,
-        reading=max_reading,
-        connections=max_connections,
-        quota=quota,
-    )
     settings = Settings(
         models=tuple(models_named(model)),
         host=host,

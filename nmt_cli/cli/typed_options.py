@@ -18,10 +18,10 @@ from .arguments import option
 Command = Callable[..., None]
 
 
-def options_of(typed: type, *only: str) -> Callable[[Command], Command]:
+def options_of(typed: type, *only: str, into: str = "options") -> Callable[[Command], Command]:
     """Give a command the options of `typed`, or `only` these.
 
-    They take the place of the command's parameter `options`: an object of the dataclass, or a dictionary.
+    They take the place of the command's parameter `into`: an object of the dataclass, or a dictionary.
     """
     hints = get_type_hints(typed, include_extras=True)
     names = only or tuple(hints)
@@ -30,7 +30,7 @@ def options_of(typed: type, *only: str) -> Callable[[Command], Command]:
             field.name: field.default if field.default_factory is MISSING else field.default_factory()
             for field in fields(typed)
         }
-        options = [_parameter(name, hints[name], defaults[name]) for name in names]
+        options = [_parameter(name, _with_bounds(hints[name]), defaults[name]) for name in names]
     else:
         options = [_declared(name, hints[name]) for name in names]
 
@@ -38,11 +38,11 @@ def options_of(typed: type, *only: str) -> Callable[[Command], Command]:
         @functools.wraps(command)
         def run(**given: Any) -> None:
             values = {name: given.pop(name) for name in names}
-            command(**given, options=typed(**values))
+            command(**given | {into: typed(**values)})
 
         signature = inspect.signature(command, eval_str=True)
         before, after = [], list(signature.parameters.values())
-        while after[0].name != "options":
+        while after[0].name != into:
             before.append(after.pop(0))
         parameters = [*before, *options, *after[1:]]
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -50,6 +50,14 @@ def options_of(typed: type, *only: str) -> Callable[[Command], Command]:
         return run
 
     return decorated
+
+
+def _with_bounds(hint: Any) -> Any:
+    """Return the type of a dataclass's field with an option of typer for its `Option`."""
+    kind, shown = get_args(hint)
+    if isinstance(shown, Option):
+        shown = option(shown.help, shown.metavar, shown.heading, min=shown.least, max=shown.most)
+    return Annotated[kind, shown]
 
 
 def _declared(name: str, hint: Any) -> inspect.Parameter:

@@ -21,6 +21,7 @@ from .models import Served
 from .parameters import Parameters, Upload, read_parameters, shown, text_of, texts_of
 from .refusal import Refusal
 from .schemas import body
+from .settings import MOST_ALTERNATIVES
 from .translating import Order, translate
 
 router = APIRouter(tags=["LibreTranslate"])
@@ -46,7 +47,7 @@ async def translate_text(request: Request) -> Response:
         raise _missing("q")
     source, target = languages_of(values)
     form = text_of(values, "format") or "text"
-    alternatives = _alternatives(context, values)
+    alternatives = _alternatives(values)
     if form not in ("text", "html"):
         raise Refusal(400, f"{shown(form)} format is not supported")
     model, detected = model_of(context, source, target, texts)
@@ -132,7 +133,7 @@ async def frontend_settings(request: Request) -> dict[str, Any]:
     settings, pairs = context.settings, context.models.pairs
     target = pairs.targets[0]
     return {
-        "charLimit": settings.limits.characters or -1,
+        "charLimit": settings.limits.max_characters or -1,
         "frontendTimeout": 500,
         "apiKeys": settings.keys.required,
         "keyRequired": settings.keys.required,
@@ -172,14 +173,13 @@ def languages_of(values: Parameters) -> tuple[str, str]:
     return source, target
 
 
-def _alternatives(context: Context, values: Parameters) -> int:
-    most = context.settings.limits.alternatives
+def _alternatives(values: Parameters) -> int:
     try:
         count = max(0, int(values.get("alternatives") or 0))
     except (TypeError, ValueError, OverflowError):
         raise Refusal(400, "Invalid request: alternatives parameter is not a number") from None
-    if count > most:
-        raise Refusal(400, f"Invalid request: alternatives parameter must be <= {most}")
+    if count > MOST_ALTERNATIVES:
+        raise Refusal(400, f"Invalid request: alternatives parameter must be <= {MOST_ALTERNATIVES}")
     return count
 
 

@@ -37,7 +37,10 @@ class Limited:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        most, until = self.limits.body, time.monotonic() + self.limits.reading if self.limits.reading else None
+        most, until = (
+            self.limits.max_bytes,
+            time.monotonic() + self.limits.max_reading if self.limits.max_reading else None,
+        )
         declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         read, whole = 0, False
 
@@ -54,7 +57,7 @@ class Limited:
             except TimeoutError:
                 raise Refusal(
                     408,
-                    f"the request did not arrive within {self.limits.reading:g} seconds.",
+                    f"the request did not arrive within {self.limits.max_reading:g} seconds.",
                     headers={"Connection": "close"},
                 ) from None
             if message["type"] == "http.disconnect":

@@ -44,7 +44,9 @@ async def attention(request: Request) -> dict[str, Any]:
     check_limits(context, key, len(text))
     lines = read_document(text, "text", model.pair[0]).lines
     translations = await answer(
-        request, await submit(len(text), context, model, lines, {"confidence": True}), context.settings.limits.seconds
+        request,
+        await submit(len(text), context, model, lines, {"confidence": True}),
+        context.settings.limits.max_seconds,
     )
     context.note(request, model, key, len(lines), len(text))
     return {"sentences": [await asyncio.to_thread(_sentence, model, translation) for translation in translations]}

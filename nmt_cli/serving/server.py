@@ -137,7 +137,7 @@ class Server(uvicorn.Server):
         limits = settings.limits
         config = uvicorn.Config(
             build_app(context),
-            http=Protocol.reading(limits.reading),
+            http=Protocol.reading(limits.max_reading),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -145,7 +145,7 @@ class Server(uvicorn.Server):
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=max(1, round(settings.grace)),
-            limit_concurrency=limits.connections or None,
+            limit_concurrency=limits.max_connections or None,
             backlog=BACKLOG,
         )
         super().__init__(config)

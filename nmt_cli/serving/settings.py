@@ -4,32 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
+from ..recipe import Option
 from .keys import Keys
+
+MOST, MOST_SECONDS = 10**12, 10**7
+"""Highest values of limits: numbers, and seconds, which a timer of the system can wait."""
+MOST_ALTERNATIVES = 9
+"""Other translations of a text, besides the best one."""
+
+
+def _limit(help: str, metavar: str = "N", most: float = MOST) -> Option:
+    return Option(help, metavar, "Limits", 0, most)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The limits of requests. 0: no limit."""
+    """The limits of requests, as options of `nmt serve`. 0: no limit."""
 
-    body: int = 10 * 2**20
-    """Largest body of a request, in bytes."""
-    characters: int = 500_000
-    """Characters of all texts of a request together."""
-    sentences: int = 20_000
-    """Sentences of a request. A text without a sentence counts as one."""
-    queue: int = 50_000
-    """Sentences that wait for a worker. A request that would exceed this number is refused."""
-    seconds: float = 120.0
-    """Seconds for the translation of a request."""
-    reading: float = 30.0
-    """Seconds in which a request must arrive, and in which its answer must be read."""
-    alternatives: int = 9
-    """Other translations of a text, besides the best one."""
-    connections: int = 1000
-    """Connections that are open at the same time."""
-    quota: int = 0
-    """Characters for each key since the start of the server."""
+    max_bytes: Annotated[int, _limit("Bytes of a request; 0, here and below: no limit.")] = 10 * 2**20
+    max_characters: Annotated[int, _limit("Characters of a request's texts.")] = 500_000
+    max_sentences: Annotated[int, _limit("Sentences of a request.")] = 20_000
+    """A text without a sentence counts as one."""
+    max_queue: Annotated[int, _limit("Sentences that wait: with more, requests are refused.")] = 50_000
+    max_seconds: Annotated[float, _limit("Time for the translation of a request.", "S", MOST_SECONDS)] = 120.0
+    max_reading: Annotated[
+        float, _limit("Time in which a request has to arrive, and its answer to be read.", "S", MOST_SECONDS)
+    ] = 30.0
+    max_connections: Annotated[int, _limit("Connections at once.")] = 1000
+    quota: Annotated[int, _limit("Characters for each key, until the server ends.")] = 0
 
 
 @dataclass(frozen=True, kw_only=True)

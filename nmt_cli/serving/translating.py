@@ -60,24 +60,25 @@ async def translate(request: Request, context: Context, order: Order, key: Key) 
     documents = await _run(size, lambda: _read(order))
     lines = [line for document in documents for line in document.lines]
     _check_sentences(limits, sum(max(1, len(document.lines)) for document in documents))
-    if limits.queue and context.models.pairs.waiting + len(lines) > limits.queue:
+    if limits.max_queue and context.models.pairs.waiting + len(lines) > limits.max_queue:
         raise Refusal(
             429, "Too many requests: more sentences are waiting than this server takes on.", retry_after=RETRY_AFTER
         )
     options: dict[str, object] = {"alignment": True} if any(document.aligned for document in documents) else {}
     if order.alternatives:
         options |= {"nbest": order.alternatives + 1, "beam": max(order.model.beam, order.alternatives + 1)}
-    translations = await answer(request, await submit(size, context, order.model, lines, options), limits.seconds)
+    translations = await answer(request, await submit(size, context, order.model, lines, options), limits.max_seconds)
     context.note(request, order.model, key, len(lines), size)
     return await _run(size, lambda: _written(order, documents, translations))
 
 
 def _check_sentences(limits: Limits, sentences: int) -> None:
     """Raise Refusal if a request has too many sentences."""
-    if limits.sentences and sentences > limits.sentences:
+    if limits.max_sentences and sentences > limits.max_sentences:
         raise Refusal(
             413,
-            f"the request has {sentences:,} sentences, this server translates {limits.sentences:,} at once. Divide it.",
+            f"the request has {sentences:,} sentences, this server translates {limits.max_sentences:,} at once. "
+            "Divide it.",
         )
 
 
@@ -88,10 +89,11 @@ def check_limits(context: Context, key: Key, size: int) -> None:
     limits = context.settings.limits
     if context.stopping:
         raise Refusal(503, "The server is being stopped.", retry_after=RETRY_AFTER)
-    if limits.characters and size > limits.characters:
+    if limits.max_characters and size > limits.max_characters:
         raise Refusal(
             413,
-            f"the request has {size:,} characters, this server translates {limits.characters:,} at once. Divide it.",
+            f"the request has {size:,} characters, this server translates {limits.max_characters:,} at once. "
+            "Divide it.",
         )
     if limits.quota and key.characters + size > limits.quota:
         raise Refusal(456, "Quota for this billing period has been exceeded.")

@@ -9,10 +9,10 @@ import torch
 
 from nmt_cli.errors import NeedsTorch
 from nmt_cli.model import weights as module
-from nmt_cli.model.folder import forms_of_model, without_weights
-from nmt_cli.model.precision import convert, integers_of
+from nmt_cli.model.contents import count_numbers
+from nmt_cli.model.precision import convert, forms_of_model, integers_of, without_weights
 from nmt_cli.model.transformer import Transformer, count_parameters
-from nmt_cli.model.weights import count_numbers, forms_of
+from nmt_cli.model.weights import forms_of
 from nmt_cli.recipe import ModelSection
 from nmt_cli.registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
 

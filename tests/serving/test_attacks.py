@@ -169,7 +169,7 @@ def test_charsets(served: Served, path: str, charset: str, kind: str) -> None:
 @pytest.mark.parametrize("path", ["/translate", "/v2/translate"])
 def test_empty_texts_count(model: Path, served: Served, path: str) -> None:
     values, text, *_ = INTERFACES[path]
-    with running(model, limits=Limits(sentences=100)) as small:
+    with running(model, limits=Limits(max_sentences=100)) as small:
         assert post(small.url + path, json={**values, text: [""] * 100}).status_code == 200
         for texts in ([""] * 101, [*[""] * 50, "a dog. " * 51]):
             assert "101 sentences" in message_of(post(small.url + path, json={**values, text: texts}), path, 413)
@@ -291,7 +291,10 @@ def test_the_place_of_a_client_that_does_not_read_is_freed(
 ) -> None:
     protocol = Protocol.reading(1)
     monkeypatch.setattr(Protocol, "reading", lambda seconds: protocol)  # the body has no limit
-    with running(model, limits=Limits(characters=0, reading=0, connections=2)) as one, connect(one, 4096) as greedy:
+    with (
+        running(model, limits=Limits(max_characters=0, max_reading=0, max_connections=2)) as one,
+        connect(one, 4096) as greedy,
+    ):
         greedy.sendall(whole("/translate", q=SPACES))
         assert greedy.recv(1)
         statuses = [get(f"{one.url}/languages").status_code]
@@ -300,7 +303,7 @@ def test_the_place_of_a_client_that_does_not_read_is_freed(
 
 
 def test_a_client_that_does_not_read_does_not_hold_the_end_up(model: Path, served: Served) -> None:
-    with running(model, limits=Limits(characters=0, reading=0), grace=1) as one:
+    with running(model, limits=Limits(max_characters=0, max_reading=0), grace=1) as one:
         greedy = connect(one, 4096)
         greedy.sendall(whole("/translate", q=SPACES))
         answer = HTTPResponse(greedy)
@@ -329,7 +332,7 @@ def test_a_client_that_sends_two_requests_and_leaves(
 @pytest.mark.filterwarnings("ignore:Unclosed file <tempfile")  # starlette's, of a form that is cut within a file
 def test_random_requests(served: Served, monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
     monkeypatch.setattr(fuzz, "READING", 0.2)
-    with running(model, limits=Limits(reading=0.2)) as one, ThreadPoolExecutor(16) as clients:
+    with running(model, limits=Limits(max_reading=0.2)) as one, ThreadPoolExecutor(16) as clients:
         address = urlsplit(one.url)
         found = clients.map(lambda seed: fuzz.exchange((address.hostname, address.port), f"test {seed}"), range(300))
         answers = [(answer, data) for some, data in found for answer in some]

@@ -66,15 +66,20 @@ def closed(translator: nmt.Translator) -> bool:
     ("limits", "texts", "status", "message"),
     [
         (
-            Limits(characters=10),
+            Limits(max_characters=10),
             ["the cat sees."],
             413,
             "the request has 13 characters, this server translates 10 at once",
         ),
-        (Limits(sentences=2), ["a.", "b.", "c."], 413, "the request has 3 sentences, this server translates 2 at once"),
-        (Limits(body=100), ["a" * 200], 413, "this server reads 100 bytes at most"),
-        (Limits(queue=1), ["a.", "b."], 429, "more sentences are waiting"),
-        (Limits(seconds=0.05), document(), 503, "takes longer than 0.05 seconds"),
+        (
+            Limits(max_sentences=2),
+            ["a.", "b.", "c."],
+            413,
+            "the request has 3 sentences, this server translates 2 at once",
+        ),
+        (Limits(max_bytes=100), ["a" * 200], 413, "this server reads 100 bytes at most"),
+        (Limits(max_queue=1), ["a.", "b."], 429, "more sentences are waiting"),
+        (Limits(max_seconds=0.05), document(), 503, "takes longer than 0.05 seconds"),
     ],
 )
 def test_limits(
@@ -95,7 +100,7 @@ def test_limits(
         deepl = post(f"{served.url}/v2/translate", json={"text": texts, "target_lang": "DE"})
         assert (deepl.status_code, list(deepl.json())) == (status, ["message"])
         wait_until(lambda: idle(served))
-        if status != 413 and limits.queue > 1:
+        if status != 413 and limits.max_queue > 1:
             assert translate(served, "a.").status_code in (200, 503)
 
 
@@ -145,7 +150,7 @@ HEAD = b"POST /translate HTTP/1.1\r\nHost: x\r\n"
 
 
 def test_headers_that_do_not_arrive(model: Path) -> None:
-    with running(model, limits=Limits(reading=0.5)) as served, connect(served) as silent, connect(served) as half:
+    with running(model, limits=Limits(max_reading=0.5)) as served, connect(served) as silent, connect(served) as half:
         with suppress(OSError):  # it may be closed already
             half.sendall(HEAD)
             assert half.recv(1000) == b""
@@ -154,7 +159,7 @@ def test_headers_that_do_not_arrive(model: Path) -> None:
 
 def test_a_body_that_does_not_arrive(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Protocol, "reading", lambda seconds: Protocol)  # headers have no limit
-    with running(model, limits=Limits(reading=0.5)) as served:
+    with running(model, limits=Limits(max_reading=0.5)) as served:
         with connect(served) as slow:
             slow.sendall(HEAD + b"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
             assert slow.recv(1000).startswith(b"HTTP/1.1 408 ")
@@ -173,7 +178,7 @@ def test_nonsense_and_clients_that_leave(served: Served) -> None:
 
 
 def test_long_bodies_and_slow_readers(model: Path) -> None:
-    with running(model, limits=Limits(characters=0, sentences=0)) as served:
+    with running(model, limits=Limits(max_characters=0, max_sentences=0)) as served:
         text = " " * (10 * 2**20 - 100)
         assert translate(served, text).json()["translatedText"] == text
         assert translate(served, " " * (10 * 2**20)).status_code == 413
