@@ -1,8 +1,7 @@
 """`nmt translate`: translate text line by line.
 
 Translations go to stdout (or --output), remarks to stderr. N lines in, N lines out, as soon as they are ready.
-`interface` loads the models and chooses the search, `formats` has the output formats, `translate_output` writes the
-translations.
+`interface` loads the models and chooses the search, `translate_output` has the output formats and writes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from .completion import runs
 from .inputs import entries
 from .translate_document import check_format, translate_document, write_document
 from .translate_input import InputFormat, read_requests
-from .translate_output import translate_lines, writing
+from .translate_output import json_object, moses, plain_text, scored, translate_lines, writing
 from .typed_options import options_of
 
 WHAT = "the translation"
@@ -240,7 +239,6 @@ def translate(
         check_output_file(output_file, WHAT, inputs)
 
     from ..interface.loading import load
-    from . import formats as forms
     from .inputs import say_model, typed_at_terminal
 
     keep_freed_memory()
@@ -275,7 +273,7 @@ def translate(
     )
     replaced: Counter[str] = Counter()
     lines = read_requests(input_format, replaced)
-    form = forms.json_object if as_json else forms.moses if nbest > 1 else forms.scored if scores else forms.plain
+    form = json_object if as_json else moses if nbest > 1 else scored if scores else plain_text
     with writing(output_file, WHAT) as sink:
         translate_lines(translator, lines, sink, form, replaced, "translating", prompt)
 

@@ -4,6 +4,7 @@ done.
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from contextlib import closing, contextmanager
@@ -56,6 +57,32 @@ def translate_lines(
     if console.on_terminal() and not prompt:
         seconds = time.perf_counter() - start
         console.say(f"{count:,} lines, {tokens:,} tokens in {seconds:.1f} s: {tokens / seconds:,.0f} tokens/s")
+
+
+# Output formats of a line; `index` counts lines from 0
+
+
+def plain_text(index: int, translation: Translation) -> str:
+    """Return the translation."""
+    return translation.text
+
+
+def scored(index: int, translation: Translation) -> str:
+    """Return SCORE, a tab, the translation."""
+    return f"{translation.score:.6f}\t{translation.text}"
+
+
+def moses(index: int, translation: Translation) -> str:
+    """Return one line per candidate, in the format of Moses: INDEX ||| TRANSLATION ||| SCORE."""
+    return "\n".join(f"{index} ||| {candidate.text} ||| {candidate.score:.6f}" for candidate in translation.nbest)
+
+
+def json_object(index: int, translation: Translation) -> str:
+    """Return a JSON object.
+
+    Tokens are subwords. A pair of the alignment has two indices, into source_tokens and into tokens.
+    """
+    return json.dumps(translation.as_dict(), ensure_ascii=False)
 
 
 @contextmanager
