@@ -55,6 +55,10 @@ Precision = Annotated[
         "P",
     ),
 ]
+InputFile = Annotated[
+    Path | None,
+    option("Read from FILE (plain, .gz, .xz, .bz2, .zst) instead of stdin.", "FILE", names=("--input", "-i")),
+]
 Overrides = Annotated[
     list[str] | None, option("Override a key of the recipe; repeatable.", "SECTION.KEY=VALUE", names=("--set",))
 ]

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from ..console import say, say_next
 from ..interface.loading import check_precision
-from .arguments import STDIN, DecodeOverrides, Device, option, output_path
+from .arguments import STDIN, DecodeOverrides, Device, Devices, Precision, option, output_path
 from .completion import runs
 
 
@@ -39,16 +39,8 @@ def calibrate(
     ] = None,
     overrides: DecodeOverrides = None,
     device: Device = "auto",
-    devices: Annotated[
-        int | None,
-        option(
-            "Number of workers: CPU cores or GPUs.  [default: all cores that the process may use; 1 GPU]",
-            "N",
-            min=1,
-            max=1024,
-        ),
-    ] = None,
-    precision: Annotated[str, option("fp32, bf16, fp16, int8 or auto (the fastest on this hardware).", "P")] = "auto",
+    devices: Devices = None,
+    precision: Precision = "auto",
 ) -> None:
     """Fit the quality estimates of `nmt translate --confidence` on your own data.
 

@@ -13,7 +13,7 @@ from ..console import say, warn
 from ..interface.loading import check_precision, decode_changes, models_named
 from ..interface.parsing import Parses, terminals_of, treebank_words
 from ..recipe import DecodeOptions
-from .arguments import DecodeOverrides, Device, Devices, Precision, option, output_path
+from .arguments import DecodeOverrides, Device, Devices, InputFile, Precision, option, output_path
 from .completion import runs
 from .translate_input import InputFormat, read_requests
 from .translate_output import translate_lines, writing
@@ -37,10 +37,7 @@ def parse(
             autocompletion=runs,
         ),
     ] = None,
-    input_file: Annotated[
-        Path | None,
-        option("Read from FILE (plain, .gz, .xz, .bz2, .zst) instead of stdin.", "FILE", names=("--input", "-i")),
-    ] = None,
+    input_file: InputFile = None,
     output_file: Annotated[
         Path | None,
         option(

@@ -16,7 +16,7 @@ from ..interface.loading import check_precision, models_named, recipe_search
 from ..interface.options import TranslateOptions, choose
 from ..recipe import RULES, DecodeOptions
 from ..registry import FORMATS
-from .arguments import DecodeOverrides, Device, Devices, Precision, option, output_path
+from .arguments import DecodeOverrides, Device, Devices, InputFile, Precision, option, output_path
 from .completion import runs
 from .inputs import entries
 from .translate_document import check_format, translate_document, write_document
@@ -42,10 +42,7 @@ def translate(
             autocompletion=runs,
         ),
     ] = None,
-    input_file: Annotated[
-        Path | None,
-        option("Read from FILE (plain, .gz, .xz, .bz2, .zst) instead of stdin.", "FILE", names=("--input", "-i")),
-    ] = None,
+    input_file: InputFile = None,
     output_file: Annotated[
         Path | None,
         option(
