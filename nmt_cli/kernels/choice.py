@@ -13,8 +13,9 @@ To add a kernel, add a file with the module and its `supports`, and a line in `a
 from __future__ import annotations
 
 import copy
+import os
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -28,7 +29,11 @@ from ..recipe import ModelSection
 from .cpu_training import attention, dropout
 from .cpu_training import linear as training_linear
 from .gpu_training import attention as packed_attention
-from .switch import switched_off
+
+
+def switched_off() -> bool:
+    """Return whether the environment forbids all kernels: NMT_KERNELS=off."""
+    return os.environ.get("NMT_KERNELS", "").lower() in ("off", "0", "no")
 
 
 @dataclass(frozen=True)
@@ -48,55 +53,41 @@ class KernelsInUse:
 
 
 def apply_kernels(model: Transformer) -> KernelsInUse:
-    """Return the model with every kernel that supports its modules; `model` itself and its parameters stay as they
-    are.
-    """
+    """Return the model with every kernel that supports its modules; `model` itself does not change."""
     if switched_off():
         return KernelsInUse(model, declined={"all": "NMT_KERNELS=off"})
     device, dtype = model.device, model.output_weight.dtype
     used, declined = dict[str, None](), dict[str, str]()
 
-    def chosen(what: str, name: str, reason: str) -> bool:
-        if reason:
-            declined[what] = reason
-        else:
-            used[name] = None
-        return not reason
+    def attend_short(module: SelfAttention | CrossAttention) -> nn.Module:
+        new = copy.copy(module)
+        new.attend = attention.attend_short
+        new._modules = {
+            key: child if child is None else replace_modules(child, rule) for key, child in module._modules.items()
+        }
+        return new
 
     def rule(module: nn.Module, name: str) -> nn.Module | None:
-        if isinstance(module, nn.Dropout | DropoutAdd) and chosen(
-            "dropout", "dropout by 16-bit draws", dropout.supports(module, device)
-        ):
-            return (
-                dropout.FastDropout(module.p)
-                if isinstance(module, nn.Dropout)
-                else dropout.FastDropoutAdd(module.dropout.p)
-            )
-        if isinstance(module, SelfAttention | CrossAttention) and device.type == "cuda":
-            return (
-                packed_attention.replacement(module)
-                if chosen("attention", "packed attention", packed_attention.supports(module, device, dtype))
-                else None
-            )
-        if isinstance(module, SelfAttention | CrossAttention) and chosen(
-            "attention", "short attention", attention.supports(module, device)
-        ):
-            new = copy.copy(module)
-            new.attend = attention.attend_short
-            new._modules = {
-                key: child if child is None else replace_modules(child, rule) for key, child in module._modules.items()
-            }
-            return new
-        maps = dtype == torch.bfloat16 and isinstance(module, nn.Linear | FeedForward)
-        if maps and chosen(
-            type(module).__name__, "fused bf16 linear maps", training_linear.supports(module, device, dtype)
-        ):
-            return (
-                training_linear.FusedFeedForward(module)
-                if isinstance(module, FeedForward)
-                else training_linear.FusedLinear(cast(nn.Linear, module))
-            )
-        return None
+        make: Any  # module -> its replacement
+        if isinstance(module, nn.Dropout | DropoutAdd):
+            part, kernel, make = "dropout", "dropout by 16-bit draws", dropout.replacement
+            reason = dropout.supports(module, device)
+        elif isinstance(module, SelfAttention | CrossAttention) and device.type == "cuda":
+            part, kernel, make = "attention", "packed attention", packed_attention.replacement
+            reason = packed_attention.supports(module, device, dtype)
+        elif isinstance(module, SelfAttention | CrossAttention):
+            part, kernel, make = "attention", "short attention", attend_short
+            reason = attention.supports(module, device)
+        elif isinstance(module, nn.Linear | FeedForward) and dtype == torch.bfloat16:
+            part, kernel, make = type(module).__name__, "fused bf16 linear maps", training_linear.replacement
+            reason = training_linear.supports(module, device, dtype)
+        else:
+            return None
+        if reason:
+            declined[part] = reason
+            return None
+        used[kernel] = None
+        return cast(nn.Module, make(module))
 
     replaced = cast(Transformer, replace_modules(model, rule))
     return KernelsInUse(replaced, tuple(used), declined)
@@ -105,8 +96,8 @@ def apply_kernels(model: Transformer) -> KernelsInUse:
 def summary(config: ModelSection, device: str, dtype: torch.dtype) -> str:
     """Return `KernelsInUse.summary` for training in `dtype`.
 
-    Kernels depend on the types and sizes of the layers, not on their number. So the model that is built here has one
-    layer per side.
+    Kernels depend on the types and sizes of the layers, not on their number: the model built here has one layer per
+    side.
     """
     small = config.model_copy(update={"encoder_layers": 1, "decoder_layers": 1, "max_positions": 8})
     with torch.random.fork_rng([]):

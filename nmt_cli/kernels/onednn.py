@@ -1,8 +1,8 @@
-"""oneDNN's linear map with a maximum, as torch's own compiler calls it.
+"""oneDNN's linear map with a maximum, and its gradient, as torch's own compiler calls them.
 
-The operator is private to torch: only this file uses it.
+These operators are private to torch.
 
-`has_fused_linear` calls it once on small numbers and compares the result with plain torch. It returns False where the
+`has_fused_linear` calls them once on small numbers and compares the results with plain torch. It returns False where an
 operator is missing, refuses this processor, or computes something else; the kernel then declines.
 """
 
@@ -15,13 +15,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-UNUSABLE = (RuntimeError, AttributeError, NotImplementedError, TypeError)
-"""Errors from a call of an operator that is missing, has changed, or refuses the processor."""
-
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool = False) -> Tensor:
     """Return x W^T + b, followed by max(0, ·) if `relu`, in fp32 or bf16."""
     return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, weight, bias, "relu" if relu else "none", [], ""))
+
+
+def relu_backward(grad: Tensor, output: Tensor) -> Tensor:
+    """Return the gradient of x. `grad` is the gradient of max(0, x); `output` is max(0, x)."""
+    return cast(Tensor, torch.ops.aten.threshold_backward(grad, output, 0))
 
 
 @cache
@@ -31,6 +33,9 @@ def has_fused_linear() -> bool:
     x, weight, bias = (torch.randn(shape, generator=generator).bfloat16() for shape in ((5, 24), (40, 24), (40,)))
     try:
         ours = linear(x, weight, bias, relu=True)
-    except UNUSABLE:
+        gradient = relu_backward(bias, bias.relu())
+    except (RuntimeError, AttributeError, NotImplementedError, TypeError):
         return False
-    return torch.allclose(ours.float(), F.relu(F.linear(x.float(), weight.float(), bias.float())), atol=0.1, rtol=0.05)
+    return torch.equal(gradient, bias * (bias > 0)) and torch.allclose(
+        ours.float(), F.relu(F.linear(x.float(), weight.float(), bias.float())), atol=0.1, rtol=0.05
+    )

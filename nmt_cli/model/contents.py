@@ -62,8 +62,10 @@ class ModelConfig(Record):
     """SHA-256 by file name, of the weights, the tokenizers and metrics.json (the last since format version 2)."""
     recipe: dict[str, Any]
     precision: Literal["fp32", "int8"] = "fp32"
-    """Precision of the weights: int8 if `nmt quantize` wrote the folder. The file has this field only for int8; earlier
-    versions did not have it."""
+    """Precision of the weights: int8 if `nmt quantize` wrote the folder.
+
+    The file has this field only for int8; earlier versions did not have it.
+    """
     safe_length: int | None = Field(default=None, ge=1, le=1_000_000)
     """A length, in source tokens: 99 % of the training lines are not longer. A line of several sentences is translated
     whole up to it. None, and not in the file, if it is unknown."""
@@ -153,8 +155,8 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     except ValidationError as invalid:
         first = invalid.errors()[0]
         raise ModelError(
-            f"{str(path)!r} is damaged: {shown(first['loc'][0])} is {shown(first['input'])}, expected a "
-            f"number, a text or a list of texts. {REMEDY}"
+            f"{str(path)!r} is damaged: {shown(first['loc'][0])} is {shown(first['input'])}, expected a number, a "
+            f"text or a list of texts. {REMEDY}"
         ) from None
     except OSError as error:
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}. {REMEDY}") from None
@@ -196,34 +198,28 @@ def foreign(folder: Path, expected: Mapping[str, str]) -> str:
 
 def not_quantized(folder: Path) -> str:
     """Return why `folder` is not an unchanged folder that `nmt quantize` wrote; "" if it is one."""
-    try:
-        config = read_config(folder)
-        return (
-            foreign(folder, {CONFIG: "", **config.sha256})
-            if config.precision == "int8"
-            else "it is a model folder that nmt quantize did not write"
-        )
-    except ModelError as error:
-        return (
-            f"it is not a model folder that nmt quantize wrote ({error})"
-            if (folder / CONFIG).exists()
-            else "nmt quantize did not write it"
-        )
+    return _not_written_by("nmt quantize", folder, lambda config: config.precision == "int8")
 
 
 def not_an_average(folder: Path) -> str:
     """Return why `folder` is not an unchanged folder that `nmt average` wrote; "" if it is one."""
+    return _not_written_by("nmt average", folder, lambda _: isinstance(read_metrics(folder).get("averaged"), list))
+
+
+def _not_written_by(command: str, folder: Path, is_output: Callable[[ModelConfig], bool]) -> str:
+    """Return why `folder` is not an unchanged model folder that `command` wrote; "" if it is one.
+
+    `is_output` recognizes its config.
+    """
     try:
         config = read_config(folder)
-        if not isinstance(read_metrics(folder).get("averaged"), list):
-            return "it is a model folder that nmt average did not write"
+        if not is_output(config):
+            return f"it is a model folder that {command} did not write"
         return foreign(folder, {CONFIG: "", METRICS: "", **config.sha256})
     except ModelError as error:
-        return (
-            f"it is not a model folder that nmt average wrote ({error})"
-            if (folder / CONFIG).exists()
-            else "nmt average did not write it"
-        )
+        if (folder / CONFIG).exists():
+            return f"it is not a model folder that {command} wrote ({error})"
+        return f"{command} did not write it"
 
 
 def checking(folder: Path, config: ModelConfig) -> Future[None]:
@@ -276,8 +272,8 @@ def find_model(path: Path) -> Path:
         if not os.path.lexists(path / choice / CONFIG):
             others = [str(path / other) for other in present if other != choice]
             raise ModelError(
-                f"{str(path)!r} holds no model that can be used: {choice!r} in it lacks {CONFIG}. Restore it "
-                "from a copy, or remove it"
+                f"{str(path)!r} holds no model that can be used: {choice!r} in it lacks {CONFIG}. Restore it from a "
+                f"copy, or remove it"
                 f"{''.join(f', or name {other!r}' for other in others)}."
             )
         if not (choice == AVERAGED and _is_worse(path)):
@@ -287,8 +283,8 @@ def find_model(path: Path) -> Path:
             f"no model at {str(path)!r}. Train one (`nmt train`), or name a model or run folder with --model."
         )
     raise ModelError(
-        f"{str(path)!r} holds no model: neither {CONFIG} nor any of {', '.join(CHOICES)} is in it. Name a "
-        "model folder or a run folder."
+        f"{str(path)!r} holds no model: neither {CONFIG} nor any of {', '.join(CHOICES)} is in it. Name a model "
+        f"folder or a run folder."
     )
 
 
@@ -315,8 +311,8 @@ def _is_worse(run: Path) -> bool:
     last = (run / LAST).resolve().name
     if 0 <= _update(made_after) < _update(last):
         console.warn_once(
-            f"{average} is older than the run's last checkpoint: it was made after {made_after}, and the last "
-            f"is {last}. "
+            f"{average} is older than the run's last checkpoint: it was made after {made_after}, and the last is "
+            f"{last}. "
             f"Run `nmt average {run}` again, or name {run / LAST}."
         )
     return False

@@ -34,30 +34,29 @@ class DropoutAdd(nn.Module):
         return x + self.dropout(y)  # type: ignore[no-any-return]
 
 
-class PostNorm(nn.Module):
-    """Norm(x + Dropout(Sublayer(x))): the paper's residual (section 3.1)."""
-
-    final_norm = False
+class _Residual(nn.Module):
+    """The norm and the dropout of a residual connection."""
 
     def __init__(self, config: ModelSection) -> None:
         super().__init__()
         self.norm = build_norm(config)
         self.add = DropoutAdd(config.dropout)
+
+
+class PostNorm(_Residual):
+    """Norm(x + Dropout(Sublayer(x))): the paper's residual (section 3.1)."""
+
+    final_norm = False
 
     def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
         """Map x (…, D) to (…, D)."""
         return self.norm(self.add(x, sublayer(x)))  # type: ignore[no-any-return]
 
 
-class PreNorm(nn.Module):
+class PreNorm(_Residual):
     """x + Dropout(Sublayer(Norm(x))): deep models train more stably with it (Xiong et al. 2020)."""
 
     final_norm = True
-
-    def __init__(self, config: ModelSection) -> None:
-        super().__init__()
-        self.norm = build_norm(config)
-        self.add = DropoutAdd(config.dropout)
 
     def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
         """Map x (…, D) to (…, D)."""

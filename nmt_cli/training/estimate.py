@@ -37,9 +37,7 @@ def training_memory(model: ModelSection, parameters: int, tokens: int, vocabular
 
 
 def activation_bytes(model: ModelSection) -> int:
-    """Return the estimated bytes of activations that are kept until the backward pass, for one source and one target
-    token.
-    """
+    """Return the estimated bytes of activations kept until the backward pass, per source and target token."""
     heads = model.num_heads * (2 * model.key_size + 2 * model.value_size)
     encoder = 7 * model.d_model + heads + 2 * model.d_ff
     decoder = 11 * model.d_model + 2 * heads + 2 * model.d_ff
@@ -47,20 +45,19 @@ def activation_bytes(model: ModelSection) -> int:
 
 
 def tokens_per_rank(batch_tokens: int, hardware: Hardware, world_size: int) -> int:
-    """Return the size of the largest useful micro-batch, in tokens per side: a rank's part of an update, on a CPU at
-    most CPU_MICRO_BATCH.
-    """
+    """Return the largest useful micro-batch, in tokens per side: a rank's part of an update, or CPU_MICRO_BATCH."""
     tokens = -(-batch_tokens // world_size)
     return min(tokens, CPU_MICRO_BATCH) if is_host(hardware.device) else tokens
 
 
 def estimate_micro_batch(
-    model: ModelSection, parameters: int, batch_tokens: int, vocabulary: int, hardware: Hardware, world_size: int = 1
+    recipe: Recipe, parameters: int, vocabulary: int, hardware: Hardware, world_size: int = 1
 ) -> int:
     """Return the estimated size of a micro-batch, in tokens per side, that fits into one rank's memory."""
     memory = hardware.memory // (world_size if is_host(hardware.device) else 1)
-    for_activations = int(memory * MEMORY_SHARE) - training_memory(model, parameters, 0, vocabulary)
-    return max(64, min(tokens_per_rank(batch_tokens, hardware, world_size), for_activations // activation_bytes(model)))
+    for_activations = int(memory * MEMORY_SHARE) - training_memory(recipe.model, parameters, 0, vocabulary)
+    largest = tokens_per_rank(recipe.train.batch_tokens, hardware, world_size)
+    return max(64, min(largest, for_activations // activation_bytes(recipe.model)))
 
 
 def estimate(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int = 1) -> dict[str, Any]:
@@ -71,7 +68,7 @@ def estimate(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, 
     parts = count_numbers((name, shape) for name, (_, shape) in forms_of(recipe.model, vocabularies).items())
     train = recipe.train
     tokens = train.micro_batch_tokens or estimate_micro_batch(
-        recipe.model, parts["total"], train.batch_tokens, vocabularies[1], hardware, devices
+        recipe, parts["total"], vocabularies[1], hardware, devices
     )
     buckets, bucket_tokens = buckets_of(train.batch_tokens)
     return {

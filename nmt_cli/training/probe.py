@@ -1,8 +1,7 @@
 """The micro-batch size: run a micro-batch forward and backward, read the peak memory, and adapt the size.
 
     estimate ──▶ the worst micro-batch of that size: copies of the corpus's longest pair ──▶ peak bytes
-    over the limit: a smaller size, computed from the peak; far below it: twice the size, up to the rank's part of an
-    update
+    over the limit: a smaller size, computed from the peak; far below it: twice the size, up to the rank's part
 
 The peak is the process's resident memory on a CPU (Linux only), and the allocator's on a GPU. The probe does not change
 parameters, optimizer state or the random numbers of training. All ranks use the smallest size that any rank found.
@@ -15,7 +14,7 @@ from collections.abc import Callable
 import torch
 
 from ..data.batches import EpochPlan, collate
-from ..device import is_host, memory_in_use, peak_memory, reset_peak_memory
+from ..device import is_host, memory_in_use, peak_memory, release_cached_memory, reset_peak_memory
 from ..errors import TrainingError
 from ..hardware import out_of_memory
 from .estimate import estimate_micro_batch, tokens_per_rank
@@ -27,8 +26,9 @@ MEMORY_FRACTION = 0.9
 
 
 def choose_micro_batch(updater: Updater, plan: EpochPlan, before: int = 0) -> int:
-    """Return the size of micro-batches, in tokens per side: `train.micro_batch_tokens`, or the largest that fits into
-    memory.
+    """Return the size of micro-batches, in tokens per side.
+
+    It is `train.micro_batch_tokens`, or the largest that fits into memory.
 
     A resumed run passes its earlier size as `before` and gets no larger one, so that it repeats the same roundings.
     Raises TrainingError when the longest pair does not fit.
@@ -42,9 +42,7 @@ def choose_micro_batch(updater: Updater, plan: EpochPlan, before: int = 0) -> in
     longest = plan.longest
     limit = hardware.memory // (group.local_world_size if is_host(hardware.device) else 1)
     parameters, vocabulary = updater.weights.main_params.numel(), updater.weights.model.target_vocab
-    start = estimate_micro_batch(
-        recipe.model, parameters, recipe.train.batch_tokens, vocabulary, hardware, group.world_size
-    )
+    start = estimate_micro_batch(recipe, parameters, vocabulary, hardware, group.world_size)
     tokens = find_max_batch(
         lambda tokens: measure_peak(updater, longest, tokens),
         min(start, largest),
@@ -56,8 +54,8 @@ def choose_micro_batch(updater: Updater, plan: EpochPlan, before: int = 0) -> in
     tokens = int(-group.all_reduce_max(-tokens))
     if tokens <= 0:
         raise TrainingError(
-            f"a single pair of {longest[0]} source and {longest[1]} target tokens, the corpus's longest, does "
-            f"not fit into {limit / 2**30:.1f} GiB with this model. "
+            f"a single pair of {longest[0]} source and {longest[1]} target tokens, the corpus's longest, does not "
+            f"fit into {limit / 2**30:.1f} GiB with this model. "
             "Shorten data.max_length, choose a smaller model, or give more memory (--memory-limit, another machine)."
         )
     return tokens
@@ -66,8 +64,8 @@ def choose_micro_batch(updater: Updater, plan: EpochPlan, before: int = 0) -> in
 def find_max_batch(
     measure: Callable[[int], float], start: int, largest: int, smallest: int, limit: int, base: int
 ) -> int:
-    """Return a size from `smallest` to `largest` tokens whose peak is at most `limit` bytes; 0 if even `smallest` needs
-    more.
+    """Return a size from `smallest` to `largest` tokens whose peak is at most `limit` bytes; 0 if even `smallest`
+    needs more.
 
     `measure` returns the peak bytes of a size, or infinity when memory ran out. `base` is the number of bytes in use
     without a batch. The search begins at `start`.
@@ -106,5 +104,5 @@ def measure_peak(updater: Updater, longest: tuple[int, int], tokens: int) -> flo
             raise
         return float("inf")
     finally:
-        updater.free_cached_memory()
+        release_cached_memory(updater.hardware.device)
     return float(peak_memory(updater.hardware.device))

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -29,8 +31,7 @@ from .update import Updater
 SAMPLES = 3
 """The number of measured micro-batches: with short, medium and long sentences."""
 LOG_LENGTH_MEAN, LOG_LENGTH_STD = 3.25, 0.6
-"""Mean and standard deviation of the natural logarithm of sentence lengths in tokens, as in news text: 31 tokens on
-average."""
+"""Mean and standard deviation of the natural logarithm of sentence lengths in tokens, as in news text."""
 
 
 def seconds_per_update(
@@ -58,11 +59,13 @@ def _measure(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, 
     seconds = 0.0
     for sample in samples:
         micro_batch = _random_micro_batch(plan, sample, vocabularies, recipe.train.passes, random)
-        _time_micro_batch(updater, micro_batch)
-        seconds += _time_micro_batch(updater, micro_batch)
-    _time_step(updater)
+        run = partial(_forward_backward, updater, micro_batch)
+        run()
+        seconds += _seconds(run, hardware)
+    step = partial(updater.step, 1)
+    step()
     measured_share = sum(plan.target_tokens(sample) for sample in samples) / plan.target_tokens(pairs)
-    return seconds / measured_share / devices + _time_step(updater)
+    return seconds / measured_share / devices + _seconds(step, hardware)
 
 
 def _plan(recipe: Recipe) -> EpochPlan:
@@ -81,12 +84,13 @@ def _samples(
     updater: Updater, plan: EpochPlan, pairs: Indices, vocabularies: tuple[int, int], devices: int
 ) -> list[Indices]:
     """Return the pairs of `SAMPLES` micro-batches of the update, evenly spread from short to long sentences."""
-    train, model = updater.recipe.train, updater.recipe.model
-    parameters = updater.weights.main_params.numel()
-    tokens = train.micro_batch_tokens or estimate_micro_batch(
-        model, parameters, train.batch_tokens, vocabularies[1], updater.hardware, devices
+    recipe, parameters = updater.recipe, updater.weights.main_params.numel()
+    tokens = recipe.train.micro_batch_tokens or estimate_micro_batch(
+        recipe, parameters, vocabularies[1], updater.hardware, devices
     )
-    parts = micro_batches(plan, pairs, max(1, tokens // train.passes), max_padding=max_padding(updater.hardware))[0]
+    parts = micro_batches(
+        plan, pairs, max(1, tokens // recipe.train.passes), max_padding=max_padding(updater.hardware)
+    )[0]
     return [
         parts[i] for i in sorted({round(sample * (len(parts) - 1) / max(1, SAMPLES - 1)) for sample in range(SAMPLES)})
     ]
@@ -104,22 +108,15 @@ def _random_micro_batch(
     return MicroBatch.of(collate(ids), passes)
 
 
-def _time_micro_batch(updater: Updater, micro_batch: MicroBatch) -> float:
-    """Return the seconds of a forward and backward pass."""
-    start = _now(updater.hardware)
+def _forward_backward(updater: Updater, micro_batch: MicroBatch) -> None:
     with updater.gradients.accumulating(first=True, last=True):
         updater.forward_backward(micro_batch, micro_batch.packed.target.tokens)
-    return _now(updater.hardware) - start
 
 
-def _time_step(updater: Updater) -> float:
-    """Return the seconds of a step of Adam."""
-    start = _now(updater.hardware)
-    updater.step(1)
-    return _now(updater.hardware) - start
-
-
-def _now(hardware: Hardware) -> float:
-    """Wait until the device has finished its work, and return the time in seconds."""
+def _seconds(work: Callable[[], object], hardware: Hardware) -> float:
+    """Return the seconds of `work`, until the device has finished it."""
     synchronize(hardware.device)
-    return time.perf_counter()
+    start = time.perf_counter()
+    work()
+    synchronize(hardware.device)
+    return time.perf_counter() - start

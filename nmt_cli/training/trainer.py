@@ -13,8 +13,8 @@ agrees with the other ranks on signals and saves (`_drain_metrics`). The values 
 equal on all ranks. `progress` starts from the same checkpoint and changes by the same metrics. `stop` is set from
 values that the ranks agreed on.
 
-    in_flight.py   results of updates    checkpointer.py   saving         nonfinite.py   gradients that are not finite
-    stopping.py    signals, patience     metrics.py        the records    progress.py    the counters
+    in_flight.py   results of updates      checkpoint.py     saved states    nonfinite.py   infinite gradients
+    stopping.py    signals, patience       metrics.py        the records     progress.py    the counters
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ from ..data.tokenizer import Vocabulary
 from ..device import is_host
 from ..errors import DataError, Stopped, TrainingError
 from ..hardware import Hardware
-from ..model.folder import build
+from ..model.folder import build, weights_of
 from ..model.transformer import Transformer, count_parameters
 from ..recipe import Recipe
-from .checkpointer import Checkpointer
 from .checks import check_disk, has_validation, warnings_of
 from .in_flight import InFlight, StepMetrics
 from .initial import initial_model
@@ -108,8 +107,9 @@ class Trainer:
         if dry_run:
             check_loggers(loggers)
         sides = self.corpus.source_lengths, self.corpus.target_lengths
-        safe = safe_length(*sides[: 2 if recipe.train.both_directions else 1])
-        self.checkpointer = Checkpointer(self.run, recipe, self.vocabulary, self.report, safe)
+        self.safe_length = safe_length(*sides[: 2 if recipe.train.both_directions else 1])
+        self.saved_at = time.monotonic()
+        """When this process saved its latest checkpoint, by time.monotonic; before the first save, when it started."""
         with console.status("building the model", shown=group.is_main):
             model, self.progress, optimizer_state = self.load_or_initialize(index)
         self._check_ranks_read_the_same(index)
@@ -132,7 +132,9 @@ class Trainer:
         self.progress.micro_batch_tokens = self.micro_batch_tokens
         self.validator: Validator | None = None
         if has_validation(index):
-            self.validator = Validator(shards, self.vocabulary, recipe, hardware, self.micro_batch_tokens, safe)
+            self.validator = Validator(
+                shards, self.vocabulary, recipe, hardware, self.micro_batch_tokens, self.safe_length
+            )
             if self.validator.source:
                 self.validator.translator(self.updater.weights.model)  # raises errors of the recipe's [decode]
         self.in_flight = InFlight(group)
@@ -152,22 +154,22 @@ class Trainer:
         self.vocabulary = Vocabulary.load(shards, index.vocabularies)
         if self.vocabulary.sha256 != index.tokenizer_sha256:
             raise DataError(
-                f"the tokenizer in {str(shards)!r} is not the one its shards were made with. Make the shards "
-                "again with nmt preprocess … --force."
+                f"the tokenizer in {str(shards)!r} is not the one its shards were made with. Make the shards again "
+                f"with nmt preprocess … --force."
             )
         return index
 
     def load_or_initialize(self, index: ShardIndex) -> tuple[Transformer, Progress, dict[str, Tensor]]:
-        """Return model, progress and optimizer state: those of the last checkpoint, which rank 0 selects, or new ones
-        if there is none.
+        """Return model, progress and optimizer state: those of the last checkpoint, which rank 0 selects,
+        or new ones if there is none.
         """
         sizes = self.vocabulary.source_size, self.vocabulary.target_size
         last_update = self.group.run_on_main(self.run.last_update)
         if last_update is None:
             if self.run.last_update() is not None:
                 raise DataError(
-                    f"this rank sees checkpoints in {str(self.run.path)!r}, and rank 0 sees none: --data and "
-                    "--run must lie on a file system that all machines share."
+                    f"this rank sees checkpoints in {str(self.run.path)!r}, and rank 0 sees none: --data and --run "
+                    f"must lie on a file system that all machines share."
                 )
             self.report.rewind(0)
             torch.manual_seed(self.recipe.train.seed)
@@ -187,7 +189,7 @@ class Trainer:
             progress.best = self.group.run_on_main(lambda: self.run.best_score(metric))
             self.report.line(f"train.best_metric is now {metric}: the best checkpoint is chosen by it from here on")
         if self.writes:
-            self.checkpointer.prune()  # a killed process may have left more
+            self._prune()  # a killed process may have left more
         return (
             build(self.recipe, *sizes, {name: weight.clone() for name, weight in weights.items()})
             .to(self.hardware.device)
@@ -301,7 +303,7 @@ class Trainer:
         Raises TrainingError when too many gradients in a row were not finite.
         """
         progress = self.progress
-        drained = self.in_flight.drain(self.pending_signal.number, self.checkpointer.minutes_have_passed())
+        drained = self.in_flight.drain(self.pending_signal.number, self._minutes_have_passed())
         if drained.signal:
             self.stop = StopReason(drained.signal)
         now = time.perf_counter()
@@ -410,8 +412,8 @@ class Trainer:
         self.report.line(validation_line(record, is_best))
         for sample in samples:
             self.report.line(
-                f"    source       {sample.source}\n    reference    {sample.reference}\n    translation  "
-                f"{sample.translation}\n"
+                f"    source       {sample.source}\n    reference    {sample.reference}\n    "
+                f"translation  {sample.translation}\n"
             )
         if is_best:
             self.save_checkpoint(is_best=True)
@@ -436,10 +438,42 @@ class Trainer:
         self.group.run_on_main(write)
 
     def write_checkpoint(self) -> Path:
-        """Write a checkpoint of the present state, on rank 0, and return its folder."""
-        return self.checkpointer.write(
-            self.updater, self.progress, is_final=self._is_done or self.stop == OUT_OF_PATIENCE
+        """Write a checkpoint of the present state, if there is none yet, on rank 0, and return its folder.
+
+        Raises TrainingError.
+        """
+        train, progress, vocabulary = self.recipe.train, self.progress, self.vocabulary
+        interval = train.checkpoint_every
+        is_due = progress.update % interval == 0 if interval else self._minutes_have_passed()
+        progress.periodic = is_due or self._is_done or self.stop == OUT_OF_PATIENCE
+        self.saved_at = time.monotonic()
+        folder = self.run.checkpoint_folder(progress.update)
+        if self.run.last_update() == progress.update:
+            return folder
+        progress.metrics_bytes = self.report.flush()
+        self.run.save(
+            weights_of(self.updater.weights.model),
+            self.updater.optimizer_state(),
+            progress,
+            self.recipe,
+            (vocabulary.source_size, vocabulary.target_size),
+            {name: tokenizer.model for name, tokenizer in vocabulary.files.items()},
+            progress.validation if progress.validation.get("update") == progress.update else {},
+            self.safe_length,
         )
+        link_latest(self.run.path)
+        self._prune()
+        return folder
+
+    def _minutes_have_passed(self) -> bool:
+        """Return whether train.checkpoint_minutes have passed since the latest checkpoint."""
+        minutes = self.recipe.train.checkpoint_minutes
+        return minutes > 0 and time.monotonic() - self.saved_at >= 60 * minutes
+
+    def _prune(self) -> None:
+        """Delete the checkpoints that the recipe does not keep."""
+        train = self.recipe.train
+        self.run.prune(train.keep, train.keep_best, train.best_metric)
 
     # --- start and end ---
 
@@ -460,8 +494,8 @@ class Trainer:
         self.report.line(
             f"{start}: {self.recipe.name} · {parameters:,} parameters · {len(self.corpus):,} pairs · "
             f"{about}{plan.updates_per_epoch:,} updates per epoch\n"
-            f"update = {train.batch_tokens:,} tokens per side = {plan.buckets_per_update} × "
-            f"{plan.bucket_tokens:,} of like length; "
+            f"update = {train.batch_tokens:,} tokens per side = {plan.buckets_per_update} × {plan.bucket_tokens:,} "
+            f"of like length; "
             f"here {group.world_size} × {self.hardware.device} in {self.hardware.precision}, "
             f"micro-batches of up to {self.micro_batch_tokens:,} "
             f"tokens{', each pair in two passes' if train.passes > 1 else ''}\n"

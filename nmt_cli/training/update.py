@@ -1,7 +1,6 @@
 """One update of the parameters: the gradients of a rank's micro-batches, then one step of Adam (sections 5.1 and 5.3).
 
-    RankBatch ──▶ forward, loss and backward of each micro-batch ──Gradients──▶ Weights.main_grads ──▶ Adam
-        ──▶ StepResult
+    RankBatch ──▶ forward, loss, backward of each micro-batch ──Gradients──▶ Weights.main_grads ──▶ Adam ──▶ StepResult
 
 The loss sum of every micro-batch on every rank is divided by the update's target tokens over all ranks. This number is
 known from the plan, so the ranks need not exchange it. The split of an update into micro-batches changes only rounding.
@@ -26,9 +25,8 @@ from ..data.tokenizer import UNK
 from ..device import random_state, release_cached_memory, restore_random_state
 from ..errors import TrainingError
 from ..hardware import Hardware, out_of_memory, reproducible_products
-from ..kernels.choice import apply_kernels
+from ..kernels.choice import apply_kernels, switched_off
 from ..kernels.chunked_loss import chunked_loss, supports
-from ..kernels.switch import switched_off
 from ..model.transformer import Transformer
 from ..recipe import Recipe
 from .data_parallel import ReplicatedGradients
@@ -84,8 +82,8 @@ def vocabulary_loss(
         return label_smoothed_loss(hidden, weight, target, smoothing, r_drop)
     if unsupported := supports(hidden, weight):
         console.warn_once(
-            f"the fast kernel of the loss does not support {unsupported}: the plain loss is used, which needs "
-            "more time and memory"
+            f"the fast kernel of the loss does not support {unsupported}: the plain loss is used, which needs more "
+            f"time and memory"
         )
         return label_smoothed_loss(hidden, weight, target, smoothing, r_drop)
     return chunked_loss(hidden, weight, target, smoothing, r_drop)
@@ -207,7 +205,7 @@ class Updater:
             except (RuntimeError, MemoryError) as error:
                 if self.group.world_size > 1 or not out_of_memory(error):
                     raise
-                self.free_cached_memory()
+                release_cached_memory(self.hardware.device)
                 return sums, index
         return sums, None
 
@@ -227,19 +225,14 @@ class Updater:
         if micro_batch.pairs == 1:
             source, target = micro_batch.packed.source, micro_batch.packed.target
             raise TrainingError(
-                f"out of memory with a single pair of {source.longest} source and {target.longest} target "
-                "tokens. Shorten data.max_length, choose a smaller model, or train on a machine with more "
-                "memory."
+                f"out of memory with a single pair of {source.longest} source and {target.longest} target tokens. "
+                f"Shorten data.max_length, choose a smaller model, or train on a machine with more memory."
             )
         self.warn(
             f"out of memory with {micro_batch}: it is split in two, and the update is repeated. A smaller "
-            "train.micro_batch_tokens avoids this."
+            f"train.micro_batch_tokens avoids this."
         )
         return batch.split(index)
-
-    def free_cached_memory(self) -> None:
-        """Give memory that is cached but unused back to the device."""
-        release_cached_memory(self.hardware.device)
 
     def optimizer_state(self) -> dict[str, Tensor]:
         """Return Adam's moments on the CPU: "exp_avg.NAME" and "exp_avg_sq.NAME" for each parameter NAME.

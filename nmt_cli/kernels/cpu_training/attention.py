@@ -8,13 +8,13 @@ times as long as the separate products here. `model.attention.attend_plain` is t
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ...model.attention import CrossAttention, SelfAttention, allowed, attend
-from ..torch_private import softmax_backward, works
 
 SHORT = 256
 """Number of positions up to which separate matrix products are faster."""
@@ -29,6 +29,22 @@ def supports(module: nn.Module, device: torch.device) -> str:
     if module.dropout:
         return "dropout on attention weights has no kernel"
     return "" if works() else "this torch lacks its private softmax gradient"
+
+
+def _softmax_backward(grad: Tensor, softmax: Tensor) -> Tensor:
+    """Return the gradient of the scores from that of softmax(scores), by a private function of torch."""
+    return torch._softmax_backward_data(grad, softmax, -1, softmax.dtype)
+
+
+@cache
+def works() -> bool:
+    """Return whether torch's private function exists and computes the same as autograd."""
+    softmax, grad = torch.linspace(-2, 2, 12).view(3, 4).softmax(-1), torch.linspace(1, -1, 12).view(3, 4)
+    try:
+        ours = _softmax_backward(grad, softmax)
+    except (RuntimeError, AttributeError, NotImplementedError, TypeError):
+        return False
+    return torch.allclose(ours, softmax * (grad - (grad * softmax).sum(-1, keepdim=True)), atol=1e-6)
 
 
 def attend_short(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
@@ -61,7 +77,7 @@ class _ShortAttention(torch.autograd.Function):
         grad = grads[0].flatten(0, 1)  # (B * H, T, W)
         weights_grad = torch.bmm(grad, value.transpose(1, 2))
         exact = torch.promote_types(query.dtype, torch.float32)
-        scores_grad = softmax_backward(weights_grad.to(exact), weights.to(exact))
+        scores_grad = _softmax_backward(weights_grad.to(exact), weights.to(exact))
         scores_grad = scores_grad.mul_(ctx.scale).to(query.dtype)
         query_grad, key_grad = torch.bmm(scores_grad, key), torch.bmm(scores_grad.transpose(1, 2), query)
         value_grad = torch.bmm(weights.transpose(1, 2), grad)

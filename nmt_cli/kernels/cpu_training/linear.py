@@ -14,7 +14,6 @@ from torch.nn import functional as F
 
 from ...model.layers import FeedForward
 from .. import onednn
-from ..torch_private import relu_backward
 from .dropout import FastDropout
 
 
@@ -60,6 +59,11 @@ class FusedFeedForward(nn.Module):
         return self.outer(self.dropout(self.inner(x)))  # type: ignore[no-any-return]
 
 
+def replacement(module: nn.Linear | FeedForward) -> nn.Module:
+    """Return the faster module over the same parameters."""
+    return FusedFeedForward(module) if isinstance(module, FeedForward) else FusedLinear(module)
+
+
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
@@ -70,5 +74,5 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         x, weight, y = ctx.saved_tensors
-        grad = grads[0] if y is None else relu_backward(grads[0], y)
+        grad = grads[0] if y is None else onednn.relu_backward(grads[0], y)
         return grad @ weight, grad.T @ x, grad.sum(0), None

@@ -66,19 +66,17 @@ def attend_packed(query: Tensor, key: Tensor, value: Tensor, queries: Packing, k
     )
 
 
-class PackedSelfAttention(SelfAttention):
-    """`SelfAttention` over packed sentences, with the parameters of `plain`."""
+class _Packed(nn.Module):
+    """Attention with the settings and the parameters of `plain`."""
 
-    def __init__(self, plain: SelfAttention, attend_packed: AttendPacked = attend_packed) -> None:
+    def __init__(self, plain: SelfAttention | CrossAttention, attend_packed: AttendPacked = attend_packed) -> None:
         nn.Module.__init__(self)
-        self.num_heads, self.dropout, self.attend, self.sizes = (
-            plain.num_heads,
-            plain.dropout,
-            plain.attend,
-            plain.sizes,
-        )
-        self.query_key_value, self.output, self.rotates = plain.query_key_value, plain.output, plain.rotates
+        vars(self).update(vars(plain), _modules=dict(plain._modules))
         self.attend_packed = attend_packed
+
+
+class PackedSelfAttention(_Packed, SelfAttention):
+    """`SelfAttention` over packed sentences."""
 
     def forward(
         self,
@@ -96,19 +94,8 @@ class PackedSelfAttention(SelfAttention):
         return self.output(self.attend_packed(query, key, value, layout, layout, causal).flatten(1))  # type: ignore[no-any-return]
 
 
-class PackedCrossAttention(CrossAttention):
-    """`CrossAttention` over packed sentences, with the parameters of `plain`."""
-
-    def __init__(self, plain: CrossAttention, attend_packed: AttendPacked = attend_packed) -> None:
-        nn.Module.__init__(self)
-        self.num_heads, self.dropout, self.attend, self.sizes = (
-            plain.num_heads,
-            plain.dropout,
-            plain.attend,
-            plain.sizes,
-        )
-        self.query, self.key_value, self.output = plain.query, plain.key_value, plain.output
-        self.attend_packed = attend_packed
+class PackedCrossAttention(_Packed, CrossAttention):
+    """`CrossAttention` over packed sentences."""
 
     def project(self, memory: Tensor, layout: Layout = PADDED) -> tuple[Tensor, Tensor]:
         """Return keys and values of the packed memory (N', D): both (N', H, K)."""
@@ -162,9 +149,8 @@ def works(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def attend_each(query: Tensor, key: Tensor, value: Tensor, queries: Packing, keys: Packing, causal: bool) -> Tensor:
-    """Return the same as `attend_packed`, one sentence after another in plain torch: the reference for `works` and for
-    tests.
-    """
+    """Return the same as `attend_packed`, one sentence after another in plain torch: the reference for `works` and
+    for tests."""
     results = []
     for (q_start, q_end), (k_start, k_end) in zip(
         pairwise(queries.starts.tolist()), pairwise(keys.starts.tolist()), strict=True
