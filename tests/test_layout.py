@@ -155,8 +155,8 @@ def test_search_sees_a_step_function_and_no_model(name: str) -> None:
     assert of_engine <= {"log_softmax", "rank"}
 
 
-CORE = ("model", "training", "search", "translation")
-COMMUNICATION = ("process_group.py", "collective_errors.py")
+CORE = ("model", "training", "decoding")
+COMMUNICATION = ("process_group.py",)
 """Files that explain the messages of the communication libraries, which name devices."""
 KINDS_OF_DEVICE = ("cuda", "onednn", "mkldnn", "amx", "avx", "nccl")
 

@@ -1,6 +1,6 @@
 """Updates in flight: the GPU still computes them while the training loop starts the next updates.
 
-    StepResult (on the device) ──add──▶ InFlight ──drain──▶ Drained: every update's metrics over all ranks
+    StepResult (on the device) ──▶ InFlight ──drain──▶ Drained: every update's metrics over all ranks
 
 Reading a result waits for the device. Therefore the loop reads the results of several updates at once, in `drain`.
 There, the ranks exchange the results in one collective. The same collective makes them agree on two values: a signal,
@@ -9,6 +9,7 @@ and whether a save is due.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -38,7 +39,7 @@ class StepMetrics:
 
 @dataclass(frozen=True)
 class Drained:
-    """The result of `InFlight.drain`. Its values are equal on all ranks, except each step's `result`."""
+    """The result of `drain`. Its values are equal on all ranks, except each step's `result`."""
 
     steps: list[StepMetrics]
     """The updates since the last drain, in their order."""
@@ -48,41 +49,26 @@ class Drained:
     """Whether a save is due by rank 0's clock."""
 
 
-class InFlight:
-    """Results of updates that have not been read from the device yet."""
+InFlight = tuple[int, int, StepResult]
+"""The update, the epoch, and the result of an update that has been started, and was not read from the device yet."""
 
-    def __init__(self, group: ProcessGroup) -> None:
-        self.group = group
-        self._results: list[tuple[int, int, StepResult]] = []  # with update and epoch
 
-    def __len__(self) -> int:
-        return len(self._results)
+def drain(results: Sequence[InFlight], group: ProcessGroup, signal: int, save_is_due: bool) -> Drained:
+    """Wait for the updates in flight. Return their metrics, and the signal and the decision to save of all ranks.
 
-    def add(self, update: int, epoch: int, result: StepResult) -> None:
-        """Add the result of an update that has been started."""
-        self._results.append((update, epoch, result))
-
-    def drain(self, signal: int, save_is_due: bool) -> Drained:
-        """Wait for the updates in flight.
-
-        Return their metrics, and the signal and the decision to save that all ranks agree on.
-
-        `signal` is the number of a signal that this rank received, or 0. `save_is_due` counts only on rank 0. Every
-        rank must call this method after the same updates.
-        """
-        results, self._results = self._results, []
-        local_row = [float(signal), float(save_is_due)]
-        if results:  # one copy from the device for all results
-            local_row += torch.cat(
-                [torch.stack((*result.sums, result.grad_norm, result.skipped)) for _, _, result in results]
-            ).tolist()
-        rows = self.group.all_gather(local_row)
-        steps = []
-        for index, (update, epoch, result) in enumerate(results):
-            by_rank = [row[2 + 4 * index : 6 + 4 * index] for row in rows]
-            loss, nll = sum(values[0] for values in by_rank), sum(values[1] for values in by_rank)
-            grad_norm, skipped = by_rank[0][
-                2:
-            ]  # the gradient is already summed over ranks, so these are equal on all ranks
-            steps.append(StepMetrics(update, epoch, loss, nll, grad_norm, bool(skipped), result))
-        return Drained(steps, int(max(row[0] for row in rows)), bool(rows[0][1]))
+    `signal` is the number of a signal that this rank received, or 0. `save_is_due` counts only on rank 0. Every rank
+    must call this function after the same updates.
+    """
+    local_row = [float(signal), float(save_is_due)]
+    if results:  # one copy from the device for all results
+        local_row += torch.cat(
+            [torch.stack((*result.sums, result.grad_norm, result.skipped)) for _, _, result in results]
+        ).tolist()
+    rows = group.all_gather(local_row)
+    steps = []
+    for index, (update, epoch, result) in enumerate(results):
+        by_rank = [row[2 + 4 * index : 6 + 4 * index] for row in rows]
+        loss, nll = sum(values[0] for values in by_rank), sum(values[1] for values in by_rank)
+        grad_norm, skipped = by_rank[0][2:]  # equal on all ranks, because the gradient is summed over them
+        steps.append(StepMetrics(update, epoch, loss, nll, grad_norm, bool(skipped), result))
+    return Drained(steps, int(max(row[0] for row in rows)), bool(rows[0][1]))

@@ -15,6 +15,7 @@ A decision that leads to a collective must depend on values that are equal on al
 from __future__ import annotations
 
 import json
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -22,20 +23,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 
 from ..errors import TrainingError
-from .collective_errors import meaning, summary
+from ..hardware import out_of_memory
 
 TIMEOUT = timedelta(minutes=10)
-"""The time that a collective waits for a rank. The death of a process is noticed at once, because its connections
-close. The timeout is for a machine or a network that stops answering."""
+"""The time that a collective waits for a rank.
+
+The death of a process is noticed at once, because its connections close. The
+timeout is for a machine or a network that stops answering."""
 HEARTBEATS = 120
-"""Heartbeats per TIMEOUT: collectives with which a rank shows the others that it is still working (see `run_on_main`).
-"""
+"""Heartbeats per TIMEOUT: collectives with which a rank shows that it is still working (see `run_on_main`)."""
 END_TIMEOUT = timedelta(seconds=10)
 """The time that a rank waits for others when it ends. They may have ended too."""
 INTERRUPT = signal.SIGUSR2
@@ -150,8 +152,8 @@ class ProcessGroup:
             name = f"rank {self.rank} of {self.world_size}"
             if what == "memory":  # smaller micro-batches on this rank alone would leave the ranks out of step
                 raise TrainingError(
-                    f"{name} runs out of memory ({summary(error)}). Set a smaller train.micro_batch_tokens, or "
-                    f"give more memory. {RESUME}"
+                    f"{name} runs out of memory ({summary(error)}). Set a smaller train.micro_batch_tokens, or give "
+                    f"more memory. {RESUME}"
                 ) from None
             if what == "device":
                 raise TrainingError(
@@ -159,8 +161,8 @@ class ProcessGroup:
                     f"CUDA_LAUNCH_BLOCKING=1 before the same command shows the operation. {RESUME}"
                 ) from error
             raise PeerLost(
-                f"{name} no longer hears from the others ({summary(error)}). One of them has died or hangs: "
-                f"its own message, or torchrun's report, names the cause. {RESUME}"
+                f"{name} no longer hears from the others ({summary(error)}). One of them has died or hangs: its own "
+                f"message, or torchrun's report, names the cause. {RESUME}"
             ) from None
 
 
@@ -206,3 +208,48 @@ def _heartbeat(beat: Callable[[], object]) -> Iterator[None]:
         signal.signal(INTERRUPT, before)
     if raised:
         raise raised[0]
+
+
+Meaning = Literal["peer", "memory", "device", ""]
+
+DEVICE = re.compile(
+    r"CUDA error|Cuda failure|device-side assert|illegal memory access|CUBLAS_STATUS_|"
+    r"CUDNN_STATUS_|cuDNN error|HIP error"
+)
+LIBRARY = re.compile(r"/gloo/|\bgloo\b|\bNCCL\b|\bnccl[A-Z]", re.IGNORECASE)
+NETWORK = re.compile(
+    r"connection (closed|reset|refused)|closed by (remote )?peer|broken pipe|socket closed|pair closure|"
+    r"timed out|timing out|timeout|no route to host|network is unreachable|"
+    r"ncclRemoteError|remote process exited|communicator was aborted|connectFullMesh failed",
+    re.IGNORECASE,
+)
+MISUSE = re.compile(r"enforce fail|ncclInvalid(Usage|Argument)", re.IGNORECASE)
+
+
+def meaning(error: BaseException) -> Meaning:
+    """Return the meaning of `error`, which a collective of torch.distributed raised.
+
+    "peer": another rank does not answer: its process is gone, its machine or the network failed, or it hangs. "memory":
+    this rank has no memory left. "device": this rank's GPU reports an error, such as a failed assertion or an illegal
+    address. "": anything else, an error in the program, such as tensors of different shapes.
+
+    torch raises most of these exceptions as RuntimeError. gloo's messages begin with a path of gloo's source code.
+    NCCL's messages contain the name of a result code and, after "Last error:", the more precise cause.
+    """
+    text = str(error)
+    if out_of_memory(error):
+        return "memory"
+    if isinstance(error, torch.AcceleratorError) or DEVICE.search(text):
+        return "device"
+    if isinstance(error, (dist.DistNetworkError, dist.DistStoreError)):
+        return "peer"
+    from_library = isinstance(error, dist.DistError) or LIBRARY.search(text)
+    return "peer" if from_library and NETWORK.search(text) and not MISUSE.search(text) else ""
+
+
+def summary(error: BaseException) -> str:
+    """Return the first sentence of the message, without gloo's path; for NCCL, the cause after "Last error:"."""
+    text = re.sub(r"\[\S*\.cc:\d+\] ", "", str(error))
+    if last := re.search(r"Last error:\s*(.+)", text):  # NCCL
+        return last[1].strip()
+    return (text.splitlines() or [type(error).__name__])[0].partition(". ")[0]

@@ -27,13 +27,14 @@ from ..data.workers import end_with_parent
 from ..device import abort_communication, communication
 from ..errors import NmtError, Stopped, TrainingError, UsageError
 from . import process_group
-from .collective_errors import summary
-from .process_group import RESUME, PeerFailed, PeerLost, ProcessGroup
+from .process_group import RESUME, PeerFailed, PeerLost, ProcessGroup, summary
 from .stopping import Finished
 
 LAUNCHER_STORE = "NMT_LAUNCHER_STORE"
-"""The environment variable with the port of the store of `nmt train --devices` on this machine. Without it, torch finds
-torchrun's store."""
+"""The environment variable with the port of the store of `nmt train --devices` on this machine.
+
+Without it, torch finds torchrun's store.
+"""
 LAUNCHER = "NMT_LAUNCHER"
 """The environment variable with the process number of `nmt train --devices`."""
 
@@ -70,8 +71,8 @@ def joined(device: str) -> Iterator[ProcessGroup]:
         )
     except RuntimeError as error:
         raise TrainingError(
-            f"rank {rank} of {world_size} cannot reach the others ({summary(error)}). Look whether all of them "
-            "were started, and whether --rdzv-endpoint or --master-addr can be reached from every machine."
+            f"rank {rank} of {world_size} cannot reach the others ({summary(error)}). Look whether all of them were "
+            f"started, and whether --rdzv-endpoint or --master-addr can be reached from every machine."
         ) from None
     group = ProcessGroup(rank, local_rank(), world_size, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     before = signal.signal(signal.SIGTERM, _raise_stopped)
@@ -85,9 +86,7 @@ def joined(device: str) -> Iterator[ProcessGroup]:
             raise replacement from None
         raise
     finally:
-        # DDP holds the group, in a cycle of references: gloo's threads would outlive it (see
-        # `_import_before_the_group`)
-        gc.collect()
+        gc.collect()  # DDP holds the group, in a cycle: gloo's threads would outlive it
         dist.destroy_process_group()
         signal.signal(signal.SIGTERM, before)
 
@@ -99,15 +98,12 @@ def report_end(error: BaseException, store: Any, group: ProcessGroup) -> PeerFai
 
     Return None if this rank is the first, or if it ends for a reason of its own.
     """
-    interrupted = isinstance(error, KeyboardInterrupt)
-    code = error.exit_code if isinstance(error, NmtError) else 130 if interrupted else 1
-    text = (
-        str(error)
-        if isinstance(error, NmtError)
-        else "interrupted"
-        if interrupted
-        else f"{type(error).__name__}: {error}"
-    )
+    if isinstance(error, NmtError):
+        code, text = error.exit_code, str(error)
+    elif isinstance(error, KeyboardInterrupt):
+        code, text = 130, "interrupted"
+    else:
+        code, text = 1, f"{type(error).__name__}: {error}"
     node = os.environ.get("GROUP_RANK", "")
     record = json.dumps(
         {"rank": group.rank, "group": node, "code": code, "text": text, "reported": getattr(error, "reported", False)}
@@ -167,8 +163,8 @@ def _connect_store(rank: int, world_size: int) -> Any:
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         raise UsageError(
-            f"RANK and WORLD_SIZE are set, but not {' and '.join(missing)}: start the ranks with torchrun, or "
-            "unset them."
+            f"RANK and WORLD_SIZE are set, but not {' and '.join(missing)}: start the ranks with torchrun, or unset "
+            f"them."
         )
     if port := os.environ.get(LAUNCHER_STORE):
         store: Any = dist.TCPStore("localhost", int(port), world_size, is_master=False, timeout=process_group.TIMEOUT)  # type: ignore[attr-defined]

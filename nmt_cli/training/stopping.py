@@ -9,7 +9,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FrameType
 
 
@@ -33,19 +32,6 @@ def signal_handler(numbers: Iterable[int], handler: Callable[[int, FrameType | N
 def not_ignored(numbers: Iterable[int]) -> list[int]:
     """Return the signals that this process does not ignore. Under nohup, for example, it ignores SIGHUP."""
     return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-
-
-@dataclass(frozen=True)
-class StopReason:
-    """The reason why training stops before its last update: a signal, or too many validations without a better
-    score.
-    """
-
-    signal: int = 0
-    """The signal's number; 0: there was no better validation for a while."""
-
-
-OUT_OF_PATIENCE = StopReason()
 
 
 class Finished:

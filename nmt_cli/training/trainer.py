@@ -10,8 +10,8 @@ instead. A second SIGINT stops at once.
 
 On a GPU the loop starts several updates before it reads their results. Only every few updates it reads the results, and
 agrees with the other ranks on signals and saves (`_drain_metrics`). The values that decide on the next collective are
-equal on all ranks. `progress` starts from the same checkpoint and changes by the same metrics. `stop` is set from
-values that the ranks agreed on.
+equal on all ranks. `progress` starts from the same checkpoint and changes by the same metrics. `stop_signal` is set
+from values that the ranks agreed on.
 
     in_flight.py   results of updates      checkpoint.py     saved states    nonfinite.py   infinite gradients
     stopping.py    signals, patience       metrics.py        the records     progress.py    the counters
@@ -44,7 +44,7 @@ from ..model.folder import build, weights_of
 from ..model.transformer import Transformer, count_parameters
 from ..recipe import Recipe
 from .checks import check_disk, has_validation, warnings_of
-from .in_flight import InFlight, StepMetrics
+from .in_flight import InFlight, StepMetrics, drain
 from .initial import initial_model
 from .loader import RankBatch, TrainingText, Variation, rank_batches
 from .loggers import check_loggers
@@ -67,7 +67,7 @@ from .process_group import ProcessGroup
 from .progress import Progress
 from .report import Report
 from .run import RunFolder, link_latest
-from .stopping import OUT_OF_PATIENCE, Finished, PendingSignal, StopReason
+from .stopping import Finished, PendingSignal
 from .update import Updater
 from .validation import Sample, Validator
 
@@ -137,10 +137,13 @@ class Trainer:
             )
             if self.validator.source:
                 self.validator.translator(self.updater.weights.model)  # raises errors of the recipe's [decode]
-        self.in_flight = InFlight(group)
+        self.in_flight: list[InFlight] = []
         self.max_in_flight = 1 if is_host(hardware.device) else UPDATES_IN_FLIGHT
         self.pending_signal = PendingSignal()
-        self.stop: StopReason | None = None
+        self.stop_signal = 0
+        """The number of the signal that stops training; 0: none."""
+        self.out_of_patience = False
+        """Whether training stops because there was no better validation for a while."""
         self.clock_started = time.perf_counter()
 
     def _open_shards(self, shards: Path) -> ShardIndex:
@@ -241,11 +244,11 @@ class Trainer:
         self.check_patience()
         self._introduce()
         self.train_updates()
-        if self.stop and self.stop.signal and not self._is_done:
+        if self.stop_signal and not self._is_done:
             self.save_checkpoint()
             message = f"stopped at update {self.progress.update:,} and saved; run the same command to resume"
             self.report.line(message)
-            raise Stopped(self.stop.signal, message, reported=True)
+            raise Stopped(self.stop_signal, message, reported=True)
         self.finish()
 
     @property
@@ -261,7 +264,7 @@ class Trainer:
         )
         self.report.start_bar(progress.update, self.recipe.train.updates)
         self.clock_started = time.perf_counter()
-        while not self._is_done and self.stop is None:
+        while not (self._is_done or self.stop_signal or self.out_of_patience):
             self.train_step(next(batches))
             self._after_step()
 
@@ -274,7 +277,7 @@ class Trainer:
         result = self.updater(batch, progress.update + 1)
         progress.update += 1
         progress.position += 1
-        self.in_flight.add(progress.update, progress.epoch, result)
+        self.in_flight.append((progress.update, progress.epoch, result))
 
     def _after_step(self) -> None:
         """Read metrics, log, validate and save if one of these is due after this update."""
@@ -296,16 +299,17 @@ class Trainer:
             self.clock_started = time.perf_counter()  # the time of validating and saving does not count
 
     def _drain_metrics(self) -> bool:
-        """Read the metrics of the updates in flight, and set `stop` if a rank received a signal.
+        """Read the metrics of the updates in flight, and set `stop_signal` if a rank received a signal.
 
         Return whether a save is due by the clock.
 
         Raises TrainingError when too many gradients in a row were not finite.
         """
         progress = self.progress
-        drained = self.in_flight.drain(self.pending_signal.number, self._minutes_have_passed())
+        results, self.in_flight = self.in_flight, []
+        drained = drain(results, self.group, self.pending_signal.number, self._minutes_have_passed())
         if drained.signal:
-            self.stop = StopReason(drained.signal)
+            self.stop_signal = drained.signal
         now = time.perf_counter()
         progress.seconds, self.clock_started = progress.seconds + now - self.clock_started, now
         for step in drained.steps:
@@ -420,9 +424,9 @@ class Trainer:
         self.check_patience()
 
     def check_patience(self) -> None:
-        """Set `stop` when train.patience validations in a row were not better than the best."""
+        """Set `out_of_patience` when train.patience validations in a row were not better than the best."""
         if 0 < self.recipe.train.patience <= self.progress.since_best:
-            self.stop = OUT_OF_PATIENCE
+            self.stop_signal, self.out_of_patience = 0, True
 
     def save_checkpoint(self, is_best: bool = False) -> None:
         """Save a checkpoint of the present state; every rank waits for it.
@@ -445,7 +449,7 @@ class Trainer:
         train, progress, vocabulary = self.recipe.train, self.progress, self.vocabulary
         interval = train.checkpoint_every
         is_due = progress.update % interval == 0 if interval else self._minutes_have_passed()
-        progress.periodic = is_due or self._is_done or self.stop == OUT_OF_PATIENCE
+        progress.periodic = is_due or self._is_done or self.out_of_patience
         self.saved_at = time.monotonic()
         folder = self.run.checkpoint_folder(progress.update)
         if self.run.last_update() == progress.update:
@@ -510,7 +514,7 @@ class Trainer:
         if self.validator and progress.validation.get("update") != progress.update:
             self.validate()
         self.save_checkpoint()
-        reason = "no better validation for a while" if self.stop == OUT_OF_PATIENCE else "all updates done"
+        reason = "no better validation for a while" if self.out_of_patience else "all updates done"
         skipped = f"; {progress.skipped:,} updates passed without a step" if progress.skipped else ""
         metric = self.recipe.train.best_metric
         best = f"; best {score_text(metric, progress.best)}" if progress.best is not None else ""

@@ -13,8 +13,7 @@ import torch
 import torch.distributed as dist
 
 from nmt_cli.errors import Stopped, TrainingError
-from nmt_cli.training.collective_errors import meaning, summary
-from nmt_cli.training.process_group import PeerLost, ProcessGroup
+from nmt_cli.training.process_group import PeerLost, ProcessGroup, meaning, summary
 from nmt_cli.training.rendezvous import report_end
 
 GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/"
@@ -155,7 +154,7 @@ PROCESSES = """
 import os, signal, sys
 from datetime import timedelta
 import torch, torch.distributed as dist
-from nmt_cli.training.collective_errors import meaning, summary
+from nmt_cli.training.process_group import meaning, summary
 
 def gather(size=4, *expected):
     dist.all_gather([torch.ones(*(expected or (size,))) for _ in range(2)], torch.ones(size))
