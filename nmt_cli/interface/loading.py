@@ -1,4 +1,4 @@
-"""Model folders and options ──▶ `Loaded` ──▶ `decoding`'s Translator: one model or an ensemble, on the chosen
+"""Model folders and options ──▶ `Loaded` ──▶ `translation`'s Translator: one model or an ensemble, on the chosen
 devices.
 """
 

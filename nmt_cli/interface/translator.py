@@ -5,7 +5,7 @@ translations.
                                  ├─ parse(lines, beam=8, …) ──▶ Parse: the tree of a sentence, if the model is a parser
                                  └─ score(pairs) ──▶ Scored: log P of each translation given its source
 
-For each set of options there is one Translator of `decoding`; all of them share the models. Several threads may use a
+For each set of options there is one Translator of `translation`; all of them share the models. Several threads may use a
 Translator at once. After a fork, the child process may use it too.
 """
 
@@ -359,7 +359,7 @@ def _parsed(parses: Parses, requests: Iterable[str]) -> Generator[Parse, None, N
 
 
 def _request(line: str | Line, terms: bool) -> str | Request:
-    """Return a line in the form that `decoding` reads. Raises UsageError."""
+    """Return a line in the form that `translation` reads. Raises UsageError."""
     from ..translation.translator import Request
 
     text = line.text if isinstance(line, Line) else line
