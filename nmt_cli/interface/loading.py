@@ -1,6 +1,4 @@
-"""Model folders and options ──▶ `Loaded` ──▶ `translation`'s Translator: one model or an ensemble, on the chosen
-devices.
-"""
+"""Model folders and options ──▶ `Loaded` ──▶ Translator: one model or an ensemble, on the chosen devices."""
 
 from __future__ import annotations
 

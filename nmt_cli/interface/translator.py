@@ -5,8 +5,8 @@ translations.
                                  ├─ parse(lines, beam=8, …) ──▶ Parse: the tree of a sentence, if the model is a parser
                                  └─ score(pairs) ──▶ Scored: log P of each translation given its source
 
-For each set of options there is one Translator of `translation`; all of them share the models. Several threads may use a
-Translator at once. After a fork, the child process may use it too.
+For each set of options there is one Translator of `translation`; all of them share the models. Several threads may use
+a Translator at once. After a fork, the child process may use it too.
 """
 
 from __future__ import annotations
