@@ -36,6 +36,8 @@ BACKLOG = 2048
 KEEP_ALIVE = 65
 """Seconds that a connection may be idle between two requests. This is more than the 60 seconds of most proxies."""
 
+LAST_REQUESTS = 0.25
+"""Seconds from the end of accepting to the end of idle connections: what clients have sent already is read."""
 ENDING = 1.0
 """Seconds in which requests that were cancelled write their answers."""
 LAST_RESORT = 15.0
@@ -168,7 +170,7 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def stop(self) -> None:
-        """Refuse new requests, finish running requests, and end."""
+        """Accept no more connections, finish running requests, and end."""
         self.context.stopping = self.should_exit = True
 
     def _stop(self, number: int, frame: object) -> None:
@@ -186,11 +188,15 @@ class Server(uvicorn.Server):
         threading.Thread(target=self.context.models.reload, daemon=True, name="nmt-reload").start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """See `uvicorn.Server`.
+        """Accept no more connections, answer the requests of those that are open, and close them.
 
-        Running requests are answered first; requests that take longer than the grace period are refused.
+        Requests that take longer than the grace period are refused.
         """
         logs.say(f"ending: {len(self.server_state.tasks)} requests are under way")
+        for server in self.servers:
+            server.close()
+        self.server_state.default_headers = [*self.server_state.default_headers, (b"connection", b"close")]
+        await asyncio.sleep(LAST_REQUESTS)
         await super().shutdown(sockets)
         await self._ended()  # tasks that were cancelled answer that the server is stopped
         for connection in list(self.server_state.connections):

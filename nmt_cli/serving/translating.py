@@ -83,12 +83,8 @@ def _check_sentences(limits: Limits, sentences: int) -> None:
 
 
 def check_limits(context: Context, key: Key, size: int) -> None:
-    """Raise Refusal if `size` characters are more than the limit of this server or of this key, or if the server is
-    being stopped.
-    """
+    """Raise Refusal if `size` characters are more than the limit of this server or of this key."""
     limits = context.settings.limits
-    if context.stopping:
-        raise Refusal(503, "The server is being stopped.", retry_after=RETRY_AFTER)
     if limits.max_characters and size > limits.max_characters:
         raise Refusal(
             413,

@@ -112,13 +112,37 @@ def test_a_process_that_dies_while_it_is_asked_for_a_sign_of_life_is_replaced_at
         assert time.monotonic() - killed < HANGS / 2
 
 
-def test_sighup_replaces_the_processes_one_after_another(model: Path) -> None:
+def test_sighup_replaces_the_processes_one_after_another_and_clients_lose_nothing(model: Path) -> None:
+    """Half of the clients open a connection for each request, the others keep theirs."""
+    failed: list[object] = []
+    stop = threading.Event()
+
+    def client(number: int) -> None:
+        with httpx.Client(timeout=LIMIT) as kept:
+            while not stop.is_set():
+                ask = post if number % 2 else kept.post
+                try:
+                    answer = ask(f"{url}/translate", json={"q": "the cat.", "source": "en", "target": "de"})
+                except httpx.TransportError as error:
+                    failed.append(error)
+                    continue
+                if answer.status_code != 200:
+                    failed.append(answer.text)
+
     with Command("--model", str(model), "--processes", "2") as command:
-        url, before = started(command, 2), servers(command)
+        url = started(command, 2)
+        clients = [threading.Thread(target=client, args=(number,)) for number in range(4)]
+        for thread in clients:
+            thread.start()
+        before = servers(command)
         command.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: (translate(url, "the cat.").status_code == 200) and not set(servers(command)) & set(before))
+        wait_until(lambda: len(servers(command)) == 2 and not set(servers(command)) & set(before))
+        stop.set()
+        for thread in clients:
+            thread.join(LIMIT)
         command.process.send_signal(signal.SIGINT)
         assert command.end() == 130
+    assert failed == []
 
 
 def test_processes_end_with_a_supervisor_that_is_killed(model: Path) -> None:
