@@ -18,7 +18,7 @@ from pathlib import Path
 from common import setup
 
 from nmt_cli.interface.calibration import measured
-from nmt_cli.interface.loading import load_translator
+from nmt_cli.interface.translator import load
 from nmt_cli.lines import read_parallel
 from nmt_cli.translation.confidence import DEFAULT, Calibration, rank_correlation, read_calibration
 
@@ -82,9 +82,7 @@ def main() -> None:
     options = parser.parse_args()
     setup(1)
     calibration = read_calibration(options.calibration) if options.calibration else DEFAULT
-    translator = load_translator(
-        [options.model], [], nbest=1, device="cpu", devices=1, precision="fp32", token_log_probs=True
-    )
+    translator = load(options.model, device="cpu", devices=1, precision="fp32").with_options({"confidence": True})
     everything: tuple[list[dict[str, float]], list[float]] = [], []
     for name, source, reference in options.test:
         pairs = list(islice(read_parallel([source], [reference]), options.lines))

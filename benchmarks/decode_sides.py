@@ -73,13 +73,9 @@ def nmt(job: Job) -> Translate:
     from nmt_cli.cli.process import collect_garbage_rarely
 
     collect_garbage_rarely()
-    from nmt_cli.hardware import keep_freed_memory
-    from nmt_cli.interface.loading import load
+    from nmt_cli.interface.translator import load
 
-    keep_freed_memory()
-    translator = load(
-        [Path(job.folder)], [], device="cpu", devices=job.workers * job.threads, precision=job.precision
-    ).translator(precision=job.precision, plain=True)
+    translator = load(job.folder, device="cpu", devices=job.workers * job.threads, precision=job.precision)
     return lambda lines: [result.text for result in translator.translate(lines)]
 
 

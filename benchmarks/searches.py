@@ -28,8 +28,8 @@ from common import parallel_lines, print_rows, setup, timed
 from sacrebleu import corpus_bleu, corpus_chrf
 
 from nmt_cli.evaluation.outputs import check_outputs, count_faults
-from nmt_cli.interface.loading import load_translator
-from nmt_cli.search.search import MbrOptions, SamplingOptions
+from nmt_cli.interface.options import TranslateOptions
+from nmt_cli.interface.translator import load
 from nmt_cli.translation.translation import Translation
 from nmt_cli.translation.translator import Translator
 
@@ -40,40 +40,35 @@ class SearchRun:
 
     label: str
     """What the table calls it."""
-    search: str
-    """A name of the registry's SEARCHES."""
-    beam: int
-    """decode.beam: hypotheses per line."""
-    options: tuple[str, ...] = ()
-    """More changes of the recipe's [decode], in the form KEY=VALUE."""
-    sampling: SamplingOptions | None = None
-    mbr: MbrOptions | None = None
+    options: TranslateOptions
 
     @property
-    def changes(self) -> list[str]:
-        """The changes of [decode], in the form of --set."""
-        return [f"decode.{change}" for change in (f"search={self.search}", f"beam={self.beam}", *self.options)]
+    def hypotheses(self) -> int:
+        """Hypotheses per line."""
+        return self.options.get("beam") or self.options.get("mbr_samples") or 1
 
 
 BEAM_4 = "beam-4"
 """The search that the others are compared with."""
 SEARCHES = {
-    BEAM_4: SearchRun("beam 4", "beam", 4),
-    "beam-1": SearchRun("beam 1", "beam", 1),
-    "beam-8": SearchRun("beam 8", "beam", 8),
-    "average": SearchRun("beam 4, length penalty average", "beam", 4, ("length_penalty=average",)),
-    "none": SearchRun("beam 4, length penalty none", "beam", 4, ("length_penalty=none",)),
-    "coverage": SearchRun("beam 4, coverage penalty 0.2", "beam", 4, ("coverage_penalty=0.2",)),
-    "no-repeat": SearchRun("beam 4, no repeated 3-grams", "beam", 4, ("no_repeat_ngram=3",)),
-    "repetition": SearchRun("beam 4, repetition penalty 1.1", "beam", 4, ("repetition_penalty=1.1",)),
-    "diverse-4": SearchRun("diverse, beam 4, 4 groups", "diverse", 4, ("diverse_groups=4",)),
-    "diverse-8": SearchRun("diverse, beam 8, 4 groups", "diverse", 8, ("diverse_groups=4",)),
-    "sample": SearchRun("sample, temperature 1", "sample", 1, sampling=SamplingOptions()),
-    "top-p": SearchRun("sample, top-p 0.9", "sample", 1, sampling=SamplingOptions(top_p=0.9)),
-    "min-p": SearchRun("sample, min-p 0.05", "sample", 1, sampling=SamplingOptions(min_p=0.05)),
-    "mbr-chrf": SearchRun("MBR, 100 samples, chrF", "mbr", 100, mbr=MbrOptions(utility="chrf")),
-    "mbr-bleu": SearchRun("MBR, 100 samples, BLEU", "mbr", 100, mbr=MbrOptions(utility="bleu")),
-    "mbr-beam": SearchRun("MBR, 50 hypotheses of beam search, chrF", "mbr", 50, mbr=MbrOptions(candidates="beam")),
+    BEAM_4: SearchRun("beam 4", {"beam": 4}),
+    "beam-1": SearchRun("beam 1", {"beam": 1}),
+    "beam-8": SearchRun("beam 8", {"beam": 8}),
+    "average": SearchRun("beam 4, length penalty average", {"beam": 4, "length_penalty": "average"}),
+    "none": SearchRun("beam 4, length penalty none", {"beam": 4, "length_penalty": "none"}),
+    "coverage": SearchRun("beam 4, coverage penalty 0.2", {"beam": 4, "coverage_penalty": 0.2}),
+    "no-repeat": SearchRun("beam 4, no repeated 3-grams", {"beam": 4, "no_repeat_ngram": 3}),
+    "repetition": SearchRun("beam 4, repetition penalty 1.1", {"beam": 4, "repetition_penalty": 1.1}),
+    "diverse-4": SearchRun("diverse, beam 4, 4 groups", {"search": "diverse", "beam": 4, "diverse_groups": 4}),
+    "diverse-8": SearchRun("diverse, beam 8, 4 groups", {"search": "diverse", "beam": 8, "diverse_groups": 4}),
+    "sample": SearchRun("sample, temperature 1", {"search": "sample", "temperature": 1.0}),
+    "top-p": SearchRun("sample, top-p 0.9", {"search": "sample", "top_p": 0.9}),
+    "min-p": SearchRun("sample, min-p 0.05", {"search": "sample", "min_p": 0.05}),
+    "mbr-chrf": SearchRun("MBR, 100 samples, chrF", {"search": "mbr", "mbr_utility": "chrf", "mbr_samples": 100}),
+    "mbr-bleu": SearchRun("MBR, 100 samples, BLEU", {"search": "mbr", "mbr_utility": "bleu", "mbr_samples": 100}),
+    "mbr-beam": SearchRun(
+        "MBR, 50 hypotheses of beam search, chrF", {"search": "mbr", "mbr_candidates": "beam", "mbr_samples": 50}
+    ),
 }
 """By the name that --only takes."""
 SIZES = (1, 8, 64, 256)
@@ -94,18 +89,9 @@ class Subject:
 
     def translator(self, name: str, nbest: int = 1) -> Translator:
         """Return a translator with the search of this name, on one core."""
-        run = SEARCHES[name]
-        changes = [*self.settings, *run.changes]
-        return load_translator(
-            [self.model],
-            changes,
-            nbest=nbest,
-            device="cpu",
-            devices=1,
-            precision="fp32",
-            sampling=run.sampling,
-            mbr=run.mbr,
-        )
+        options: TranslateOptions = {"search": "beam", **SEARCHES[name].options}
+        loaded = load(self.model, device="cpu", devices=1, precision="fp32")
+        return loaded.with_options({**options, "nbest": nbest, "overrides": self.settings})
 
 
 def warm(subject: Subject, name: str) -> Translator:
@@ -156,7 +142,7 @@ def invariance(subject: Subject, names: Sequence[str], alone: int) -> tuple[list
     rows, all_equal = [["search, equal / different", *(f"groups of {size}" for size in SIZES)]], True
     for name in names:
         began = time.perf_counter()
-        translator = subject.translator(name, nbest=SEARCHES[name].beam)
+        translator = subject.translator(name, nbest=SEARCHES[name].hypotheses)
         together = list(translator.translate(subject.source))
         row = [SEARCHES[name].label]
         for size in SIZES:

@@ -30,7 +30,7 @@ from pathlib import Path
 from common import parallel_lines, print_rows, setup, timed
 from sacrebleu import corpus_bleu
 
-from nmt_cli.interface.loading import load_translator
+from nmt_cli.interface.translator import load
 from nmt_cli.translation.translator import Request, Translator
 
 WORD = re.compile(r"\w+")
@@ -193,12 +193,10 @@ def main() -> None:
     print(f"{len(source):,} lines", flush=True)
     rows = [HEADS]
     for beam in options.beams:
-        changes = [*options.set, "decode.search=beam", f"decode.beam={beam}"]
+        translator = load(options.model, device="cpu", devices=1, precision="fp32")
         free_search, with_terms = (
-            load_translator(
-                [options.model], changes, nbest=1, device="cpu", devices=1, precision="fp32", constraints=constraints
-            )
-            for constraints in ({}, {"terms": None})
+            translator.with_options({"overrides": options.set, "search": "beam", "beam": beam, "terms": terms})
+            for terms in (False, True)
         )
         rows += [
             [row[0], str(beam), *row[1:]] for row in measure(free_search, with_terms, source, references, options.seed)

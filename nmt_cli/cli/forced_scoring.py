@@ -17,7 +17,7 @@ from .. import console
 from ..console import say, warn
 from ..device import is_host
 from ..errors import DataError
-from ..interface.loading import check_precision, load
+from ..interface.loading import check_precision, open_models
 from ..lines import read_pairs, read_parallel
 from . import output
 from .arguments import STDIN
@@ -65,9 +65,9 @@ def _scorer(path: Path, batch_tokens: int | None, device: str, precision: str | 
     `precision` None, and "auto" on a CPU: fp32, or int8 if the model is stored in int8.
     """
     with console.status("loading the model"):
-        loaded = load([path], [], device=device, chosen=say_model)
-        default = precision is None or (precision == "auto" and is_host(loaded.devices[0]))
-        return loaded.scorer("" if default else str(precision), batch_tokens)
+        stored = open_models([path], device=device, chosen=say_model)
+        default = precision is None or (precision == "auto" and is_host(stored.devices[0]))
+        return stored.scorer("" if default else str(precision), batch_tokens)
 
 
 @dataclass

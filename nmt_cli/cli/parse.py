@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ..console import say, warn
-from ..interface.loading import check_precision, decode_changes, models_named
+from ..interface.loading import check_precision, models_named
+from ..interface.options import TranslateOptions
 from ..interface.parsing import Parses, terminals_of, treebank_words
 from ..recipe import DecodeOptions
 from .arguments import DecodeOverrides, Device, Devices, InputFile, Precision, option, output_path
 from .completion import runs
 from .translate_input import InputFormat, read_requests
-from .translate_output import translate_lines, writing
+from .translate_output import write_windows, writing
 from .typed_options import options_of
 
 if TYPE_CHECKING:
@@ -78,27 +79,24 @@ def parse(
     tree of its words; a warning gives its line and length. stderr also reports how many trees were repaired because the
     model's output was not a tree of the sentence (see nmt data trees --back).
     """
-    from ..hardware import keep_freed_memory
+    from ..interface.translator import load
     from ..model.contents import find_model
     from ..output_paths import check_output_file
+    from .inputs import say_model, typed_at_terminal
 
-    changes = decode_changes(overrides or [], options)
     check_precision(precision)
-    terminals = terminals_of(find_model(models_named(model)[0]))
+    models = models_named(model)
+    terminals = terminals_of(find_model(models[0]))
     split = None if tokenized else treebank_words()
     if output_file:
         check_output_file(
-            output_file,
-            WHAT,
-            [path for path in (input_file,) if path] + [find_model(path) for path in models_named(model)],
+            output_file, WHAT, [path for path in (input_file,) if path] + [find_model(path) for path in models]
         )
-
-    from ..interface.loading import load
-    from .inputs import say_model, typed_at_terminal
-
-    keep_freed_memory()
-    loaded = load(models_named(model), changes, device=device, devices=devices, chosen=say_model)
-    parses = Parses(loaded.translator(precision=precision), terminals, split)
+    translator = load(models, device=device, devices=devices, precision=precision, chosen=say_model)
+    chosen = TranslateOptions(
+        beam=options.get("beam"), batch_tokens=options.get("batch_tokens"), overrides=overrides or []
+    )
+    parses = Parses(translator.with_options(chosen), terminals, split)
     replaced: Counter[str] = Counter()
     trees = repaired = 0
 
@@ -111,15 +109,8 @@ def parse(
         return str(parse)
 
     lines = parses.sentences(read_requests(InputFormat(input_file, False, None, False, None), replaced))
+    prompt = "one sentence per line, end with Ctrl-D" if typed_at_terminal(input_file) else ""
     with writing(output_file, WHAT) as sink:
-        translate_lines(
-            parses.translator,
-            lines,
-            sink,
-            tree,
-            replaced,
-            "parsing",
-            "one sentence per line, end with Ctrl-D" if typed_at_terminal(input_file) else "",
-        )
+        write_windows(parses.translator.windows(lines), sink, tree, replaced, "parsing", prompt)
     if repaired:
         say(f"{repaired:,} of {trees:,} trees were repaired: the model's output was not a tree of the sentence.")

@@ -1,7 +1,7 @@
 """`nmt translate`: translate text line by line.
 
 Translations go to stdout (or --output), remarks to stderr. N lines in, N lines out, as soon as they are ready.
-`interface` loads the models and chooses the search, `translate_output` has the output formats and writes.
+`interface.Translator` translates, `translate_output` has the output formats and writes.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Annotated
 
 from ..bounds import NUMBERS
 from ..errors import UsageError
-from ..interface.loading import check_precision, models_named, recipe_search
-from ..interface.options import TranslateOptions, choose
+from ..interface.loading import check_precision, models_named
+from ..interface.options import TranslateOptions
 from ..recipe import RULES, DecodeOptions
 from ..registry import FORMATS
 from .arguments import DecodeOverrides, Device, Devices, InputFile, Precision, option, output_path
 from .completion import runs
 from .inputs import entries
-from .translate_document import check_format, translate_document, write_document
+from .translate_document import check_format, translate_document
 from .translate_input import InputFormat, read_requests
-from .translate_output import json_object, moses, plain_text, scored, translate_lines, writing
+from .translate_output import json_object, moses, plain_text, scored, write_windows, writing
 from .typed_options import options_of
 
 WHAT = "the translation"
@@ -198,10 +198,10 @@ def translate(
     With --format the whole input is one document, of sentences in paragraphs. White space, tags, code, URLs and
     placeholders such as {name} come back as they are; tags enclose the translations of the words that they enclosed.
     """
-    from ..hardware import keep_freed_memory
-    from ..interface.translator import calibration_of
+    from ..interface.translator import load
     from ..model.contents import find_model
     from ..output_paths import check_output_file
+    from .inputs import say_model, typed_at_terminal
 
     input_format = InputFormat(input_file, prefix_column, prefix_file, terms_columns, terms)
     _check_usage(precision, alignment and not as_json, confidence and not as_json)
@@ -215,7 +215,6 @@ def translate(
         "--terms-columns": terms_columns,
     }
     check_format(document_format, split_sentences, lines_only)
-    calibrated = calibration_of(confidence, calibration)
     chosen = TranslateOptions(
         **options,
         nbest=nbest,
@@ -227,52 +226,25 @@ def translate(
         outputs=entries(outputs, "translations"),
         overrides=overrides or [],
     )
-    choice = choose(chosen, recipe_search(models_named(model)))
-
+    models = models_named(model)
     if output_file:
-        inputs = [path for path in (*input_format.paths, banned_words, outputs, calibration) if path] + [
-            find_model(path) for path in models_named(model)
-        ]
-        check_output_file(output_file, WHAT, inputs)
-
-    from ..interface.loading import load
-    from .inputs import say_model, typed_at_terminal
-
-    keep_freed_memory()
-    plain = choice.is_plain and not (prefix_column or prefix_file)
-    loaded = load(
-        models_named(model),
-        choice.changes,
-        nbest=nbest,
-        device=device,
-        devices=devices,
-        precision=precision,
-        chosen=say_model,
-    )
+        inputs = [path for path in (*input_format.paths, banned_words, outputs, calibration) if path]
+        check_output_file(output_file, WHAT, [*inputs, *map(find_model, models)])
+    translator = load(models, device=device, devices=devices, precision=precision, chosen=say_model)
     if document_format:
-        text = translate_document(loaded, choice, plain, precision, input_file, document_format, split_sentences)
+        text = translate_document(translator, input_file, document_format, split_sentences, chosen)
         with writing(output_file, WHAT) as sink:
-            write_document(text, sink)
+            sink.write(text.encode("utf-8"))
         return
-    translator = loaded.translator(
-        nbest=nbest,
-        precision=precision,
-        plain=plain,
-        sampling=choice.sampling,
-        mbr=choice.mbr,
-        constraints=choice.constraints,
-        align=alignment,
-        calibration=calibrated,
-    )
-    data = loaded.recipe.data
-    prompt = (
-        f"{data.source_language} → {data.target_language}, end with Ctrl-D" if typed_at_terminal(input_file) else ""
-    )
+    pair = f"{translator.source_language} → {translator.target_language}"
     replaced: Counter[str] = Counter()
-    lines = read_requests(input_format, replaced)
     form = json_object if as_json else moses if nbest > 1 else scored if scores else plain_text
+    windows = translator.windows(
+        read_requests(input_format, replaced), chosen, plain=not (prefix_column or prefix_file or input_format.terms)
+    )
     with writing(output_file, WHAT) as sink:
-        translate_lines(translator, lines, sink, form, replaced, "translating", prompt)
+        prompt = f"{pair}, end with Ctrl-D" if typed_at_terminal(input_file) else ""
+        write_windows(windows, sink, form, replaced, "translating", prompt)
 
 
 def _check_usage(precision: str, alignment_alone: bool, confidence_alone: bool) -> None:

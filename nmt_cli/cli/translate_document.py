@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
-from .. import console
 from ..errors import DocumentError, UsageError
 from ..registry import FORMATS
 
 if TYPE_CHECKING:
-    from ..interface.loading import Loaded
-    from ..interface.options import SearchChoice
-    from ..translation.translation import Translation
+    from ..interface.options import TranslateOptions
+    from ..interface.translator import Translator
 
 REASONS = {
     "--nbest": "a document has one translation",
@@ -51,45 +48,12 @@ def check_format(name: str | None, split_sentences: str | None, explicit: Mappin
 
 
 def translate_document(
-    loaded: Loaded,
-    choice: SearchChoice,
-    plain: bool,
-    precision: str,
-    source: Path | None,
-    name: str,
-    split_sentences: str | None,
+    translator: Translator, source: Path | None, name: str, split_sentences: str | None, options: TranslateOptions
 ) -> str:
     """Return the translated document. Raises DocumentError, DataError, UsageError."""
-    from ..documents import read_document
+    from ..interface import documents
 
-    document = read_document(
-        _read(source, name), name, loaded.recipe.data.source_language, split_sentences=split_sentences
-    )
-    if not document.lines:
-        return document.write([])
-    translator = loaded.translator(
-        precision=precision,
-        plain=plain,
-        sampling=choice.sampling,
-        mbr=choice.mbr,
-        constraints=choice.constraints,
-        align=document.aligned,
-    )
-    results: list[Translation] = []
-    with (
-        console.progress(len(document.lines), "translating", " sentences") as bar,
-        closing(translator.windows(document.lines)) as windows,
-    ):
-        for window in windows:
-            results += window
-            bar.update(len(window))
-    return document.write(results)
-
-
-def write_document(text: str, sink: BinaryIO) -> None:
-    """Write a document in UTF-8."""
-    sink.write(text.encode("utf-8"))
-    sink.flush()
+    return documents.translate_document(translator, _read(source, name), name, split_sentences, options)
 
 
 def _read(path: Path | None, format: str) -> str:

@@ -21,7 +21,7 @@ from ..scripts import IN_SCRIPT
 from .arguments import STDIN
 
 if TYPE_CHECKING:
-    from ..translation.translator import Line
+    from ..translation.translator import Request
 
 SEPARATORS = ("\t", ";", ",", "=")
 """Characters between source and target, as in tables, CSV files and lists."""
@@ -74,7 +74,7 @@ class InputFormat:
             return False
 
 
-def read_requests(input_format: InputFormat, replaced: Counter[str]) -> Iterator[Line]:
+def read_requests(input_format: InputFormat, replaced: Counter[str]) -> Iterator[str | Request]:
     """Yield the lines to translate. `replaced`: file → lines with invalid UTF-8.
 
     If the files have different numbers of lines, raises DataError after the last line that all files have. Raises
@@ -164,7 +164,7 @@ def _refuse_glossaries(input_format: InputFormat, rows: Sequence[list[str]]) -> 
         warn(message)
 
 
-def _request(input_format: InputFormat, texts: list[str], request: Any) -> Line:
+def _request(input_format: InputFormat, texts: list[str], request: type[Request]) -> str | Request:
     """Return a line with its prefix and terms; `texts` has its text in each file."""
     source, *columns = texts[0].split("\t") if input_format.prefix_column or input_format.terms_columns else [texts[0]]
     others = iter(texts[1:])
@@ -177,8 +177,7 @@ def _request(input_format: InputFormat, texts: list[str], request: Any) -> Line:
         inputs["terms"] = next(others).split("\t")
     elif input_format.terms_columns and columns:
         inputs["terms"] = columns
-    line: Line = request(source, inputs) if inputs else source
-    return line
+    return request(source, inputs) if inputs else source
 
 
 def _check_ends(names: list[str], readers: list[Iterator[bytes]], raws: list[bytes | None], count: int) -> None:

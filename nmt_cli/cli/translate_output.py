@@ -15,23 +15,21 @@ from .. import console
 from . import output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from typing import BinaryIO
 
     from ..translation.translation import Translation
-    from ..translation.translator import Line, Translator
 
 
-def translate_lines(
-    translator: Translator,
-    lines: Iterable[Line],
+def write_windows(
+    windows: Generator[list[Translation], None, None],
     sink: BinaryIO,
     form: Callable[[int, Translation], str],
     replaced: Counter[str],
     doing: str,
     prompt: str = "",
 ) -> None:
-    """Translate all lines and write each window as soon as it is done. `doing` is the text of the progress bar.
+    """Write the translations of each window as soon as it is done. `doing` is the text of the progress bar.
 
     `replaced`: file → number of lines with invalid UTF-8. A `prompt` is for a person who types the lines. It is printed
     first, and no bar is shown, because a bar would overwrite the typed text.
@@ -39,10 +37,7 @@ def translate_lines(
     start, count, tokens = time.perf_counter(), 0, 0
     if prompt:
         console.say(prompt)
-    with (
-        console.progress(None, doing, " lines", shown=not prompt) as bar,
-        closing(translator.windows(lines)) as windows,
-    ):
+    with console.progress(None, doing, " lines", shown=not prompt) as bar, closing(windows):
         for window in windows:
             for translation in window:
                 sink.write((form(count, translation) + "\n").encode("utf-8"))

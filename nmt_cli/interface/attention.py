@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from ..errors import DataError, UsageError, install_command
 from .commands import Overrides, changes_of
-from .loading import check_precision, decode_changes, load, models_named
+from .loading import check_precision
+from .options import TranslateOptions, choose
 
 if TYPE_CHECKING:
     from ..translation.attention_maps import AttentionRecord
     from ..translation.translation import Translation
-    from .loading import Loaded
+    from .loading import StoredModels
     from .translator import Translator
 
 PNG = ".png"
@@ -62,8 +63,8 @@ def attend(
     is longer than the model's maximum.
     """
     check_precision(precision)
-    changes = decode_changes(
-        changes_of(overrides), {"beam": beam, "alpha": alpha, "max_extra": max_extra, "min_length": min_length}
+    options = TranslateOptions(
+        beam=beam, alpha=alpha, max_extra=max_extra, min_length=min_length, overrides=changes_of(overrides)
     )
     page, pictures = (None if path is None else Path(path) for path in (out, png))
     check_attend(target, page, pictures)
@@ -73,10 +74,11 @@ def attend(
         raise DataError("the sentence has more than one line: attend takes one sentence.")
 
     from ..translation.attention_maps import check_choice, select_views
+    from .translator import load
 
-    loaded = load(models_named([] if model is None else [Path(model)]), changes, device=device, chosen=chosen)
-    check_choice(loaded.recipe.model, kind, layer, head)
-    whole = _record(loaded, sentence, target.replace("\n", " ") if target else None, precision)
+    translator = load(model, device=device, precision=precision, chosen=chosen)
+    check_choice(translator.stored.recipe.model, kind, layer, head)
+    whole = _record(translator, sentence, target.replace("\n", " ") if target else None, options)
     record = replace(whole, views=select_views(whole.views, kind, layer, head))
     written = [_write_page(page, record)] if page else []
     return Attended(record, (*written, *(_write_pictures(pictures, record, kind) if pictures else [])))
@@ -110,31 +112,31 @@ def cross_attention_of(translator: Translator, translation: Translation) -> list
     from ..data.tokenizer import BOS, EOS
     from ..translation.alignment import cross_attention
 
-    loaded = translator._models()
-    [source] = loaded.vocabulary.source.encode([translation.source])
-    numbers = {piece: number for number, piece in enumerate(loaded.vocabulary.target.table)}
+    stored = translator.stored
+    [source] = stored.vocabulary.source.encode([translation.source])
+    numbers = {piece: number for number, piece in enumerate(stored.vocabulary.target.table)}
     target = [numbers[piece] for piece in translation.tokens]
     if (
         not source
         or not target
-        or max(len(source) + 1, len(target) + 1) > loaded.recipe.model.max_positions
-        or _parts(loaded, translation.source, source) > 1
+        or max(len(source) + 1, len(target) + 1) > stored.recipe.model.max_positions
+        or _parts(stored, translation.source, source) > 1
     ):
         return []
-    weights = cross_attention(loaded.stored.forced(), [*source, EOS], [BOS, *target[:-1]])
+    weights = cross_attention(stored.forced(), [*source, EOS], [BOS, *target[:-1]])
     rows: list[list[float]] = weights[:, :-1].tolist()
     return rows
 
 
-def _parts(loaded: Loaded, text: str, source: list[int]) -> int:
+def _parts(stored: StoredModels, text: str, source: list[int]) -> int:
     """Return in how many parts a line with the ids `source` is translated."""
     from ..translation.split import parts_of
 
-    limits = (min(limit, loaded.recipe.model.max_positions - 1) for limit in loaded.length_limits)
-    return len(parts_of(text, source, loaded.vocabulary.source.encode, *limits))
+    limits = (min(limit, stored.recipe.model.max_positions - 1) for limit in stored.length_limits)
+    return len(parts_of(text, source, stored.vocabulary.source.encode, *limits))
 
 
-def _record(loaded: Loaded, text: str, target: str | None, precision: str) -> AttentionRecord:
+def _record(translator: Translator, text: str, target: str | None, options: TranslateOptions) -> AttentionRecord:
     """Return the attention for `text` and its translation: `target`, or the result of the search.
 
     Raises DataError if the sentence is longer than the model's maximum.
@@ -143,11 +145,12 @@ def _record(loaded: Loaded, text: str, target: str | None, precision: str) -> At
     from ..registry import load as load_named
     from ..translation.attention_maps import AttentionRecord, compute_attention
 
-    [source] = loaded.vocabulary.source.encode([text])
+    stored = translator.stored
+    [source] = stored.vocabulary.source.encode([text])
     if not source:
         raise DataError(f"the sentence {text!r} has no characters that the model's tokenizer keeps: expected words.")
-    if (parts := _parts(loaded, text, source)) > 1:
-        safe, longest = loaded.length_limits
+    if (parts := _parts(stored, text, source)) > 1:
+        safe, longest = stored.length_limits
         raise DataError(
             f"the sentence has {len(source):,} tokens: nmt translate translates it in {parts:,} parts, because "
             "the model "
@@ -155,17 +158,17 @@ def _record(loaded: Loaded, text: str, target: str | None, precision: str) -> At
             "Give one of its parts."
         )
     if target is None:
-        [result] = loaded.translator(precision=precision, plain=True).translate([text])
-        numbers = {piece: number for number, piece in enumerate(loaded.vocabulary.target.table)}
+        [result] = translator.translate([text], **options)
+        numbers = {piece: number for number, piece in enumerate(stored.vocabulary.target.table)}
         translation, output = result.text, [numbers[piece] for piece in result.tokens]
     else:
-        translation, [output] = target, loaded.vocabulary.target.encode([target])
-    views, log_prob = compute_attention(loaded.stored.forced(), loaded.vocabulary, source, output)
-    decode = loaded.recipe.decode
+        translation, [output] = target, stored.vocabulary.target.encode([target])
+    views, log_prob = compute_attention(stored.forced(), stored.vocabulary, source, output)
+    decode = choose(options, stored.recipe).recipe.decode
     score = log_prob / load_named(LENGTH_PENALTIES, decode.length_penalty, "length penalty")(
         len(output) + 1, decode.alpha
     )
-    folder = str(loaded.folders[0]).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    folder = str(stored.folders[0]).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return AttentionRecord(folder, text, translation, log_prob, score, views)
 
 

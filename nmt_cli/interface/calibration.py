@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from .. import console
 from ..errors import UsageError
 from .commands import Overrides, changes_of
-from .loading import check_precision, decode_changes, load_translator, models_named
+from .loading import check_precision, models_named
 from .progress import ProgressOption, showing
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ def calibrate(
     UsageError, ModelError, and DataError for too few lines.
     """
     from ..model.contents import find_model
+    from .translator import load
 
     check_precision(precision)
-    changes = decode_changes(changes_of(overrides), {})
     folders = models_named(
         [Path(folder) for folder in ([] if model is None else [model] if isinstance(model, str | Path) else model)]
     )
@@ -86,17 +86,8 @@ def calibrate(
             "must be parallel, line by line."
         )
     with showing(progress):
-        translator = load_translator(
-            folders,
-            changes,
-            nbest=1,
-            device=device,
-            devices=devices,
-            precision=precision,
-            chosen=chosen,
-            token_log_probs=True,
-            plain=True,
-        )
+        loaded = load(folders, device=device, devices=devices, precision=precision, chosen=chosen)
+        translator = loaded.with_options({"confidence": True, "overrides": changes_of(overrides)}, plain=True)
         rows, chrf = measured(translator, source, reference)
 
     from ..output_paths import output_file
@@ -122,7 +113,7 @@ def measured(
 ) -> tuple[list[dict[str, float]], list[float]]:
     """Return the features of the translations of all lines that are not blank, and their sentence chrF, 0 to 100.
 
-    `translator` must keep the log-probabilities of tokens (`token_log_probs`).
+    `translator` must keep the log-probabilities of tokens.
     """
     from ..evaluation.metrics import Scorer
     from ..translation.confidence import features

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from .. import console
 from ..errors import UsageError
 
 if TYPE_CHECKING:
+    from ..translation.translation import Translation
     from .translator import Translator
 
 REFUSED = {
@@ -36,10 +38,15 @@ def check_document_options(options: Mapping[str, Any]) -> None:
 def translate_document(
     translator: Translator, text: str, format: str, split_sentences: str | None, options: Mapping[str, Any]
 ) -> str:
-    """Return the translated document: see `Translator.translate_document`."""
+    """Return the translated document, and show the progress: see `Translator.translate_document`."""
     from ..documents import read_document
 
     check_document_options(options)
     document = read_document(text, format, translator.source_language, split_sentences=split_sentences)
-    line_options: dict[str, Any] = {**options, "alignment": document.aligned}
-    return document.write(translator.translate(document.lines, **line_options))
+    line_options: Any = {**options, "alignment": document.aligned}
+    translations: list[Translation] = []
+    with console.progress(len(document.lines), "translating", " sentences") as bar:
+        for window in translator.windows(document.lines, line_options) if document.lines else ():
+            translations += window
+            bar.update(len(window))
+    return document.write(translations)

@@ -1,10 +1,10 @@
-"""Model folders and options ──▶ `Loaded` ──▶ Translator: one model or an ensemble, on the chosen devices."""
+"""Model folders and options ──▶ `open_models` ──▶ StoredModels: one model or an ensemble, on the chosen devices."""
 
 from __future__ import annotations
 
 import os
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from ..data.tokenizer import Vocabulary
     from ..model.contents import ModelConfig
     from ..model.transformer import Transformer
-    from ..recipe import ModelSection, Recipe
+    from ..recipe import Recipe
     from ..translation.forced import ForcedModel
     from ..translation.processes import SearchableModels
     from ..translation.scoring import Scorer
-    from ..translation.translator import Translator
 
 
 DEFAULT_MODEL = Path("runs/latest")
@@ -59,18 +58,8 @@ def check_precision(precision: str) -> None:
         raise UsageError(f"--precision {precision!r}: expected {', '.join(names[:-1])} or {names[-1]}.")
 
 
-def recipe_search(paths: Sequence[Path]) -> str:
-    """Return the name of the search in the recipe of the first model. Raises ModelError."""
-    from ..model.contents import find_model, read_config
-    from ..recipe import DecodeSection
-
-    decode = read_config(find_model(paths[0])).recipe.get("decode")
-    search = decode.get("search") if isinstance(decode, dict) else None
-    return search if isinstance(search, str) else str(DecodeSection().search)
-
-
 class StoredModels:
-    """The models of folders, whose files are being checked. Each is read when it is first needed.
+    """The models of folders, whose files are being checked, and their vocabulary. Each is read when it is first needed.
 
     On CPUs the engine reads them, without torch. `threads` are those of a computation that has the CPU for itself.
     """
@@ -83,10 +72,35 @@ class StoredModels:
         threads: int,
         checks: Sequence[Future[None]],
     ) -> None:
+        from ..model.contents import CONFIG
+
         self.folders, self.configs, self.devices, self.threads = folders, configs, devices, threads
+        self.recipes = [
+            read_recipe(config.recipe, repr(str(folder / CONFIG)))
+            for folder, config in zip(folders, configs, strict=True)
+        ]
         self._checks = list(checks)
         self._models: list[Transformer] = []
         self._searchable: dict[str, SearchableModels] = {}
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the first model, without changes."""
+        return self.recipes[0]
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary of all models. Raises ModelError."""
+        from ..data.tokenizer import Vocabulary
+
+        return Vocabulary.load(self.folders[0], self.configs[0].vocabularies, self.configs[0].tokenizers)
+
+    @property
+    def length_limits(self) -> tuple[int, int]:
+        """See `model.contents.length_limits`."""
+        from ..model.contents import length_limits
+
+        return length_limits(self.recipe.data, (config.safe_length for config in self.configs))
 
     @property
     def in_int8(self) -> bool:
@@ -100,20 +114,6 @@ class StoredModels:
                 checked.result()
             except NmtError as error:
                 raise ModelError(str(error)) from None
-
-    @property
-    def sections(self) -> list[ModelSection]:
-        """The models' sections of their recipes. Raises ModelError."""
-        from ..model.contents import CONFIG
-        from ..recipe import Recipe
-
-        try:
-            return [
-                Recipe.from_dict(config.recipe, f"{str(folder / CONFIG)!r}").model
-                for folder, config in zip(self.folders, self.configs, strict=True)
-            ]
-        except RecipeError as error:
-            raise ModelError(str(error)) from None
 
     def models(self, reason: str = "") -> list[Transformer]:
         """Return the models of torch on the first device, in fp32; models that are stored in int8 stay in int8.
@@ -160,7 +160,7 @@ class StoredModels:
 
         if not is_host(self.devices[0]):
             return f"the device is {self.devices[0]}"
-        return next(filter(None, (unsupported(section, precision) for section in self.sections)), "")
+        return next(filter(None, (unsupported(recipe.model, precision) for recipe in self.recipes)), "")
 
     def searchable(self, precision: str) -> SearchableModels:
         """Return the models in this precision, on all devices. Raises ModelError, UsageError, NeedsTorch."""
@@ -211,8 +211,8 @@ class StoredModels:
         use_threads(self.threads)
         try:
             models = [
-                EngineModel(section, config.vocabularies, mapped_weights(folder / WEIGHTS), precision)
-                for folder, config, section in zip(self.folders, self.configs, self.sections, strict=True)
+                EngineModel(recipe.model, config.vocabularies, mapped_weights(folder / WEIGHTS), precision)
+                for folder, config, recipe in zip(self.folders, self.configs, self.recipes, strict=True)
             ]
         except (ModelError, OSError) as error:
             self.check()
@@ -234,98 +234,30 @@ class StoredModels:
             return DeviceModels(self.folders, precision, self.devices)
         return ConvertedModels(models, precision, len(self.devices), self.threads)
 
+    def scorer(self, precision: str = "", batch_tokens: int | None = None) -> Scorer:
+        """Return a scorer with the first model.
+
+        Options: see `forced`; `batch_tokens` None is the recipe's.
+        """
+        from ..translation.scoring import Scorer
+
+        return Scorer(self.forced(precision, batch_tokens or self.recipe.decode.batch_tokens), self.vocabulary)
+
     def close(self) -> None:
         """End the workers."""
         for models in self._searchable.values():
             models.close()
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """Models, their vocabulary, and the recipe of the first model with the changes of the options."""
-
-    folders: list[Path]
-    stored: StoredModels
-    vocabulary: Vocabulary
-    values: dict[str, object]
-    """The recipe of the first model as it is in config.json, without changes."""
-    recipe: Recipe
-    devices: list[str]
-
-    @property
-    def length_limits(self) -> tuple[int, int]:
-        from ..model.contents import length_limits
-
-        return length_limits(self.recipe.data, (config.safe_length for config in self.stored.configs))
-
-    def changed(self, changes: Sequence[str], nbest: int = 1) -> Loaded:
-        """Return the same models, with their unchanged recipe and these changes of [decode]. Raises UsageError."""
-        return replace(self, recipe=_changed(self.values, changes, nbest))
-
-    def scorer(self, precision: str = "", batch_tokens: int | None = None) -> Scorer:
-        """Return a scorer with the first model.
-
-        Options: see `StoredModels.forced`; `batch_tokens` None is the recipe's.
-        """
-        from ..translation.scoring import Scorer
-
-        model = self.stored.forced(precision, batch_tokens or self.recipe.decode.batch_tokens)
-        return Scorer(model, self.vocabulary)
-
-    def translator(self, *, nbest: int = 1, precision: str = "auto", plain: bool = False, **options: Any) -> Translator:
-        """Return a Translator with these models.
-
-        `options` are further parameters of Translator. `plain`: the lines and `options` need nothing but beam search.
-        """
-        from ..translation.engine_models import is_plain
-        from ..translation.translator import Translator
-
-        safe, longest = self.length_limits
-        return Translator(
-            self.stored.searchable(precision),
-            self.vocabulary.source,
-            self.vocabulary.target,
-            self.recipe.decode,
-            longest=longest,
-            safe_length=safe,
-            nbest=nbest,
-            defaults=self.recipe.constraint_values,
-            plain=plain and is_plain(self.recipe.decode),
-            **options,
-        )
-
-
-def load_translator(
+def open_models(
     paths: Sequence[Path],
-    changes: Sequence[str],
     *,
-    nbest: int,
-    device: str,
-    devices: int | None,
-    precision: str,
-    chosen: Callable[[Path], None] = lambda _: None,
-    **options: Any,
-) -> Translator:
-    """Return a Translator with the models at `paths` and the first model's recipe with `changes`.
-
-    `options` are further parameters of Translator.
-    """
-    return load(paths, changes, nbest=nbest, device=device, devices=devices, chosen=chosen).translator(
-        nbest=nbest, precision=precision, **options
-    )
-
-
-def load(
-    paths: Sequence[Path],
-    changes: Sequence[str],
-    *,
-    nbest: int = 1,
     device: str = "auto",
     devices: int | None = None,
     precision: str = "",
     chosen: Callable[[Path], None] = lambda _: None,
-) -> Loaded:
-    """Load the models at `paths` on the chosen devices. Raises UsageError, ModelError.
+) -> StoredModels:
+    """Open the models at `paths` on the chosen devices. Raises UsageError, ModelError.
 
     For each run folder in `paths`, `chosen` is called with the model folder in it. If a `precision` is given, the
     models are read in it, while their files are checked; else they are read when they are first needed.
@@ -338,7 +270,6 @@ def load(
         if folder != path:
             chosen(folder)
     configs = [read_config(folder) for folder in folders]
-    recipe = _changed(configs[0].recipe, changes, nbest)
     checks = [checking(folder, config) for folder, config in zip(folders, configs, strict=True)]
     if surely_cpu(device):
         workers = workers_on("cpu", device, devices)
@@ -348,15 +279,13 @@ def load(
         with loading_torch(f"--device {device}"):
             workers = workers_on(Hardware.find(device).device, device, devices)
 
-    from ..data.tokenizer import Vocabulary
-
     stored = StoredModels(folders, configs, workers, devices or threads_by_default(), checks)
     if precision or stored.in_int8:  # no other precision is possible, so a damaged file is an error of `load`
         stored.searchable(precision or "int8")
     stored.check()
     _check_vocabularies(folders, configs)
-    vocabulary = Vocabulary.load(folders[0], configs[0].vocabularies, configs[0].tokenizers)
-    return Loaded(folders, stored, vocabulary, configs[0].recipe, recipe, workers)
+    _ = stored.vocabulary  # a damaged one is an error now
+    return stored
 
 
 def workers_on(device: str, named: str, count: int | None) -> list[str]:
@@ -396,19 +325,23 @@ def _check_vocabularies(folders: Sequence[Path], configs: Sequence[ModelConfig])
             )
 
 
-def _changed(values: dict[str, object], changes: Sequence[str], nbest: int) -> Recipe:
-    """Return the recipe with these values and changes.
+def read_recipe(values: dict[str, Any], where: str) -> Recipe:
+    """Return the recipe of a stored model. Raises ModelError if it is none; it names the file `where`."""
+    from ..recipe import Recipe
 
-    Raises UsageError; ModelError for wrong values without changes.
-    """
+    try:
+        return Recipe.from_dict(values, where)
+    except RecipeError as error:
+        raise ModelError(str(error)) from None
+
+
+def changed(recipe: Recipe, changes: Sequence[str]) -> Recipe:
+    """Return a recipe with these changes, in the form of --set. Raises UsageError for a wrong one."""
     from ..recipe import Recipe, apply_overrides
 
-    values = {section: dict(keys) if isinstance(keys, dict) else keys for section, keys in values.items()}
+    values = recipe.to_dict()
     try:
         apply_overrides(values, changes)
-        recipe = Recipe.from_dict(values, f"the model's recipe{' with these options' if changes else ''}")
+        return Recipe.from_dict(values, "the model's recipe with these options")
     except RecipeError as error:
-        raise (UsageError if changes else ModelError)(str(error)) from None
-    if nbest > recipe.decode.beam:
-        raise UsageError(f"--nbest {nbest} exceeds the beam of {recipe.decode.beam}: give --beam {nbest} or more.")
-    return recipe
+        raise UsageError(str(error)) from None

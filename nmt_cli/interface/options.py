@@ -1,23 +1,23 @@
 """The options of a translation, with the same names as in `nmt translate`: search, sampling, constraints.
 
-TranslateOptions ──▶ choose ──▶ SearchChoice: changes of the recipe's [decode], and further parameters of a Translator
+TranslateOptions ──▶ choose ──▶ SearchChoice: the recipe with these options, and further parameters of a translator
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..bounds import NUMBERS
 from ..errors import UsageError, did_you_mean
 from ..recipe import DecodeOptions, DecodeSection
 from ..registry import SEARCHES, UTILITIES, load
-from .loading import decode_changes
+from .loading import changed, decode_changes
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from ..recipe import Recipe
     from ..search.search import MbrOptions, SamplingOptions
     from ..translation.confidence import Calibration
 
@@ -44,23 +44,28 @@ CANDIDATES = ("sample", "beam")
 
 @dataclass(frozen=True)
 class SearchChoice:
-    """Changes of the recipe's [decode], and parameters of a Translator that are not in [decode]."""
+    """What a translator needs for some options; see `translation.translator.Translator`."""
 
-    changes: list[str]
-    """Changes of [decode], in the form of --set."""
+    recipe: Recipe
+    """The model's recipe with these options in [decode]."""
+    nbest: int
     sampling: SamplingOptions | None
     mbr: MbrOptions
     constraints: dict[str, Any]
     """Constraints (names in the registry's CONSTRAINTS) → their values."""
+    align: bool
+    calibration: Calibration | None
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing but the changes of [decode] is needed."""
-        return self.sampling is None and not self.constraints
+        """Whether plain beam search is all that lines without prefixes and terms need."""
+        from ..translation.engine_models import is_plain
+
+        return self.sampling is None and not self.constraints and is_plain(self.recipe.decode)
 
 
-def choose(options: Mapping[str, Any], recipe_search: str) -> SearchChoice:
-    """Return the search choice for these `TranslateOptions`; `recipe_search` is the search of the model's recipe.
+def choose(options: Mapping[str, Any], recipe: Recipe) -> SearchChoice:
+    """Return the choice for these `TranslateOptions`; `recipe` is the model's.
 
     Raises UsageError for an unknown option, and for options that exclude each other or are out of range.
     """
@@ -76,7 +81,7 @@ def choose(options: Mapping[str, Any], recipe_search: str) -> SearchChoice:
     if search is not None and search not in SEARCHES:
         raise UsageError(f"--search {search!r}: expected {', '.join(SEARCHES)}.{did_you_mean(search, list(SEARCHES))}")
     chosen = "sample" if sample else search or _chosen(changes, "search")
-    name = chosen or recipe_search
+    name = chosen or recipe.decode.search
     sampling = {key: given[key] for key in SAMPLED if key in given}
     mbr = {key.removeprefix("mbr_"): value for key, value in given.items() if key.startswith("mbr_")}
     _check_search(name, sampling, mbr, given)
@@ -110,7 +115,16 @@ def choose(options: Mapping[str, Any], recipe_search: str) -> SearchChoice:
     constraints = {
         key: given[key] for key in ("terms", "banned_words", "outputs") if given.get(key) not in (None, False)
     }
-    return SearchChoice(changes, *_more_options(name, sampling, mbr), constraints)
+    recipe = changed(recipe, changes)
+    if nbest > recipe.decode.beam:
+        raise UsageError(f"--nbest {nbest} exceeds the beam of {recipe.decode.beam}: give --beam {nbest} or more.")
+    confidence, calibration = bool(given.get("confidence")), given.get("calibration")
+    if calibration is not None and not confidence:
+        raise UsageError("--calibration needs --confidence, which it changes.")
+    if confidence and calibration is None:
+        from ..translation.confidence import DEFAULT as calibration
+    more = _more_options(name, sampling, mbr)
+    return SearchChoice(recipe, nbest, *more, constraints, bool(given.get("alignment")), calibration)
 
 
 def _more_options(

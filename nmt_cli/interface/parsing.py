@@ -19,7 +19,7 @@ from ..parsing.linearization import TERMINALS, delinearise, repaired
 
 if TYPE_CHECKING:
     from ..translation.translation import Translation
-    from ..translation.translator import Line, Translator
+    from ..translation.translator import Request, Translator
 
 TREE = "tree"
 """Name of the constraint that makes every output a tree of the sentence."""
@@ -88,7 +88,7 @@ class Parses:
         """
         return self.translator.longest_output if TREE in self.translator.decode.constraints else self.translator.longest
 
-    def sentences(self, lines: Iterable[Line]) -> Iterator[Line]:
+    def sentences(self, lines: Iterable[str | Request]) -> Iterator[str]:
         """Yield the sentence of each line, words between single spaces; "" if it certainly has too many tokens.
 
             A thread of the translator calls this, and may end with the process at any point. Therefore SentencePiece is

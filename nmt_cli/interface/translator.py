@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,15 +22,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from ..errors import UsageError
-from .loading import Loaded, check_precision, models_named
-from .loading import load as load_models
-from .options import TranslateOptions, choose
+from .loading import StoredModels, check_precision, models_named, open_models
+from .options import SearchChoice, TranslateOptions, choose
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from ..translation import translator as decoding
-    from ..translation.confidence import Calibration
     from ..translation.pool import Pool
     from ..translation.scoring import Scored
     from ..translation.translation import Translation
@@ -53,29 +51,17 @@ class Line:
     """Words and phrases. `A|B`: A or B; `A*`: a word that begins with A."""
 
 
-def calibration_of(confidence: bool, calibration: Path | Calibration | None) -> Calibration | None:
-    """Return the calibration that these options choose; None without `confidence`. Raises UsageError, DataError."""
-    if not confidence:
-        if calibration is not None:
-            raise UsageError("--calibration needs --confidence, which it changes.")
-        return None
-    from ..translation.confidence import DEFAULT, Calibration, read_calibration
-
-    if calibration is None:
-        return DEFAULT
-    return calibration if isinstance(calibration, Calibration) else read_calibration(Path(calibration))
-
-
 def load(
     model: str | Path | Sequence[str | Path] | None = None,
     *,
     device: str = "auto",
     devices: int | None = None,
     precision: str = "auto",
+    chosen: Callable[[Path], None] = lambda _: None,
 ) -> Translator:
     """Load a model folder, or the model of a run folder: its averaged model, else the best, else the last.
 
-    Several folders are an ensemble.
+    Several folders are an ensemble. For each run folder, `chosen` is called with the model folder in it.
 
     Without `model`, the folder in $NMT_MODEL is loaded, else runs/latest. The options are those of `nmt translate`.
     Raises UsageError, ModelError.
@@ -85,12 +71,8 @@ def load(
     from ..hardware import keep_freed_memory
 
     keep_freed_memory()
-    return Translator(
-        load_models(
-            models_named([Path(folder) for folder in folders]), [], device=device, devices=devices, precision=precision
-        ),
-        precision,
-    )
+    paths = models_named([Path(folder) for folder in folders])
+    return Translator(open_models(paths, device=device, devices=devices, precision=precision, chosen=chosen), precision)
 
 
 class Translator:
@@ -99,20 +81,16 @@ class Translator:
     As a context manager, it calls `close` at the end of the block.
     """
 
-    def __init__(self, loaded: Loaded, precision: str = "auto") -> None:
+    def __init__(self, stored: StoredModels, precision: str = "auto") -> None:
         """Use `load` to make a Translator from a folder."""
-        self._loaded: Loaded | None = loaded
+        self._stored: StoredModels | None = stored
         self.precision = precision
-        self.folders = tuple(loaded.folders)
-        self.source_language, self.target_language = (
-            loaded.recipe.data.source_language,
-            loaded.recipe.data.target_language,
-        )
+        self.folders = tuple(stored.folders)
+        data = stored.recipe.data
+        self.source_language, self.target_language = data.source_language, data.target_language
         self._lock = threading.Lock()
         self._translators: dict[str, decoding.Translator] = {}
-        self._running: weakref.WeakSet[Generator[Translation, None, None] | Generator[Parse, None, None]] = (
-            weakref.WeakSet()
-        )
+        self._running: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
 
     def __enter__(self) -> Self:
         return self
@@ -124,13 +102,20 @@ class Translator:
 
     def close(self) -> None:
         """Stop running translations and free the models. The translator cannot be used any more."""
-        if self._loaded:
-            self._loaded.stored.close()
-        self._loaded = None
+        if self._stored:
+            self._stored.close()
+        self._stored = None
         self._translators.clear()
         for stream in list(self._running):
             with suppress(ValueError):  # another thread is in the middle of it
                 stream.close()
+
+    @property
+    def stored(self) -> StoredModels:
+        """The models. Raises UsageError after `close`."""
+        if self._stored is None:
+            raise UsageError("the translator is closed. Load the model again.")
+        return self._stored
 
     @overload
     def translate(self, lines: Sequence[str | Line], **options: Unpack[TranslateOptions]) -> list[Translation]: ...
@@ -155,16 +140,24 @@ class Translator:
                 f"translate was given the text {lines[:60]!r}: expected a list or another iterable of lines. "
                 "Give [text]."
             )
-        in_memory = isinstance(lines, Sequence)
-        if in_memory and any(isinstance(line, Line) and line.terms for line in lines):
-            options = {**options, "terms": True}
-        translator = self._translator(options, in_memory and _are_plain(lines))
-        requests = map(partial(_request, terms=bool(options.get("terms"))), lines)
-        if in_memory:
-            return list(translator.translate(list(requests)))
-        stream = translator.translate(requests)
+        if isinstance(lines, Sequence):
+            return [translation for window in self.windows(lines, options) for translation in window]
+        stream = (translation for window in self.windows(lines, options) for translation in window)
         self._running.add(stream)
         return stream
+
+    def windows(
+        self, lines: Iterable[str | Line | Request], options: TranslateOptions, plain: bool = False
+    ) -> Generator[list[Translation], None, None]:
+        """Yield the translations of `translate` in lists, as they are computed.
+
+        All lines that were read are answered before it waits for the next line. `plain`: no line has a prefix or terms;
+        for a sequence, this is detected. Raises UsageError for a wrong option, before a line is read.
+        """
+        if isinstance(lines, Sequence):
+            options, plain = _with_terms(options, lines), _are_plain(lines)
+        requests = map(partial(_request, terms=bool(options.get("terms"))), lines)
+        return self.with_options(options, plain).windows(list(requests) if isinstance(lines, Sequence) else requests)
 
     def submit(self, lines: Sequence[str | Line], **options: Unpack[TranslateOptions]) -> Future[list[Translation]]:
         """Return a future of the translations of these lines; they are the same as those of `translate`.
@@ -176,27 +169,26 @@ class Translator:
         """
         if isinstance(lines, str):
             raise UsageError(f"submit was given the text {lines[:60]!r}: expected a list of lines. Give [text].")
-        if any(isinstance(line, Line) and line.terms for line in lines):
-            options = {**options, "terms": True}
+        options = _with_terms(options, lines)
         requests = [_request(line, terms=bool(options.get("terms"))) for line in lines]
-        return self._translator(options, _are_plain(lines)).submit(requests)
+        return self.with_options(options, _are_plain(lines)).submit(requests)
 
     def warm_up(self, **options: Unpack[TranslateOptions]) -> None:
         """Read the model, and load torch if these options need it, now and not at the first translation.
 
         Raises UsageError for a wrong option.
         """
-        self._translator(options, True)
+        self.with_options(options, True)
 
     @property
     def recipe_beam(self) -> int:
         """The beam of the model's recipe."""
-        return self._models().recipe.decode.beam
+        return self.stored.recipe.decode.beam
 
     @property
     def pool(self) -> Pool:
         """The workers of `submit`."""
-        return self._models().stored.searchable(self.precision).pool
+        return self.stored.searchable(self.precision).pool
 
     def finish(self, seconds: float) -> bool:
         """Refuse new lines, and wait at most `seconds` until all submitted lines are done.
@@ -219,8 +211,10 @@ class Translator:
         DocumentError for a document that is refused.
         """
         from .documents import translate_document
+        from .progress import showing
 
-        return translate_document(self, text, format, split_sentences, options)
+        with showing(False):
+            return translate_document(self, text, format, split_sentences, options)
 
     @overload
     def parse(
@@ -266,11 +260,10 @@ class Translator:
             )
         from .parsing import Parses, terminals_of, treebank_words
 
-        self._models()
         terminals = terminals_of(self.folders[0])
         split = None if tokenized else treebank_words()
         parses = Parses(
-            self._translator({"beam": beam, "batch_tokens": batch_tokens, "overrides": overrides}), terminals, split
+            self.with_options({"beam": beam, "batch_tokens": batch_tokens, "overrides": overrides}), terminals, split
         )
         in_memory = isinstance(lines, Sequence)
         requests = map(_sentence, lines)
@@ -289,60 +282,66 @@ class Translator:
 
         Raises UsageError for an ensemble.
         """
-        loaded = self._models()
         if precision:
             check_precision(precision)
-        if len(loaded.folders) > 1:
-            raise UsageError(f"score was called with an ensemble of {len(loaded.folders)} models: load one of them.")
-        scorer = loaded.scorer(precision or "", batch_tokens)
+        if len(self.folders) > 1:
+            raise UsageError(f"score was called with an ensemble of {len(self.folders)} models: load one of them.")
+        scorer = self.stored.scorer(precision or "", batch_tokens)
         return [scored for window in scorer.windows(pairs) for scored in window]
 
-    def _models(self) -> Loaded:
-        if self._loaded is None:
-            raise UsageError("the translator is closed. Load the model again.")
-        return self._loaded
-
-    def _translator(self, options: Mapping[str, Any], plain: bool = False) -> decoding.Translator:
+    def with_options(self, options: TranslateOptions, plain: bool = False) -> decoding.Translator:
         """Return the translator for these options; build it if there is none yet.
 
-        `plain`: the lines need nothing but plain beam search.
+        `plain`: the lines have neither prefixes nor terms.
         """
-        arguments = *self._arguments(options), plain
-        key = repr(arguments)
+        if options.get("confidence") and isinstance(
+            path := options.get("calibration"), str | Path
+        ):  # the file may change between two calls
+            from ..translation.confidence import read_calibration
+
+            options = {**options, "calibration": read_calibration(Path(path))}
+        stored, key = self.stored, repr((options, plain))
         with self._lock:
             if key not in self._translators:
+                choice = choose(options, stored.recipe)
                 if len(self._translators) >= KEPT:
                     del self._translators[next(iter(self._translators))]
-                self._translators[key] = self._new_translator(*arguments)
+                self._translators[key] = _new_translator(stored, self.precision, choice, plain and choice.is_plain)
             return self._translators[key]
 
-    def _arguments(self, options: Mapping[str, Any]) -> tuple[list[str], int, dict[str, Any], bool]:
-        """Return the changes of the recipe, the size of the n-best list, and further parameters of a translator for
-        these options; and whether they are plain.
-        """
-        choice = choose(options, self._models().recipe.decode.search)
-        kwargs = {
-            "sampling": choice.sampling,
-            "mbr": choice.mbr,
-            "constraints": choice.constraints,
-            "align": bool(options.get("alignment")),
-            "calibration": calibration_of(bool(options.get("confidence")), options.get("calibration")),
-        }
-        return (choice.changes, options.get("nbest", 1), kwargs, choice.is_plain)
 
-    def _new_translator(
-        self, changes: list[str], nbest: int, kwargs: dict[str, Any], plain_options: bool, plain_lines: bool
-    ) -> decoding.Translator:
-        return (
-            self._models()
-            .changed(changes, nbest)
-            .translator(nbest=nbest, precision=self.precision, plain=plain_options and plain_lines, **kwargs)
-        )
+def _new_translator(stored: StoredModels, precision: str, choice: SearchChoice, plain: bool) -> decoding.Translator:
+    from ..translation.translator import Translator
+
+    safe, longest = stored.length_limits
+    return Translator(
+        stored.searchable(precision),
+        stored.vocabulary.source,
+        stored.vocabulary.target,
+        choice.recipe.decode,
+        longest=longest,
+        safe_length=safe,
+        nbest=choice.nbest,
+        sampling=choice.sampling,
+        mbr=choice.mbr,
+        constraints=choice.constraints,
+        defaults=choice.recipe.constraint_values,
+        align=choice.align,
+        calibration=choice.calibration,
+        plain=plain,
+    )
 
 
-def _are_plain(lines: Iterable[str | Line]) -> bool:
+def _with_terms(options: TranslateOptions, lines: Sequence[str | Line | Request]) -> TranslateOptions:
+    """Return the options, with `terms` if a line has terms."""
+    return {**options, "terms": True} if any(isinstance(line, Line) and line.terms for line in lines) else options
+
+
+def _are_plain(lines: Iterable[str | Line | Request]) -> bool:
     """Return whether no line has a prefix or terms."""
-    return not any(isinstance(line, Line) and (line.prefix is not None or line.terms) for line in lines)
+    return all(
+        isinstance(line, str) or (isinstance(line, Line) and line.prefix is None and not line.terms) for line in lines
+    )
 
 
 def _sentence(line: str) -> str:
@@ -358,10 +357,12 @@ def _parsed(parses: Parses, requests: Iterable[str]) -> Generator[Parse, None, N
         yield parses.parse(result)
 
 
-def _request(line: str | Line, terms: bool) -> str | Request:
+def _request(line: str | Line | Request, terms: bool) -> str | Request:
     """Return a line in the form that `translation` reads. Raises UsageError."""
     from ..translation.translator import Request
 
+    if isinstance(line, Request):
+        return line
     text = line.text if isinstance(line, Line) else line
     if not isinstance(text, str):
         raise UsageError(f"translate was given {text!r} as a line: expected a str or a Line.")

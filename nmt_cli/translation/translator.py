@@ -11,7 +11,7 @@ windows and among workers does not change their translations (see `cached_decode
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -47,17 +47,6 @@ class Request:
     def __len__(self) -> int:
         """Return the number of characters."""
         return len(self.text) + sum(len(str(value)) for value in self.inputs.values())
-
-    @staticmethod
-    def of(line: Line) -> Request:
-        """Return a line as a request."""
-        if isinstance(line, Request):
-            return line
-        return Request(line, {}) if isinstance(line, str) else Request(line[0], {"prefix": line[1]})
-
-
-Line = str | tuple[str, str] | Request
-"""A source; a source and the beginning of its translation; or a request."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +101,9 @@ class Translator:
     SEARCHES, "": the recipe's search. "sample" draws `decode.beam` outputs per line with the options `sampling`; "mbr"
     chooses among `decode.beam` hypotheses with the options `mbr`. `constraints` are names of the registry's CONSTRAINTS
     with their values, in addition to the recipe's constraints. `defaults` are the values of constraints that
-    `decode.constraints` names; without one the value is None. With `align` results have alignments, with
-    `token_log_probs` candidates have the log-probabilities of their tokens, with a `calibration` also words and
-    quality. `plain`: constraints are not used, so only lines without inputs can be translated; plain beam search then
-    needs no torch.
+    `decode.constraints` names; without one the value is None. With `align` results have alignments, with a
+    `calibration` words and quality. `plain`: constraints are not used, so only lines without inputs can be translated;
+    plain beam search then needs no torch.
 
     The translator reads the model and never changes it. If the model changes later, create a new Translator. Raises
     UsageError for a precision that a device does not have, an unknown search or constraint, or a wrong value.
@@ -139,7 +127,6 @@ class Translator:
         constraints: Mapping[str, Any] | None = None,
         defaults: Mapping[str, Any] | None = None,
         align: bool = False,
-        token_log_probs: bool = False,
         calibration: Calibration | None = None,
         plain: bool = False,
     ) -> None:
@@ -168,7 +155,7 @@ class Translator:
             detokenize=target.decode,
             length_penalty=load(LENGTH_PENALTIES, decode.length_penalty, "length penalty"),
             constraints=rules,
-            token_log_probs=token_log_probs or calibration is not None,
+            token_log_probs=calibration is not None,
             diverse=DiverseOptions(groups=decode.diverse_groups, penalty=decode.diversity_penalty),
             coverage_penalty=decode.coverage_penalty,
         )
@@ -177,12 +164,12 @@ class Translator:
         self.searcher = models.searcher(self.options, decode.batch_tokens, search_class, align)
         self._prompt = self.searcher.prompt()
 
-    def translate(self, lines: Iterable[Line]) -> Generator[Translation, None, None]:
+    def translate(self, lines: Iterable[str | Request]) -> Generator[Translation, None, None]:
         """Yield a result for each line, in order. A thread reads ahead, unless `lines` is a sequence."""
         for window in self.windows(lines):
             yield from window
 
-    def windows(self, lines: Iterable[Line]) -> Generator[list[Translation], None, None]:
+    def windows(self, lines: Iterable[str | Request]) -> Generator[list[Translation], None, None]:
         """Yield the results of `translate` in lists, as they are computed.
 
         All lines that were read are answered before it waits for the next line.
@@ -215,24 +202,22 @@ class Translator:
             if input_error is not None:
                 raise input_error
 
-    def submit(
-        self, lines: Sequence[Line], finish: Callable[[list[Translation]], Any] = lambda results: results
-    ) -> Future[Any]:
-        """Return a future of `finish(results)`, with the results of `translate`.
+    def submit(self, lines: Sequence[str | Request]) -> Future[list[Translation]]:
+        """Return a future of the results of `translate`.
 
         The lines are encoded before this returns.
 
         The lines of all unfinished calls, whatever translator of the same models they were given to, are translated
-        together. If the future is cancelled, the search for its lines stops. It raises the error of the search or of
-        `finish`, or PoolClosed. Raises PoolClosed after `close` of the models.
+        together. If the future is cancelled, the search for its lines stops. It raises the error of the search, or
+        PoolClosed. Raises PoolClosed after `close` of the models.
         """
-        prepared, client, future = self.prepare(lines), Client(), Future[Any]()
+        prepared, client, future = self.prepare(lines), Client(), Future[list[Translation]]()
         pool = self.models.pool
 
         def searched(results: Future[list[SearchResult]]) -> None:
             with suppress(InvalidStateError):  # it was cancelled
                 try:
-                    future.set_result(finish(self.results(prepared, results.result())))
+                    future.set_result(self.results(prepared, results.result()))
                 except InvalidStateError:
                     raise
                 except Exception as error:
@@ -243,7 +228,7 @@ class Translator:
         found.add_done_callback(searched)
         return future
 
-    def _submit(self, lines: list[Line], session: Session) -> _Window:
+    def _submit(self, lines: list[str | Request], session: Session) -> _Window:
         """Submit these lines to the workers."""
         prepared = self.prepare(lines)
         return _Window(prepared, session.submit(prepared.sentences))
@@ -252,9 +237,9 @@ class Translator:
         """Wait for the results of a window and return them."""
         return self.results(window.prepared, window.results())
 
-    def prepare(self, lines: Sequence[Line]) -> Prepared:
+    def prepare(self, lines: Sequence[str | Request]) -> Prepared:
         """Return the parts of these lines, ready to be searched."""
-        requests = [Request.of(line) for line in lines]
+        requests = [Request(line, {}) if isinstance(line, str) else line for line in lines]
         parts, too_long = self._parts(requests)
         return Prepared(
             [request.text for request in requests],

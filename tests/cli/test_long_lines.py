@@ -64,7 +64,7 @@ def test_a_model_that_loses_sentences_is_protected_by_its_safe_length(model: Pat
 
 
 def test_lines_within_the_safe_length_do_not_change(model: Path, tmp_path: Path) -> None:
-    free, vocabulary = with_safe_length(tmp_path / "free", 40), nmt.load(model, device="cpu", devices=1)._models()
+    free, vocabulary = with_safe_length(tmp_path / "free", 40), nmt.load(model, device="cpu", devices=1).stored
     lines = [" ".join(texts(2, seed)) for seed in range(60)]
     sizes = [len(ids) for ids in vocabulary.vocabulary.source.encode(lines)]
     within = [line for line, size in zip(lines, sizes, strict=True) if size <= SAFE]

@@ -14,7 +14,7 @@ from untrained import write_untrained
 
 import nmt_cli as nmt
 from nmt_cli.engine.model import EngineModel
-from nmt_cli.interface.loading import load
+from nmt_cli.interface.loading import open_models
 from nmt_cli.model.folder import load_model, weights_of
 from nmt_cli.model.precision import convert
 from nmt_cli.translation.engine_models import EngineModels
@@ -46,13 +46,12 @@ def test_a_model_in_memory_or_in_a_folder_in_either_precision(form: dict[str, An
     small = nmt.quantize(folder, tmp_path / "int8").path
     live = load_model(folder).model
     found = {
-        precision: logits(load([folder], [], device="cpu").stored.searchable(precision))
-        for precision in ("fp32", "int8")
+        precision: logits(open_models([folder], device="cpu").searchable(precision)) for precision in ("fp32", "int8")
     }
     assert not np.array_equal(found["fp32"], found["int8"])
     for precision in ("fp32", "int8"):
         assert np.array_equal(found[precision], logits(searchable([live], precision, 1, 1)))
-    assert np.array_equal(found["int8"], logits(load([small], [], device="cpu").stored.searchable("auto")))
+    assert np.array_equal(found["int8"], logits(open_models([small], device="cpu").searchable("auto")))
     for model in (convert(live, "int8"), load_model(small, quantized=True).model):
         assert np.array_equal(found["int8"], logits(searchable([model], "int8", 1, 1)))
 

@@ -10,7 +10,7 @@ import torch
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, ModelSection
-from nmt_cli.translation.translator import Line
+from nmt_cli.translation.translator import Request
 
 WORDS = [
     "the",
@@ -53,8 +53,10 @@ def model() -> Transformer:
 
 
 @cache
-def lines() -> list[Line]:
+def lines() -> list[Request]:
     """Some with prefixes; two with banned words in their prefix."""
     rng = random.Random(7)
     texts = [sentence(rng, rng.choice([1, 2, 3, 5, 8])) for _ in range(64)]
-    return [(text, ["", LIST[n % 60], "the big"][n % 3]) if n % 4 == 0 else text for n, text in enumerate(texts)]
+    return [
+        Request(text, {} if n % 4 else {"prefix": ["", LIST[n % 60], "the big"][n % 3]}) for n, text in enumerate(texts)
+    ]

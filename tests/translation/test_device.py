@@ -18,13 +18,14 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DecodeSection, ModelSection
 from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.search import MbrOptions, SamplingOptions
+from nmt_cli.translation.confidence import DEFAULT
 from nmt_cli.translation.searchers import search_all
 from nmt_cli.translation.translation import Translation
 from nmt_cli.translation.translator import Request, Translator
 
 CASES: dict[str, dict[str, Any]] = {
     "plain": {},
-    "all that a result has": {"nbest": 3, "align": True, "token_log_probs": True},
+    "all that a result has": {"nbest": 3, "align": True, "calibration": DEFAULT},
     "bf16": {"precision": "bf16"},
     "fp16": {"precision": "fp16"},
     "samples": {"search": "sample", "sampling": SamplingOptions(top_k=5, top_p=0.9, min_p=0.01, temperature=0.8)},
@@ -62,7 +63,7 @@ def on_device(some: Transformer) -> Transformer:
 def test_translations_are_those_of_the_host(case: str) -> None:
     given: list[Any] = lines()[:24]
     if case == "terms":
-        given = [Request(line if isinstance(line, str) else line[0], {"terms": ["big dog|cat"]}) for line in given]
+        given = [Request(line.text, {"terms": ["big dog|cat"]}) for line in given]
     expected = translated(model(), given, **CASES[case])
     with SimulatedDevice() as device:
         assert translated(on_device(model()), given, **CASES[case]) == expected
@@ -147,7 +148,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Counter[str]]]:
 @torch.no_grad()
 def test_a_step_waits_for_the_device_once(decode: dict[str, Any], waits: list[Counter[str]]) -> None:
     some = Translator(on_device(model()), tokenizer(), tokenizer(), DecodeSection(max_extra=30, **decode))
-    sentences = some.prepare([line for line in lines() if isinstance(line, str)]).sentences
+    sentences = some.prepare([line for line in lines() if not line.inputs]).sentences
     search_all(some.searcher, sentences)
     assert len(waits) > 15
     assert all(one["to"] == 1 and not one.keys() - {"to", "item"} for one in waits)

@@ -26,6 +26,7 @@ from nmt_cli.model.folder import load_model
 from nmt_cli.recipe import DecodeSection
 from nmt_cli.registry import SEARCHES
 from nmt_cli.search.search import SamplingOptions
+from nmt_cli.translation.confidence import DEFAULT
 from nmt_cli.translation.processes import (
     DeviceProcesses,
     ForkedSession,
@@ -112,7 +113,7 @@ def test_who_searches(folder: Path, devices: DeviceModels) -> None:
 
 CASES: dict[str, dict[str, Any]] = {
     "plain": {},
-    "all that a result has": {"nbest": 2, "align": True, "token_log_probs": True},
+    "all that a result has": {"nbest": 2, "align": True, "calibration": DEFAULT},
     "samples": SAMPLE,
     "minimum Bayes risk": {"search": "mbr"},
     "a coverage penalty": {"decode": {"coverage_penalty": 0.2}},

@@ -40,7 +40,7 @@ from nmt_cli.translation.alignment import aligned
 from nmt_cli.translation.searchers import RunningSearch
 from nmt_cli.translation.torch_forced import TorchForced
 from nmt_cli.translation.translation import Translation
-from nmt_cli.translation.translator import Translator
+from nmt_cli.translation.translator import Request, Translator
 from nmt_cli.translation.windows import WindowSize
 
 WORDS = [
@@ -217,7 +217,7 @@ def test_the_longest_output_wins_over_the_shortest() -> None:
 
 @pytest.mark.usefixtures("reluctant")
 def test_a_prefix_counts_in_the_shortest_output() -> None:
-    [result] = translator().translate([("the cat", "a dog")])
+    [result] = translator().translate([Request("the cat", {"prefix": "a dog"})])
     assert result.text == "a dog"
 
 
@@ -466,7 +466,7 @@ def test_lines_are_as_long_as_the_smallest_model_of_an_ensemble_takes() -> None:
 
 
 def test_a_translation_begins_with_its_prefix() -> None:
-    given = [(line, "the red cat" if number % 2 else " ") for number, line in enumerate(lines())]
+    given = [Request(line, {"prefix": "the red cat" if number % 2 else " "}) for number, line in enumerate(lines())]
     found = list(translator(nbest=2).translate(given))
     assert [result.source for result in found] == lines()
     for number, (line, result) in enumerate(zip(lines(), found, strict=True)):
@@ -479,12 +479,12 @@ def test_a_translation_begins_with_its_prefix() -> None:
 
 
 def test_prefixes_mix_with_plain_lines() -> None:
-    mixed = [line if number % 3 else (line, "") for number, line in enumerate(lines())]
+    mixed = [line if number % 3 else Request(line, {"prefix": ""}) for number, line in enumerate(lines())]
     assert list(translator().translate(mixed)) == expected()
 
 
 def test_neighbours_with_prefixes_change_nothing() -> None:
-    given = [(line, " ".join(WORDS[: number % 5])) for number, line in enumerate(lines()[:30])]
+    given = [Request(line, {"prefix": " ".join(WORDS[: number % 5])}) for number, line in enumerate(lines()[:30])]
     together = list(translator().translate(given))
     assert [result for line in given for result in translator().translate([line])] == together
 
@@ -492,19 +492,19 @@ def test_neighbours_with_prefixes_change_nothing() -> None:
 def test_of_a_line_in_parts_the_first_has_the_prefix() -> None:
     rng = random.Random(3)
     first, second = sentence(rng, 10).rstrip(".!") + ".", sentence(rng, 11).rstrip(".!") + "!"
-    [whole] = translator(longest=14).translate([(f"{first} {second}", "a dog and")])
-    begun, rest = translator(longest=14).translate([(first, "a dog and"), second])
+    [whole] = translator(longest=14).translate([Request(f"{first} {second}", {"prefix": "a dog and"})])
+    begun, rest = translator(longest=14).translate([Request(first, {"prefix": "a dog and"}), second])
     assert begun.text.startswith("a dog and")
     assert whole.text == f"{begun.text} {rest.text}"
 
 
 def test_the_longest_output_grows_by_its_prefix() -> None:
-    [result] = translator(max_extra=1).translate([("the cat", " ".join(WORDS))])
+    [result] = translator(max_extra=1).translate([Request("the cat", {"prefix": " ".join(WORDS)})])
     assert result.text.startswith(" ".join(WORDS))
 
 
 def test_a_prefix_longer_than_the_model_is_cut() -> None:
-    [result] = translator(max_positions=30).translate([("the cat", " ".join(WORDS * 9))])
+    [result] = translator(max_positions=30).translate([Request("the cat", {"prefix": " ".join(WORDS * 9)})])
     assert " ".join(WORDS * 9).startswith(result.text)
     assert result.length == 30
 

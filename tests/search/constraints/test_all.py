@@ -19,8 +19,9 @@ from nmt_cli.search.sampling import SamplingSearch
 from nmt_cli.search.search import MbrOptions, SamplingOptions
 from nmt_cli.search.sentence import Sentence
 from nmt_cli.translation.cached_decoder import CachedDecoder
+from nmt_cli.translation.confidence import DEFAULT
 from nmt_cli.translation.translation import Translation
-from nmt_cli.translation.translator import Line, Request, Translator
+from nmt_cli.translation.translator import Request, Translator
 
 RULES: dict[str, dict[str, Any]] = {
     "no_repeat_ngram": {"no_repeat_ngram": 1},
@@ -38,7 +39,7 @@ MARKS = "".join(re.escape(chr(code)) for code in range(0x40000) if unicodedata.c
 SEARCHES = ("beam", "sample")
 
 
-def translated(some: list[Line], rule: str, search: str, **more: Any) -> list[Translation]:
+def translated(some: list[Request], rule: str, search: str, **more: Any) -> list[Translation]:
     decode = DecodeSection(max_extra=6, min_length=2, batch_tokens=100_000)
     translator = Translator(
         model(), tokenizer(), tokenizer(), decode, nbest=3, search=search, constraints=RULES.get(rule), **more
@@ -68,7 +69,7 @@ def test_the_rule_changes_outputs_and_no_prefix(rule: str, search: str) -> None:
     free = translated(lines(), "", search)
     assert sum(a.text != b.text for a, b in zip(free, together(rule, search), strict=True)) > 10
     for line, result in zip(lines(), together(rule, search), strict=True):
-        prefix = "" if isinstance(line, str) else line[1]
+        prefix = line.inputs.get("prefix", "")
         assert all(candidate.text.startswith(prefix) for candidate in result.nbest)
         assert all(candidate.log_prob > -1000 for candidate in result.nbest)  # the model's own
 
@@ -78,7 +79,7 @@ def test_no_banned_word_occurs_behind_a_prefix(search: str) -> None:
     words = "|".join(map(re.escape, RULES["banned_words"]["banned_words"][:-1]))
     banned = re.compile(rf"(?<![\w{MARKS}])(?:{words})(?![\w{MARKS}])|\]")
     for line, result in zip(lines(), together("banned_words", search), strict=True):
-        prefix = "" if isinstance(line, str) else line[1]
+        prefix = line.inputs.get("prefix", "")
         assert not any(
             found.end() > len(prefix)
             for candidate in result.nbest
@@ -96,9 +97,9 @@ def test_sentences_that_come_and_go_do_not_matter(rule: str) -> None:
 
 
 EVERY: dict[str, dict[str, Any]] = {
-    "beam": {"token_log_probs": True},
+    "beam": {"calibration": DEFAULT},
     "a coverage penalty": {"decode": {"coverage_penalty": 0.2}},
-    "samples": {"search": "sample", "sampling": SamplingOptions(temperature=0.9), "token_log_probs": True},
+    "samples": {"search": "sample", "sampling": SamplingOptions(temperature=0.9), "calibration": DEFAULT},
     "samples with cuts": {"search": "sample", "sampling": SamplingOptions(top_k=30, top_p=0.9, min_p=0.01)},
     "diverse": {"search": "diverse", "nbest": 4},
     "mbr of samples": {"search": "mbr", "sampling": SamplingOptions(top_p=0.5), "mbr": MbrOptions(utility="bleu")},
@@ -113,13 +114,11 @@ def test_searches_over_numpy_and_torch_give_the_same(rule: str, search: str, mon
     """Over the engine the arrays are NumPy's, over a decoder of torch they are torch's."""
     more = {**EVERY[search], "constraints": RULES.get(rule)}
     decode = DecodeSection(max_extra=6, min_length=2, **more.pop("decode", {}))
-    given: list[Line] = lines()[:24]
+    given: list[Request] = lines()[:24]
     if rule == "terms":
         if "sample" in search:
             pytest.skip("samples follow no terms")
-        given = [
-            Request(line if isinstance(line, str) else line[0], {"terms": ["big dog|cat", "hous*"]}) for line in given
-        ]
+        given = [Request(line.text, {"terms": ["big dog|cat", "hous*"]}) for line in given]
     ours = list(Translator(model(), tokenizer(), tokenizer(), decode, **more).translate(given))
     without_engine(monkeypatch)
     theirs = list(Translator(model(), tokenizer(), tokenizer(), decode, **more).translate(given))
@@ -142,7 +141,7 @@ def test_a_finished_sentence_may_stay_while_others_that_came_later_go_on(rule: s
         decode,
         constraints={name: value for name, value in RULES[rule].items() if name != "no_repeat_ngram"},
     ).options
-    texts = tokenizer().encode([line if isinstance(line, str) else line[0] for line in lines()[:8]])
+    texts = tokenizer().encode([line.text for line in lines()[:8]])
     decoder = CachedDecoder(model(), [[*texts[0], EOS]], chosen.beam)
     search = kind(decoder, chosen)
     search.add([0], [Sentence(texts[0], 3)])

@@ -146,19 +146,19 @@ def test_the_first_of_equal_candidates_stays() -> None:
 
 
 @cache
-def requests() -> list[Request | str]:
+def requests() -> list[Request]:
     """Lines with no, one, or several terms; some with prefixes."""
     rng, found = random.Random(3), []
     for line in lines():
-        inputs: dict[str, object] = {} if isinstance(line, str) else {"prefix": line[1]}
+        inputs: dict[str, object] = dict(line.inputs)
         if count := rng.choice([0, 1, 1, 2, 4]):
             inputs["terms"] = rng.sample(TERMS, count)
-        found.append(Request(line if isinstance(line, str) else line[0], inputs))
+        found.append(Request(line.text, inputs))
     return found
 
 
 def constrained(
-    some: list[Request | str], nbest: int = 3, beam: int = 4, devices: int = 0, **decode: object
+    some: list[Request], nbest: int = 3, beam: int = 4, devices: int = 0, **decode: object
 ) -> list[Translation]:
     section = DecodeSection(
         beam=beam, max_extra=16, min_length=2, batch_tokens=100_000 if not devices else 60, **decode
@@ -180,7 +180,7 @@ def test_all_terms_are_there(beam: int) -> None:
     for request, result in zip(
         requests(), together() if beam == 4 else constrained(requests(), min(beam, 3), beam), strict=True
     ):
-        wanted = request.inputs.get("terms", []) if isinstance(request, Request) else []
+        wanted = request.inputs.get("terms", [])
         for candidate in result.nbest:
             assert met(wanted, candidate.text), (wanted, candidate.text)
     assert any(len(result.nbest) > 1 for result in together())
@@ -197,16 +197,11 @@ def test_sentences_that_come_and_go_do_not_matter() -> None:
 
 
 def test_a_line_without_terms_is_translated_as_without_the_option() -> None:
-    free = [
-        request if isinstance(request, str) else (request.text, str(request.inputs.get("prefix", "")))
-        for request in requests()
-    ]
-    assert constrained(
-        [Request(*pair) if isinstance(pair, str) else Request(pair[0], {"prefix": pair[1]}) for pair in free]
-    ) == plain(free)
+    free = [Request(one.text, {"prefix": one.inputs.get("prefix", "")}) for one in requests()]
+    assert constrained(free) == plain(free)
 
 
-def plain(some: list[str | tuple[str, str]]) -> list[Translation]:
+def plain(some: list[Request]) -> list[Translation]:
     section = DecodeSection(max_extra=16, min_length=2, batch_tokens=100_000)
     return list(Translator(model(), tokenizer(), tokenizer(), section, nbest=3).translate(some))
 
@@ -220,9 +215,7 @@ def test_terms_with_other_rules_at_once() -> None:
             DecodeSection(max_extra=16, no_repeat_ngram=4, repetition_penalty=1.2, batch_tokens=100_000),
             nbest=2,
             constraints={"terms": None, "banned_words": ["zzz"]},
-        ).translate(
-            [Request(line if isinstance(line, str) else line[0], {"terms": ["cat", "dog"]}) for line in lines()]
-        )
+        ).translate([Request(line.text, {"terms": ["cat", "dog"]}) for line in lines()])
     )
     assert all(met(["cat", "dog"], result.text) for result in results)
     assert all(result.log_prob > -1000 for result in results)
@@ -236,7 +229,7 @@ def test_terms_that_do_not_fit_are_left_out_and_the_line_is_translated() -> None
 
 def test_diverse_beam_search_has_all_terms() -> None:
     for request, result in zip(requests(), constrained(requests(), 4, search="diverse", diverse_groups=2), strict=True):
-        wanted = request.inputs.get("terms", []) if isinstance(request, Request) else []
+        wanted = request.inputs.get("terms", [])
         assert all(met(wanted, candidate.text) for candidate in result.nbest)
 
 
