@@ -239,9 +239,7 @@ def translate(
     pair = f"{translator.source_language} → {translator.target_language}"
     replaced: Counter[str] = Counter()
     form = json_object if as_json else moses if nbest > 1 else scored if scores else plain_text
-    windows = translator.windows(
-        read_requests(input_format, replaced), chosen, plain=not (prefix_column or prefix_file or input_format.terms)
-    )
+    windows = translator.windows(read_requests(input_format, replaced), chosen)
     with writing(output_file, WHAT) as sink:
         prompt = f"{pair}, end with Ctrl-D" if typed_at_terminal(input_file) else ""
         write_windows(windows, sink, form, replaced, "translating", prompt)

@@ -87,7 +87,7 @@ def calibrate(
         )
     with showing(progress):
         loaded = load(folders, device=device, devices=devices, precision=precision, chosen=chosen)
-        translator = loaded.with_options({"confidence": True, "overrides": changes_of(overrides)}, plain=True)
+        translator = loaded.with_options({"confidence": True, "overrides": changes_of(overrides)})
         rows, chrf = measured(translator, source, reference)
 
     from ..output_paths import output_file

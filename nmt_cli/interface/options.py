@@ -56,13 +56,6 @@ class SearchChoice:
     align: bool
     calibration: Calibration | None
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether plain beam search is all that lines without prefixes and terms need."""
-        from ..translation.engine_models import is_plain
-
-        return self.sampling is None and not self.constraints and is_plain(self.recipe.decode)
-
 
 def choose(options: Mapping[str, Any], recipe: Recipe) -> SearchChoice:
     """Return the choice for these `TranslateOptions`; `recipe` is the model's.

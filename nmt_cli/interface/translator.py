@@ -147,17 +147,17 @@ class Translator:
         return stream
 
     def windows(
-        self, lines: Iterable[str | Line | Request], options: TranslateOptions, plain: bool = False
+        self, lines: Iterable[str | Line | Request], options: TranslateOptions
     ) -> Generator[list[Translation], None, None]:
         """Yield the translations of `translate` in lists, as they are computed.
 
-        All lines that were read are answered before it waits for the next line. `plain`: no line has a prefix or terms;
-        for a sequence, this is detected. Raises UsageError for a wrong option, before a line is read.
+        All lines that were read are answered before it waits for the next line. Raises UsageError for a wrong option,
+        before a line is read.
         """
         if isinstance(lines, Sequence):
-            options, plain = _with_terms(options, lines), _are_plain(lines)
+            options = _with_terms(options, lines)
         requests = map(partial(_request, terms=bool(options.get("terms"))), lines)
-        return self.with_options(options, plain).windows(list(requests) if isinstance(lines, Sequence) else requests)
+        return self.with_options(options).windows(list(requests) if isinstance(lines, Sequence) else requests)
 
     def submit(self, lines: Sequence[str | Line], **options: Unpack[TranslateOptions]) -> Future[list[Translation]]:
         """Return a future of the translations of these lines; they are the same as those of `translate`.
@@ -171,14 +171,14 @@ class Translator:
             raise UsageError(f"submit was given the text {lines[:60]!r}: expected a list of lines. Give [text].")
         options = _with_terms(options, lines)
         requests = [_request(line, terms=bool(options.get("terms"))) for line in lines]
-        return self.with_options(options, _are_plain(lines)).submit(requests)
+        return self.with_options(options).submit(requests)
 
     def warm_up(self, **options: Unpack[TranslateOptions]) -> None:
         """Read the model, and load torch if these options need it, now and not at the first translation.
 
         Raises UsageError for a wrong option.
         """
-        self.with_options(options, True)
+        self.with_options(options)
 
     @property
     def recipe_beam(self) -> int:
@@ -289,59 +289,47 @@ class Translator:
         scorer = self.stored.scorer(precision or "", batch_tokens)
         return [scored for window in scorer.windows(pairs) for scored in window]
 
-    def with_options(self, options: TranslateOptions, plain: bool = False) -> decoding.Translator:
-        """Return the translator for these options; build it if there is none yet.
-
-        `plain`: the lines have neither prefixes nor terms.
-        """
+    def with_options(self, options: TranslateOptions) -> decoding.Translator:
+        """Return the translator for these options; build it if there is none yet. Raises UsageError, DataError."""
         if options.get("confidence") and isinstance(
             path := options.get("calibration"), str | Path
         ):  # the file may change between two calls
             from ..translation.confidence import read_calibration
 
             options = {**options, "calibration": read_calibration(Path(path))}
-        stored, key = self.stored, repr((options, plain))
+        stored, key = self.stored, repr(options)
         with self._lock:
             if key not in self._translators:
-                choice = choose(options, stored.recipe)
                 if len(self._translators) >= KEPT:
                     del self._translators[next(iter(self._translators))]
-                self._translators[key] = _new_translator(stored, self.precision, choice, plain and choice.is_plain)
+                self._translators[key] = self._new_translator(choose(options, stored.recipe))
             return self._translators[key]
 
+    def _new_translator(self, choice: SearchChoice) -> decoding.Translator:
+        from ..translation.translator import Translator
 
-def _new_translator(stored: StoredModels, precision: str, choice: SearchChoice, plain: bool) -> decoding.Translator:
-    from ..translation.translator import Translator
-
-    safe, longest = stored.length_limits
-    return Translator(
-        stored.searchable(precision),
-        stored.vocabulary.source,
-        stored.vocabulary.target,
-        choice.recipe.decode,
-        longest=longest,
-        safe_length=safe,
-        nbest=choice.nbest,
-        sampling=choice.sampling,
-        mbr=choice.mbr,
-        constraints=choice.constraints,
-        defaults=choice.recipe.constraint_values,
-        align=choice.align,
-        calibration=choice.calibration,
-        plain=plain,
-    )
+        stored = self.stored
+        safe, longest = stored.length_limits
+        return Translator(
+            stored.searchable(self.precision),
+            stored.vocabulary.source,
+            stored.vocabulary.target,
+            choice.recipe.decode,
+            longest=longest,
+            safe_length=safe,
+            nbest=choice.nbest,
+            sampling=choice.sampling,
+            mbr=choice.mbr,
+            constraints=choice.constraints,
+            defaults=choice.recipe.constraint_values,
+            align=choice.align,
+            calibration=choice.calibration,
+        )
 
 
 def _with_terms(options: TranslateOptions, lines: Sequence[str | Line | Request]) -> TranslateOptions:
     """Return the options, with `terms` if a line has terms."""
     return {**options, "terms": True} if any(isinstance(line, Line) and line.terms for line in lines) else options
-
-
-def _are_plain(lines: Iterable[str | Line | Request]) -> bool:
-    """Return whether no line has a prefix or terms."""
-    return all(
-        isinstance(line, str) or (isinstance(line, Line) and line.prefix is None and not line.terms) for line in lines
-    )
 
 
 def _sentence(line: str) -> str:

@@ -18,7 +18,6 @@ import numpy as np
 from ..data.tokenizer import EOS
 from ..engine import model as engine
 from ..engine.model import EngineModel, Finished, SearchRequest, use_threads
-from ..recipe import DecodeSection
 from ..search.arrays import NUMPY
 from ..search.length_penalties import penalties_of
 from ..search.search import ROWS, Search, SearchOptions, check_numbers
@@ -33,11 +32,6 @@ if TYPE_CHECKING:
 MANY = 4
 """Number of sentences from which on those that finish within `SearchOptions.seconds` leave together: their time hardly
 counts."""
-
-
-def is_plain(decode: DecodeSection) -> bool:
-    """Return whether these options ask for nothing but plain beam search."""
-    return decode.search == "beam" and not (decode.coverage_penalty or decode.constraints or decode.constraint_options)
 
 
 class PlainSearch(Search):
@@ -151,29 +145,22 @@ class EngineSearcher(Searcher):
     ) -> None:
         super().__init__(options, batch_tokens, search, align)
         self.models = models
-        self.plain = len(models) == 1 and (search is None or self._is_plain())
-        self.in_python = not self.plain
+        self.in_python = len(models) > 1 or not self._is_plain()
 
     def use_threads(self, count: int) -> None:
         use_threads(count)
 
     def new_search(self) -> Search:
-        if not self.plain:
+        if self.in_python:
             return self._decoder_search()
-        plain = PlainSearch(self.models[0], self.options)
-        return plain if self.search is None else MixedSearch(plain, self._decoder_search)
+        return MixedSearch(PlainSearch(self.models[0], self.options), self._decoder_search)
 
     def _is_plain(self) -> bool:
         """Return whether the options ask for plain beam search of sentences without inputs."""
-        from ..search.beam_search import BeamSearch
         from ..search.constraints.prefix import Prefix
 
-        rules = self.options.constraints
-        return (
-            self.search is BeamSearch
-            and not self.options.coverage_penalty
-            and all(type(rule) is Prefix for rule in rules)
-        )
+        others = any(type(rule) is not Prefix for rule in self.options.constraints)
+        return self.search is None and not self.options.coverage_penalty and not others
 
     def _decoder_search(self) -> Search:
         """Return a search over decoders of the engine."""

@@ -219,10 +219,7 @@ class SearchableModels(ABC):
 
     @abstractmethod
     def searcher(self, options: SearchOptions, batch_tokens: int, search: SearchClass | None, align: bool) -> Searcher:
-        """Return a searcher.
-
-        `search` None: plain beam search of sentences without inputs, whatever constraints there are.
-        """
+        """Return a searcher; `search` None: beam search."""
 
     def session(self, searcher: Searcher) -> Session:
         """Return a session for one stream of sentences, to be used in a `with` statement."""

@@ -102,8 +102,7 @@ class Translator:
     chooses among `decode.beam` hypotheses with the options `mbr`. `constraints` are names of the registry's CONSTRAINTS
     with their values, in addition to the recipe's constraints. `defaults` are the values of constraints that
     `decode.constraints` names; without one the value is None. With `align` results have alignments, with a
-    `calibration` words and quality. `plain`: constraints are not used, so only lines without inputs can be translated;
-    plain beam search then needs no torch.
+    `calibration` words and quality.
 
     The translator reads the model and never changes it. If the model changes later, create a new Translator. Raises
     UsageError for a precision that a device does not have, an unknown search or constraint, or a wrong value.
@@ -128,16 +127,16 @@ class Translator:
         defaults: Mapping[str, Any] | None = None,
         align: bool = False,
         calibration: Calibration | None = None,
-        plain: bool = False,
     ) -> None:
         models = model if isinstance(model, SearchableModels) else _searchable(model, precision, workers)
         self.source, self.target, self.decode, self.align, self.calibration = source, target, decode, align, calibration
         capacity = models.max_positions - 1  # one for the end symbol, or the begin symbol
         self.longest, self.longest_output = min(longest, capacity) if longest else capacity, capacity
         self.safe_length = min(safe_length, self.longest) if safe_length else self.longest
-        search_class = None if plain else load(SEARCHES, search or decode.search, "search")
+        name = search or decode.search
+        search_class = None if name == "beam" else load(SEARCHES, name, "search")
         sampling = sampling or getattr(search_class, "SAMPLING", None) or SamplingOptions()
-        rules = () if plain else named_constraints(decode, constraints or {}, target, defaults or {})
+        rules = named_constraints(decode, constraints or {}, target, defaults or {})
         allowed = {token for rule in rules for token in rule.allows}
         self.readers = [rule.name for rule in rules if rule.reads_source]
         self.options = SearchOptions(

@@ -200,7 +200,7 @@ def test_sentences_with_inputs_of_constraints_are_searched_step_by_step() -> Non
     packed = engine_model(model(), "fp32")
     sentences = [replace(one, inputs={"prefix": [7, 8]} if i % 2 else {}) for i, one in enumerate(SENTENCES)]
     step_by_step = lambda: over(lambda: EngineDecoder(packed, OPTIONS.beam), OPTIONS)  # noqa: E731
-    search = EngineModels([packed], 1, 1).searcher(OPTIONS, 1000, BeamSearch, False).new_search()
+    search = EngineModels([packed], 1, 1).searcher(OPTIONS, 1000, None, False).new_search()
     assert isinstance(search, MixedSearch)
     ours = searched(search, sentences, ENTERING)
     assert ours == searched(step_by_step(), sentences, ENTERING)

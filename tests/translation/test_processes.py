@@ -97,7 +97,6 @@ def test_who_searches(folder: Path, devices: DeviceModels) -> None:
     """Plain beam search on a CPU has threads; what runs in Python has processes, if there are several workers."""
     for workers, more, kind in (
         (2, {}, ThreadSession),
-        (2, {"plain": True}, ThreadSession),
         (1, {"search": "diverse"}, ThreadSession),
         (2, {"search": "diverse"}, ForkedSession),
         (2, {"constraints": {"no_repeat_ngram": 2}}, ForkedSession),

@@ -369,7 +369,7 @@ def test_workers_work_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
         return step(self)
 
     monkeypatch.setattr(RunningSearch, "step", met)
-    assert list(translator(more={"workers": 2, "plain": True}).translate(lines())) == same
+    assert list(translator(more={"workers": 2}).translate(lines())) == same
 
 
 @pytest.mark.parametrize("workers", [1, 3])
