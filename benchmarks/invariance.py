@@ -33,7 +33,7 @@ from nmt_cli.model.contents import find_model, length_limits, read_config
 from nmt_cli.model.folder import load_model
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe
-from nmt_cli.translation import searchers as module
+from nmt_cli.translation import processes as module
 from nmt_cli.translation.torch_models import ConvertedModels, searchable
 from nmt_cli.translation.translation import Candidate
 from nmt_cli.translation.translator import Translator

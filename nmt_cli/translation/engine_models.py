@@ -1,8 +1,7 @@
-"""Searchers with models of the engine, on a CPU.
+"""Models of the engine, on a CPU.
 
-    model folders, or models of torch ──▶ EngineModels: packed once ──▶ EngineSearcher
-        ─┬─▶ PlainSearch
-         └─▶ other searches over EngineDecoder
+    model folders, or models of torch ──▶ EngineModels: packed once ─┬─▶ PlainSearch
+                                                                     └─▶ other searches over EngineDecoder
 
 All threads share the packed weights.
 """
@@ -10,7 +9,7 @@ All threads share the packed weights.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +22,6 @@ from ..search.length_penalties import penalties_of
 from ..search.search import ROWS, Search, SearchOptions, check_numbers
 from ..search.sentence import FinishedSentences, Hypothesis, Sentence
 from .processes import SearchableModels
-from .searchers import DecoderSearch, SearchClass, Searcher
 
 if TYPE_CHECKING:
     from ..search.protocols import GrowingDecoder
@@ -118,93 +116,25 @@ class EngineDecoder(engine.EngineDecoder):
 class EngineModels(SearchableModels):
     """A model, or an ensemble. `workers` search at once; `cores` are those of the CPU."""
 
+    on_host = True
+
     def __init__(self, models: Sequence[EngineModel], workers: int, cores: int) -> None:
         super().__init__(workers, cores)
-        self.models = models
+        self.models, self.has_plain_search = models, len(models) == 1
 
     @property
     def max_positions(self) -> int:
         return min(model.max_positions for model in self.models)
 
-    def searcher(
-        self, options: SearchOptions, batch_tokens: int, search: SearchClass | None, align: bool
-    ) -> EngineSearcher:
-        return EngineSearcher(self.models, options, batch_tokens, search, align)
-
-
-class EngineSearcher(Searcher):
-    """A searcher with a model, or an ensemble."""
-
-    def __init__(
-        self,
-        models: Sequence[EngineModel],
-        options: SearchOptions,
-        batch_tokens: int,
-        search: SearchClass | None,
-        align: bool,
-    ) -> None:
-        super().__init__(options, batch_tokens, search, align)
-        self.models = models
-        self.in_python = len(models) > 1 or not self._is_plain()
-
-    def use_threads(self, count: int) -> None:
-        use_threads(count)
-
-    def new_search(self) -> Search:
-        if self.in_python:
-            return self._decoder_search()
-        return MixedSearch(PlainSearch(self.models[0], self.options), self._decoder_search)
-
-    def _is_plain(self) -> bool:
-        """Return whether the options ask for plain beam search of sentences without inputs."""
-        from ..search.constraints.prefix import Prefix
-
-        others = any(type(rule) is not Prefix for rule in self.options.constraints)
-        return self.search is None and not self.options.coverage_penalty and not others
-
-    def _decoder_search(self) -> Search:
-        """Return a search over decoders of the engine."""
-        from ..search.beam_search import BeamSearch
-
-        return DecoderSearch(self._decoder, self.search or BeamSearch, self.options)
-
-    def _decoder(self) -> GrowingDecoder:
-        from ..search.ensemble import EnsembleDecoder
-
-        members = [EngineDecoder(model, self.options.beam) for model in self.models]
-        return members[0] if len(members) == 1 else EnsembleDecoder(members)
-
     @property
     def aligning(self) -> EngineModel:
         return self.models[0]
 
+    def plain_search(self, options: SearchOptions) -> Search:
+        return PlainSearch(self.models[0], options)
 
-class MixedSearch(Search):
-    """Plain beam search of sentences without inputs of constraints, and another search of those with inputs."""
+    def decoders(self, beam: int) -> list[GrowingDecoder]:
+        return [EngineDecoder(model, beam) for model in self.models]
 
-    def __init__(self, plain: Search, constrained: Callable[[], Search]) -> None:
-        self.plain, self.constrained, self.others = plain, constrained, list[Search]()
-
-    @property
-    def busy(self) -> bool:
-        return self.plain.busy or any(search.busy for search in self.others)
-
-    @property
-    def open_hypotheses(self) -> int:
-        return sum(search.open_hypotheses for search in (self.plain, *self.others))
-
-    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
-        for has_inputs in (False, True):
-            chosen = [pair for pair in zip(sentence_ids, sentences, strict=True) if bool(pair[1].inputs) == has_inputs]
-            if chosen and has_inputs and not self.others:
-                self.others = [self.constrained()]
-            if chosen:
-                ids, those = zip(*chosen, strict=True)
-                (self.others[0] if has_inputs else self.plain).add(ids, those)
-
-    def step(self) -> FinishedSentences:
-        return [sentence for search in (self.plain, *self.others) if search.busy for sentence in search.step()]
-
-    def drop(self, sentence_ids: Sequence[int]) -> None:
-        for search in (self.plain, *self.others):
-            search.drop(sentence_ids)
+    def use_threads(self, count: int) -> None:
+        use_threads(count)

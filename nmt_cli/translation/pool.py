@@ -282,13 +282,24 @@ class _Worker:
 
     def run(self) -> None:
         """Search until the pool is closed."""
-        while (tasks := self._take()) is not None:
-            self._add(tasks)
-            for key in list(self.searches):
-                self._try(key, self._step)
+        while self._turn():
+            pass
         for search in self.searches.values():
             for task in search.tasks.values():
                 _fail(task.request, _closed())
+
+    def _turn(self) -> bool:
+        """Take a step with all sentences that the thread has; False: the pool is closed.
+
+        A thread that waits for sentences refers to no searcher: else the models that nobody else has would stay.
+        """
+        tasks = self._take()
+        if tasks is None:
+            return False
+        self._add(tasks)
+        for key in list(self.searches):
+            self._try(key, self._step)
+        return True
 
     def _take(self) -> list[_Task] | None:
         """Wait until there is something to do. Return new sentences; None: the pool is closed."""
@@ -353,7 +364,7 @@ class _Worker:
 
     def _step(self, search: RunningSearch[_Task]) -> None:
         """Take a step, and store the results of the sentences that finish."""
-        search.searcher.use_threads(max(1, self.threads.cores // max(1, len(self.threads.busy))))
+        search.searcher.models.use_threads(max(1, self.threads.cores // max(1, len(self.threads.busy))))
         finished = search.step()
         complete: list[_Request] = []
         with self.threads.changed:

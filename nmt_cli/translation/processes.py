@@ -1,6 +1,6 @@
 """Models that translators search with, and sessions: how the sentences of a stream reach the workers and return.
 
-    Translator ──▶ SearchableModels ─┬─ searcher(options): makes searches (`searchers`)
+    Translator ──▶ SearchableModels ─┬─ what a `Searcher` makes searches of (`searchers`)
                                      ├─ pool: threads, for everybody who uses the models (`pool`)
                                      └─ session(searcher): the way of one stream of sentences
 
@@ -30,9 +30,10 @@ import sys
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from multiprocessing.reduction import ForkingPickler
 from multiprocessing.synchronize import Event
 from typing import TYPE_CHECKING, Any
@@ -40,14 +41,18 @@ from weakref import WeakSet
 
 from ..data.workers import ENDING, blocked, end_with_parent
 from ..errors import NmtError, UsageError
-from ..search.search import SearchOptions
+from ..search.search import Search, SearchOptions
 from ..search.sentence import SearchResult, Sentence
 from .pool import FEW_SENTENCES, Pool, Results, Session, ThreadSession
-from .searchers import SearchClass, Searcher, search_all
+from .searchers import Searcher, search_all
 
 if TYPE_CHECKING:
+    from ..search.protocols import GrowingDecoder
+    from .forced import ForcedModel
     from .torch_models import ConvertedModels
 
+CPU_ROWS = 512
+"""Largest number of hypotheses in one step on a CPU. More hypotheses are not faster and need more memory."""
 GROUPS = 2
 """Groups of sentences for each process, of those that come together. With more groups, processes wait more often for
 their last sentences."""
@@ -55,6 +60,17 @@ their last sentences."""
 
 class WorkerDied(NmtError):
     """A worker process died; the sentences that it searched have no results."""
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """Raise WorkerDied if a process dies, or has died."""
+    try:
+        yield
+    except BrokenProcessPool:
+        raise WorkerDied(
+            "a worker process died; perhaps the memory was full. Give fewer --devices, or smaller --batch-tokens."
+        ) from None
 
 
 class ForkedSession(ThreadSession):
@@ -73,7 +89,8 @@ class ForkedSession(ThreadSession):
                 return super().submit(sentences)
             arguments = (self.searcher, self.stopped, os.getpid())
             self.executor = ProcessPoolExecutor(self.workers, self.context, _begin_fork, arguments)
-        return _submit(self.executor, _search_in_fork, self.workers, sentences).results
+        with _named():
+            return _submit(self.executor, _search_in_fork, self.workers, sentences).results
 
     def _stop(self) -> None:
         super()._stop()
@@ -138,7 +155,8 @@ class SpawnedSession(ThreadSession):
             groups = _submit(processes.executor, _search, len(processes.devices), sentences, self.pickled)
         except BrokenProcessPool:  # a process died in an earlier session
             processes.close()
-            groups = _submit(processes.executor, _search, len(processes.devices), sentences, self.pickled)
+            with _named():
+                groups = _submit(processes.executor, _search, len(processes.devices), sentences, self.pickled)
         self.groups.append(groups)
         return groups.results
 
@@ -170,13 +188,9 @@ class _Groups:
     def results(self) -> list[SearchResult]:
         """See `Results`. Raises WorkerDied."""
         found = dict[int, SearchResult]()
-        try:
+        with _named():
             for indices, future in zip(self.indices, self.futures, strict=True):
                 found.update(zip(indices, future.result(), strict=True))
-        except BrokenProcessPool:
-            raise WorkerDied(
-                "a worker process died; perhaps the memory was full. Give fewer --devices, or smaller --batch-tokens."
-            ) from None
         return [found[index] for index in range(len(found))]
 
     def cancel(self) -> None:
@@ -212,14 +226,41 @@ class SearchableModels(ABC):
         self.workers = workers
         self.pool = Pool(workers, cores)
 
+    on_host: bool
+    """Whether they compute on a CPU."""
+    has_plain_search = False
+    """Whether `plain_search` may be called."""
+
+    @property
+    def rows(self) -> int:
+        """Largest number of hypotheses in one step."""
+        return CPU_ROWS
+
     @property
     @abstractmethod
     def max_positions(self) -> int:
         """The largest number of positions that all models have."""
 
+    @property
     @abstractmethod
-    def searcher(self, options: SearchOptions, batch_tokens: int, search: SearchClass | None, align: bool) -> Searcher:
-        """Return a searcher; `search` None: beam search."""
+    def aligning(self) -> ForcedModel:
+        """The model whose attention aligns."""
+
+    def plain_search(self, options: SearchOptions) -> Search:
+        """Return a beam search of sentences without inputs of constraints, without a coverage penalty."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def decoders(self, beam: int) -> list[GrowingDecoder]:
+        """Return a decoder of each model, without sentences."""
+
+    @abstractmethod
+    def use_threads(self, count: int) -> None:
+        """Let the calling thread compute with `count` threads of a CPU from now on."""
+
+    def computing(self) -> AbstractContextManager[object]:
+        """Return the context in which the models compute."""
+        return nullcontext()
 
     def session(self, searcher: Searcher) -> Session:
         """Return a session for one stream of sentences, to be used in a `with` statement."""
@@ -245,7 +286,7 @@ def _begin_fork(searcher: Searcher, stopped: Event, parent: int) -> None:
     end_with_parent(parent)
     gc.freeze()  # a collection would write to the parent's objects, and so copy their memory
     _searcher, _stopped = searcher, stopped
-    searcher.use_threads(1)
+    searcher.models.use_threads(1)
 
 
 def _search_in_fork(sentences: Sequence[Sentence]) -> list[SearchResult]:
@@ -270,13 +311,13 @@ def _begin(load: Callable[[str], ConvertedModels], devices: Any, parent: int) ->
 
 
 def _search(arguments: bytes, sentences: Sequence[Sentence]) -> list[SearchResult]:
-    """Search a group of sentences, in a new process, with the `ModelSearcher.arguments` that were pickled."""
+    """Search a group of sentences, in a new process, with the `Searcher.arguments` that were pickled."""
     global _searcher, _arguments
     if _failure:
         raise NmtError(_failure)
     if arguments != _arguments:
-        _searcher, _arguments = _models.searcher(*_unpickled(arguments)), arguments
-        _searcher.use_threads(1)
+        _searcher, _arguments = Searcher(_models, *_unpickled(arguments)), arguments
+        _models.use_threads(1)
     return _portable(lambda: search_all(_searcher, sentences))
 
 

@@ -2,8 +2,8 @@
 
     sentences ──▶ RunningSearch.add · step: one search over one decoder ──▶ (sentence, SearchResult) as they finish
 
-A `Searcher` makes searches with the same models and options; several threads may use it at once. There are two kinds:
-`engine_models` search with models of the engine, `torch_models` with models of torch. A search takes more sentences as
+A `Searcher` makes searches with the same models and options; several threads may use it at once. Its models are the
+engine's (`engine_models`) or torch's (`torch_models`). A search takes more sentences as
 soon as it has room: it does not wait for the last hypotheses of earlier ones, which are few. `pool` runs searches in
 threads, `processes` in processes.
 """
@@ -11,10 +11,8 @@ threads, `processes` in processes.
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import CancelledError
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
@@ -22,13 +20,11 @@ from ..data.tokenizer import EOS
 from ..search.search import AT_ONCE, Search, SearchOptions, StepSearch
 from ..search.sentence import FinishedSentences, Hypothesis, SearchResult, Sentence
 from .alignment import aligned
-from .forced import ForcedModel
 
 if TYPE_CHECKING:
     from ..search.protocols import Decoder, GrowingDecoder
+    from .processes import SearchableModels
 
-CPU_ROWS = 512
-"""Largest number of hypotheses in one step on a CPU. More hypotheses are not faster and need more memory."""
 AT_MOST = 0.05
 """Seconds that the steps in one call of a prompt search take at most, if it is more than one step. New sentences wait
 for the end of the call, and finished sentences too if there are many. With fewer calls, more of the processor's time
@@ -41,30 +37,37 @@ SearchClass = Callable[["Decoder", SearchOptions], StepSearch]
 T = TypeVar("T")
 
 
-class Searcher(ABC):
+class Searcher:
     """Makes searches of at most about `batch_tokens` source tokens at once, over the same models and with the same
     options.
     """
 
-    in_python = False
-    """Whether a search spends much time in Python, so that threads of one process would wait for each other."""
-
-    def __init__(self, options: SearchOptions, batch_tokens: int, search: SearchClass | None, align: bool) -> None:
-        self.options, self.batch_tokens, self.search, self.align = options, batch_tokens, search, align
+    def __init__(
+        self,
+        models: SearchableModels,
+        options: SearchOptions,
+        batch_tokens: int,
+        search: SearchClass | None = None,
+        align: bool = False,
+    ) -> None:
+        """`search` None: beam search. `align`: results have alignments."""
+        self.models, self.options, self.batch_tokens, self.search = models, options, batch_tokens, search
+        self.align = align
+        self.plain = models.has_plain_search and search is None and _is_plain(options)
 
     @property
     def arguments(self) -> tuple[SearchOptions, int, SearchClass | None, bool]:
-        """The arguments of `SearchableModels.searcher` that make such a searcher."""
+        """The arguments, without models, that make such a searcher."""
         return self.options, self.batch_tokens, self.search, self.align
 
     @property
-    def rows(self) -> int:
-        """Largest number of hypotheses in one step."""
-        return CPU_ROWS
+    def in_python(self) -> bool:
+        """Whether a search spends much time in Python, so that threads of one process would wait for each other."""
+        return self.models.on_host and not self.plain
 
     def load(self, sentence: Sentence) -> float:
         """Return which part of a search a sentence fills at first."""
-        return max(self.options.beam / self.rows, (len(sentence.tokens) + 1) / self.batch_tokens)
+        return max(self.options.beam / self.models.rows, (len(sentence.tokens) + 1) / self.batch_tokens)
 
     def prompt(self) -> Self:
         """Return a searcher with the same results, whose sentences leave as soon as they are finished."""
@@ -72,27 +75,35 @@ class Searcher(ABC):
         other.options = replace(self.options, compact_below=AT_ONCE, seconds=AT_MOST)
         return other
 
-    @abstractmethod
     def new_search(self) -> Search:
         """Return a search without sentences."""
+        if self.plain:
+            return MixedSearch(self.models.plain_search(self.options), self._decoder_search)
+        return self._decoder_search()
 
-    @property
-    @abstractmethod
-    def aligning(self) -> ForcedModel:
-        """The model whose attention aligns."""
+    def _decoder_search(self) -> Search:
+        from ..search.beam_search import BeamSearch
+
+        return DecoderSearch(self._decoder, self.search or BeamSearch, self.options)
+
+    def _decoder(self) -> GrowingDecoder:
+        from ..search.ensemble import EnsembleDecoder
+
+        members = self.models.decoders(self.options.beam)
+        return members[0] if len(members) == 1 else EnsembleDecoder(members)
 
     def result(self, source: Sequence[int], hypotheses: list[Hypothesis]) -> SearchResult:
         """Return the result of a sentence, given its source without end symbol and its hypotheses, best first."""
-        alignment = aligned(self.aligning, [*source, EOS], hypotheses[0].tokens) if self.align else []
-        return SearchResult(hypotheses, alignment)
+        if not self.align:
+            return SearchResult(hypotheses, [])
+        return SearchResult(hypotheses, aligned(self.models.aligning, [*source, EOS], hypotheses[0].tokens))
 
-    @abstractmethod
-    def use_threads(self, count: int) -> None:
-        """Let the calling thread compute with `count` threads of a CPU from now on."""
 
-    def computing(self) -> AbstractContextManager[object]:
-        """Return the context in which the models compute."""
-        return nullcontext()
+def _is_plain(options: SearchOptions) -> bool:
+    """Return whether beam search has no other rule than prefixes of some sentences."""
+    from ..search.constraints.prefix import Prefix
+
+    return not options.coverage_penalty and all(type(rule) is Prefix for rule in options.constraints)
 
 
 class DecoderSearch(Search):
@@ -126,12 +137,43 @@ class DecoderSearch(Search):
             self.pair[1].drop(sentence_ids)
 
 
+class MixedSearch(Search):
+    """Plain beam search of sentences without inputs of constraints, and another search of those with inputs."""
+
+    def __init__(self, plain: Search, constrained: Callable[[], Search]) -> None:
+        self.plain, self.constrained, self.others = plain, constrained, list[Search]()
+
+    @property
+    def busy(self) -> bool:
+        return self.plain.busy or any(search.busy for search in self.others)
+
+    @property
+    def open_hypotheses(self) -> int:
+        return sum(search.open_hypotheses for search in (self.plain, *self.others))
+
+    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
+        for has_inputs in (False, True):
+            chosen = [pair for pair in zip(sentence_ids, sentences, strict=True) if bool(pair[1].inputs) == has_inputs]
+            if chosen and has_inputs and not self.others:
+                self.others = [self.constrained()]
+            if chosen:
+                ids, those = zip(*chosen, strict=True)
+                (self.others[0] if has_inputs else self.plain).add(ids, those)
+
+    def step(self) -> FinishedSentences:
+        return [sentence for search in (self.plain, *self.others) if search.busy for sentence in search.step()]
+
+    def drop(self, sentence_ids: Sequence[int]) -> None:
+        for search in (self.plain, *self.others):
+            search.drop(sentence_ids)
+
+
 class RunningSearch(Generic[T]):
     """A search, with the `tasks` that are in it, by number: each is a sentence of the caller."""
 
     def __init__(self, searcher: Searcher) -> None:
         self.searcher = searcher
-        with searcher.computing():
+        with searcher.models.computing():
             self.search = searcher.new_search()
         self.tasks: dict[int, T] = {}
         self.sentences: dict[int, Sentence] = {}
@@ -140,7 +182,7 @@ class RunningSearch(Generic[T]):
     @property
     def load(self) -> float:
         """How full the search is; 1: full."""
-        return max(self.search.open_hypotheses / self.searcher.rows, self.tokens / self.searcher.batch_tokens)
+        return max(self.search.open_hypotheses / self.searcher.models.rows, self.tokens / self.searcher.batch_tokens)
 
     def add(self, tasks: Sequence[T], sentences: Sequence[Sentence]) -> None:
         """Begin to search a sentence for each task."""
@@ -149,12 +191,12 @@ class RunningSearch(Generic[T]):
         self.tasks.update(zip(numbers, tasks, strict=True))
         self.sentences.update(zip(numbers, sentences, strict=True))
         self.tokens += sum(len(sentence.tokens) + 1 for sentence in sentences)
-        with self.searcher.computing():
+        with self.searcher.models.computing():
             self.search.add(numbers, sentences)
 
     def step(self) -> list[tuple[T, SearchResult]]:
         """Take a step. Return the tasks that it finishes, with their results."""
-        with self.searcher.computing():
+        with self.searcher.models.computing():
             found = [
                 (number, self.searcher.result(self.sentences[number].tokens, hypotheses))
                 for number, hypotheses in self.search.step()
@@ -163,7 +205,7 @@ class RunningSearch(Generic[T]):
 
     def drop(self, numbers: Collection[int]) -> None:
         """Remove these tasks without results."""
-        with self.searcher.computing():
+        with self.searcher.models.computing():
             self.search.drop(list(numbers))
         for number in numbers:
             self._remove(number)

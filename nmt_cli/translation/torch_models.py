@@ -1,6 +1,6 @@
-"""Searchers with models of torch, in one precision: on GPUs, and on a CPU what the engine declines.
+"""Models of torch, in one precision: on GPUs, and on a CPU what the engine declines.
 
-    models ──▶ ConvertedModels: converted once ──▶ ModelSearcher: one model or an ensemble
+    models ──▶ ConvertedModels: converted once ──▶ searches over CachedDecoder, of one model or an ensemble
     model folders ──▶ DeviceModels: on the first of several GPUs here, on each GPU in a process of its own (`processes`)
 
 All threads share the models' weights.
@@ -21,14 +21,11 @@ from ..engine.model import EngineModel, unsupported
 from ..model.folder import load_model, weights_of
 from ..model.precision import convert, in_int8, integers_of
 from ..model.transformer import Transformer
-from ..search.beam_search import BeamSearch
-from ..search.ensemble import EnsembleDecoder
-from ..search.search import Search, SearchOptions
 from .cached_decoder import CachedDecoder
 from .engine_models import EngineModels
 from .pool import Session
 from .processes import DeviceProcesses, SearchableModels, SpawnedSession
-from .searchers import DecoderSearch, SearchClass, Searcher
+from .searchers import Searcher
 from .torch_forced import TorchForced
 
 if TYPE_CHECKING:
@@ -42,48 +39,6 @@ LOGITS_SHARE = 1 / 40
 are faster."""
 
 
-class ModelSearcher(Searcher):
-    """A searcher with a model, or an ensemble of models, on one device."""
-
-    def __init__(
-        self,
-        models: Sequence[Transformer],
-        options: SearchOptions,
-        batch_tokens: int,
-        search: SearchClass | None,
-        align: bool,
-    ) -> None:
-        super().__init__(options, batch_tokens, search, align)
-        self.models, self.device = models, models[0].device
-        self.in_python = is_host(self.device)
-
-    @property
-    def rows(self) -> int:
-        logits = max(LOGITS_AT_ONCE, int(accelerator_memory(self.device) * LOGITS_SHARE) // torch.float32.itemsize)
-        fitting = max(1, logits // self.models[0].target_vocab)
-        return min(fitting, super().rows) if is_host(self.device) else fitting
-
-    def use_threads(self, count: int) -> None:
-        if is_host(self.device) and torch.get_num_threads() != count:
-            torch.set_num_threads(count)
-
-    @contextmanager
-    def computing(self) -> Iterator[None]:
-        with torch.inference_mode(), current(self.device):
-            yield
-
-    def new_search(self) -> Search:
-        return DecoderSearch(self._decoder, self.search or BeamSearch, self.options)
-
-    def _decoder(self) -> GrowingDecoder:
-        members = [CachedDecoder(model, [], self.options.beam) for model in self.models]
-        return members[0] if len(members) == 1 else EnsembleDecoder(members)
-
-    @property
-    def aligning(self) -> TorchForced:
-        return TorchForced(self.models[0])
-
-
 class ConvertedModels(SearchableModels):
     """A model, or an ensemble, in one precision on the device where it is.
 
@@ -93,16 +48,34 @@ class ConvertedModels(SearchableModels):
     def __init__(self, models: Sequence[Transformer], precision: str, workers: int, cores: int) -> None:
         super().__init__(workers, cores)
         let_forks_compute()
-        self.models = [convert(model, precision) for model in models]
+        self.models, self.device = [convert(model, precision) for model in models], models[0].device
+        self.on_host = is_host(self.device)
 
     @property
     def max_positions(self) -> int:
         return min(model.config.max_positions for model in self.models)
 
-    def searcher(
-        self, options: SearchOptions, batch_tokens: int, search: SearchClass | None, align: bool
-    ) -> ModelSearcher:
-        return ModelSearcher(self.models, options, batch_tokens, search, align)
+    @property
+    def rows(self) -> int:
+        logits = max(LOGITS_AT_ONCE, int(accelerator_memory(self.device) * LOGITS_SHARE) // torch.float32.itemsize)
+        fitting = max(1, logits // self.models[0].target_vocab)
+        return min(fitting, super().rows) if self.on_host else fitting
+
+    @property
+    def aligning(self) -> TorchForced:
+        return TorchForced(self.models[0])
+
+    def decoders(self, beam: int) -> list[GrowingDecoder]:
+        return [CachedDecoder(model, [], beam) for model in self.models]
+
+    def use_threads(self, count: int) -> None:
+        if self.on_host and torch.get_num_threads() != count:
+            torch.set_num_threads(count)
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        with torch.inference_mode(), current(self.device):
+            yield
 
 
 class DeviceModels(ConvertedModels):

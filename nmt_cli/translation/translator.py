@@ -24,6 +24,7 @@ from ..search.search import UNLIMITED, DiverseOptions, MbrOptions, SamplingOptio
 from ..search.sentence import SearchResult, Sentence
 from .pool import Client, Results, Session
 from .processes import SearchableModels
+from .searchers import Searcher
 from .split import joined, parts_of
 from .translation import Candidate, Translation
 from .windows import WindowSize, windows
@@ -160,7 +161,7 @@ class Translator:
         )
         self.source_pieces, self.target_pieces = source.table, target.table
         self.models = models
-        self.searcher = models.searcher(self.options, decode.batch_tokens, search_class, align)
+        self.searcher = Searcher(models, self.options, decode.batch_tokens, search_class, align)
         self._prompt = self.searcher.prompt()
 
     def translate(self, lines: Iterable[str | Request]) -> Generator[Translation, None, None]:

@@ -23,8 +23,8 @@ from nmt_cli.search.protocols import GrowingDecoder
 from nmt_cli.search.search import Search, SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.cached_decoder import CachedDecoder
-from nmt_cli.translation.engine_models import EngineDecoder, EngineModels, MixedSearch, PlainSearch
-from nmt_cli.translation.searchers import DecoderSearch
+from nmt_cli.translation.engine_models import EngineDecoder, EngineModels, PlainSearch
+from nmt_cli.translation.searchers import DecoderSearch, MixedSearch, Searcher
 from nmt_cli.translation.torch_models import engine_model
 
 pytestmark = needs_engine
@@ -200,7 +200,7 @@ def test_sentences_with_inputs_of_constraints_are_searched_step_by_step() -> Non
     packed = engine_model(model(), "fp32")
     sentences = [replace(one, inputs={"prefix": [7, 8]} if i % 2 else {}) for i, one in enumerate(SENTENCES)]
     step_by_step = lambda: over(lambda: EngineDecoder(packed, OPTIONS.beam), OPTIONS)  # noqa: E731
-    search = EngineModels([packed], 1, 1).searcher(OPTIONS, 1000, None, False).new_search()
+    search = Searcher(EngineModels([packed], 1, 1), OPTIONS, 1000).new_search()
     assert isinstance(search, MixedSearch)
     ours = searched(search, sentences, ENTERING)
     assert ours == searched(step_by_step(), sentences, ENTERING)
@@ -235,7 +235,7 @@ class MeanOfProbabilities:
 def test_an_ensemble_averages_probabilities() -> None:
     members = [model(seed=3), model(seed=4, activation="gelu", d_ff=80)]
     models = EngineModels([engine_model(one, "fp32") for one in members], 1, 1)
-    searcher = models.searcher(OPTIONS, 1000, None, False)
+    searcher = Searcher(models, OPTIONS, 1000)
     reference = lambda: MeanOfProbabilities([CachedDecoder(one, [], OPTIONS.beam) for one in members])  # noqa: E731
     ours = searched(searcher.new_search(), SENTENCES, ENTERING)
     same(ours, searched(over(reference, OPTIONS), SENTENCES, ENTERING))

@@ -31,7 +31,7 @@ from nmt_cli.search.search import DiverseOptions, SearchOptions, plain_sentences
 from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.alignment import cross_attention
 from nmt_cli.translation.cached_decoder import CachedDecoder
-from nmt_cli.translation.searchers import search_all
+from nmt_cli.translation.searchers import Searcher, search_all
 from nmt_cli.translation.torch_forced import TorchForced
 from nmt_cli.translation.torch_models import ConvertedModels, searchable
 from nmt_cli.translation.translation import Candidate
@@ -232,7 +232,7 @@ def test_a_decoder_without_attention_is_named() -> None:
 @pytest.mark.parametrize("beta", [0.0, 0.3])
 def test_searchers_use_the_attention_of_an_ensembles_first_model(beta: float, models_of: Any) -> None:
     opts = options(beta=beta)
-    searcher = models_of([make(), make(1)], "fp32", 1, 1).searcher(opts, 1000, BeamSearch, False)
+    searcher = Searcher(models_of([make(), make(1)], "fp32", 1, 1), opts, 1000, BeamSearch)
     found = search_all(searcher, sentences(sources(5)))
     plain = EnsembleDecoder([ReferenceDecoder(model, sources(5), 4) for model in (make(), make(1))])
     with torch.inference_mode():

@@ -22,10 +22,8 @@ from waiting import LIMIT, wait_until
 
 import nmt_cli as nmt
 from nmt_cli.interface import loading
-from nmt_cli.translation.engine_models import EngineSearcher
 from nmt_cli.translation.pool import PoolClosed
-from nmt_cli.translation.searchers import RunningSearch
-from nmt_cli.translation.torch_models import ModelSearcher
+from nmt_cli.translation.searchers import RunningSearch, Searcher
 
 OPTIONS: list[dict[str, Any]] = [
     {},
@@ -245,8 +243,7 @@ def test_a_search_that_cannot_be_made_fails_its_requests(one: nmt.Translator, mo
         raise ValueError("no search")
 
     with monkeypatch.context() as patched:
-        patched.setattr(EngineSearcher, "new_search", broken)
-        patched.setattr(ModelSearcher, "new_search", broken)
+        patched.setattr(Searcher, "new_search", broken)
         with pytest.raises(ValueError, match="no search"):
             one.submit(["the cat.", "a dog."]).result(LIMIT)
         with pytest.raises(ValueError, match="no search"):
