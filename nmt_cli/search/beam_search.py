@@ -45,19 +45,9 @@ from .coverage import Coverage
 from .length_penalties import penalties_of
 from .min_length import Bans, MinLength
 from .protocols import AttentionDecoder, Decoder, RankingDecoder
-from .search import SearchOptions, plain_sentences, run_to_end
+from .search import SearchOptions
 from .search_state import Sentences, split_off_finished, without
-from .sentence import FinishedSentences, Hypothesis, Sentence
-
-
-def beam_search(
-    decoder: Decoder,
-    max_lengths: Sequence[int],
-    options: SearchOptions,
-    prefixes: Sequence[Sequence[int]] | None = None,
-) -> list[list[Hypothesis]]:
-    """Return the `nbest` best hypotheses of each sentence that `decoder` holds; see `Search.add`."""
-    return run_to_end(BeamSearch(decoder, options), plain_sentences(max_lengths, prefixes))
+from .sentence import FinishedSentences, Sentence
 
 
 def _reporting(decoder: Decoder) -> AttentionDecoder:

@@ -26,7 +26,7 @@ from .arrays import NONE, NUMPY, Array, arrays_of, ban, merged, quiet
 from .constraint import Constraints, States, Step
 from .min_length import Bans, MinLength
 from .protocols import Decoder
-from .search import SamplingOptions, SearchOptions, check_numbers, plain_sentences, run_to_end
+from .search import SamplingOptions, SearchOptions, check_numbers
 from .search_state import Rows, Sentences, split_off_finished, without
 from .sentence import FinishedSentences, Hypothesis, Sentence
 
@@ -36,19 +36,6 @@ LOGITS_IN_CACHE = 1 << 18
 """Number of logits that are processed at once, so that they stay in a core's cache: 1 MiB."""
 NUCLEUS = 64
 """Number of candidates that `top_p` sorts first. Where they do not reach p, the whole vocabulary is sorted."""
-
-
-def sample(
-    decoder: Decoder,
-    max_lengths: Sequence[int],
-    options: SearchOptions,
-    sources: Sequence[Sequence[int]],
-    prefixes: Sequence[Sequence[int]] | None = None,
-) -> list[list[Hypothesis]]:
-    """Return `options.beam` samples of each sentence that `decoder` holds, the best `options.nbest` of them; see
-    `Search.add`.
-    """
-    return run_to_end(SamplingSearch(decoder, options), plain_sentences(max_lengths, prefixes, sources))
 
 
 @dataclass

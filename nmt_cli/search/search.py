@@ -177,28 +177,6 @@ class StepSearch(Steps, Protocol):
         ...
 
 
-def run_to_end(search: StepSearch, sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
-    """Return the hypotheses of each sentence that the decoder of a new search holds; see `Search.add`."""
-    search.add(range(len(sentences)), sentences)
-    results = dict[int, list[Hypothesis]]()
-    while search.busy:
-        results.update(search.step())
-    return [results[number] for number in range(len(sentences))]
-
-
-def plain_sentences(
-    max_lengths: Sequence[int],
-    prefixes: Sequence[Sequence[int]] | None = None,
-    sources: Sequence[Sequence[int]] | None = None,
-) -> list[Sentence]:
-    """Return sentences with these largest output lengths (B,), prefixes and source tokens."""
-    none: list[Sequence[int]] = [()] * len(max_lengths)
-    return [
-        Sentence(tokens, longest, {"prefix": prefix} if prefix else {})
-        for tokens, longest, prefix in zip(sources or none, max_lengths, prefixes or none, strict=True)
-    ]
-
-
 def check_numbers(hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
     """Return the hypotheses. Raises ModelError if there are none, or if a score is not a number."""
     checked = list(hypotheses)

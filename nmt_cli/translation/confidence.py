@@ -34,9 +34,8 @@ FEATURES = {
     "worst_word": "smallest log-probability of a word",
     "length_ratio": "log of the tokens of the translation per token of the source, end symbols counted",
     "length": "log of the number of tokens of the translation, end symbols counted",
-    "agreement": "expected utility of the translation, for searches that rank by it",
 }
-"""The features from which the quality is estimated. Logarithms are natural; `agreement` is optional."""
+"""The features from which the quality is estimated. Logarithms are natural."""
 
 RIDGE = 1.0
 """Ridge penalty: weight of half the squared coefficient of a standardised feature, in the sum of the cross-entropies of
@@ -165,24 +164,23 @@ def with_confidence(candidate: Candidate, source_tokens: int, calibration: Calib
     return replace(candidate, words=tuple(starmap(WordProbability, found)), quality=quality)
 
 
-def features(source_tokens: int, candidate: Candidate, agreement: float | None = None) -> dict[str, float]:
+def features(source_tokens: int, candidate: Candidate) -> dict[str, float]:
     """Return the features of a translation by name, see FEATURES.
 
-    `source_tokens`: tokens of the source without end symbols. `agreement`: the expected utility, for minimum Bayes risk
-    decoding. For a translation without words, the log P per token replaces the log-probabilities of words.
+    `source_tokens`: tokens of the source without end symbols. For a translation without words, the log P per token
+    replaces the log-probabilities of words.
     """
     numbers = candidate.token_log_probs
     parts = len(numbers) - len(candidate.tokens)
     per_token = math.fsum(numbers) / len(numbers)
     per_word = [word.log_prob for word in words(candidate.tokens, numbers, candidate.part_lengths)] or [per_token]
-    values = {
+    return {
         "token": per_token,
         "word": math.fsum(per_word) / len(per_word),
         "worst_word": min(per_word),
         "length_ratio": math.log(len(numbers) / (source_tokens + parts)),
         "length": math.log(len(numbers)),
     }
-    return values if agreement is None else {**values, "agreement": agreement}
 
 
 class Calibration(Record):
@@ -235,15 +233,7 @@ class Calibration(Record):
         )
 
     def estimate(self, values: Mapping[str, float]) -> float:
-        """Return the quality that these features promise, 0 to 1.
-
-        Raises DataError if a feature of the calibration is missing.
-        """
-        if missing := [name for name in self.coefficients if name not in values]:
-            raise DataError(
-                f"the calibration uses the feature {missing[0]!r}, which this search does not have. Fit one "
-                "with the search that translates."
-            )
+        """Return the quality that these features promise, 0 to 1."""
         logit = self.intercept + math.fsum(weight * values[name] for name, weight in self.coefficients.items())
         return 1 / (1 + math.exp(-max(-700.0, min(700.0, logit))))
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from both_arrays import TORCH
 from reference_decoder import KINDS, ReferenceDecoder
+from run_search import beam_search, plain_sentences, run_to_end
 from small_models import needs_engine
 from toy_decoder import ToyDecoder
 
@@ -21,13 +22,13 @@ from nmt_cli.errors import UsageError
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
-from nmt_cli.search.beam_search import BeamSearch, beam_search
+from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.coverage import Coverage
 from nmt_cli.search.diverse_beam_search import DiverseBeamSearch
 from nmt_cli.search.ensemble import EnsembleDecoder
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.protocols import Decoder, GrowingDecoder
-from nmt_cli.search.search import DiverseOptions, SearchOptions, plain_sentences, run_to_end
+from nmt_cli.search.search import DiverseOptions, SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.alignment import cross_attention
 from nmt_cli.translation.cached_decoder import CachedDecoder

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from reference_decoder import KINDS, ReferenceDecoder
+from run_search import beam_search, plain_sentences, run_to_end
 from toy_decoder import Histories
 
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
@@ -22,13 +23,12 @@ from nmt_cli.errors import ModelError, RecipeError, UsageError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection, load_recipe
 from nmt_cli.search.arrays import Arrays
-from nmt_cli.search.beam_search import beam_search
 from nmt_cli.search.constraint import Constraint, Step
 from nmt_cli.search.constraints.prefix import Prefix
 from nmt_cli.search.diverse_beam_search import DiverseBeamSearch
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.protocols import Decoder
-from nmt_cli.search.search import DiverseOptions, SearchOptions, plain_sentences, run_to_end
+from nmt_cli.search.search import DiverseOptions, SearchOptions
 from nmt_cli.search.search_state import FREE, OfHypotheses
 from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.translation import Candidate

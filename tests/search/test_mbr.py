@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 import sacrebleu
 import torch
+from run_search import beam_search, plain_sentences, run_to_end, sample
 
 from nmt_cli.errors import UsageError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
-from nmt_cli.search.beam_search import beam_search
 from nmt_cli.search.mbr import MbrSearch, by_expected_utility
-from nmt_cli.search.sampling import sample
-from nmt_cli.search.search import MbrOptions, SamplingOptions, SearchOptions, plain_sentences, run_to_end
+from nmt_cli.search.search import MbrOptions, SamplingOptions, SearchOptions
 from nmt_cli.search.sentence import Hypothesis
 from nmt_cli.translation.cached_decoder import CachedDecoder
 

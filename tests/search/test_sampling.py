@@ -13,17 +13,17 @@ import pytest
 import torch
 from both_arrays import TORCH
 from reference_decoder import ReferenceDecoder, of_engine
+from run_search import beam_search, plain_sentences, sample
 from small_models import needs_engine
 from torch import Tensor
 
 from nmt_cli.errors import ModelError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
-from nmt_cli.search.beam_search import beam_search
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.min_length import Bans
-from nmt_cli.search.sampling import SamplingSearch, draw, sample
-from nmt_cli.search.search import SamplingOptions, SearchOptions, plain_sentences
+from nmt_cli.search.sampling import SamplingSearch, draw
+from nmt_cli.search.search import SamplingOptions, SearchOptions
 from nmt_cli.search.sentence import Hypothesis
 from nmt_cli.translation.cached_decoder import CachedDecoder
 

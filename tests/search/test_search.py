@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from run_search import beam_search, plain_sentences
 from small_models import needs_engine
 from toy_decoder import Histories
 
 from nmt_cli.errors import ModelError
 from nmt_cli.search.arrays import NUMPY
-from nmt_cli.search.beam_search import BeamSearch, beam_search
+from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.length_penalties import gnmt
-from nmt_cli.search.search import UNLIMITED, SearchOptions, plain_sentences
+from nmt_cli.search.search import UNLIMITED, SearchOptions
 from nmt_cli.search.sentence import Hypothesis
 from nmt_cli.search.torch_arrays import TorchArrays, largest_log_probs
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from run_search import beam_search, sample
 from torch import Tensor
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
-from nmt_cli.search.beam_search import beam_search
 from nmt_cli.search.constraint import Constraint
 from nmt_cli.search.length_penalties import gnmt
-from nmt_cli.search.sampling import sample
 from nmt_cli.search.search import SearchOptions
 from nmt_cli.search.sentence import Hypothesis
 from nmt_cli.search.torch_arrays import TorchArrays

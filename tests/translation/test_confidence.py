@@ -190,8 +190,7 @@ def test_features() -> None:
             "length": math.log(6),
         }
     )
-    assert features(8, candidate, 0.4) == {**found, "agreement": 0.4}
-    assert list(features(8, candidate, 0.4)) == list(FEATURES)
+    assert list(found) == list(FEATURES)
     assert features(2, Candidate("", -0.5, -0.5, token_log_probs=(-0.5,), part_lengths=(0,))) == pytest.approx(
         {"token": -0.5, "word": -0.5, "worst_word": -0.5, "length_ratio": math.log(1 / 3), "length": 0.0}
     )
@@ -263,15 +262,6 @@ def test_a_feature_that_never_varies_and_equal_targets_do_no_harm() -> None:
         assert [same.estimate(row) for row in rows] == pytest.approx([value / 100] * LINES, abs=0.002)
     twice = Calibration.fit([{**row, "word": row["token"]} for row in rows], chrf)
     assert twice.coefficients["word"] == pytest.approx(twice.coefficients["token"])
-
-
-def test_agreement_is_used_where_all_lines_have_it() -> None:
-    rows, chrf = drawn(200)
-    better = Calibration.fit([{**row, "agreement": value / 100} for row, value in zip(rows, chrf, strict=True)], chrf)
-    assert better.coefficients["agreement"] > 0
-    assert 0 < better.estimate({**rows[0], "agreement": 0.5}) < 1
-    with pytest.raises(DataError, match="uses the feature 'agreement', which this search does not have"):
-        better.estimate(rows[0])
 
 
 def test_too_few_lines_are_refused() -> None:

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 from reference_decoder import KINDS, ReferenceDecoder
+from run_search import beam_search
 from small_models import needs_engine
 
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
-from nmt_cli.search.beam_search import BeamSearch, beam_search
+from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.ensemble import EnsembleDecoder
 from nmt_cli.search.protocols import GrowingDecoder
 from nmt_cli.search.search import Search, SearchOptions

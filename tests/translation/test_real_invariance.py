@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 from reference_decoder import ReferenceDecoder
+from run_search import beam_search
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, learn_bpe
 from nmt_cli.engine.library import library
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
-from nmt_cli.search.beam_search import beam_search
 from nmt_cli.search.search import SearchOptions
 from nmt_cli.translation.translation import Translation
 from nmt_cli.translation.translator import Translator

@@ -20,6 +20,7 @@ import torch
 from held_search import held_until
 from numpy.typing import NDArray
 from reference_decoder import ReferenceDecoder
+from run_search import beam_search
 from waiting import LIMIT, wait_until
 
 from nmt_cli.data.normalization import META_SPACE
@@ -28,7 +29,6 @@ from nmt_cli.errors import UsageError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 from nmt_cli.registry import SEARCHES
-from nmt_cli.search.beam_search import beam_search
 from nmt_cli.search.ensemble import EnsembleDecoder
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.protocols import Decoder

@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 import torch
 from both_arrays import over_both_arrays
+from run_search import beam_search, plain_sentences
 from toy_decoder import ToyDecoder, ToySearch
 
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
@@ -15,12 +16,11 @@ from nmt_cli.errors import UsageError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 from nmt_cli.search.arrays import Arrays
-from nmt_cli.search.beam_search import beam_search
 from nmt_cli.search.constraint import Step
 from nmt_cli.search.constraints.no_repeat_ngram import NoRepeatNgram
 from nmt_cli.search.constraints.outputs import Outputs
 from nmt_cli.search.constraints.prefix import Prefix
-from nmt_cli.search.search import SearchOptions, plain_sentences
+from nmt_cli.search.search import SearchOptions
 from nmt_cli.search.sentence import Sentence
 from nmt_cli.translation.cached_decoder import CachedDecoder
 from nmt_cli.translation.translator import Translator

@@ -15,6 +15,7 @@ import pytest
 import torch
 from both_arrays import TORCH
 from engine_switch import with_and_without_engine
+from run_search import run_to_end
 from toy_decoder import ALPHA, Histories, ToyDecoder, toy_log_probs
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, TARGET, UNK, Tokenizer, learn_bpe, learn_from_words, learn_symbols
@@ -31,7 +32,7 @@ from nmt_cli.search.diverse_beam_search import DiverseBeamSearch
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.mbr import MbrSearch
 from nmt_cli.search.sampling import SamplingSearch
-from nmt_cli.search.search import DiverseOptions, SearchOptions, run_to_end
+from nmt_cli.search.search import DiverseOptions, SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.translation import Translation
 from nmt_cli.translation.translator import Request, Translator
