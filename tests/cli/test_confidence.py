@@ -219,20 +219,15 @@ def test_wrong_use_of_calibrate(folder: Path, args: list[str], code: int, text: 
         ),
         (["--json", "--confidence", "--calibration", "in"], 1, "'in' is damaged: it is not JSON"),
         (
-            ["--json", "--confidence", "--calibration", "agreement.json"],
-            1,
-            "uses the feature 'agreement', which this search does not have",
-        ),
-        (
-            ["--json", "--confidence", "--calibration", "agreement.json", "--output", "agreement.json"],
+            ["--json", "--confidence", "--calibration", "length.json", "--output", "length.json"],
             2,
-            "would replace its own input 'agreement.json'",
+            "would replace its own input 'length.json'",
         ),
     ],
 )
 def test_wrong_use_of_translate(args: list[str], code: int, text: str) -> None:
-    Path("agreement.json").write_bytes(
-        to_json(Calibration(format_version=2, lines=1, intercept=0.0, coefficients={"agreement": 1.0}))
+    Path("length.json").write_bytes(
+        to_json(Calibration(format_version=2, lines=1, intercept=0.0, coefficients={"length": 1.0}))
     )
     result = invoke(*TRANSLATE, *args)
     assert isinstance(result.exception, NmtError), (result.exception, result.output)
