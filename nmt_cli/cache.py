@@ -35,7 +35,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from . import console
-from .files import clear_partial, flush_to_disk, partial, sha256
+from .files import clear_partial, partial, sha256
 
 ANY = re.compile(".+", re.DOTALL)
 """Pattern of every name."""
@@ -157,54 +157,24 @@ def read_private(path: Path) -> bytes:
 
     Raises OSError if others could have written it or it is a link.
     """
-    descriptor = _opened(path)
-    try:
-        status = _private_file(descriptor, path)
-        if status.st_size > LARGEST:
-            raise OSError(errno.EFBIG, f"it has {status.st_size} bytes", str(path))
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read(LARGEST)
-    finally:
-        os.close(descriptor)
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
+            raise OSError(errno.EINVAL, f"it is no regular file of at most {LARGEST} bytes", str(path))
+        _check_own(path, status)
+        return file.read(LARGEST)
 
 
-def _opened(path: Path) -> int:
-    """Return a descriptor of a file that is not a link. Raises OSError."""
-    try:
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EMLINK):  # Linux and macOS, FreeBSD
-            raise OSError(error.errno, "it is a symbolic link", str(path)) from None
-        raise
-
-
-def _private_file(descriptor: int, path: Path) -> os.stat_result:
-    """Return the status of an open file that nobody else can write to. Raises OSError."""
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    _check_own(path, status)
-    return status
-
-
-def write_private(path: Path, data: bytes, flush: bool = False) -> None:
-    """Write a file into the cache folder aside, then rename it; with `flush`, also flush it to the disk.
-
-    Raises OSError.
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file into the cache folder aside, then rename it. Raises OSError.
 
     Its mode is 600 whatever the umask is. Any number of processes, also on several machines, may write the same file at
-    the same time. What killed processes left in the folder is removed.
+    the same time. What killed processes left in the folder is removed. The file is not flushed to the disk.
     """
     clear_partial(path.parent, ANY)
     with partial(path, lambda aside: aside.touch(0o600, exist_ok=False)) as aside:
-        with aside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            if flush:
-                os.fsync(file.fileno())
+        aside.write_bytes(data)
         aside.replace(path)
-    if flush:
-        flush_to_disk(path.parent)
 
 
 def remembered_sha256(path: Path) -> str:
@@ -232,7 +202,7 @@ def remembered_sha256(path: Path) -> str:
     digest = sha256(path)
     with suppress(OSError):
         if max(status.st_mtime_ns, status.st_ctime_ns) < now - SETTLED and _identity(path.stat()) == _identity(status):
-            write_private(record, _record(status, digest))  # not flushed: a record that a crash damaged is recognised
+            write_private(record, _record(status, digest))  # a record that a crash damaged is recognised
             _prune(folder)
     return digest
 
