@@ -22,7 +22,7 @@ from ..recipe import DecodeSection
 from ..registry import CONSTRAINTS, LENGTH_PENALTIES, SEARCHES, load
 from ..search.search import UNLIMITED, DiverseOptions, MbrOptions, SamplingOptions, SearchOptions
 from ..search.sentence import SearchResult, Sentence
-from .pool import Client, Results, Session
+from .pool import Client, Results
 from .processes import SearchableModels
 from .searchers import Searcher
 from .split import joined, parts_of
@@ -56,9 +56,7 @@ class _Part:
 
     line: int
     """Index of the line in its window."""
-    ids: list[int]
-    inputs: dict[str, Any]
-    """See `Sentence`."""
+    sentence: Sentence
 
 
 @dataclass(frozen=True)
@@ -78,16 +76,11 @@ class Prepared:
     parts: list[_Part]
     too_long: set[int]
     """Indices of lines that have no parts because they are too long."""
-    sentences: list[Sentence]
-    """The sentence of each part, for the search."""
 
-
-@dataclass(frozen=True)
-class _Window:
-    """Lines that are being translated."""
-
-    prepared: Prepared
-    results: Results
+    @property
+    def sentences(self) -> list[Sentence]:
+        """The sentence of each part, for the search."""
+        return [part.sentence for part in self.parts]
 
 
 class Translator:
@@ -176,7 +169,7 @@ class Translator:
 
         An error that `lines` raises is raised here, after the results of the lines before it.
         """
-        pending: deque[_Window] = deque()
+        pending: deque[tuple[Prepared, Results]] = deque()
         in_memory = isinstance(lines, Sequence)
         read = windows(
             lines,
@@ -194,11 +187,13 @@ class Translator:
                     input_error = error
                     break
                 if window is not None:
-                    pending.append(self._submit(window, session))
+                    prepared = self.prepare(window)
+                    pending.append((prepared, session.submit(prepared.sentences)))
                 while pending and (window is None or len(pending) > 1):
-                    yield self._finish(pending.popleft())
-            while pending:
-                yield self._finish(pending.popleft())
+                    prepared, results = pending.popleft()
+                    yield self.results(prepared, results())
+            for prepared, results in pending:
+                yield self.results(prepared, results())
             if input_error is not None:
                 raise input_error
 
@@ -228,34 +223,20 @@ class Translator:
         found.add_done_callback(searched)
         return future
 
-    def _submit(self, lines: list[str | Request], session: Session) -> _Window:
-        """Submit these lines to the workers."""
-        prepared = self.prepare(lines)
-        return _Window(prepared, session.submit(prepared.sentences))
-
-    def _finish(self, window: _Window) -> list[Translation]:
-        """Wait for the results of a window and return them."""
-        return self.results(window.prepared, window.results())
-
     def prepare(self, lines: Sequence[str | Request]) -> Prepared:
         """Return the parts of these lines, ready to be searched."""
         requests = [Request(line, {}) if isinstance(line, str) else line for line in lines]
-        parts, too_long = self._parts(requests)
-        return Prepared(
-            [request.text for request in requests],
-            parts,
-            too_long,
-            [Sentence(part.ids, self._max_length(part), part.inputs) for part in parts],
-        )
+        return Prepared([request.text for request in requests], *self._parts(requests))
 
-    def _max_length(self, part: _Part) -> int:
-        """Return the largest number of tokens in the output of a part."""
+    def _sentence(self, ids: list[int], inputs: dict[str, Any]) -> Sentence:
+        """Return a sentence for the search, with the largest number of tokens in its output."""
         added = sum(
-            constraint.added_length(part.inputs[constraint.name])
+            constraint.added_length(inputs[constraint.name])
             for constraint in self.options.constraints
-            if constraint.name in part.inputs
+            if constraint.name in inputs
         )
-        return min(int(len(part.ids) * self.decode.max_len_ratio) + added + self.decode.max_extra, self.longest_output)
+        longest = int(len(ids) * self.decode.max_len_ratio) + added + self.decode.max_extra
+        return Sentence(ids, min(longest, self.longest_output), inputs)
 
     def _parts(self, requests: Sequence[Request]) -> tuple[list[_Part], set[int]]:
         """Return the parts that the model has to translate, and the indices of lines that are too long and must not be
@@ -274,7 +255,9 @@ class Translator:
                 continue
             safe = len(ids) if self.readers else self.safe_length
             split = parts_of(requests[number].text, ids, encode, safe, self.longest)
-            parts += [_Part(number, part, inputs[number] if index == 0 else {}) for index, part in enumerate(split)]
+            parts += [
+                _Part(number, self._sentence(part, {} if index else inputs[number])) for index, part in enumerate(split)
+            ]
         return parts, too_long
 
     def _inputs(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
@@ -322,7 +305,7 @@ class Translator:
                 alignment=nothing,
                 too_long=too_long,
             )
-        source_tokens = tuple(self.source_pieces[token] for part in parts for token in part.part.ids)
+        source_tokens = tuple(self.source_pieces[token] for part in parts for token in part.part.sentence.tokens)
         count = max(len(part.texts) for part in parts)
         nbest = tuple(self._candidate(parts, rank, len(source_tokens)) for rank in range(count))
         alignment = _alignment(parts) if self.align else None
@@ -385,7 +368,7 @@ def _alignment(parts: list[_Translated]) -> tuple[tuple[int, int], ...]:
     pairs: list[tuple[int, int]] = []
     sources = targets = 0
     for part in parts:
-        ids, result = part.part.ids, part.result
+        ids, result = part.part.sentence.tokens, part.result
         pairs += [
             (sources + index, targets + token) for token, index in enumerate(result.alignment) if index < len(ids)
         ]
