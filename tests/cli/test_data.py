@@ -274,11 +274,10 @@ def test_a_wrong_checksum_is_refused(site: Site, tmp_path: Path) -> None:
     assert list((tmp_path / "text/multi30k/downloads").iterdir()) == []
 
 
-def test_an_archive_that_climbs_out_is_refused(site: Site, tmp_path: Path) -> None:
+def test_an_archive_that_climbs_out_writes_nothing_there(site: Site, tmp_path: Path) -> None:
     site.files["deu-eng.zip"] = zipped({"deu.txt": "a\tb\n", "../../climbs.txt": "x"})
-    said = flat(nmt(tmp_path, "data", "tatoeba-en-de", "--mirror", site.address, code=1))
-    assert "is refused: the name '../../climbs.txt' leads out of the archive's folder. Nothing was unpacked." in said
-    assert not list(tmp_path.rglob("climbs.txt"))
+    nmt(tmp_path, "data", "tatoeba-en-de", "--mirror", site.address, code=1)
+    assert not list(tmp_path.parent.rglob("climbs.txt"))
 
 
 def test_a_disk_that_is_full_loses_nothing(site: Site, tmp_path: Path) -> None:

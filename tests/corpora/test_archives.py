@@ -95,46 +95,32 @@ def test_missing_members_are_named_with_their_neighbours(packed: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../climbs", "/etc/absolute", "a/../../b", "..", "a\\..\\b", "C:/windows"])
-def test_a_name_that_climbs_out_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_name_that_climbs_out_is_a_name_and_no_path(name: str, tmp_path: Path) -> None:
     for kind, pack in PACKED.items():
-        (tmp_path / kind).write_bytes(pack({"good": "a", name: "b"}))
-        with pytest.raises(DataError, match=r"leads out of the archive's folder\. Nothing was unpacked"):
-            contents(tmp_path / kind)
+        folder = tmp_path / f"in {kind}"
+        folder.mkdir()
+        (folder / kind).write_bytes(pack({"good": "a", name: "b"}))
+        assert contents(folder / kind) == {"good": 1, name: 1}
+        with open_member(folder / kind, name) as stream:
+            assert stream.read() == b"b"
+        assert [path.name for path in folder.iterdir()] == [kind]
+    assert not (tmp_path / "climbs").exists()
 
 
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])
-@pytest.mark.parametrize("link", ["/etc/passwd", "../../passwd"])
-def test_a_link_that_climbs_out_is_refused(kind: bytes, link: str, tmp_path: Path) -> None:
-    (tmp_path / "x.tar").write_bytes(special("a/link", kind, link))
-    with pytest.raises(DataError, match="the link 'a/link' leads out"):
-        contents(tmp_path / "x.tar")
-
-
-def test_a_link_that_stays_inside_is_passed_over_and_is_no_file(tmp_path: Path) -> None:
-    (tmp_path / "x.tar").write_bytes(special("a/b/link", tarfile.SYMTYPE, "../c"))
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
+def test_links_and_devices_are_no_files(kind: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(special("a/link", kind, "/etc/passwd"))
     assert contents(tmp_path / "x.tar") == {}
+    with pytest.raises(DataError, match="does not hold 'a/link'"), open_member(tmp_path / "x.tar", "a/link"):
+        pass
 
 
-def test_a_zips_link_that_climbs_out_is_refused(tmp_path: Path) -> None:
-    for target, refused in (("../../x", True), ("y", False)):
-        with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
-            member = zipfile.ZipInfo("a/link")
-            member.external_attr = (stat.S_IFLNK | 0o777) << 16
-            archive.writestr(member, target)
-        if refused:
-            with pytest.raises(
-                DataError, match=r"the link 'a/link' leads out of the archive's folder, to '\.\./\.\./x'"
-            ):
-                contents(tmp_path / "x.zip")
-        else:
-            assert contents(tmp_path / "x.zip") == {}
-
-
-@pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
-def test_devices_and_pipes_are_refused(kind: bytes, tmp_path: Path) -> None:
-    (tmp_path / "x.tar").write_bytes(special("dev/sda", kind))
-    with pytest.raises(DataError, match="'dev/sda' is a device or pipe"):
-        contents(tmp_path / "x.tar")
+def test_a_zips_link_is_no_file(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        member = zipfile.ZipInfo("a/link")
+        member.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(member, "../../x")
+    assert contents(tmp_path / "x.zip") == {}
 
 
 @pytest.mark.parametrize("kind", ["x.tgz", "x.zip"])
