@@ -59,7 +59,7 @@ CONSTRAINTS = {
     "repetition_penalty": "nmt_cli.search.constraints.repetition_penalty:RepetitionPenalty",
     "banned_words": "nmt_cli.search.constraints.banned_words:BannedWords",
     "outputs": "nmt_cli.search.constraints.outputs:Outputs",
-    "tree": "nmt_cli.search.constraints.tree:Tree",
+    "tree": "nmt_cli.parsing.constraint:Tree",
 }
 """Rules that outputs obey: (value of the option, tokenizer of the target) → `search.constraint.Constraint`."""
 LENGTH_PENALTIES = {
@@ -85,7 +85,7 @@ METRICS = {
     "bleu": "nmt_cli.evaluation.bleu:SPEC",
     "chrf": "nmt_cli.evaluation.chrf:SPEC",
     "ter": "nmt_cli.evaluation.ter:SPEC",
-    "evalb": "nmt_cli.evaluation.evalb:SPEC",
+    "evalb": "nmt_cli.parsing.metric:SPEC",
     "comet": "nmt_cli.evaluation.comet:SPEC",
 }
 """--metric of nmt score: a MetricSpec."""

@@ -21,7 +21,7 @@ words that count are those of the gold tree by its parts of speech, roots are re
 repaired to cover just these words. Then only damaged gold trees are errors. `terminals_of` recognises the kind of
 terminals from all parses together.
 
-`evaluation.evalb` computes a metric from these counts.
+`metric` computes a metric from these counts.
 
 Sources: EVALB (Sekine and Collins, 1997; with the changes of 2005 and 2006), its README and COLLINS.prm; Black et al.
 (1991); Collins (1997).

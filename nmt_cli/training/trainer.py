@@ -35,13 +35,13 @@ from ..data.bpe_dropout import BpeDropout
 from ..data.directions import BothDirections
 from ..data.safe_length import safe_length
 from ..data.shards import Corpus, ShardIndex, check_matches, hold, verify
-from ..data.terminals import word_tables
 from ..data.tokenizer import Vocabulary
 from ..device import is_host
 from ..errors import DataError, Stopped, TrainingError
 from ..hardware import Hardware
 from ..model.folder import build, weights_of
 from ..model.transformer import Transformer, count_parameters
+from ..parsing.word_tables import word_tables
 from ..recipe import Recipe
 from .checks import check_disk, has_validation, warnings_of
 from .in_flight import InFlight, StepMetrics, drain

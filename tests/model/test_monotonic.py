@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt_cli.data.terminals import word_tables
 from nmt_cli.data.tokenizer import EOS, PAD, UNK, Vocabulary, learn_from_words, learn_symbols
 from nmt_cli.errors import ModelError, RecipeError
 from nmt_cli.exchange.exporter import check_modules
@@ -17,6 +16,7 @@ from nmt_cli.model.packing import Packing
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer, attention_mask
 from nmt_cli.model.weights import write_model
+from nmt_cli.parsing.word_tables import word_tables
 from nmt_cli.recipe import ModelSection, Recipe
 
 SIZE = 60

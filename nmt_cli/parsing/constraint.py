@@ -28,15 +28,15 @@ from typing import Any
 
 import numpy as np
 
-from ...data.normalization import META_SPACE
-from ...data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
-from ...errors import UsageError, shown
-from ...parsing.brackets import UNTAGGED, between_spaces, escaped
-from ...parsing.linearization import SYMBOL, TAG_PREFIX, TERMINALS
-from ..arrays import NONE, Array, Arrays, arrays_of
-from ..constraint import Constraint, OnDevices, Step
-from ..search_state import OfHypotheses, Rows
-from ..sentence import Sentence
+from ..data.normalization import META_SPACE
+from ..data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from ..errors import UsageError, shown
+from ..search.arrays import NONE, Array, Arrays, arrays_of
+from ..search.constraint import Constraint, OnDevices, Step
+from ..search.search_state import OfHypotheses, Rows
+from ..search.sentence import Sentence
+from .brackets import UNTAGGED, between_spaces, escaped
+from .linearization import SYMBOL, TAG_PREFIX, TERMINALS
 
 ANY_TAG = -1
 """In the tokens of terminals: any tag."""

@@ -1,7 +1,7 @@
 """EVALB as a metric: labelled bracket precision, recall and F1 of parses, and the accuracy of their parts of speech, if
-they have any. `parsing.evalb` computes the counts.
+they have any. `evalb` computes the counts.
 
-    gold line, parse line ──▶ parsing.evalb.score_line ──▶ a row of `Counts` per sentence ──▶ sums ──▶ P, R, F1
+    gold line, parse line ──▶ evalb.score_line ──▶ a row of `Counts` per sentence ──▶ sums ──▶ P, R, F1
 """
 
 from __future__ import annotations
@@ -10,19 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from .. import __version__
 from ..errors import UsageError
-from ..parsing.evalb import (
-    LINEARISED,
-    ROOTED,
-    Counts,
-    f1,
-    form_of_all,
-    has_tags,
-    percent,
-    score_line,
-    terminals_of,
-    words_of,
-)
-from .metric import MetricSpec, SentenceStatisticsMetric
+from ..evaluation.metric import MetricSpec, SentenceStatisticsMetric
+from .evalb import LINEARISED, ROOTED, Counts, f1, form_of_all, has_tags, percent, score_line, terminals_of, words_of
 
 SHOWN = 3
 """Maximum number of lines that a remark describes. The other lines are only counted."""

@@ -10,11 +10,11 @@ import pytest
 
 from nmt_cli import __version__
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.evaluation.evalb import Evalb
 from nmt_cli.evaluation.metric import MetricOptions
 from nmt_cli.evaluation.metrics import DEFAULT_METRICS, Scorer, compute
 from nmt_cli.evaluation.significance import compare
 from nmt_cli.parsing.evalb import Counts, f1, read, terminals_of
+from nmt_cli.parsing.metric import Evalb
 from nmt_cli.registry import METRICS
 
 BRACKETS = f"nrefs:1|labelled:yes|prm:COLLINS|words:hyp|version:nmt-{__version__}"

@@ -22,12 +22,12 @@ from nmt_cli.data.tokenizer import BOS, EOS, PAD, TARGET, UNK, Tokenizer, learn_
 from nmt_cli.data.words import count_words
 from nmt_cli.errors import ModelError, UsageError
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.parsing.constraint import MOST_OPENED, Tree
 from nmt_cli.parsing.linearization import TERMINALS, delinearise, repaired
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.constraint import Step
 from nmt_cli.search.constraints.prefix import Prefix
-from nmt_cli.search.constraints.tree import MOST_OPENED, Tree
 from nmt_cli.search.diverse_beam_search import DiverseBeamSearch
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.mbr import MbrSearch
@@ -502,7 +502,7 @@ def test_lines_that_come_and_go_do_not_matter(kind: str) -> None:
 
 CODE = f"""
 import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import torch; torch.set_num_threads(1)
-import test_tree as here
+import test_constraint as here
 print([[[c.text for c in r.nbest] for r in here.together(kind, search)] for kind in ('xx', 'both') for search in ('beam', 'sample')])
 """
 

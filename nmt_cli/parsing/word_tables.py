@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..parsing.linearization import TAG_PREFIX
-from .normalization import META_SPACE
-from .tokenizer import UNK, Tokenizer, Vocabulary
+from ..data.normalization import META_SPACE
+from ..data.tokenizer import UNK, Tokenizer, Vocabulary
+from .linearization import TAG_PREFIX
 
 
 def word_tables(vocabulary: Vocabulary, terminals: str) -> tuple[Tensor, Tensor]:
