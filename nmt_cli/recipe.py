@@ -24,11 +24,10 @@ import re
 import stat
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -42,76 +41,46 @@ from .registry import ACTIVATIONS, CONSTRAINTS, LENGTH_PENALTIES, NORMS, POSITIO
 # Keys of earlier versions
 
 
-@dataclass(frozen=True)
-class Retired:
-    """A key in recipes, runs and model folders of earlier versions. It is read and ignored."""
-
-    since: str
-    """The first version without the key."""
-    neutral: Any
-    """The value that had no effect. Any other value is ignored with a warning."""
-    why: str
-    """Text for the warning: what replaces the key."""
-
-
-RETIRED = {"decode.prune": Retired("0.1.0", 0.0, "decode.lookahead says when search gives up a hypothesis.")}
-
-
-@dataclass(frozen=True)
-class Renamed:
-    """A key that has a new name. The old name is read if the key has one of `values` (None: any value)."""
-
-    now: str
-    values: tuple[str, ...] | None = None
-
-
-RENAMED = {
-    "model.norm": Renamed("residual", ("post", "pre")),  # `norm` is now the kind of norm
-    "data.target_pieces": Renamed("target_tokenization"),
+RETIRED = {
+    "decode.prune": (0.0, "nmt 0.1.0 retired this key. decode.lookahead says when search gives up a hypothesis.")
 }
+"""A key that is read and ignored → the value that had no effect, and the text of the warning about any other value."""
+RENAMED: dict[str, tuple[str, tuple[str, ...] | None]] = {
+    "model.norm": ("residual", ("post", "pre")),  # `norm` is now the kind of norm
+    "data.target_pieces": ("target_tokenization", None),
+}
+"""The old name of a key → its new name, and the values with which the old name is still read; None: any value."""
 
 
 def with_present_names(values: dict[str, Any], where: str) -> dict[str, Any]:
     """Return `values` with the keys in RENAMED under their present names. Raises RecipeError for a key given twice."""
-    for old, renamed in RENAMED.items():
-        section, _, key = old.partition(".")
+    for old, (now, old_values) in RENAMED.items():
+        section, key = old.split(".")
         table = values.get(section)
-        if (
-            not isinstance(table, dict)
-            or key not in table
-            or (renamed.values is not None and table[key] not in renamed.values)
-        ):
+        if not isinstance(table, dict) or key not in table or (old_values and table[key] not in old_values):
             continue
-        if renamed.now in table and table[renamed.now] != table[key]:
+        if now in table and table[now] != table[key]:
             raise RecipeError(
-                f"{where}: {old} = {shown(table[key])} is the old name of {section}.{renamed.now}, which is "
-                f"{shown(table[renamed.now])} here. Remove one of the two."
+                f"{where}: {old} = {shown(table[key])} is the old name of {section}.{now}, which is "
+                f"{shown(table[now])} here. Remove one of the two."
             )
-        values = {
-            **values,
-            section: {**{name: value for name, value in table.items() if name != key}, renamed.now: table[key]},
-        }
+        values = {**values, section: {now if name == key else name: value for name, value in table.items()}}
     return values
 
 
 def without_retired(values: dict[str, Any], where: str) -> dict[str, Any]:
     """Return `values` without the keys in RETIRED; warn about keys that had an effect."""
-    for key_path, retired in RETIRED.items():
-        section, _, key = key_path.partition(".")
+    for retired, (neutral, why) in RETIRED.items():
+        section, key = retired.split(".")
         table = values.get(section)
         if isinstance(table, dict) and key in table:
             values = {**values, section: {name: value for name, value in table.items() if name != key}}
-            if table[key] != retired.neutral:
-                warn_once(
-                    f"{key_path} = {table[key]!r} is ignored: nmt {retired.since} retired this key. {retired.why}",
-                    where,
-                )
+            if table[key] != neutral:
+                warn_once(f"{retired} = {table[key]!r} is ignored: {why}", where)
     return values
 
 
 # Errors, all at once
-
-Sections = Mapping[str, type[BaseModel]]
 
 MOST = 30
 """Largest number of errors that are listed for one dictionary."""
@@ -124,31 +93,26 @@ LIMITS = {
 """pydantic's names of bounds → the words in messages, and the key under which pydantic stores the bound."""
 
 
-def describe(error: ValidationError, values: dict[str, Any], whole: type[BaseModel]) -> str:
-    """Return "has N errors:" and a line for each error of `values`; `whole` is the pydantic model of the values."""
-    sections = {
-        name: field.annotation
-        for name, field in whole.model_fields.items()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-    }
-    lines = _lines(error, sections)
-    if (more := error.error_count() - MOST) > 0:
-        return f"has {error.error_count():,} errors:\n" + "\n".join(
-            f"  - {line}" for line in [*lines, f"… and {more:,} more"]
-        )
-    lines += [line for line in _contradictions_besides(error, values, whole, sections) if line not in lines]
-    noun = "error" if len(lines) == 1 else "errors"
-    return f"has {len(lines)} {noun}:\n" + "\n".join(f"  - {line}" for line in lines)
+def describe(error: ValidationError, values: dict[str, Any]) -> str:
+    """Return "has N errors:" and a line for each error of a recipe's `values`."""
+    lines, count = _lines(error), error.error_count()
+    if count > MOST:
+        lines.append(f"… and {count - MOST:,} more")
+    else:
+        lines += [line for line in _contradictions_besides(error, values) if line not in lines]
+        count = len(lines)
+    return f"has {count:,} error{'s' * (count != 1)}:\n" + "\n".join(f"  - {line}" for line in lines)
 
 
-def _lines(error: ValidationError, sections: Sections) -> list[str]:
+def _lines(error: ValidationError) -> list[str]:
     lines = []
     for item in error.errors()[:MOST]:
         path = shown_name(".".join(str(part) for part in item["loc"]))
         section, _, key = path.partition(".")
         if item["type"] == "extra_forbidden":
-            inside = list(sections[section].model_fields) if key and section in sections else list(sections)
-            hint = _elsewhere(key, section, sections) or did_you_mean(key or section, inside)
+            homes = [name for name, kind in SECTIONS.items() if key in kind.model_fields and name != section]
+            inside = SECTIONS[section].model_fields if key and section in SECTIONS else SECTIONS
+            hint = f" It belongs in [{homes[0]}]." if homes else did_you_mean(key or section, list(inside))
             lines.append(f"{path}: unknown {'key' if key else 'section'}.{hint}")
         elif item["type"] == "value_error":
             lines += [f"{path + ': ' if path else ''}{line}" for line in str(item["ctx"]["error"]).splitlines()]
@@ -162,14 +126,7 @@ def _lines(error: ValidationError, sections: Sections) -> list[str]:
     return lines
 
 
-def _elsewhere(key: str, section: str, sections: Sections) -> str:
-    homes = [name for name, model in sections.items() if key in model.model_fields and name != section]
-    return f" It belongs in [{homes[0]}]." if homes else ""
-
-
-def _contradictions_besides(
-    error: ValidationError, values: dict[str, Any], whole: type[BaseModel], sections: Sections
-) -> list[str]:
+def _contradictions_besides(error: ValidationError, values: dict[str, Any]) -> list[str]:
     """Check `values` again without the wrong keys, and return the contradictions that remain, except those that mention
     a wrong key.
     """
@@ -184,15 +141,13 @@ def _contradictions_besides(
         left_out.add(key)
         table.pop(key, None)
     try:
-        whole.model_validate(remaining)
+        Recipe.model_validate(remaining)
     except ValidationError as more:
-        return [line for line in _lines(more, sections) if not any(key in line for key in left_out)]
+        return [line for line in _lines(more) if not any(key in line for key in left_out)]
     return []
 
 
 # The sections
-
-SectionT = TypeVar("SectionT", bound="Section")
 
 
 class Section(BaseModel):
@@ -200,11 +155,15 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
+    def contradictions(self) -> Iterator[str]:
+        """Yield an error for each set of values that do not fit together."""
+        return iter(())
 
-def _checked(section: SectionT, errors: list[str]) -> SectionT:
-    if errors:
-        raise ValueError("\n".join(errors))
-    return section
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if errors := list(self.contradictions()):
+            raise ValueError("\n".join(errors))
+        return self
 
 
 TrainingPrecision = Literal["auto", "bf16", "fp16", "fp32"]
@@ -305,51 +264,46 @@ class DataSection(Section):
         """The largest size of the target's vocabulary."""
         return self.target_vocab_size or self.vocab_size
 
-    @model_validator(mode="after")
-    def _consistent(self) -> DataSection:
-        errors = []
+    def contradictions(self) -> Iterator[str]:
         for split in ("train", "valid"):
             source, target = getattr(self, f"{split}_source"), getattr(self, f"{split}_target")
             if len(source) != len(target):
-                errors.append(
+                yield (
                     f"{split}_source names {len(source)} file(s), {split}_target {len(target)}: they are read in pairs"
                 )
         if self.generator and (self.train_source or self.valid_source):
-            errors.append(f"generator = {self.generator!r} makes its own text: leave train_source and valid_source out")
+            yield f"generator = {self.generator!r} makes its own text: leave train_source and valid_source out"
         if not self.generator and not self.train_source:
-            errors.append("train_source and train_target are needed (files below --data-dir)")
+            yield "train_source and train_target are needed (files below --data-dir)"
         if self.target_vocab_size and self.joint_vocab:
-            errors.append(
+            yield (
                 f"target_vocab_size = {self.target_vocab_size} needs joint_vocab = false: a joint vocabulary "
                 f"has vocab_size = {self.vocab_size} pieces"
             )
         if self.target_character_coverage and self.joint_vocab:
-            errors.append(
+            yield (
                 f"target_character_coverage = {self.target_character_coverage} needs joint_vocab = false: "
                 f"a joint vocabulary has character_coverage = {self.character_coverage}"
             )
         if 0 < self.target_character_coverage < 0.98:
-            errors.append(
+            yield (
                 f"target_character_coverage = {self.target_character_coverage}: expected 0.98 or more, or 0 "
                 "for the source's"
             )
         if 0 < self.target_vocab_size < 8:
-            errors.append(
+            yield (
                 f"target_vocab_size = {self.target_vocab_size}: expected 8 or more, or 0 for vocab_size = "
                 f"{self.vocab_size}"
             )
         if self.target_tokenization == "words" and self.joint_vocab:
-            errors.append(
-                'target_tokenization = "words" needs joint_vocab = false: the source is learned as BPE, by itself'
-            )
+            yield ('target_tokenization = "words" needs joint_vocab = false: the source is learned as BPE, by itself')
         if self.terminals in ("xx", "tags") and self.target_tokenization != "words":
-            errors.append(
+            yield (
                 f'terminals = "{self.terminals}" needs target_tokenization = "words": each symbol of a tree is '
                 "one token"
             )
         if self.min_length > self.max_length:
-            errors.append(f"min_length = {self.min_length} exceeds max_length = {self.max_length}")
-        return _checked(self, errors)
+            yield f"min_length = {self.min_length} exceeds max_length = {self.max_length}"
 
 
 class ModelSection(Section):
@@ -396,27 +350,22 @@ class ModelSection(Section):
     def value_size(self) -> int:
         return self.d_v or self.d_model // self.num_heads
 
-    @model_validator(mode="after")
-    def _consistent(self) -> ModelSection:
-        errors = []
+    def contradictions(self) -> Iterator[str]:
         if not (self.d_k and self.d_v) and self.d_model % self.num_heads:
-            errors.append(
-                f"d_model = {self.d_model} is not a multiple of num_heads = {self.num_heads}: give d_k and d_v"
-            )
+            yield (f"d_model = {self.d_model} is not a multiple of num_heads = {self.num_heads}: give d_k and d_v")
         if self.positions == "sinusoidal" and self.d_model % 2:
-            errors.append(f"d_model = {self.d_model} is odd: sinusoids come in pairs of sine and cosine")
+            yield f"d_model = {self.d_model} is odd: sinusoids come in pairs of sine and cosine"
         if self.positions == "rotary" and self.key_size % 2:
-            errors.append(
+            yield (
                 f"heads of {self.key_size} numbers are odd: rotary positions rotate pairs of them. Change "
                 "num_heads or d_k"
             )
         if self.max_positions * self.d_model > MOST_POSITIONS:
-            errors.append(
+            yield (
                 f"max_positions = {self.max_positions} times d_model = {self.d_model} are "
                 f"{self.max_positions * self.d_model:,} numbers for positions: expected at most "
                 f"{MOST_POSITIONS:,}"
             )
-        return _checked(self, errors)
 
     def parameters(self, source_vocab: int, target_vocab: int) -> int:
         """Return the number of trained parameters for vocabularies of these sizes, without building the model.
@@ -504,25 +453,20 @@ class TrainSection(Section):
         """Number of times that each pair of an update goes through the model."""
         return 2 if self.r_drop else 1
 
-    @model_validator(mode="after")
-    def _consistent(self) -> TrainSection:
-        errors = []
+    def contradictions(self) -> Iterator[str]:
         if self.micro_batch_tokens > self.batch_tokens:
-            errors.append(f"micro_batch_tokens = {self.micro_batch_tokens} exceeds batch_tokens = {self.batch_tokens}")
+            yield f"micro_batch_tokens = {self.micro_batch_tokens} exceeds batch_tokens = {self.batch_tokens}"
         if not self.checkpoint_every and not self.checkpoint_minutes:
-            errors.append("checkpoint_every = 0 and checkpoint_minutes = 0: nothing would ever be saved")
+            yield "checkpoint_every = 0 and checkpoint_minutes = 0: nothing would ever be saved"
         if self.decay_updates > self.updates:
-            errors.append(
+            yield (
                 f"decay_updates = {self.decay_updates} exceeds updates = {self.updates}: the learning rate "
                 "falls over the last updates"
             )
         if self.average > self.keep:
-            errors.append(
-                f"average = {self.average} exceeds keep = {self.keep}: averaging would miss pruned checkpoints"
-            )
+            yield (f"average = {self.average} exceeds keep = {self.keep}: averaging would miss pruned checkpoints")
         if self.best_metric == "bleu" and not self.valid_bleu_sentences:
-            errors.append('best_metric = "bleu" needs valid_bleu_sentences > 0')
-        return _checked(self, errors)
+            yield 'best_metric = "bleu" needs valid_bleu_sentences > 0'
 
 
 SEARCH, SAMPLING, RULES = "Search", "Sampling and minimum Bayes risk", "Constraints"
@@ -601,19 +545,15 @@ class DecodeSection(Section):
             if name in CONSTRAINTS and getattr(self, name) != field.default
         }
 
-    @model_validator(mode="after")
-    def _consistent(self) -> DecodeSection:
-        errors = [
-            f"constraints = {name!r}: expected {', '.join(CONSTRAINTS)}"
-            for name in self.constraints
-            if name not in CONSTRAINTS
-        ]
+    def contradictions(self) -> Iterator[str]:
+        for name in self.constraints:
+            if name not in CONSTRAINTS:
+                yield f"constraints = {name!r}: expected {', '.join(CONSTRAINTS)}"
         if self.search == "diverse" and self.beam % self.diverse_groups:
-            errors.append(
+            yield (
                 f"beam = {self.beam} is not a multiple of diverse_groups = {self.diverse_groups}: search = "
                 '"diverse" divides the beam into groups of equal size'
             )
-        return _checked(self, errors)
 
 
 class DecodeOptions(TypedDict, total=False):
@@ -696,43 +636,40 @@ class Recipe(Section):
     train: TrainSection = TrainSection()
     decode: DecodeSection = DecodeSection()
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Recipe:
-        errors = []
+    def contradictions(self) -> Iterator[str]:
         if self.model.tie_embeddings and not self.data.joint_vocab:
-            errors.append(
+            yield (
                 "model.tie_embeddings = true needs data.joint_vocab = true: two vocabularies cannot share one matrix"
             )
         if self.train.both_directions and not self.data.joint_vocab:
-            errors.append("train.both_directions = true needs data.joint_vocab = true: source and target change places")
+            yield "train.both_directions = true needs data.joint_vocab = true: source and target change places"
         if self.model.monotonic_attention and (
             not self.data.terminals or (self.data.terminals, self.data.target_tokenization) == ("words", "bpe")
         ):
-            errors.append(
+            yield (
                 f'model.monotonic_attention = true with data.terminals = "{self.data.terminals}" and '
                 f'data.target_tokenization = "{self.data.target_tokenization}": '
                 "it is for parsers, and which words a tree has must follow from its tokens: both, tags, xx, or "
                 "words that are one token each"
             )
         if self.data.max_length >= self.model.max_positions:
-            errors.append(
+            yield (
                 f"data.max_length = {self.data.max_length} must be below model.max_positions = "
                 f"{self.model.max_positions}: "
                 "a sentence and its end symbol would not fit"
             )
         if self.data.max_length >= self.train.batch_tokens:
-            errors.append(
+            yield (
                 f"data.max_length = {self.data.max_length} must be below train.batch_tokens = {self.train.batch_tokens}"
             )
         parameters = self.model.parameters(self.data.vocab_size, self.data.target_size)
         if parameters > MOST_PARAMETERS:
-            errors.append(
+            yield (
                 f"the model has {parameters:,} parameters, which take "
                 f"{parameters * BYTES_PER_PARAMETER / 2**40:,.1f} TiB to train: expected at most "
                 f"{MOST_PARAMETERS:,}. "
                 "Reduce model.d_model, model.d_ff, the layers or data.vocab_size"
             )
-        return _checked(self, errors)
 
     def folder(self, parent: str, option: str) -> Path:
         """Return PARENT/NAME, the default folder of a command. The user can choose another folder by `option`.
@@ -768,31 +705,28 @@ class Recipe(Section):
 
         Raises RecipeError.
         """
-        if _depth(values) > DEEPEST:
-            raise RecipeError(
-                f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, "
-                "true, false or lists of texts."
-            )
+        if _is_deep(values):
+            raise _too_deep(where)
         if isinstance(values, dict):
             values = without_retired(with_present_names(values, where), where)
         try:
             return Recipe.model_validate(values)
         except ValidationError as error:
-            description = describe(error, values, Recipe)
+            description = describe(error, values)
         raise RecipeError(f"{where} {description}")
 
 
-def _depth(values: Any) -> int:
-    """Return the depth of nested dictionaries and lists; counting stops at DEEPEST + 1."""
-    level, depth = [values], 0
-    while depth <= DEEPEST and (level := [inner for value in level for inner in _inside(value)]):
-        depth += 1
-    return depth
+def _is_deep(values: Any, deepest: int = DEEPEST) -> bool:
+    """Return whether dictionaries and lists are nested more than `deepest` times."""
+    inner = [*values.values()] if isinstance(values, dict) else values
+    return isinstance(inner, list) and (not deepest or any(_is_deep(value, deepest - 1) for value in inner))
 
 
-def _inside(value: Any) -> Sequence[Any]:
-    """Return the values in a dictionary or list; an empty list for any other value."""
-    return [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
+def _too_deep(where: str) -> RecipeError:
+    return RecipeError(
+        f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or "
+        "lists of texts."
+    )
 
 
 SECTIONS: dict[str, type[Section]] = {
@@ -927,10 +861,7 @@ def _parsed(text: str, where: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError:
         raise
     except RecursionError:
-        raise RecipeError(
-            f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, "
-            "false or lists of texts."
-        ) from None
+        raise _too_deep(where) from None
     except ValueError:  # an integer with more digits than Python allows
         raise RecipeError(
             f"{where} holds a number of more than {sys.get_int_max_str_digits():,} digits: no key takes one."
@@ -989,34 +920,26 @@ def _find(name_or_path: str) -> tuple[str, str, str]:
 
 
 def apply_overrides(values: dict[str, Any], overrides: Sequence[str]) -> None:
-    """Set keys in a recipe's plain dictionary.
+    """Set keys in a recipe's plain dictionary; each override is section.key=value.
 
-    If a key is given twice, the last value counts, and a warning names both.
+    If a key is given twice, the last value counts, and a warning names both. Raises RecipeError for another form.
     """
     given: dict[str, str] = {}
     for override in overrides:
-        key = override.partition("=")[0].strip()
+        key, separator, text = override.partition("=")
+        section, dot, name = (key := key.strip()).partition(".")
         if (before := given.get(key, override)) != override:
             warn_once(f"--set {shown(before)} has no effect, because {shown(override)} comes after it")
         given[key] = override
-        apply_override(values, override)
-
-
-def apply_override(values: dict[str, Any], override: str) -> None:
-    """Set a key in a recipe's plain dictionary; `override` is section.key=value.
-
-    Raises RecipeError if it does not have this form.
-    """
-    key, separator, text = override.partition("=")
-    section, dot, name = key.strip().partition(".")
-    if not (separator and dot and section and name):
-        raise RecipeError(f"--set {shown(override)}: expected section.key=value, for example --set train.updates=1000")
-    try:
-        value = _parsed(f"value = {text.strip()}", f"--set {shown(override)}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()  # a bare word is a string
-    table = values.setdefault(section, {})
-    if not isinstance(table, dict):
-        raise RecipeError(f"--set {shown(override)}: {section!r} is not a section; sections are {', '.join(SECTIONS)}")
-    [(section, keys)] = with_present_names({section: {name: value}}, f"--set {shown(override)}").items()
-    table.update(keys)
+        where = f"--set {shown(override)}"
+        if not (separator and dot and section and name):
+            raise RecipeError(f"{where}: expected section.key=value, for example --set train.updates=1000")
+        try:
+            value = _parsed(f"value = {text.strip()}", where)["value"]
+        except tomllib.TOMLDecodeError:
+            value = text.strip()  # a bare word is a string
+        table = values.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise RecipeError(f"{where}: {section!r} is not a section; sections are {', '.join(SECTIONS)}")
+        [(section, keys)] = with_present_names({section: {name: value}}, where).items()
+        table.update(keys)
