@@ -28,7 +28,7 @@ from ..records import read_record
 from .checkpoint import STATE, Checkpoint, State, trained_on
 from .metrics import DIGITS, measure_in, perplexity
 from .progress import Progress
-from .validation import Validator
+from .validation import Validator, has_validation
 
 BATCH_TOKENS = 2048
 """Size limit of a batch of validation pairs, per side. It changes only speed and memory."""
@@ -105,7 +105,7 @@ def _check_shards(shards: Path, recipe: Recipe, vocabulary: Vocabulary, other: P
     tokenizers = {name: tokenizer.sha256 for name, tokenizer in vocabulary.files.items()}
     if vocabulary.sha256 != index.tokenizer_sha256 or not trained_on(index, progress, tokenizers):
         raise DataError(f"the shards in {str(shards)!r} are of another text or tokenizer than those of the training.")
-    if "valid" not in index.splits or not index.splits["valid"].pairs:
+    if not has_validation(index):
         raise DataError(f"the shards in {str(shards)!r} hold no validation pairs.")
 
 

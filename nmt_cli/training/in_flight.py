@@ -1,6 +1,6 @@
 """Updates in flight: the GPU still computes them while the training loop starts the next updates.
 
-    StepResult (on the device) ──▶ InFlight ──drain──▶ Drained: every update's metrics over all ranks
+    StepResult (on the device) ──▶ InFlight ──drain──▶ every update's metrics over all ranks
 
 Reading a result waits for the device. Therefore the loop reads the results of several updates at once, in `drain`.
 There, the ranks exchange the results in one collective. The same collective makes them agree on two values: a signal,
@@ -37,27 +37,18 @@ class StepMetrics:
     """This rank's result of the update."""
 
 
-@dataclass(frozen=True)
-class Drained:
-    """The result of `drain`. Its values are equal on all ranks, except each step's `result`."""
-
-    steps: list[StepMetrics]
-    """The updates since the last drain, in their order."""
-    signal: int
-    """The number of a signal that a rank received (the largest, if ranks received several); 0: none."""
-    save_is_due: bool
-    """Whether a save is due by rank 0's clock."""
-
-
 InFlight = tuple[int, int, StepResult]
 """The update, the epoch, and the result of an update that has been started, and was not read from the device yet."""
 
 
-def drain(results: Sequence[InFlight], group: ProcessGroup, signal: int, save_is_due: bool) -> Drained:
+def drain(
+    results: Sequence[InFlight], group: ProcessGroup, signal: int, save_is_due: bool
+) -> tuple[list[StepMetrics], int, bool]:
     """Wait for the updates in flight. Return their metrics, and the signal and the decision to save of all ranks.
 
-    `signal` is the number of a signal that this rank received, or 0. `save_is_due` counts only on rank 0. Every rank
-    must call this function after the same updates.
+    `signal` is the number of a signal that this rank received, or 0; of several ranks' signals, the largest is
+    returned. `save_is_due` counts only on rank 0. Every rank must call this function after the same updates. All that
+    is returned is equal on all ranks, except each step's `result`.
     """
     local_row = [float(signal), float(save_is_due)]
     if results:  # one copy from the device for all results
@@ -71,4 +62,4 @@ def drain(results: Sequence[InFlight], group: ProcessGroup, signal: int, save_is
         loss, nll = sum(values[0] for values in by_rank), sum(values[1] for values in by_rank)
         grad_norm, skipped = by_rank[0][2:]  # equal on all ranks, because the gradient is summed over them
         steps.append(StepMetrics(update, epoch, loss, nll, grad_norm, bool(skipped), result))
-    return Drained(steps, int(max(row[0] for row in rows)), bool(rows[0][1]))
+    return steps, int(max(row[0] for row in rows)), bool(rows[0][1])

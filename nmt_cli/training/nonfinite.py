@@ -21,38 +21,27 @@ from .parameters import Weights
 def write_evidence(
     folder: Path, record: Mapping[str, Any], step: StepMetrics, plan: EpochPlan, weights: Weights | None
 ) -> Path:
-    """Write the pairs of the update to nonfinite-UPDATE.json in `folder`, and return its path. Raises TrainingError.
+    """Write nonfinite-UPDATE.json in `folder`, and return its path. Raises TrainingError.
 
-    `weights` must still hold the update's gradient; pass None if they no longer do.
+    It has the update's pairs, their lengths with end symbols, and the number of gradient values that are not finite, by
+    parameter. `weights` must still hold the update's gradient; pass None if they no longer do.
     """
     path = folder / f"nonfinite-{step.update:08d}.json"
+    gradients = weights.by_name(weights.main_grads) if weights else {}
+    broken = {name: int((~torch.isfinite(gradient)).sum()) for name, gradient in gradients.items()}
+    pairs = step.result.batch.pairs
+    columns = zip(pairs.tolist(), *(lengths.tolist() for lengths in plan.lengths(pairs)), strict=True)
     content = {
         **record,
         "loss_sums": [str(value) for value in step.result.sums.tolist()],
-        "not_finite": _broken_parameters(weights) if weights else {},
-        "pairs": _pairs(step, plan),
+        "not_finite": {name: count for name, count in broken.items() if count},
+        "pairs": [{"pair": pair, "source_tokens": source, "target_tokens": target} for pair, source, target in columns],
     }
     try:
         write_atomic(path, (json.dumps(content, indent=1) + "\n").encode())
     except OSError as error:
         raise write_failed(error, path, "what helps to look at a gradient that is not finite", TrainingError) from None
     return path
-
-
-def _broken_parameters(weights: Weights) -> dict[str, int]:
-    """Return the count of gradient values that are not finite, by parameter name, without parameters that have none."""
-    counts = {
-        name: int((~torch.isfinite(gradient)).sum()) for name, gradient in weights.by_name(weights.main_grads).items()
-    }
-    return {name: count for name, count in counts.items() if count}
-
-
-def _pairs(step: StepMetrics, plan: EpochPlan) -> list[dict[str, int]]:
-    """Return the update's pairs: their indices in the corpus, and their lengths with end symbols."""
-    pairs = step.result.batch.pairs
-    source_lengths, target_lengths = plan.lengths(pairs)
-    columns = zip(pairs.tolist(), source_lengths.tolist(), target_lengths.tolist(), strict=True)
-    return [{"pair": pair, "source_tokens": source, "target_tokens": target} for pair, source, target in columns]
 
 
 def error_message(step: StepMetrics, checkpoint: Path, evidence: Path, saved_updates: int) -> str:

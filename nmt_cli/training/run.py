@@ -21,19 +21,18 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
 
+from .. import console
 from ..data.shards import FILE_KEYS, ShardIndex
 from ..errors import ModelError, NmtError, TrainingError, UsageError, write_failed
 from ..files import clear_partial, link_atomic, new_folder, sha256, system_error
 from ..model.contents import CONFIG, WEIGHTS, check_files
-from ..model.weights import write_model
-from ..recipe import DecodeSection, Recipe
+from ..recipe import DecodeSection, Recipe, TrainSection
 from ..records import to_json
 from .checkpoint import OPTIMIZER_STATE, STATE, Checkpoint, State, best_of, trained_on
-from .checks import existing
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -69,6 +68,8 @@ All keys of [decode] may change: during training they change only how validation
 never depend on them. The choice of `best` and the stop by `patience` may depend on them, as on `valid_every` and
 `best_metric`. The names of files (`shards.FILE_KEYS`) may change too, because the shards' contents are compared."""
 
+CHECKPOINT_BYTES = 12
+"""Bytes per parameter in a checkpoint: the weight and Adam's two moments in fp32."""
 STEP = re.compile(r"step-(\d+)")
 LINKS = ("best", "last")
 LOCK = ".lock"
@@ -166,6 +167,24 @@ class RunFolder:
             if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
 
+    def check_disk(self, parameters: int, kept: int) -> None:
+        """Warn if the disk has no space for as many checkpoints as are missing of `kept`.
+
+        Raises TrainingError if not even one fits.
+        """
+        size, missing = parameters * CHECKPOINT_BYTES, max(1, kept - len(self.checkpoints()))
+        total, _, free = shutil.disk_usage(existing(self.path))
+        if not total or free >= missing * size:  # 0: a file system that does not report its size
+            return
+        sizes = f"a checkpoint takes {size / 2**20:,.1f} MiB, and {free / 2**20:,.1f} MiB are free"
+        if free < size:
+            full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise TrainingError(f"{write_failed(full, self.path, 'a checkpoint')} Of this model {sizes}.")
+        console.warn(
+            f"the disk of {str(self.path)!r} may become full: {sizes}. With train.keep and train.keep_best, the run "
+            f"needs space for {missing:,} more checkpoints"
+        )
+
     def close(self) -> None:
         """Unlock the folder."""
         self._unlock()
@@ -179,17 +198,9 @@ class RunFolder:
         return sorted(checkpoints, key=lambda checkpoint: checkpoint.update)
 
     def save(
-        self,
-        weights: Mapping[str, Tensor],
-        optimizer_state: Mapping[str, Tensor],
-        progress: Progress,
-        recipe: Recipe,
-        vocabularies: tuple[int, int],
-        tokenizers: Mapping[str, bytes],
-        scores: Mapping[str, Any],
-        safe_length: int | None = None,
-    ) -> Checkpoint:
-        """Write a checkpoint, and point the link `last` to it.
+        self, progress: Progress, optimizer_state: Mapping[str, Tensor], write_model: Callable[[Path], None]
+    ) -> None:
+        """Write a checkpoint, whose model folder `write_model` writes, and point the link `last` to it.
 
         Raises TrainingError; earlier checkpoints then stay unchanged.
         """
@@ -199,7 +210,7 @@ class RunFolder:
         try:
             with new_folder(folder) as partial:
                 save_file(dict(optimizer_state), partial / OPTIMIZER_STATE)
-                write_model(partial, weights, recipe, vocabularies, tokenizers, scores, safe_length=safe_length)
+                write_model(partial)
                 (partial / OPTIMIZER_STATE).chmod(
                     (partial / CONFIG).stat().st_mode
                 )  # safetensors lets only the owner read it
@@ -212,7 +223,6 @@ class RunFolder:
             self.point("last", folder)
         except (OSError, SafetensorError) as error:
             raise write_failed(system_error(error), folder, "a checkpoint", TrainingError) from None
-        return Checkpoint(folder, progress.update)
 
     def checkpoint_folder(self, update: int) -> Path:
         """Return the folder of the checkpoint after `update` updates."""
@@ -225,16 +235,19 @@ class RunFolder:
         except OSError as error:
             raise write_failed(error, self.path / link, "a link", TrainingError) from None
 
-    def prune(self, keep: int, keep_best: int, metric: str) -> None:
+    def prune(self, train: TrainSection) -> None:
         """Delete all checkpoints except the latest `keep` periodic ones, the best `keep_best` and the newest.
 
-        At no moment does a link point to a deleted checkpoint. Checkpoints that are damaged or contain other files are
-        not deleted.
+        First point `last` and `best` to the last and the best one: an earlier process may have been killed before it
+        did so. At no moment does a link point to a deleted checkpoint. Checkpoints that are damaged or contain other
+        files are not deleted.
         """
-        self.update_links(metric)
         checkpoints = self.checkpoints()
-        periodic = [c for c in checkpoints if c.periodic]
-        kept = {c.folder for c in (*periodic[-keep:], *best_of(checkpoints, metric)[:keep_best], *checkpoints[-1:])}
+        best, periodic = best_of(checkpoints, train.best_metric), [c for c in checkpoints if c.periodic]
+        for link, choice in (("last", checkpoints[-1:]), ("best", best[:1])):
+            if choice:
+                self.point(link, choice[0].folder)
+        kept = {c.folder for c in (*periodic[-train.keep :], *best[: train.keep_best], *checkpoints[-1:])}
         for checkpoint in checkpoints:
             if checkpoint.folder not in kept and not checkpoint.foreign():
                 hidden = checkpoint.folder.with_name(
@@ -243,16 +256,6 @@ class RunFolder:
                 shutil.rmtree(hidden, ignore_errors=True)
                 checkpoint.folder.rename(hidden)
                 shutil.rmtree(hidden, ignore_errors=True)
-
-    def update_links(self, metric: str) -> None:
-        """Point `last` and `best` to the last and the best checkpoint.
-
-        An earlier process may have been killed before it did so.
-        """
-        checkpoints = self.checkpoints()
-        for link, folders in (("last", checkpoints[-1:]), ("best", best_of(checkpoints, metric)[:1])):
-            if folders:
-                self.point(link, folders[0].folder)
 
     def last_update(self) -> int | None:
         """Return the update of the newest checkpoint; None when there is no checkpoint yet."""
@@ -332,6 +335,12 @@ def check_same_experiment(old: Recipe, new: Recipe, run: Path, *, names: bool) -
             + "\n".join(changed)
             + "\nSet them back, or start another run with --run DIR."
         )
+
+
+def existing(path: Path) -> Path:
+    """Return `path`, or the nearest folder above it that exists."""
+    path = path.absolute()
+    return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def link_latest(run: Path) -> None:

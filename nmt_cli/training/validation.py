@@ -22,7 +22,7 @@ import torch
 
 from .. import console
 from ..data.batches import EpochPlan, Indices, collate, micro_batches
-from ..data.shards import Corpus, valid_text
+from ..data.shards import Corpus, ShardIndex, valid_text
 from ..data.tokenizer import Vocabulary
 from ..device import is_host
 from ..errors import DataError, TrainingError
@@ -51,6 +51,11 @@ T = TypeVar("T")
 Share = tuple[list[float], list[str]]
 """One rank's results. With n ranks: the NLLs of every n-th part of the pairs, and the translations of every n-th
 sentence."""
+
+
+def has_validation(index: ShardIndex) -> bool:
+    """Return whether the shards hold validation pairs."""
+    return "valid" in index.splits and index.splits["valid"].pairs > 0
 
 
 class Validator:
