@@ -210,6 +210,11 @@ def _listed_in(registry: Mapping[str, str]) -> AfterValidator:
     return AfterValidator(check)
 
 
+def number(default: float, least: float, most: float) -> Any:
+    """Return a key for numbers from `least` to `most`."""
+    return Field(default=default, ge=least, le=most)
+
+
 class DataSection(Section):
     """[data]: the text, the subword vocabulary, and the conditions for keeping a pair."""
 
@@ -224,11 +229,11 @@ class DataSection(Section):
     valid_target: list[FileName] = []
     tokenizer: FileName = ""
     """An existing SentencePiece model to use instead of learning one: a path, or a path below --data-dir."""
-    vocab_size: int = Field(default=37_000, ge=8, le=10_000_000)
+    vocab_size: int = number(37_000, 8, 10_000_000)
     """Most pieces of the vocabulary: a small text may have fewer."""
     joint_vocab: bool = True
     """One BPE and one embedding matrix for both languages (section 5.1); false: one for each language."""
-    target_vocab_size: int = Field(default=0, ge=0, le=10_000_000)
+    target_vocab_size: int = number(0, 0, 10_000_000)
     """Size of the target's own vocabulary, with joint_vocab = false; 0: `vocab_size`."""
     target_tokenization: Literal["bpe", "words"] = "bpe"
     """`words`: each word between spaces is one token of the target vocabulary, unchanged. This is for targets of
@@ -244,20 +249,20 @@ class DataSection(Section):
     """`nfc` keeps the text (`data.normalization`); the others are SentencePiece's rules. The SentencePiece model stores
     the rule, so training, translation and exports apply the same one. Earlier versions used `nmt_nfkc`; their shards
     keep it."""
-    character_coverage: float = Field(default=1.0, ge=0.98, le=1.0)
+    character_coverage: float = number(1.0, 0.98, 1.0)
     """The vocabulary has the most frequent characters, up to this share of the text. SentencePiece takes no less than
     0.98."""
-    target_character_coverage: float = Field(default=0.0, ge=0.0, le=1.0)
+    target_character_coverage: float = number(0.0, 0.0, 1.0)
     """The same for the target's own vocabulary, with joint_vocab = false; 0: `character_coverage`."""
     byte_fallback: bool = True
     """Characters that are not in the vocabulary become bytes instead of <unk>, so that they can be copied."""
-    min_length: int = Field(default=1, ge=1, le=1_000_000)
+    min_length: int = number(1, 1, 1_000_000)
     """Fewest tokens per side, end symbol not counted; shorter pairs are dropped as empty."""
-    max_length: int = Field(default=256, ge=1, le=1_000_000)
+    max_length: int = number(256, 1, 1_000_000)
     """Most tokens per side, end symbol not counted; longer pairs are dropped and counted."""
     max_ratio: float = Field(default=9.0, gt=1.0, le=1e6)
     """Largest ratio (longer side + 1) / (shorter side + 1), in tokens; the + 1 makes it less strict for short lines."""
-    shard_pairs: int = Field(default=1_000_000, ge=1, le=MANY)
+    shard_pairs: int = number(1_000_000, 1, MANY)
 
     @property
     def target_size(self) -> int:
@@ -309,20 +314,20 @@ class DataSection(Section):
 class ModelSection(Section):
     """[model]: the columns of the paper's table 3, and choices in which other models differ from the paper."""
 
-    encoder_layers: int = Field(default=6, ge=1, le=1000)
-    decoder_layers: int = Field(default=6, ge=1, le=1000)
-    d_model: int = Field(default=512, ge=2, le=65_536)
-    d_ff: int = Field(default=2048, ge=1, le=1_048_576)
-    num_heads: int = Field(default=8, ge=1, le=4096)
-    d_k: int = Field(default=0, ge=0, le=65_536)
+    encoder_layers: int = number(6, 1, 1000)
+    decoder_layers: int = number(6, 1, 1000)
+    d_model: int = number(512, 2, 65_536)
+    d_ff: int = number(2048, 1, 1_048_576)
+    num_heads: int = number(8, 1, 4096)
+    d_k: int = number(0, 0, 65_536)
     """Size of a head's queries and keys; 0: d_model / num_heads."""
-    d_v: int = Field(default=0, ge=0, le=65_536)
+    d_v: int = number(0, 0, 65_536)
     """Size of a head's values; 0: d_model / num_heads."""
-    dropout: float = Field(default=0.1, ge=0.0, le=0.95)
+    dropout: float = number(0.1, 0.0, 0.95)
     """On each sub-layer's output and on embedding + position sums (section 5.4)."""
-    attention_dropout: float = Field(default=0.0, ge=0.0, le=0.95)
+    attention_dropout: float = number(0.0, 0.0, 0.95)
     """On attention weights; the paper has none."""
-    activation_dropout: float = Field(default=0.0, ge=0.0, le=0.95)
+    activation_dropout: float = number(0.0, 0.0, 0.95)
     """Inside the feed-forward network, after the activation; the paper has none."""
     residual: Annotated[str, _listed_in(RESIDUALS)] = "post"
     """`post`: Norm(x + Sublayer(x)), the paper's; `pre`: x + Sublayer(Norm(x)) and one last Norm per stack."""
@@ -334,7 +339,7 @@ class ModelSection(Section):
     positions: Annotated[str, _listed_in(POSITIONS)] = "sinusoidal"
     """`sinusoidal`: the paper's (section 3.5); `learned`: a trained vector per position (table 3, row E); `rotary`:
     self-attention rotates queries and keys."""
-    max_positions: int = Field(default=1024, ge=2, le=1_048_576)
+    max_positions: int = number(1024, 2, 1_048_576)
     """The longest sequence, and the number of rows of learned positions. Longer lines are split before translation."""
     tie_embeddings: bool = True
     """One matrix for both embeddings and the output projection (section 3.4)."""
@@ -389,22 +394,22 @@ class ModelSection(Section):
 class TrainSection(Section):
     """[train]: the paper's sections 5.1 to 5.4, and how the run is validated, logged and saved."""
 
-    batch_tokens: int = Field(default=25_000, ge=1, le=100_000_000)
+    batch_tokens: int = number(25_000, 1, 100_000_000)
     """Tokens per update on each side (source, target), over all ranks and micro-batches."""
-    micro_batch_tokens: int = Field(default=0, ge=0, le=100_000_000)
+    micro_batch_tokens: int = number(0, 0, 100_000_000)
     """Tokens per side in one forward and backward pass of a rank; 0: chosen from the hardware's memory."""
-    updates: int = Field(default=100_000, ge=1, le=MANY)
-    warmup: int = Field(default=4000, ge=1, le=MANY)
+    updates: int = number(100_000, 1, MANY)
+    warmup: int = number(4000, 1, MANY)
     lr_factor: float = Field(default=1.0, gt=0.0, le=1e6)
     """Multiplies the paper's schedule (equation 3)."""
     adam_beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
     adam_beta2: float = Field(default=0.98, ge=0.0, lt=1.0)
-    adam_epsilon: float = Field(default=1e-9, ge=1e-16, le=1.0)
-    decay_updates: int = Field(default=0, ge=0, le=MANY)
+    adam_epsilon: float = number(1e-9, 1e-16, 1.0)
+    decay_updates: int = number(0, 0, MANY)
     """Number of last updates in which the learning rate of equation 3 is multiplied by a factor that falls linearly to
     zero; 0: none."""
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
-    r_drop: float = Field(default=0.0, ge=0.0, le=1000.0)
+    r_drop: float = number(0.0, 0.0, 1000.0)
     """Weight of the divergence between two passes of each pair with different dropout (R-Drop); 0: one pass."""
     bpe_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Probability that BPE leaves out a merge, so that words are split differently in each epoch; 0: never."""
@@ -414,38 +419,38 @@ class TrainSection(Section):
     init: FileName = ""
     """Folder of a model or run with the same sizes and vocabulary: training starts from its weights. "": random
     weights."""
-    clip_norm: float = Field(default=0.0, ge=0.0, le=1e9)
+    clip_norm: float = number(0.0, 0.0, 1e9)
     """Largest gradient norm; 0: no clipping (the paper has none)."""
-    skip_nonfinite: int = Field(default=0, ge=0, le=MANY)
+    skip_nonfinite: int = number(0, 0, MANY)
     """Number of updates in a row that may be skipped because their gradient is not finite; 0: the first one stops
     training."""
     precision: TrainingPrecision = "auto"
     """Precision of matrix products; `auto`: the precision that is fast on the hardware. In `fp16` the loss is scaled.
     """
     seed: int = Field(default=1, ge=0, lt=2**32)
-    log_every: int = Field(default=50, ge=1, le=MANY)
-    valid_every: int = Field(default=1000, ge=1, le=MANY)
-    valid_bleu_sentences: int = Field(default=2000, ge=0, le=MANY)
+    log_every: int = number(50, 1, MANY)
+    valid_every: int = number(1000, 1, MANY)
+    valid_bleu_sentences: int = number(2000, 0, MANY)
     """Most validation sentences that are translated for BLEU. If there are more, so many are drawn at even distances;
     0: none."""
     valid_bleu_tokenizer: BleuTokenizer = ""
     """BLEU's tokenizer in validation, one of sacrebleu's. "": by language and script: zh for Chinese, char for other
     languages without spaces between words, 13a for all others."""
-    valid_beam: int = Field(default=1, ge=1, le=MOST_BEAM)
+    valid_beam: int = number(1, 1, MOST_BEAM)
     """Beam size for these translations, whatever `decode.search` is; 1 is greedy and fast."""
-    valid_samples: int = Field(default=3, ge=0, le=100_000)
-    patience: int = Field(default=0, ge=0, le=MANY)
+    valid_samples: int = number(3, 0, 100_000)
+    patience: int = number(0, 0, MANY)
     """Training stops after this number of validations in a row without an improvement; 0: never."""
     best_metric: Literal["bleu", "nll"] = "nll"
-    checkpoint_every: int = Field(default=1000, ge=0, le=MANY)
+    checkpoint_every: int = number(1000, 0, MANY)
     """Updates between checkpoints; 0: only `checkpoint_minutes` counts."""
-    checkpoint_minutes: float = Field(default=10.0, ge=0.0, le=1e9)
+    checkpoint_minutes: float = number(10.0, 0.0, 1e9)
     """Minutes between checkpoints; 0: only `checkpoint_every` counts."""
-    keep: int = Field(default=5, ge=1, le=1_000_000)
+    keep: int = number(5, 1, 1_000_000)
     """Number of latest checkpoints to keep."""
-    keep_best: int = Field(default=1, ge=1, le=1_000_000)
+    keep_best: int = number(1, 1, 1_000_000)
     """Number of best checkpoints to keep in addition."""
-    average: int = Field(default=5, ge=1, le=1_000_000)
+    average: int = number(5, 1, 1_000_000)
     """Number of checkpoints that `nmt average` averages by default."""
 
     @property
@@ -491,41 +496,39 @@ class DecodeSection(Section):
         _listed_in(SEARCHES),
         Option(f"{', '.join(SEARCHES)}: beam search, random samples, minimum Bayes risk, diverse beam search.", "NAME"),
     ] = "beam"
-    beam: Annotated[int, Option("Beam size (1: greedy).", "W")] = Field(default=4, ge=1, le=MOST_BEAM)
+    beam: Annotated[int, Option("Beam size (1: greedy).", "W")] = number(4, 1, MOST_BEAM)
     length_penalty: Annotated[
         str, _listed_in(LENGTH_PENALTIES), Option(f"What log P is divided by: {', '.join(LENGTH_PENALTIES)}.", "NAME")
     ] = "gnmt"
     """The divisor of log P(Y): `gnmt`: ((5 + |Y|) / 6) ** alpha; `average`: |Y|; `none`: 1."""
-    alpha: Annotated[float, Option("Exponent of the length penalty gnmt; 0: no penalty.", "A")] = Field(
-        default=0.6, ge=0.0, le=5.0
-    )
+    alpha: Annotated[float, Option("Exponent of the length penalty gnmt; 0: no penalty.", "A")] = number(0.6, 0.0, 5.0)
     """Up to 5, the penalty of the longest output is a number in fp32."""
     coverage_penalty: Annotated[
         float,
         Option("Prefer outputs that attend to every source token, by B times GNMT's coverage penalty; 0: none.", "B"),
-    ] = Field(default=0.0, ge=0.0, le=1000.0)
+    ] = number(0.0, 0.0, 1000.0)
     max_extra: Annotated[
         int, Option("Longest output: tokens of the line, and of its prefix and terms, plus N.", "N")
-    ] = Field(default=50, ge=1, le=1_000_000)
+    ] = number(50, 1, 1_000_000)
     max_len_ratio: Annotated[
         float, Option("Longest output: R times the tokens of the line, instead of once, plus --max-extra.", "R")
-    ] = Field(default=1.0, ge=0.0, le=1000.0)
+    ] = number(1.0, 0.0, 1000.0)
     min_length: Annotated[
         int, Option("Shortest output: N tokens that are not white space; 0 allows an empty output.", "N")
-    ] = Field(default=1, ge=0, le=1_000_000)
-    lookahead: int = Field(default=12, ge=0, le=1_000_000)
+    ] = number(1, 0, 1_000_000)
+    lookahead: int = number(12, 0, 1_000_000)
     """Search drops a hypothesis that cannot reach the n best within this number of further tokens, end symbol counted,
     even if their log-probabilities were 0. 0: no limit, so that the best hypothesis is never lost."""
-    diverse_groups: Annotated[int, Option("With --search diverse: groups that the beam is divided into.", "G")] = Field(
-        default=4, ge=1, le=MOST_BEAM
+    diverse_groups: Annotated[int, Option("With --search diverse: groups that the beam is divided into.", "G")] = (
+        number(4, 1, MOST_BEAM)
     )
     diversity_penalty: Annotated[
         float, Option("With --search diverse: penalty for a token that an earlier group chose in the same step.", "L")
-    ] = Field(default=0.5, ge=0.0, le=1000.0)
+    ] = number(0.5, 0.0, 1000.0)
     """log P of a token falls by this value for each hypothesis of an earlier group that gets it in the same step."""
     no_repeat_ngram: Annotated[
         int, Option("No sequence of N tokens occurs twice in a translation; 0: any may.", "N", RULES)
-    ] = Field(default=0, ge=0, le=1_000_000)
+    ] = number(0, 0, 1_000_000)
     repetition_penalty: Annotated[
         float, Option("Above 1, tokens that the translation already has become less probable.", "P", RULES)
     ] = Field(default=1.0, gt=0.0, le=1000.0)
@@ -533,7 +536,7 @@ class DecodeSection(Section):
     """Names of constraints that need no value."""
     batch_tokens: Annotated[
         int, Option("Source tokens that one worker translates together; changes only speed and memory.", "N", None)
-    ] = Field(default=4096, ge=1, le=100_000_000)
+    ] = number(4096, 1, 100_000_000)
 
     @property
     def constraint_options(self) -> dict[str, Any]:

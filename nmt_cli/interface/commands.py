@@ -88,26 +88,23 @@ class Run:
     @property
     def records(self) -> list[dict[str, Any]]:
         """The records of metrics.jsonl, oldest first; docs/training.md describes them."""
-        return list(self._records())
+        file, records = self.path / "metrics.jsonl", []
+        try:
+            content = read_bounded(file, LARGEST_METRICS)
+        except FileNotFoundError:
+            raise ModelError(f"{str(self.path)!r} has no metrics.jsonl: expected a run folder of nmt train.") from None
+        except OSError as error:
+            raise ModelError(f"cannot read {str(file)!r}: {error.strerror}. Restore it from a copy.") from None
+        for line in content.split(b"\n"):
+            with suppress(ValueError, RecursionError):  # the last line, while training writes it
+                if isinstance(record := json.loads(line), dict):
+                    records.append(record)
+        return records
 
     @property
     def validation(self) -> dict[str, Any] | None:
         """The record of the last validation."""
         return next((record for record in reversed(self.records) if record.get("type") == "valid"), None)
-
-    def _records(self) -> Iterator[dict[str, Any]]:
-        try:
-            content = read_bounded(self.path / "metrics.jsonl", LARGEST_METRICS)
-        except FileNotFoundError:
-            raise ModelError(f"{str(self.path)!r} has no metrics.jsonl: expected a run folder of nmt train.") from None
-        except OSError as error:
-            raise ModelError(
-                f"cannot read {str(self.path / 'metrics.jsonl')!r}: {error.strerror}. Restore it from a copy."
-            ) from None
-        for line in content.split(b"\n"):
-            with suppress(ValueError, RecursionError):  # the last line, while training writes it
-                if isinstance(record := json.loads(line), dict):
-                    yield record
 
 
 def train(
@@ -161,7 +158,7 @@ def train(
     start_training(name)
     with showing(progress), joined(name) as group, torch_threads(threads or max(1, cores() // group.local_world_size)):
         hardware = Hardware.find(device, loaded.train.precision, group.local_rank, limit)
-        _check_device(hardware, loaded, index.source_size, index.target_size, group.world_size, group.local_world_size)
+        _check_device(hardware, loaded, index, group.world_size, group.local_world_size)
         Trainer(loaded, shards, folder, hardware, group, loggers, "inductor" if compiled else "").train()
     return Run(folder)
 
@@ -202,7 +199,7 @@ def forecast(
     ):
         device_named(device, devices - 1)  # raises UsageError if there are fewer devices
         hardware = Hardware.find(device, loaded.train.precision, 0, limit)
-        _check_device(hardware, loaded, index.source_size, index.target_size, devices, devices)
+        _check_device(hardware, loaded, index, devices, devices)
         if hardware.device == "cpu" and (remark := busy(threads or cores())):
             console.warn(remark)
         return dry_run(loaded, shards, folder, hardware, devices, loggers)
@@ -263,9 +260,7 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _check_device(
-    hardware: Hardware, recipe: Recipe, source_size: int, target_size: int, ranks: int, local_ranks: int
-) -> None:
+def _check_device(hardware: Hardware, recipe: Recipe, index: ShardIndex, ranks: int, local_ranks: int) -> None:
     """Raise UsageError if the device cannot train in several ranks, TrainingError if the weights of all ranks do not
     fit into a CPU's memory.
 
@@ -278,7 +273,7 @@ def _check_device(
         raise UsageError("--device mps trains in one process: torch has no communication between such devices.")
     if hardware.device != "cpu":
         return
-    parameters = recipe.model.parameters(source_size, target_size)
+    parameters = recipe.model.parameters(*index.vocabularies)
     needed, free = parameters * BYTES_PER_PARAMETER * local_ranks, free_memory()
     if needed > free:
         raise TrainingError(

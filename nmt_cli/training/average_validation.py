@@ -70,7 +70,8 @@ def otherwise(folders: Sequence[Path], out: Path) -> Path:
 def compare(
     weights: Mapping[str, Tensor], recipe: Recipe, config: ModelConfig, tokenizers: Path, other: Path, data: Path | None
 ) -> Comparison | None:
-    """Return the validation scores of the averaged `weights` and of the model folder `other`.
+    """Return the validation scores of the averaged `weights` and of the model folder `other`. If this folder has a
+    score that was measured in the same way, it is not validated again.
 
     `tokenizers` is the folder with their vocabulary, `data` that of the run's shards, by default that of the recipe.
     Without the shards, return None, with a warning; if `data` was given, raise DataError.
@@ -81,7 +82,23 @@ def compare(
         lock = hold(shards)
         vocabulary = Vocabulary.load(tokenizers, config.vocabularies, config.tokenizers)
         _check_shards(shards, recipe, vocabulary, other)
-        return _compared(weights, recipe, config, vocabulary, other, shards)
+        metric = recipe.train.best_metric
+        hardware = Hardware.find("auto", "fp32" if recipe.train.precision == "fp32" else "auto")
+        lines = recipe.train.valid_bleu_sentences if metric == "bleu" else 0
+        recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update={"valid_bleu_sentences": lines})})
+        validator = Validator(shards, vocabulary, recipe, hardware, BATCH_TOKENS, config.safe_length)
+
+        def scores_of(model: Transformer) -> dict[str, Any]:
+            model = model.to(hardware.device)
+            shares = [validator.share(model, copy.deepcopy(model).to(hardware.dtype), 0, 1)]
+            scores = {key: value for key, value in validator.combine(shares)[0].items() if value is not None}
+            return {"ppl": perplexity(scores["nll"]), **scores}
+
+        scores = scores_of(build(recipe, *config.vocabularies, weights))
+        other_score = Checkpoint(other, 0).score(metric)
+        if other_score is None or measure_in(read_metrics(other), metric) != measure_in(scores, metric):
+            other_score = scores_of(load_model(other).model)[metric]
+        return Comparison(metric, scores, other, other_score)
     except (DataError, ModelError, RecipeError) as error:
         if data:
             raise
@@ -107,32 +124,3 @@ def _check_shards(shards: Path, recipe: Recipe, vocabulary: Vocabulary, other: P
         raise DataError(f"the shards in {str(shards)!r} are of another text or tokenizer than those of the training.")
     if not has_validation(index):
         raise DataError(f"the shards in {str(shards)!r} hold no validation pairs.")
-
-
-def _compared(
-    weights: Mapping[str, Tensor],
-    recipe: Recipe,
-    config: ModelConfig,
-    vocabulary: Vocabulary,
-    other: Path,
-    shards: Path,
-) -> Comparison:
-    """Validate the average, and `other` unless its folder has a score that was measured in the same way."""
-    metric = recipe.train.best_metric
-    hardware = Hardware.find("auto", "fp32" if recipe.train.precision == "fp32" else "auto")
-    lines = recipe.train.valid_bleu_sentences if metric == "bleu" else 0
-    recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update={"valid_bleu_sentences": lines})})
-    safe = config.safe_length
-    validator = Validator(shards, vocabulary, recipe, hardware, BATCH_TOKENS, safe)
-
-    def scores_of(model: Transformer) -> dict[str, Any]:
-        model = model.to(hardware.device)
-        shares = [validator.share(model, copy.deepcopy(model).to(hardware.dtype), 0, 1)]
-        scores = validator.combine(shares)[0]
-        return {"ppl": perplexity(scores["nll"]), **{key: value for key, value in scores.items() if value is not None}}
-
-    scores = scores_of(build(recipe, *config.vocabularies, weights))
-    other_score = Checkpoint(other, 0).score(metric)
-    if other_score is None or measure_in(read_metrics(other), metric) != measure_in(scores, metric):
-        other_score = scores_of(load_model(other).model)[metric]
-    return Comparison(metric, scores, other, other_score)

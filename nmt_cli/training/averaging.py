@@ -24,7 +24,7 @@ from .. import console
 from ..data.tokenizer import LARGEST
 from ..errors import ModelError, UsageError, write_failed
 from ..files import follow_links, read_bounded, system_error
-from ..model.contents import CONFIG, WEIGHTS, ModelConfig, check_files, not_an_average, read_config
+from ..model.contents import CONFIG, WEIGHTS, ModelConfig, not_an_average, read_config
 from ..model.folder import load_model, weights_of
 from ..model.weights import write_model
 from ..output_paths import check_output_folder, output_folder
@@ -87,7 +87,6 @@ def average(folders: Sequence[Path], out: Path, data: Path | None = None) -> tup
                 f"the model {str(folder)!r} is in {config.precision}, which translates only: average the "
                 "models in fp32, and quantize the average."
             )
-        check_files(folder, config.sha256)
     _check_same_architecture(folders, configs)
     _check_different(folders, configs)
     first = configs[0]

@@ -53,7 +53,11 @@ def tokens_per_rank(batch_tokens: int, hardware: Hardware, world_size: int) -> i
 def estimate_micro_batch(
     recipe: Recipe, parameters: int, vocabulary: int, hardware: Hardware, world_size: int = 1
 ) -> int:
-    """Return the estimated size of a micro-batch, in tokens per side, that fits into one rank's memory."""
+    """Return `train.micro_batch_tokens`, or the estimated size of a micro-batch, in tokens per side, that fits into
+    one rank's memory.
+    """
+    if recipe.train.micro_batch_tokens:
+        return recipe.train.micro_batch_tokens
     memory = hardware.memory // (world_size if is_host(hardware.device) else 1)
     for_activations = int(memory * MEMORY_SHARE) - training_memory(recipe.model, parameters, 0, vocabulary)
     largest = tokens_per_rank(recipe.train.batch_tokens, hardware, world_size)
@@ -67,9 +71,7 @@ def estimate(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, 
     """
     parts = count_numbers((name, shape) for name, (_, shape) in forms_of(recipe.model, vocabularies).items())
     train = recipe.train
-    tokens = train.micro_batch_tokens or estimate_micro_batch(
-        recipe, parts["total"], vocabularies[1], hardware, devices
-    )
+    tokens = estimate_micro_batch(recipe, parts["total"], vocabularies[1], hardware, devices)
     buckets, bucket_tokens = buckets_of(train.batch_tokens)
     return {
         "parameters": parts["total"],

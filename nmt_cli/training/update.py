@@ -39,39 +39,28 @@ from .process_group import ProcessGroup
 from .schedule import decay, learning_rate
 
 
-def loss_sums(
-    model: Transformer,
-    rows: PackedBatch,
-    smoothing: float,
-    r_drop: float = 0.0,
-    packed: Callable[..., Tensor] | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Return the sums over the batch's target tokens of the loss and of the NLL, in nats.
-
-    With `r_drop`, `rows` hold two passes.
-
-    Matrix products run in the dtype of the model's weights. `packed` replaces the model's method, for a compiled one.
-    """
-    hidden = (packed or model.forward_packed)(rows.src, rows.source, rows.tgt_in, rows.target)
-    real = slice(rows.target.tokens)
-    return vocabulary_loss(hidden[real], model.output_weight, rows.tgt_out[real], smoothing, r_drop)
-
-
 class LossModel(nn.Module):
     """A model with its loss. Training calls this module."""
 
-    def __init__(self, model: Transformer, smoothing: float, r_drop: float, backend: str = "") -> None:
+    def __init__(self, model: Transformer, smoothing: float, r_drop: float = 0.0, backend: str = "") -> None:
         """Take the model.
 
         `backend` is a backend of torch.compile for the passes through the model; "" does not compile them.
         """
         super().__init__()
         self.model, self.smoothing, self.r_drop = model, smoothing, r_drop
-        self._packed = torch.compile(model.forward_packed, dynamic=True, backend=backend) if backend else None
+        self._packed = (
+            torch.compile(model.forward_packed, dynamic=True, backend=backend) if backend else model.forward_packed
+        )
 
     def forward(self, rows: PackedBatch) -> tuple[Tensor, Tensor]:
-        """Return the result of `loss_sums` for `rows`."""
-        return loss_sums(self.model, rows, self.smoothing, self.r_drop, self._packed)
+        """Return the sums over the batch's target tokens of the loss and of the NLL, in nats.
+
+        With `r_drop`, `rows` hold two passes. Matrix products run in the dtype of the model's weights.
+        """
+        hidden = self._packed(rows.src, rows.source, rows.tgt_in, rows.target)
+        real = slice(rows.target.tokens)
+        return vocabulary_loss(hidden[real], self.model.output_weight, rows.tgt_out[real], self.smoothing, self.r_drop)
 
 
 def vocabulary_loss(

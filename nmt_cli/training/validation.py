@@ -35,7 +35,7 @@ from ..model.transformer import Transformer
 from ..recipe import Recipe
 from ..translation.translator import Translator
 from .loader import PackedBatch
-from .update import loss_sums
+from .update import LossModel
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,10 @@ class Validator:
         self, compute_model: Transformer, parts: Sequence[Indices], advance: Callable[[int], object]
     ) -> list[float]:
         """Return the NLL of each part: the sum over its target tokens, end symbols counted, in nats."""
-        nlls = []
+        nlls, loss_model = [], LossModel(compute_model, 0.0)
         for part in parts:
             batch = PackedBatch.of(collate([self.corpus.pair(int(i)) for i in part]))
-            nlls.append(float(loss_sums(compute_model, batch.to(self.hardware.device), 0.0)[1]))
+            nlls.append(float(loss_model(batch.to(self.hardware.device))[1]))
             advance(1)
         return nlls
 
