@@ -13,7 +13,6 @@ unchanged since training wrote them.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import shutil
@@ -28,7 +27,7 @@ from safetensors import SafetensorError
 from .. import console
 from ..data.shards import FILE_KEYS, ShardIndex
 from ..errors import ModelError, NmtError, TrainingError, UsageError, write_failed
-from ..files import clear_partial, link_atomic, new_folder, sha256, system_error
+from ..files import clear_partial, link_atomic, lock, new_folder, sha256, system_error
 from ..model.contents import CONFIG, WEIGHTS, check_files
 from ..recipe import DecodeSection, Recipe, TrainSection
 from ..records import to_json
@@ -102,44 +101,14 @@ class RunFolder:
         self.log = path / "train.log"
         self._unlock: Callable[[], object] = lambda: None
 
-    def create(self) -> None:
+    def create(self, *, dry_run: bool = False) -> None:
         """Create the folder, lock it until `close` or the end of this process, and remove partial files of killed
-        processes.
+        processes. With `dry_run`, nothing is written: raise only the errors.
 
-        Raises TrainingError when the folder cannot be written to, or when another process trains in it.
+        Raises UsageError when training may not write into the folder, TrainingError when it cannot, or when another
+        process trains in it.
         """
-        self.check()
-        try:
-            (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
-            lock = (self.path / LOCK).open("a")
-            self._unlock = weakref.finalize(self, lock.close)
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            clear_partial(self.path, [*LINKS, self.metrics.name, "averaged"])
-            clear_partial(self.path / "checkpoints", STEP)
-            for deleted in sorted((self.path / "checkpoints").glob(".*.deleted")):
-                if STEP.fullmatch(deleted.name[1:].removesuffix(".deleted")):
-                    shutil.rmtree(deleted, ignore_errors=True)
-        except BlockingIOError:
-            raise self._in_use() from None
-        except OSError as error:
-            raise write_failed(error, self.path, "the run", TrainingError) from None
-
-    def check_unused(self) -> None:
-        """Raise the errors of `create`. Nothing is written."""
-        self.check()
-        with suppress(OSError), (self.path / LOCK).open() as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise self._in_use() from None
-
-    def _in_use(self) -> TrainingError:
-        return TrainingError(
-            f"another nmt train is using {str(self.path)!r}. Let it finish, or start another run with --run DIR."
-        )
-
-    def check(self) -> None:
-        """Raise UsageError when training may not write into the folder, TrainingError when it cannot."""
+        checkpoints, lock_file = self.path / "checkpoints", self.path / LOCK
         try:
             if (self.path.exists() or self.path.is_symlink()) and (reason := not_a_run(self.path)):
                 raise UsageError(
@@ -147,6 +116,24 @@ class RunFolder:
                     "or an earlier run."
                 )
             self._check_writable()
+            if not dry_run:
+                checkpoints.mkdir(parents=True, exist_ok=True)
+            if not dry_run or lock_file.exists():
+                held = lock_file.open("a")
+                self._unlock = weakref.finalize(self, held.close)
+                if not lock(held.fileno(), shared=dry_run):
+                    raise TrainingError(
+                        f"another nmt train is using {str(self.path)!r}. Let it finish, or start another run with "
+                        "--run DIR."
+                    )
+            if dry_run:
+                self.close()
+                return
+            clear_partial(self.path, [*LINKS, self.metrics.name, "averaged"])
+            clear_partial(checkpoints, STEP)
+            for deleted in sorted(checkpoints.glob(".*.deleted")):
+                if STEP.fullmatch(deleted.name[1:].removesuffix(".deleted")):
+                    shutil.rmtree(deleted, ignore_errors=True)
         except OSError as error:
             raise write_failed(error, self.path, "the run", TrainingError) from None
 

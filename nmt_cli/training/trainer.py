@@ -106,7 +106,7 @@ class Trainer:
         for warning in warnings if group.is_main else ():
             console.warn(warning)
         self.run = RunFolder(run)
-        group.run_on_main(self.run.check_unused if dry_run else self.run.create)
+        group.run_on_main(partial(self.run.create, dry_run=dry_run))
         self.writes = group.is_main and not dry_run
         self.report = Report(self.run, self.writes, loggers)
         if dry_run:
@@ -151,7 +151,6 @@ class Trainer:
         """The number of the signal that stops training; 0: none."""
         self.out_of_patience = False
         """Whether training stops because there was no better validation for a while."""
-        self.clock_started = time.perf_counter()
 
     def _open_shards(self, shards: Path) -> ShardIndex:
         """Open corpus and vocabulary, and return the shards' index.
