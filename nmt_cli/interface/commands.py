@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..exchange.quantizing import Quantized
     from ..hardware import Hardware
     from ..recipe import Recipe
-    from ..training.average_validation import Comparison
+    from ..training.averaging import Comparison
     from ..training.dry_run import Forecast
 
 Overrides = Mapping[str, object] | Sequence[str]

@@ -58,15 +58,17 @@ def compare(
         vocabulary = recipe.data.vocab_size
         ours = estimate(recipe, (vocabulary, vocabulary), hardware, devices)
         per_update = seconds(recipe) if seconds else None
+        width = recipe.model.d_model * (1 if recipe.model.tie_embeddings else 3)
+        paper, non_embedding = row.millions * 1_000_000, ours["parameters"] - vocabulary * width
         yield {
             "row": row.block,
             "recipe": row.recipe,
             "what": row.what,
             "parameters": ours["parameters"],
-            "paper_parameters": row.millions * 1_000_000,
-            "difference": ours["parameters"] - row.millions * 1_000_000,
+            "paper_parameters": paper,
+            "difference": ours["parameters"] - paper,
             "vocabulary": vocabulary,
-            "vocabulary_of_paper": vocabulary_range(row, recipe, ours["parameters"]),
+            "vocabulary_of_paper": tuple(round((paper + half - non_embedding) / width) for half in (-500_000, 500_000)),
             "batch_tokens": ours["batch_tokens"],
             "updates": ours["updates"],
             "paper_perplexity": row.perplexity,
@@ -81,13 +83,3 @@ def common_vocabulary(rows: Sequence[Mapping[str, Any]]) -> tuple[int, int] | No
     smallest = max(row["vocabulary_of_paper"][0] for row in rows)
     largest = min(row["vocabulary_of_paper"][1] for row in rows)
     return (smallest, largest) if smallest <= largest else None
-
-
-def vocabulary_range(row: Row, recipe: Recipe, parameters: int) -> tuple[int, int]:
-    """Return the smallest and the largest vocabulary size with which our model has the paper's number of parameters,
-    rounded to millions.
-    """
-    width = recipe.model.d_model * (1 if recipe.model.tie_embeddings else 3)
-    non_embedding = parameters - recipe.data.vocab_size * width
-    smallest, largest = ((row.millions * 1_000_000 + half - non_embedding) / width for half in (-500_000, 500_000))
-    return round(smallest), round(largest)

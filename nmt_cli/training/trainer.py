@@ -13,8 +13,8 @@ agrees with the other ranks on signals and saves (`_drain_metrics`). The values 
 equal on all ranks. `progress` starts from the same checkpoint and changes by the same metrics. `stop_signal` is set
 from values that the ranks agreed on.
 
-    in_flight.py   results of updates      checkpoint.py     saved states    nonfinite.py   infinite gradients
-    stopping.py    signals, patience       metrics.py        the records     progress.py    the counters
+    in_flight.py   results of updates    checkpoint.py   saved states    progress.py   the counters
+    stopping.py    signals               metrics.py      the records     report.py     where they go
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from ..model.folder import build, load_model, weights_of
 from ..model.transformer import Transformer, count_parameters
 from ..model.weights import write_model
 from ..recipe import Recipe
-from .in_flight import InFlight, StepMetrics, drain
+from .in_flight import InFlight, StepMetrics, drain, error_message, write_evidence
 from .loader import RankBatch, TrainingText, Variation, rank_batches
 from .loggers import check_loggers
 from .loss_scale import OVERFLOWS
@@ -62,7 +62,6 @@ from .metrics import (
     valid_record,
     validation_line,
 )
-from .nonfinite import error_message, write_evidence
 from .probe import choose_micro_batch
 from .process_group import ProcessGroup
 from .progress import Progress

@@ -30,7 +30,7 @@ from ..kernels.chunked_loss import chunked_loss, supports
 from ..model.transformer import Transformer
 from ..recipe import Recipe
 from .data_parallel import ReplicatedGradients
-from .gradients import FlatGradients, Gradients
+from .gradients import FlatGradients
 from .loader import MicroBatch, PackedBatch, RankBatch
 from .loss import label_smoothed_loss
 from .loss_scale import LossScale
@@ -67,15 +67,14 @@ def vocabulary_loss(
     hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """Return the result of `label_smoothed_loss`, computed by the faster kernel if it supports the tensors."""
-    if switched_off():
-        return label_smoothed_loss(hidden, weight, target, smoothing, r_drop)
-    if unsupported := supports(hidden, weight):
+    kernel = not switched_off()
+    if kernel and (unsupported := supports(hidden, weight)):
         console.warn_once(
             f"the fast kernel of the loss does not support {unsupported}: the plain loss is used, which needs more "
             f"time and memory"
         )
-        return label_smoothed_loss(hidden, weight, target, smoothing, r_drop)
-    return chunked_loss(hidden, weight, target, smoothing, r_drop)
+        kernel = False
+    return (chunked_loss if kernel else label_smoothed_loss)(hidden, weight, target, smoothing, r_drop)
 
 
 @dataclass(frozen=True)
@@ -116,13 +115,13 @@ class Updater:
         self.kernels = apply_kernels(self.weights.compute_model)
         self.weights.compute_model = self.kernels.model
         loss_model = LossModel(self.weights.compute_model, train.label_smoothing, train.r_drop, backend)
-        self.gradients: Gradients
+        self.gradients: FlatGradients | ReplicatedGradients
         if group.world_size == 1:
             self.gradients = FlatGradients(self.weights, loss_model)
         else:
-            self.gradients = ReplicatedGradients(
-                self.weights, loss_model, group, _any_rows(train.passes).to(hardware.device)
-            )
+            any_pair = np.array([UNK]), np.array([UNK])
+            any_rows = PackedBatch.of(collate([any_pair]), train.passes).to(hardware.device)
+            self.gradients = ReplicatedGradients(self.weights, loss_model, group, any_rows)
         self.loss_scale = LossScale(hardware.device) if hardware.dtype == torch.float16 else None
         self.adam = torch.optim.Adam(
             [self.weights.main_params],
@@ -205,7 +204,7 @@ class Updater:
         """
         loss, nll = self.gradients.losses(micro_batch.packed.to(self.hardware.device))
         scaled = loss * self.loss_scale.scale if self.loss_scale else loss
-        (scaled * (micro_batch.weight / target_tokens)).backward()  # type: ignore[no-untyped-call]
+        (scaled * (micro_batch.weight / target_tokens)).backward()
         return micro_batch.weight * torch.stack((loss.detach(), nll))
 
     def _split(self, batch: RankBatch, index: int) -> RankBatch:
@@ -250,9 +249,3 @@ class Updater:
             kind, _, name = key.partition(".")
             self.weights.view(moments[kind], name).copy_(moment)
         self.adam.state[main_params] = {"step": torch.tensor(float(steps), device=main_params.device), **moments}
-
-
-def _any_rows(passes: int) -> PackedBatch:
-    """Return a batch of one pair, with one token per side."""
-    token = np.array([UNK])
-    return PackedBatch.of(collate([(token, token)]), passes)
