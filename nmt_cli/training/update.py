@@ -15,13 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from .. import console
-from ..data.batches import collate
-from ..data.tokenizer import UNK
 from ..device import random_state, release_cached_memory, restore_random_state
 from ..errors import TrainingError
 from ..hardware import Hardware, out_of_memory, reproducible_products
@@ -29,8 +26,7 @@ from ..kernels.choice import apply_kernels, switched_off
 from ..kernels.chunked_loss import chunked_loss, supports
 from ..model.transformer import Transformer
 from ..recipe import Recipe
-from .data_parallel import ReplicatedGradients
-from .gradients import FlatGradients
+from .gradients import Gradients
 from .loader import MicroBatch, PackedBatch, RankBatch
 from .loss import label_smoothed_loss
 from .loss_scale import LossScale
@@ -114,14 +110,8 @@ class Updater:
         self.weights = Weights(model, hardware.dtype)
         self.kernels = apply_kernels(self.weights.compute_model)
         self.weights.compute_model = self.kernels.model
-        loss_model = LossModel(self.weights.compute_model, train.label_smoothing, train.r_drop, backend)
-        self.gradients: FlatGradients | ReplicatedGradients
-        if group.world_size == 1:
-            self.gradients = FlatGradients(self.weights, loss_model)
-        else:
-            any_pair = np.array([UNK]), np.array([UNK])
-            any_rows = PackedBatch.of(collate([any_pair]), train.passes).to(hardware.device)
-            self.gradients = ReplicatedGradients(self.weights, loss_model, group, any_rows)
+        self.losses = LossModel(self.weights.compute_model, train.label_smoothing, train.r_drop, backend)
+        self.gradients = Gradients(self.weights, group)
         self.loss_scale = LossScale(hardware.device) if hardware.dtype == torch.float16 else None
         self.adam = torch.optim.Adam(
             [self.weights.main_params],
@@ -202,7 +192,7 @@ class Updater:
 
         Return its sums of loss and NLL, (2,).
         """
-        loss, nll = self.gradients.losses(micro_batch.packed.to(self.hardware.device))
+        loss, nll = self.losses(micro_batch.packed.to(self.hardware.device))
         scaled = loss * self.loss_scale.scale if self.loss_scale else loss
         (scaled * (micro_batch.weight / target_tokens)).backward()
         return micro_batch.weight * torch.stack((loss.detach(), nll))
