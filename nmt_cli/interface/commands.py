@@ -145,8 +145,7 @@ def train(
 
     if devices > 1 and not started_by_torchrun():
         options = [f"--run={folder}", f"--data={shards}", f"--device={device}", f"--threads={threads}"]
-        options += [f"--precision={precision}"] if precision else []
-        options += [f"--memory-limit={memory_limit}"] if memory_limit else []
+        options += [f"--precision={precision}", f"--memory-limit={memory_limit}"]
         options += ["--compile"] if compiled else []
         options += [f"--logger={name}" for name in loggers]
         launch(devices, ["train", str(recipe), *options, *(f"--set={change}" for change in changes)])

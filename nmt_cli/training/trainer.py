@@ -106,8 +106,7 @@ class Trainer:
             console.warn(warning)
         self.run = RunFolder(run)
         group.run_on_main(partial(self.run.create, dry_run=dry_run))
-        self.writes = group.is_main and not dry_run
-        self.report = Report(self.run, self.writes, loggers)
+        self.report = Report(self.run, group.is_main and not dry_run, loggers)
         if dry_run:
             check_loggers(loggers)
         sides = self.corpus.source_lengths, self.corpus.target_lengths
@@ -196,7 +195,7 @@ class Trainer:
                 metric = train.best_metric
                 progress.best = self.group.run_on_main(lambda: self.run.best_score(metric))
                 self.report.line(f"train.best_metric is now {metric}: the best checkpoint is chosen by it from here on")
-            if self.writes:
+            if self.report.is_main:
                 self.run.prune(train)  # a killed process may have left more
             model = build(self.recipe, *index.vocabularies, {name: weight.clone() for name, weight in weights.items()})
         return model.to(self.hardware.device).train(), progress, optimizer_state
