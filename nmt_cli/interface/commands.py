@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from ..training.dry_run import Forecast
 
 Overrides = Mapping[str, object] | Sequence[str]
-LARGEST_METRICS = 1 << 28
-"""Largest size of a metrics.jsonl that is read, in bytes: more than a million records."""
 
 
 def changes_of(overrides: Overrides) -> list[str]:
@@ -90,7 +88,7 @@ class Run:
         """The records of metrics.jsonl, oldest first; docs/training.md describes them."""
         file, records = self.path / "metrics.jsonl", []
         try:
-            content = read_bounded(file, LARGEST_METRICS)
+            content = read_bounded(file, 1 << 28)  # more than a million records
         except FileNotFoundError:
             raise ModelError(f"{str(self.path)!r} has no metrics.jsonl: expected a run folder of nmt train.") from None
         except OSError as error:

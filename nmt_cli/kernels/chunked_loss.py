@@ -86,13 +86,8 @@ class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         grad_hidden, grad_weight = ctx.saved_tensors
-        return (
-            grad_hidden * grads[0],
-            (grad_weight * grads[0]).to(grad_hidden.dtype),
-            None,
-            None,
-            None,
-        )  # the factor is in fp32
+        factor = grads[0]  # in fp32
+        return grad_hidden * factor, (grad_weight * factor).to(grad_hidden.dtype), None, None, None
 
 
 def _sizes(weight: Tensor, passes: int) -> tuple[int, int]:
@@ -136,9 +131,8 @@ def _add_divergence(scores: Tensor, softmax: Tensor, normalizer: Tensor, factor:
     difference = first.sub_(second).sub_(z1 - z2)  # D
     kl1: Tensor = torch.linalg.vecdot(p1, difference)[:, None]
     kl2: Tensor = -torch.linalg.vecdot(p2, difference)[:, None]
-    first_weight = torch.mul(difference, factor, out=second).add_(
-        1 + factor - factor * kl1
-    )  # p1's, in the memory of `second`
+    # p1's, in the memory of `second`
+    first_weight = torch.mul(difference, factor, out=second).add_(1 + factor - factor * kl1)
     second_weight = difference.mul_(-factor).add_(1 + factor - factor * kl2)
     first_weight.mul_(p1).sub_(p2, alpha=factor)
     second_weight.mul_(p2).sub_(p1, alpha=factor)
@@ -164,16 +158,13 @@ class _GradientSum:
         if end - start == self.rows or end == self.hidden.size(0):
             block = self.block[: end - start]
             torch.mm(block, self.weight, out=self.grad_hidden[start:end])
-            self._add_to_grad_weight(block.T, self.hidden[start:end])
-
-    def _add_to_grad_weight(self, a: Tensor, b: Tensor) -> None:
-        """Add the product a b, in fp32 from the second block on."""
-        if self.grad_weight is None:
-            self.grad_weight = a @ b
-        elif b.dtype == torch.float32:
-            self.grad_weight.addmm_(a, b)
-        else:
-            self.grad_weight = self.grad_weight.float().add_(a @ b)
+            hidden = self.hidden[start:end]
+            if self.grad_weight is None:
+                self.grad_weight = block.T @ hidden
+            elif hidden.dtype == torch.float32:
+                self.grad_weight.addmm_(block.T, hidden)
+            else:  # in fp32 from the second block on
+                self.grad_weight = self.grad_weight.float().add_(block.T @ hidden)
 
     def finish(self, uniform: float, column_sums: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradients of hidden (N, D) and weight (V, D), with the part of c, which is `uniform`.

@@ -45,9 +45,6 @@ from .progress import Progress
 from .run import RunFolder
 from .validation import Validator, has_validation
 
-BATCH_TOKENS = 2048
-"""Size limit of a batch of validation pairs, per side. It changes only speed and memory."""
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -101,7 +98,8 @@ def compare(
         hardware = Hardware.find("auto", "fp32" if recipe.train.precision == "fp32" else "auto")
         lines = recipe.train.valid_bleu_sentences if metric == "bleu" else 0
         recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update={"valid_bleu_sentences": lines})})
-        validator = Validator(shards, vocabulary, recipe, hardware, BATCH_TOKENS, config.safe_length)
+        batch_tokens = 2048  # changes only speed and memory
+        validator = Validator(shards, vocabulary, recipe, hardware, batch_tokens, config.safe_length)
 
         def scores_of(model: Transformer) -> dict[str, Any]:
             model = model.to(hardware.device)
@@ -198,9 +196,8 @@ def average(folders: Sequence[Path], out: Path, data: Path | None = None) -> tup
     first = configs[0]
     with console.status(f"averaging {len(folders)} checkpoints"):
         mean = _mean(folders)
-    recipe = Recipe.from_dict(
-        configs[-1].recipe, str(folders[-1] / CONFIG)
-    )  # that of the last folder: a resumed run may have changed [decode]
+    # that of the last folder: a resumed run may have changed [decode]
+    recipe = Recipe.from_dict(configs[-1].recipe, str(folders[-1] / CONFIG))
     if comparison := compare(mean, recipe, configs[-1], folders[0], other, data):
         metrics |= comparison.scores | ({"worse_than": other.name} if comparison.is_worse else {})
     tokenizers = {name: read_bounded(folders[0] / name, LARGEST) for name in first.tokenizers}

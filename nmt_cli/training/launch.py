@@ -23,8 +23,6 @@ from .process_group import RESUME
 from .rendezvous import LAUNCHER, LAUNCHER_STORE
 from .stopping import Finished, not_ignored, signal_handler
 
-POLL = 0.05
-"""Seconds between two checks of the ranks."""
 TERMINATE, KILL = 5.0, 30.0
 """Seconds after a rank has failed until the other ranks get SIGTERM, and until they get SIGKILL."""
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -100,7 +98,7 @@ def _wait(ranks: Sequence[subprocess.Popen[bytes]], signals: Sequence[int]) -> t
     ended, terminated = dict[int, int](), set[int]()
     failed_at, passed_on = 0.0, 0
     while len(ended) < len(ranks):
-        time.sleep(POLL)
+        time.sleep(0.05)
         for number in signals[passed_on:]:
             passed_on += 1
             _send(ranks, number)

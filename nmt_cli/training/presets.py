@@ -20,9 +20,6 @@ from .schedule import learning_rate
 
 AVERAGED = 10
 """The number of checkpoints that are averaged."""
-VALIDATIONS = 20
-MOST_WARMUP = 4000
-"""The paper's (section 5.3)."""
 SMALLEST_UPDATE = 2048
 """Fewest tokens of an update. With a smaller one, a CPU spends its time on Adam."""
 TOKENS_PER_PARAMETER = 2.0
@@ -37,11 +34,6 @@ PAIRS_PER_PIECE = 3
 FEWEST_PIECES = 1000
 BYTES_AND_SPECIALS = 260
 """Pieces of every vocabulary: 256 bytes, and padding, unknown, begin and end."""
-RARE = 5
-"""A character that occurs less often is spelled in bytes, in a vocabulary that would have few pieces beside its
-characters."""
-LEAST_COVERAGE = 0.98
-"""SentencePiece's smallest `character_coverage`."""
 USUAL_PAIRS, USUAL_PASSES = 30_000, 80
 """Without a limit, a text of USUAL_PAIRS is read USUAL_PASSES times, a larger one less often: by the fourth root of its
 size."""
@@ -157,21 +149,20 @@ def vocabulary(characters: Counter[str], pieces: int) -> tuple[int, float]:
     """Return the size and the character coverage of a vocabulary of about `pieces` pieces, for a text with these
     characters.
 
-    At least half of the pieces are longer than a character.
+    At least half of the pieces are longer than a character. For this, characters that occur less than 5 times are
+    spelled in bytes.
     """
     total = characters.total()
     if len(characters) + BYTES_AND_SPECIALS <= pieces / 2:
         return pieces, 1.0
-    for least in range(RARE, 0, -1):
+    for least in range(5, 0, -1):
         kept = [count for count in characters.values() if count >= least]
         coverage = sum(kept) / total
-        if coverage >= LEAST_COVERAGE:
+        if coverage >= 0.98:  # SentencePiece's smallest
             break
     return max(pieces, 2 * (len(kept) + BYTES_AND_SPECIALS)), math.floor(coverage * 1e6) / 1e6
 
 
-ADAPTING_RATE = 0.5
-"""The highest learning rate of a model that is adapted, as a share of the rate that it was trained with."""
 ADAPTING_PASSES = 10
 """How often the text of an adaptation is read, without a limit."""
 ANEW = {
@@ -247,7 +238,8 @@ def schedule(updates: int, d_model: int, peak: float, warmup: float = 1 / 6, dec
 
     `peak`: highest learning rate; `warmup`, `decay`: the shares of the updates in which it rises, and falls to zero.
     """
-    steps, interval = max(1, min(MOST_WARMUP, round(warmup * updates))), max(1, updates // (4 * VALIDATIONS))
+    steps = max(1, min(4000, round(warmup * updates)))  # at most the paper's (section 5.3)
+    interval = max(1, updates // 80)  # 80 checkpoints, and 20 validations
     return {
         "updates": updates,
         "decay_updates": round(decay * updates),
@@ -283,11 +275,11 @@ def adapted(recipe: Recipe, model: Path, chosen: Settings, data: Mapping[str, ob
 
 
 def size_of(recipe: Recipe) -> Size:
-    """Return the size of a trained model, with the highest learning rate of its adaptation."""
+    """Return the size of a trained model. The highest learning rate is that of its adaptation: half of its own."""
     model, train = recipe.model, recipe.train
     layers, shape = model.encoder_layers, (model.d_model, model.d_ff, model.num_heads)
     longest = max(SMALLEST_UPDATE, recipe.data.max_length + 1)
-    rate = ADAPTING_RATE * peak(recipe)
+    rate = 0.5 * peak(recipe)
     return Size("", layers, *shape, rate, train.batch_tokens, recipe.data.vocab_size, 0, longest)
 
 

@@ -185,14 +185,11 @@ def _heartbeat(beat: Callable[[], object]) -> Iterator[None]:
         if raised:
             raise raised[0]
 
-    thread, before = (
-        threading.Thread(target=run, name="nmt-heartbeat", daemon=True),
-        signal.signal(INTERRUPT, interrupt),
-    )
+    thread = threading.Thread(target=run, name="nmt-heartbeat", daemon=True)
+    before = signal.signal(INTERRUPT, interrupt)
     thread.start()
-    join_timeout: float | None = (
-        END_TIMEOUT.total_seconds()
-    )  # after an exception, the thread may be waiting for ranks that have ended
+    # after an exception, the thread may be waiting for ranks that have ended
+    join_timeout: float | None = END_TIMEOUT.total_seconds()
     try:
         yield
         join_timeout = None

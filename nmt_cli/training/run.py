@@ -67,8 +67,6 @@ All keys of [decode] may change: during training they change only how validation
 never depend on them. The choice of `best` and the stop by `patience` may depend on them, as on `valid_every` and
 `best_metric`. The names of files (`shards.FILE_KEYS`) may change too, because the shards' contents are compared."""
 
-CHECKPOINT_BYTES = 12
-"""Bytes per parameter in a checkpoint: the weight and Adam's two moments in fp32."""
 STEP = re.compile(r"step-(\d+)")
 LINKS = ("best", "last")
 LOCK = ".lock"
@@ -131,9 +129,8 @@ class RunFolder:
                 return
             clear_partial(self.path, [*LINKS, self.metrics.name, "averaged"])
             clear_partial(checkpoints, STEP)
-            for deleted in sorted(checkpoints.glob(".*.deleted")):
-                if STEP.fullmatch(deleted.name[1:].removesuffix(".deleted")):
-                    shutil.rmtree(deleted, ignore_errors=True)
+            for deleted in checkpoints.glob(".step-[0-9]*.deleted"):
+                shutil.rmtree(deleted, ignore_errors=True)
         except OSError as error:
             raise write_failed(error, self.path, "the run", TrainingError) from None
 
@@ -159,7 +156,8 @@ class RunFolder:
 
         Raises TrainingError if not even one fits.
         """
-        size, missing = parameters * CHECKPOINT_BYTES, max(1, kept - len(self.checkpoints()))
+        size = 12 * parameters  # the weights and Adam's two moments in fp32
+        missing = max(1, kept - len(self.checkpoints()))
         total, _, free = shutil.disk_usage(existing(self.path))
         if not total or free >= missing * size:  # 0: a file system that does not report its size
             return
@@ -198,9 +196,8 @@ class RunFolder:
             with new_folder(folder) as partial:
                 save_file(dict(optimizer_state), partial / OPTIMIZER_STATE)
                 write_model(partial)
-                (partial / OPTIMIZER_STATE).chmod(
-                    (partial / CONFIG).stat().st_mode
-                )  # safetensors lets only the owner read it
+                mode = (partial / CONFIG).stat().st_mode
+                (partial / OPTIMIZER_STATE).chmod(mode)  # safetensors lets only the owner read it
                 state = State(
                     format_version=State.newest,
                     progress=progress,
@@ -237,9 +234,8 @@ class RunFolder:
         kept = {c.folder for c in (*periodic[-train.keep :], *best[: train.keep_best], *checkpoints[-1:])}
         for checkpoint in checkpoints:
             if checkpoint.folder not in kept and not checkpoint.foreign():
-                hidden = checkpoint.folder.with_name(
-                    f".{checkpoint.folder.name}.deleted"
-                )  # a half-deleted folder is never a checkpoint
+                # a half-deleted folder is never a checkpoint
+                hidden = checkpoint.folder.with_name(f".{checkpoint.folder.name}.deleted")
                 shutil.rmtree(hidden, ignore_errors=True)
                 checkpoint.folder.rename(hidden)
                 shutil.rmtree(hidden, ignore_errors=True)
@@ -273,10 +269,7 @@ class RunFolder:
             config, state = checkpoint.read()
             check_files(checkpoint.folder, {**config.sha256, **state.sha256})
             progress = state.progress
-            weights, optimizer_state = (
-                load_file(checkpoint.folder / WEIGHTS),
-                load_file(checkpoint.folder / OPTIMIZER_STATE),
-            )
+            weights, optimizer_state = (load_file(checkpoint.folder / name) for name in (WEIGHTS, OPTIMIZER_STATE))
         except (NmtError, OSError, SafetensorError) as error:
             before = (
                 f"The one before it is {checkpoints[-2].folder.name}: to resume from there"

@@ -30,8 +30,6 @@ from .update import Updater
 
 SAMPLES = 3
 """The number of measured micro-batches: with short, medium and long sentences."""
-LOG_LENGTH_MEAN, LOG_LENGTH_STD = 3.25, 0.6
-"""Mean and standard deviation of the natural logarithm of sentence lengths in tokens, as in news text."""
 
 
 def seconds_per_update(
@@ -81,7 +79,7 @@ def _plan(recipe: Recipe) -> EpochPlan:
     """Return a plan of random pairs for a few updates. No pair is longer than the recipe allows."""
     random = np.random.default_rng(recipe.train.seed)
     pairs = max(64, recipe.train.batch_tokens // 4)
-    source = random.lognormal(LOG_LENGTH_MEAN, LOG_LENGTH_STD, pairs)
+    source = random.lognormal(3.25, 0.6, pairs)  # as in news text
     target = source * np.exp(random.normal(0.0, 0.15, pairs))
     source_lengths, target_lengths = (
         np.clip(lengths, 1, recipe.data.max_length).astype(np.int32) for lengths in (source, target)

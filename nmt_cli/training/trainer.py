@@ -343,9 +343,8 @@ class Trainer:
             progress.skipped, progress.skipped_in_a_row = progress.skipped - 1, progress.skipped_in_a_row - 1
 
         def save() -> str:
-            evidence = write_evidence(
-                self.run.path, record, step, self.plan, self.updater.weights if is_latest else None
-            )
+            weights = self.updater.weights if is_latest else None
+            evidence = write_evidence(self.run.path, record, step, self.plan, weights)
             return error_message(step, self.write_checkpoint(), evidence, progress.update)
 
         raise TrainingError(self.group.run_on_main(save))
@@ -357,16 +356,13 @@ class Trainer:
         ranks make the same decisions from it.
         """
         progress, train, group = self.progress, self.recipe.train, self.group
-        validator, weights = self.validator, self.updater.weights
+        validator = self.validator
         assert validator is not None
         samples: list[Sample] = []  # filled on rank 0 only
         self.report.clear_bar()
-        group.all_gather(
-            [0.0]
-        )  # wait for rank 0: its reports appear before the message of a rank that fails from now on
-        shares = group.run_on_all(
-            lambda: validator.share(weights.model, weights.compute_model, group.rank, group.world_size)
-        )
+        group.all_gather([0.0])  # after the reports of rank 0 comes the message of a rank that fails from now on
+        models = self.updater.weights.model, self.updater.weights.compute_model
+        shares = group.run_on_all(lambda: validator.share(*models, group.rank, group.world_size))
 
         def combine() -> dict[str, Any]:
             scores, samples[:] = validator.combine(shares)
@@ -390,10 +386,7 @@ class Trainer:
         self.report.record(record)
         self.report.line(validation_line(record, is_best))
         for sample in samples:
-            self.report.line(
-                f"    source       {sample.source}\n    reference    {sample.reference}\n    "
-                f"translation  {sample.translation}\n"
-            )
+            self.report.line(str(sample))
         if is_best:
             self.save_checkpoint(is_best=True)
         self.check_patience()

@@ -141,12 +141,10 @@ class Updater:
         norm = torch.linalg.vector_norm(gradient)
         skipped = (~torch.isfinite(norm)).float()
         if train.clip_norm:
-            gradient.mul_(
-                (train.clip_norm / (norm + 1e-6)).clamp(max=1.0).nan_to_num(1.0)
-            )  # the gaps between parameters stay 0
-        lr = learning_rate(update, self.recipe.model.d_model, train.warmup, train.lr_factor) * decay(
-            update, train.updates, train.decay_updates
-        )
+            factor = (train.clip_norm / (norm + 1e-6)).clamp(max=1.0)
+            gradient.mul_(factor.nan_to_num(1.0))  # the gaps between parameters stay 0
+        lr = learning_rate(update, self.recipe.model.d_model, train.warmup, train.lr_factor)
+        lr *= decay(update, train.updates, train.decay_updates)
         self.adam.param_groups[0]["lr"] = lr
         self.adam.found_inf = skipped  # type: ignore[attr-defined]  # how torch's own GradScaler lets Adam skip a step
         self.adam.step()

@@ -46,6 +46,11 @@ class Sample:
     reference: str
     translation: str
 
+    def __str__(self) -> str:
+        return (
+            f"    source       {self.source}\n    reference    {self.reference}\n    translation  {self.translation}\n"
+        )
+
 
 T = TypeVar("T")
 Share = tuple[list[float], list[str]]
@@ -123,6 +128,14 @@ class Validator:
             advance(1)
         return nlls
 
+    def translate(self, model: Transformer, source: Sequence[str], advance: Callable[[int], object]) -> list[str]:
+        """Return the model's translations of `source`."""
+        translations = []
+        for result in self.translator(model).translate(source) if source else ():
+            translations.append(result.text)
+            advance(1)
+        return translations
+
     def translator(self, model: Transformer) -> Translator:
         """Return a translator for the present weights of `model`. Raises UsageError for unfit options."""
         options = self.recipe.decode.model_copy(update={"beam": self.recipe.train.valid_beam})
@@ -149,11 +162,7 @@ class Validator:
         try:
             parts, source = self.parts[rank::ranks], self.source[rank::ranks]
             with console.progress(len(parts) + len(source), "validating", scale=False, shown=rank == 0) as bar:
-                nlls, translations = self.nlls(compute_model, parts, bar.update), []
-                for result in self.translator(model).translate(source) if source else ():
-                    translations.append(result.text)
-                    bar.update(1)
-                return nlls, translations
+                return self.nlls(compute_model, parts, bar.update), self.translate(model, source, bar.update)
         finally:
             model.train()
             compute_model.train()
