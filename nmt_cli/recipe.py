@@ -368,8 +368,7 @@ class ModelSection(Section):
         if self.max_positions * self.d_model > MOST_POSITIONS:
             yield (
                 f"max_positions = {self.max_positions} times d_model = {self.d_model} are "
-                f"{self.max_positions * self.d_model:,} numbers for positions: expected at most "
-                f"{MOST_POSITIONS:,}"
+                f"{self.max_positions * self.d_model:,} numbers for positions: expected at most {MOST_POSITIONS:,}"
             )
 
     def parameters(self, source_vocab: int, target_vocab: int) -> int:
@@ -658,8 +657,7 @@ class Recipe(Section):
         if self.data.max_length >= self.model.max_positions:
             yield (
                 f"data.max_length = {self.data.max_length} must be below model.max_positions = "
-                f"{self.model.max_positions}: "
-                "a sentence and its end symbol would not fit"
+                f"{self.model.max_positions}: a sentence and its end symbol would not fit"
             )
         if self.data.max_length >= self.train.batch_tokens:
             yield (
@@ -668,10 +666,9 @@ class Recipe(Section):
         parameters = self.model.parameters(self.data.vocab_size, self.data.target_size)
         if parameters > MOST_PARAMETERS:
             yield (
-                f"the model has {parameters:,} parameters, which take "
-                f"{parameters * BYTES_PER_PARAMETER / 2**40:,.1f} TiB to train: expected at most "
-                f"{MOST_PARAMETERS:,}. "
-                "Reduce model.d_model, model.d_ff, the layers or data.vocab_size"
+                f"the model has {parameters:,} parameters, which take {parameters * BYTES_PER_PARAMETER / 2**40:,.1f} "
+                f"TiB to train: expected at most {MOST_PARAMETERS:,}. Reduce model.d_model, model.d_ff, the layers or "
+                "data.vocab_size"
             )
 
     def folder(self, parent: str, option: str) -> Path:

@@ -19,18 +19,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import console
+from ..cache import compile_cache
+from ..data.prepare import Summary, prepare
+from ..data.shards import INDEX_FILE, ShardIndex, check_matches, open_index, with_earlier_defaults
 from ..errors import DataError, ModelError, TrainingError, UsageError
+from ..exchange import quantizing
 from ..files import read_bounded
-from ..hardware import loading_torch
+from ..hardware import Hardware, busy, cores, device_named, free_memory, keep_freed_memory, loading_torch, memory_size
+from ..model.contents import find_model
+from ..recipe import BYTES_PER_PARAMETER, TRAINING_PRECISIONS, Recipe, folder_beside, load_recipe, toml_value
+from ..registry import LOGGERS, load
 from .progress import ProgressOption, showing
 
 if TYPE_CHECKING:
-    from ..data.prepare import Summary
-    from ..data.shards import ShardIndex
     from ..exchange.convert import Export
-    from ..exchange.quantizing import Quantized
-    from ..hardware import Hardware
-    from ..recipe import Recipe
     from ..training.averaging import Comparison
     from ..training.dry_run import Forecast
 
@@ -41,8 +43,6 @@ def changes_of(overrides: Overrides) -> list[str]:
     """Return changes of a recipe in the form of --set. Raises UsageError for a value that no key can have."""
     if not isinstance(overrides, Mapping):
         return list(overrides)
-    from ..recipe import toml_value
-
     try:
         return [f"{key}={toml_value(value)}" for key, value in overrides.items()]
     except TypeError as error:
@@ -67,9 +67,6 @@ def preprocess(
     own file. A second call with the same text and recipe does nothing, and the summary's `fresh` is False. Raises
     RecipeError, DataError, UsageError.
     """
-    from ..data.prepare import prepare
-    from ..recipe import folder_beside, load_recipe
-
     loaded = load_recipe(str(recipe), changes_of(overrides))
     beside = folder_beside(str(recipe))
     folders = [Path(folder) for folder in data_dirs] or ([beside] if beside else [])
@@ -127,9 +124,6 @@ def train(
     With several `devices`, each device has its own process; under torchrun, this process is one of them. An interrupt
     saves a checkpoint, then raises Stopped. Raises RecipeError, DataError, TrainingError, UsageError.
     """
-    from ..cache import compile_cache
-    from ..hardware import Hardware, cores, device_named, keep_freed_memory
-
     changes = changes_of(overrides)
     loaded, shards, folder, index, limit = _prepared(recipe, run, data, precision, memory_limit, loggers, changes)
     if compiled:
@@ -180,8 +174,6 @@ def forecast(
 
     The estimate assumes that all `devices` are equal. Raises the same errors as `train`.
     """
-    from ..hardware import Hardware, busy, cores, device_named
-
     loaded, shards, folder, index, limit = _prepared(
         recipe, run, data, precision, memory_limit, loggers, changes_of(overrides)
     )
@@ -216,10 +208,6 @@ def _prepared(
 
     Raises NmtErrors, before torch is loaded.
     """
-    from ..hardware import memory_size
-    from ..recipe import TRAINING_PRECISIONS, load_recipe
-    from ..registry import LOGGERS, load
-
     for name in loggers:
         load(LOGGERS, name, "--logger")
     if precision not in ("", *TRAINING_PRECISIONS):
@@ -230,8 +218,6 @@ def _prepared(
     limit = memory_size(memory_limit) if memory_limit else 0
     shards = Path(data) if data else loaded.folder("data", "--data DIR and --run")
     folder = Path(run) if run else loaded.folder("runs", "--run")
-
-    from ..data.shards import INDEX_FILE, check_matches, open_index, with_earlier_defaults
 
     with suppress(OSError):  # of a wrong path: `open_index` reports it
         if not (shards / INDEX_FILE).exists():
@@ -263,9 +249,6 @@ def _check_device(hardware: Hardware, recipe: Recipe, index: ShardIndex, ranks: 
 
     On a GPU, torch itself raises an error when memory is full; on a CPU, the system would kill the process.
     """
-    from ..hardware import free_memory
-    from ..recipe import BYTES_PER_PARAMETER
-
     if hardware.device.startswith("mps") and ranks > 1:
         raise UsageError("--device mps trains in one process: torch has no communication between such devices.")
     if hardware.device != "cpu":
@@ -326,17 +309,14 @@ def average(
     return Average(target, tuple(metrics["averaged"]), comparison)
 
 
-def quantize(model: str | Path, out: str | Path, *, progress: ProgressOption = None) -> Quantized:
+def quantize(model: str | Path, out: str | Path, *, progress: ProgressOption = None) -> quantizing.Quantized:
     """Write a model or run folder as a model folder in int8: a quarter of the size, and loaded sooner.
 
     The new model gives the same translations as the old one with precision="int8". Raises ModelError, and UsageError if
     `out` exists and is not an earlier result.
     """
-    from ..exchange.quantizing import quantize as write
-    from ..model.contents import find_model
-
     with showing(progress):
-        return write(find_model(Path(model)), Path(out))
+        return quantizing.quantize(find_model(Path(model)), Path(out))
 
 
 def export(
@@ -349,7 +329,6 @@ def export(
     """
     with loading_torch("nmt export"):
         from ..exchange.convert import export as convert
-        from ..model.contents import find_model
 
     with showing(progress):
         return convert(find_model(Path(model)), to, Path(out), Path(text) if text else None)

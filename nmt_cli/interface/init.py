@@ -16,20 +16,27 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from .. import console
 from ..compression import FORMATS
-from ..errors import UsageError
-from ..recipe import RECIPE_SUFFIX, no_language, recipe_names
+from ..corpora.split import HELD_OUT
+from ..corpora.survey import Survey, draw, survey, write_parts
+from ..data.batches import EpochPlan
+from ..data.normalization import nearly
+from ..errors import ModelError, UsageError
+from ..hardware import Hardware, busy, cores
+from ..model.contents import find_model, read_config
+from ..output_paths import output_file, output_folder
+from ..recipe import RECIPE_SUFFIX, Recipe, no_language, recipe_names
+from ..sides import sample_files, warn_about
 from ..text_files import check_text_files
+from ..training import presets
+from ..training.presets import Section, Settings
+from .commands import torch_threads
 from .progress import ProgressOption, showing
-
-if TYPE_CHECKING:
-    from ..corpora.survey import Survey
-    from ..hardware import Hardware
-    from ..recipe import Recipe
-    from ..training.presets import Section, Settings
 
 SETS = ("valid", "test")
 SHARE = 20
@@ -103,13 +110,6 @@ def init(
     start = _start(Path(from_model)) if str(from_model) else None
     languages = _languages((source_language, target_language), files["train"], start)
 
-    from ..corpora.split import HELD_OUT
-    from ..corpora.survey import draw, survey
-    from ..data.normalization import nearly
-    from ..output_paths import output_file
-    from ..sides import sample_files, warn_about
-    from ..training.presets import recipe_text
-
     with showing(progress):
         text = survey(*files["train"], nearly)
         for kind, sides in files.items():
@@ -124,7 +124,7 @@ def init(
         held_out = draw(text, dict.fromkeys(missing, min(HELD_OUT, max(1, text.useful // SHARE))))
         data = _data(files, languages, recipe_file.parent, folder if missing else None)
         done, sections = _planned(recipe_file, folder if missing else None, text, data, start, seconds, threads)
-        recipe = recipe_text(_head(done, data, start, threads), sections, done.settings.size.peak).encode()
+        recipe = presets.recipe_text(_head(done, data, start, threads), sections, done.settings.size.peak).encode()
         with output_file(recipe_file, "the recipe", ours=lambda _: "it exists") as sink:  # both are there, or neither
             sink.write(recipe)
             sink.flush()
@@ -255,10 +255,6 @@ def _start(path: Path) -> _Start:
 
     Raises ModelError, also for a model in int8, which cannot be trained.
     """
-    from ..errors import ModelError
-    from ..model.contents import find_model, read_config
-    from ..recipe import Recipe
-
     folder = find_model(path)
     config = read_config(folder)
     if config.precision == "int8":
@@ -281,10 +277,6 @@ def _planned(
 
     `start`: the model that is adapted; `limit`: seconds for the whole training, 0: no limit.
     """
-    from ..hardware import Hardware, busy, cores
-    from ..recipe import Recipe
-    from ..training import presets
-
     hardware = Hardware.find("auto", start.recipe.train.precision if start else "auto")
     tokens = int(max(text.lengths.sum(axis=0)) * SUBWORDS) + len(text.lengths)  # of a pass, on the longer side
     usual = presets.ADAPTING_PASSES * tokens if start else presets.usual_tokens(text.useful, tokens)
@@ -325,12 +317,7 @@ def _planned(
 
 def _measured(recipe: Recipe, vocabularies: tuple[int, int], text: Survey, hardware: Hardware, threads: int) -> float:
     """Measure and return the seconds per update on text with these line lengths."""
-    import numpy as np
-
-    from ..data.batches import EpochPlan
-    from ..hardware import cores
     from ..training.speed import seconds_per_update
-    from .commands import torch_threads
 
     lengths = np.clip(text.lengths[(text.lengths > 0).all(axis=1)] * SUBWORDS + 1, 1, recipe.data.max_length)
     lengths = np.resize(lengths.astype(np.int32), (max(len(lengths), recipe.train.batch_tokens), 2))
@@ -341,8 +328,6 @@ def _measured(recipe: Recipe, vocabularies: tuple[int, int], text: Survey, hardw
 
 def _head(done: Initialized, data: dict[str, object], start: _Start | None, threads: int) -> list[str]:
     """Return the comment at the head of the recipe."""
-    from ..hardware import cores
-
     count, path = threads or cores(), str(done.recipe)
     where = f"{count} CPU core{'s' * (count != 1)}" if done.device == "cpu" else done.device
     steps = (
@@ -365,9 +350,6 @@ def _write(
     files: tuple[list[Path], list[Path]], languages: Sequence[str], held_out: dict[str, Any], folder: Path
 ) -> dict[str, int]:
     """Write the text into the new folder, divided into sets. Return the number of pairs in each set."""
-    from ..corpora.survey import write_parts
-    from ..output_paths import output_folder
-
     with (
         output_folder(folder, "the text", lambda _: "it exists", [path for side in files for path in side]) as aside,
         ExitStack() as stack,

@@ -39,10 +39,9 @@ def train_record(progress: Progress) -> dict[str, Any]:
 def training_line(record: Mapping[str, Any], updates: int, eta: float) -> str:
     """Return the line of a training record; `updates` is train.updates, `eta` the estimated remaining seconds."""
     return (
-        f"update {record['update']:,}/{updates:,} · epoch {record['epoch'] + 1} · loss "
-        f"{record['loss']:.3f} · ppl {record['ppl']:.2f} · "
-        f"lr {record['lr']:.2e} · {record['tokens_per_second']:,.0f} tok/s · |g| {record['grad_norm']:.2f} "
-        f"· ETA {clock(eta)}"
+        f"update {record['update']:,}/{updates:,} · epoch {record['epoch'] + 1} · loss {record['loss']:.3f} · ppl "
+        f"{record['ppl']:.2f} · lr {record['lr']:.2e} · {record['tokens_per_second']:,.0f} tok/s · |g| "
+        f"{record['grad_norm']:.2f} · ETA {clock(eta)}"
     )
 
 
