@@ -93,7 +93,7 @@ def compare(
         shards = data or recipe.folder("data", "--data")
         lock = hold(shards)
         vocabulary = Vocabulary.load(tokenizers, config.vocabularies, config.tokenizers)
-        _check_shards(shards, recipe, vocabulary, other)
+        _check_shards(shards, recipe, config, vocabulary, other)
         metric = recipe.train.best_metric
         hardware = Hardware.find("auto", "fp32" if recipe.train.precision == "fp32" else "auto")
         lines = recipe.train.valid_bleu_sentences if metric == "bleu" else 0
@@ -124,7 +124,7 @@ def compare(
             os.close(lock)
 
 
-def _check_shards(shards: Path, recipe: Recipe, vocabulary: Vocabulary, other: Path) -> None:
+def _check_shards(shards: Path, recipe: Recipe, config: ModelConfig, vocabulary: Vocabulary, other: Path) -> None:
     """Raise DataError unless the shards have validation pairs and are those with which the models were trained."""
     index = open_index(shards)
     try:
@@ -132,8 +132,7 @@ def _check_shards(shards: Path, recipe: Recipe, vocabulary: Vocabulary, other: P
     except FileNotFoundError:
         progress = Progress()
     check_matches(index, recipe, shards, names=not progress.data_fingerprint)
-    tokenizers = {name: tokenizer.sha256 for name, tokenizer in vocabulary.files.items()}
-    if vocabulary.sha256 != index.tokenizer_sha256 or not trained_on(index, progress, tokenizers):
+    if vocabulary.sha256 != index.tokenizer_sha256 or not trained_on(index, progress, config.tokenizers):
         raise DataError(f"the shards in {str(shards)!r} are of another text or tokenizer than those of the training.")
     if not has_validation(index):
         raise DataError(f"the shards in {str(shards)!r} hold no validation pairs.")

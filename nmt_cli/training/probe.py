@@ -96,8 +96,7 @@ def measure_peak(updater: Updater, longest: tuple[int, int], tokens: int) -> flo
     micro_batch = MicroBatch.of(collate([(source, target)] * pairs), passes)
     reset_peak_memory(updater.hardware.device)
     try:
-        with updater.gradients.accumulating(first=True, last=False):
-            updater.forward_backward(micro_batch, micro_batch.packed.target.tokens)
+        updater.try_out(micro_batch)
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise

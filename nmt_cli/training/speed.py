@@ -66,7 +66,7 @@ def measure(updater: Updater, vocabularies: tuple[int, int], plan: EpochPlan, to
     seconds = 0.0
     for sample in samples:
         micro_batch = _random_micro_batch(plan, sample, vocabularies, train.passes, random)
-        run = partial(_forward_backward, updater, micro_batch)
+        run = partial(updater.try_out, micro_batch)
         run()
         seconds += _seconds(run, hardware)
     step = partial(updater.step, 1)
@@ -97,11 +97,6 @@ def _random_micro_batch(
         for source, target in zip(source_lengths, target_lengths, strict=True)
     ]
     return MicroBatch.of(collate(ids), passes)
-
-
-def _forward_backward(updater: Updater, micro_batch: MicroBatch) -> None:
-    with updater.gradients.accumulating(first=True, last=True):
-        updater.forward_backward(micro_batch, micro_batch.packed.target.tokens)
 
 
 def _seconds(work: Callable[[], object], hardware: Hardware) -> float:

@@ -120,9 +120,7 @@ class Trainer:
             raise DataError("the ranks see different shards: --data must lie on a file system that all machines share.")
         if group.is_main and not self._is_done:
             self.run.check_disk(count_parameters(model)["total"], recipe.train.keep + recipe.train.keep_best + 1)
-        self.updater = Updater(
-            model, recipe, hardware, group, lambda text: console.warn(f"rank {group.rank}: {text}"), backend
-        )
+        self.updater = Updater(model, recipe, hardware, group, backend)
         self.updater.load_optimizer_state(optimizer_state, self.progress.update - self.progress.skipped)
         self.updater.after_micro_batch = lambda share: self.report.advance(
             self.progress.update + share, self._live_text

@@ -92,20 +92,14 @@ class Updater:
     """Holds the weights and the optimizer. Call it once per update."""
 
     def __init__(
-        self,
-        model: Transformer,
-        recipe: Recipe,
-        hardware: Hardware,
-        group: ProcessGroup,
-        warn: Callable[[str], None] = lambda _: None,
-        backend: str = "",
+        self, model: Transformer, recipe: Recipe, hardware: Hardware, group: ProcessGroup, backend: str = ""
     ) -> None:
         """Build weights and optimizer.
 
         `backend` is a backend of torch.compile for forward and backward passes; "" does not compile them.
         """
         reproducible_products()
-        self.recipe, self.hardware, self.group, self.warn = recipe, hardware, group, warn
+        self.recipe, self.hardware, self.group = recipe, hardware, group
         train = recipe.train
         self.weights = Weights(model, hardware.dtype)
         self.kernels = apply_kernels(self.weights.compute_model)
@@ -195,6 +189,11 @@ class Updater:
         (scaled * (micro_batch.weight / target_tokens)).backward()
         return micro_batch.weight * torch.stack((loss.detach(), nll))
 
+    def try_out(self, micro_batch: MicroBatch) -> None:
+        """Run a micro-batch forward and backward, without the other ranks. `main_grads` changes."""
+        with self.gradients.accumulating(first=True, last=False):
+            self.forward_backward(micro_batch, micro_batch.packed.target.tokens)
+
     def _split(self, batch: RankBatch, index: int) -> RankBatch:
         """Return the batch with the micro-batch at `index` split. Raises TrainingError when it has a single pair."""
         micro_batch = batch.micro_batches[index]
@@ -204,9 +203,9 @@ class Updater:
                 f"out of memory with a single pair of {source.longest} source and {target.longest} target tokens. "
                 f"Shorten data.max_length, choose a smaller model, or train on a machine with more memory."
             )
-        self.warn(
-            f"out of memory with {micro_batch}: it is split in two, and the update is repeated. A smaller "
-            f"train.micro_batch_tokens avoids this."
+        console.warn(
+            f"rank {self.group.rank}: out of memory with {micro_batch}: it is split in two, and the update is "
+            f"repeated. A smaller train.micro_batch_tokens avoids this."
         )
         return batch.split(index)
 

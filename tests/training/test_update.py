@@ -64,17 +64,11 @@ def corpus() -> Corpus:
     )
 
 
-def new_updater(
-    group: ProcessGroup = ALONE,
-    precision: str = "fp32",
-    warn: Callable[[str], None] = lambda _: None,
-    dropout: float = 0.0,
-    **train: Any,
-) -> Updater:
+def new_updater(group: ProcessGroup = ALONE, precision: str = "fp32", dropout: float = 0.0, **train: Any) -> Updater:
     torch.manual_seed(1)
     chosen = recipe(**train)
     chosen = chosen.model_copy(update={"model": chosen.model.model_copy(update={"dropout": dropout})})
-    return Updater(Transformer(chosen.model, V, V).train(), chosen, CPU[precision], group, warn)
+    return Updater(Transformer(chosen.model, V, V).train(), chosen, CPU[precision], group)
 
 
 def batch_of(corpus: Corpus, tokens: int, group: ProcessGroup = ALONE, passes: int = 1) -> RankBatch:
@@ -306,11 +300,14 @@ def fail_on(updater: Updater, when: Callable[[int], bool]) -> list[int]:
     return tried
 
 
-def test_out_of_memory_splits_the_micro_batch_and_loses_no_pair(corpus: Corpus) -> None:
+def test_out_of_memory_splits_the_micro_batch_and_loses_no_pair(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole, batch = new_updater(), batch_of(corpus, 1024)
     sums, _ = whole.accumulate(batch)
     warnings: list[str] = []
-    updater = new_updater(warn=warnings.append)
+    monkeypatch.setattr("nmt_cli.console.warn", warnings.append)
+    updater = new_updater()
     largest = max(micro_batch.pairs for micro_batch in batch.micro_batches)
     tried = fail_on(updater, lambda pairs: pairs > largest // 3)
     cut_sums, cut = updater.accumulate(batch)
