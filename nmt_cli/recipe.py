@@ -639,31 +639,30 @@ class Recipe(Section):
     decode: DecodeSection = DecodeSection()
 
     def contradictions(self) -> Iterator[str]:
-        if self.model.tie_embeddings and not self.data.joint_vocab:
+        data, model, train = self.data, self.model, self.train
+        if model.tie_embeddings and not data.joint_vocab:
             yield (
                 "model.tie_embeddings = true needs data.joint_vocab = true: two vocabularies cannot share one matrix"
             )
-        if self.train.both_directions and not self.data.joint_vocab:
+        if train.both_directions and not data.joint_vocab:
             yield "train.both_directions = true needs data.joint_vocab = true: source and target change places"
-        if self.model.monotonic_attention and (
-            not self.data.terminals or (self.data.terminals, self.data.target_tokenization) == ("words", "bpe")
+        if model.monotonic_attention and (
+            not data.terminals or (data.terminals, data.target_tokenization) == ("words", "bpe")
         ):
             yield (
-                f'model.monotonic_attention = true with data.terminals = "{self.data.terminals}" and '
-                f'data.target_tokenization = "{self.data.target_tokenization}": '
+                f'model.monotonic_attention = true with data.terminals = "{data.terminals}" and '
+                f'data.target_tokenization = "{data.target_tokenization}": '
                 "it is for parsers, and which words a tree has must follow from its tokens: both, tags, xx, or "
                 "words that are one token each"
             )
-        if self.data.max_length >= self.model.max_positions:
+        if data.max_length >= model.max_positions:
             yield (
-                f"data.max_length = {self.data.max_length} must be below model.max_positions = "
-                f"{self.model.max_positions}: a sentence and its end symbol would not fit"
+                f"data.max_length = {data.max_length} must be below model.max_positions = "
+                f"{model.max_positions}: a sentence and its end symbol would not fit"
             )
-        if self.data.max_length >= self.train.batch_tokens:
-            yield (
-                f"data.max_length = {self.data.max_length} must be below train.batch_tokens = {self.train.batch_tokens}"
-            )
-        parameters = self.model.parameters(self.data.vocab_size, self.data.target_size)
+        if data.max_length >= train.batch_tokens:
+            yield (f"data.max_length = {data.max_length} must be below train.batch_tokens = {train.batch_tokens}")
+        parameters = model.parameters(data.vocab_size, data.target_size)
         if parameters > MOST_PARAMETERS:
             yield (
                 f"the model has {parameters:,} parameters, which take {parameters * BYTES_PER_PARAMETER / 2**40:,.1f} "

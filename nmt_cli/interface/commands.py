@@ -20,10 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import console
 from ..cache import compile_cache
-from ..data.prepare import Summary, prepare
-from ..data.shards import INDEX_FILE, ShardIndex, check_matches, open_index, with_earlier_defaults
 from ..errors import DataError, ModelError, TrainingError, UsageError
-from ..exchange import quantizing
 from ..files import read_bounded
 from ..hardware import Hardware, busy, cores, device_named, free_memory, keep_freed_memory, loading_torch, memory_size
 from ..model.contents import find_model
@@ -32,7 +29,10 @@ from ..registry import LOGGERS, load
 from .progress import ProgressOption, showing
 
 if TYPE_CHECKING:
+    from ..data.prepare import Summary
+    from ..data.shards import ShardIndex
     from ..exchange.convert import Export
+    from ..exchange.quantizing import Quantized
     from ..training.averaging import Comparison
     from ..training.dry_run import Forecast
 
@@ -67,6 +67,8 @@ def preprocess(
     own file. A second call with the same text and recipe does nothing, and the summary's `fresh` is False. Raises
     RecipeError, DataError, UsageError.
     """
+    from ..data.prepare import prepare
+
     loaded = load_recipe(str(recipe), changes_of(overrides))
     beside = folder_beside(str(recipe))
     folders = [Path(folder) for folder in data_dirs] or ([beside] if beside else [])
@@ -219,6 +221,8 @@ def _prepared(
     shards = Path(data) if data else loaded.folder("data", "--data DIR and --run")
     folder = Path(run) if run else loaded.folder("runs", "--run")
 
+    from ..data.shards import INDEX_FILE, check_matches, open_index, with_earlier_defaults
+
     with suppress(OSError):  # of a wrong path: `open_index` reports it
         if not (shards / INDEX_FILE).exists():
             options = [*(["--out", str(data)] if data else []), *(f"--set={change}" for change in changes)]
@@ -309,14 +313,16 @@ def average(
     return Average(target, tuple(metrics["averaged"]), comparison)
 
 
-def quantize(model: str | Path, out: str | Path, *, progress: ProgressOption = None) -> quantizing.Quantized:
+def quantize(model: str | Path, out: str | Path, *, progress: ProgressOption = None) -> Quantized:
     """Write a model or run folder as a model folder in int8: a quarter of the size, and loaded sooner.
 
     The new model gives the same translations as the old one with precision="int8". Raises ModelError, and UsageError if
     `out` exists and is not an earlier result.
     """
+    from ..exchange.quantizing import quantize as write
+
     with showing(progress):
-        return quantizing.quantize(find_model(Path(model)), Path(out))
+        return write(find_model(Path(model)), Path(out))
 
 
 def export(

@@ -99,11 +99,11 @@ def init(
     """
     recipe_file, folder = _outputs(Path(name))
     seconds = duration(time) if time else 0.0
-    files = {"train": _sides(source, target, "--source", "--target")}
+    files = {"train": _sides(source, target)}
     if not files["train"][0]:
         raise UsageError("there is no text: name the files of both sides.")
     files |= {
-        kind: _sides(*sides, f"--{kind}-source", f"--{kind}-target")
+        kind: _sides(*sides, f"{kind}-")
         for kind, sides in (("valid", (valid_source, valid_target)), ("test", (test_source, test_target)))
     }
     check_text_files([path for sides in files.values() for side in sides for path in side])
@@ -162,7 +162,7 @@ def _outputs(name: Path) -> tuple[Path, Path]:
     return recipe, folder
 
 
-def _sides(source: Files, target: Files, source_option: str, target_option: str) -> tuple[list[Path], list[Path]]:
+def _sides(source: Files, target: Files, kind: str = "") -> tuple[list[Path], list[Path]]:
     """Return the files of both sides.
 
     Raises UsageError if the sides have different numbers of files, or if a path is not a plain file.
@@ -172,7 +172,7 @@ def _sides(source: Files, target: Files, source_option: str, target_option: str)
     )
     if len(sides[0]) != len(sides[1]):
         raise UsageError(
-            f"{len(sides[0])} files of {source_option} and {len(sides[1])} of {target_option}: they are read "
+            f"{len(sides[0])} files of --{kind}source and {len(sides[1])} of --{kind}target: they are read "
             "in pairs. Give as many of each."
         )
     for path in (path for side in sides for path in side):

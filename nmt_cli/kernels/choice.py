@@ -12,7 +12,6 @@ To add a kernel, add a file with the module and its `supports`, and a line in `a
 
 from __future__ import annotations
 
-import copy
 import os
 from dataclasses import dataclass
 from typing import Any, cast
@@ -59,16 +58,8 @@ def apply_kernels(model: Transformer) -> KernelsInUse:
     device, dtype = model.device, model.output_weight.dtype
     used, declined = dict[str, None](), dict[str, None]()
 
-    def attend_short(module: SelfAttention | CrossAttention) -> nn.Module:
-        new = copy.copy(module)
-        new.attend = attention.attend_short
-        new._modules = {
-            key: child if child is None else replace_modules(child, rule) for key, child in module._modules.items()
-        }
-        return new
-
     def rule(module: nn.Module, name: str) -> nn.Module | None:
-        make: Any  # module -> its replacement
+        make: Any = None  # module -> its replacement
         if isinstance(module, nn.Dropout | DropoutAdd):
             kernel, make = "dropout by 16-bit draws", dropout.replacement
             reason = dropout.supports(module, device)
@@ -76,20 +67,19 @@ def apply_kernels(model: Transformer) -> KernelsInUse:
             kernel, make = "packed attention", packed_attention.replacement
             reason = packed_attention.supports(module, device, dtype)
         elif isinstance(module, SelfAttention | CrossAttention):
-            kernel, make = "short attention", attend_short
-            reason = attention.supports(module, device)
+            kernel, reason = "short attention", attention.supports(module, device)
         elif isinstance(module, nn.Linear | FeedForward) and dtype == torch.bfloat16:
             kernel, make = "fused bf16 linear maps", training_linear.replacement
             reason = training_linear.supports(module, device, dtype)
         else:
             return None
-        if reason:
-            declined[reason] = None
-            return None
-        used[kernel] = None
-        return cast(nn.Module, make(module))
+        (declined if reason else used)[reason or kernel] = None
+        return cast(nn.Module, make(module)) if make and not reason else None
 
     replaced = cast(Transformer, replace_modules(model, rule))
+    for module in replaced.modules():  # copies of the modules of `model`
+        if isinstance(module, SelfAttention | CrossAttention) and not attention.supports(module, device):
+            module.attend = attention.attend_short
     return KernelsInUse(replaced, tuple(used), tuple(declined))
 
 
