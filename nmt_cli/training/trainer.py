@@ -41,7 +41,7 @@ from ..data.tokenizer import Vocabulary
 from ..device import is_host
 from ..errors import DataError, ModelError, Stopped, TrainingError
 from ..hardware import Hardware
-from ..model.contents import find_model, read_config
+from ..model.contents import find_model
 from ..model.folder import build, load_model, weights_of
 from ..model.transformer import Transformer, count_parameters
 from ..model.weights import write_model
@@ -70,7 +70,7 @@ from .run import RunFolder, link_latest
 from .schedule import concerns
 from .stopping import Finished, PendingSignal
 from .update import Updater
-from .validation import Sample, Validator, has_validation
+from .validation import Validator, has_validation
 
 UPDATES_IN_FLIGHT = 8
 """How many updates the loop on a GPU starts before it reads their results."""
@@ -356,7 +356,7 @@ class Trainer:
         progress, train, group = self.progress, self.recipe.train, self.group
         validator = self.validator
         assert validator is not None
-        samples: list[Sample] = []  # filled on rank 0 only
+        samples: list[str] = []  # filled on rank 0 only
         self.report.clear_bar()
         group.all_gather([0.0])  # after the reports of rank 0 comes the message of a rank that fails from now on
         models = self.updater.weights.model, self.updater.weights.compute_model
@@ -384,7 +384,7 @@ class Trainer:
         self.report.record(record)
         self.report.line(validation_line(record, is_best))
         for sample in samples:
-            self.report.line(str(sample))
+            self.report.line(sample)
         if is_best:
             self.save_checkpoint(is_best=True)
         self.check_patience()
@@ -491,13 +491,12 @@ def initial_model(folder: Path, recipe: Recipe, vocabulary: Vocabulary) -> Trans
     beginning. Raises ModelError when the weights do not fit.
     """
     try:
-        model_folder = find_model(folder)
-        tokenizers = read_config(model_folder).tokenizers
-        if tokenizers != {name: tokenizer.sha256 for name, tokenizer in vocabulary.files.items()}:
+        loaded = load_model(find_model(folder))
+        if loaded.config.tokenizers != {name: tokenizer.sha256 for name, tokenizer in vocabulary.files.items()}:
             raise ModelError(
                 "its vocabulary is not that of the shards. Make these with the same one: nmt preprocess … "
-                f"--set data.tokenizer={str(model_folder)!r}"
+                f"--set data.tokenizer={str(loaded.folder)!r}"
             )
-        return build(recipe, vocabulary.source_size, vocabulary.target_size, weights_of(load_model(model_folder).model))
+        return build(recipe, vocabulary.source_size, vocabulary.target_size, weights_of(loaded.model))
     except ModelError as error:
         raise ModelError(f"train.init = {str(folder)!r}: {error}") from None

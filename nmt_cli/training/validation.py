@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,21 +35,6 @@ from ..recipe import Recipe
 from ..translation.translator import Translator
 from .loader import PackedBatch
 from .update import LossModel
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A validation sentence with its reference and its translation."""
-
-    source: str
-    reference: str
-    translation: str
-
-    def __str__(self) -> str:
-        return (
-            f"    source       {self.source}\n    reference    {self.reference}\n    translation  {self.translation}\n"
-        )
-
 
 T = TypeVar("T")
 Share = tuple[list[float], list[str]]
@@ -167,7 +151,7 @@ class Validator:
             model.train()
             compute_model.train()
 
-    def combine(self, shares: Sequence[Share]) -> tuple[dict[str, Any], list[Sample]]:
+    def combine(self, shares: Sequence[Share]) -> tuple[dict[str, Any], list[str]]:
         """Return the scores from all ranks' shares, and up to `train.valid_samples` samples.
 
         Raises TrainingError if the NLL is not finite.
@@ -180,7 +164,7 @@ class Validator:
                 'Lower train.lr_factor, lengthen train.warmup, or set train.clip_norm or train.precision = "fp32".'
             )
         scores: dict[str, Any] = {"nll": nll / self.tokens, "bleu": None, "bleu_signature": None}
-        samples: list[Sample] = []
+        samples: list[str] = []
         if self.source:
             translations = _interleaved([translations for _, translations in shares])
             bleu = compute("bleu", translations, [self.target], self.bleu)
@@ -190,7 +174,10 @@ class Validator:
                 "bleu_sentences": len(self.source),
                 "bleu_of_sentences": self.lines,
             }
-            samples = [Sample(*sides) for sides in zip(self.source, self.target, translations, strict=True)]
+            samples = [
+                f"    source       {source}\n    reference    {reference}\n    translation  {translation}\n"
+                for source, reference, translation in zip(self.source, self.target, translations, strict=True)
+            ]
         return scores, samples[: self.recipe.train.valid_samples]
 
 
