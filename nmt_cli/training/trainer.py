@@ -49,7 +49,6 @@ from ..recipe import Recipe
 from .in_flight import InFlight, StepMetrics, drain, error_message, write_evidence
 from .loader import RankBatch, TrainingText, Variation, rank_batches
 from .loggers import check_loggers
-from .loss_scale import OVERFLOWS
 from .metrics import (
     clock,
     live_text,
@@ -69,7 +68,7 @@ from .report import Report
 from .run import RunFolder, link_latest
 from .schedule import concerns
 from .stopping import Finished, PendingSignal
-from .update import Updater
+from .update import OVERFLOWS, Updater
 from .validation import Validator, has_validation
 
 UPDATES_IN_FLIGHT = 8

@@ -29,10 +29,16 @@ from ..recipe import Recipe
 from .gradients import Gradients
 from .loader import MicroBatch, PackedBatch, RankBatch
 from .loss import label_smoothed_loss
-from .loss_scale import LossScale
 from .parameters import Weights
 from .process_group import ProcessGroup
 from .schedule import decay, learning_rate
+
+FIRST_SCALE = 2.0**16
+LARGEST_SCALE = 2.0**24
+GROW_AFTER = 2000
+"""The number of updates without overflow after which the scale is doubled."""
+OVERFLOWS = 30
+"""How many updates in a row may overflow. They reduce FIRST_SCALE to less than 1 / 10,000, LARGEST_SCALE to 1 / 64."""
 
 
 class LossModel(nn.Module):
@@ -71,6 +77,38 @@ def vocabulary_loss(
         )
         kernel = False
     return (chunked_loss if kernel else label_smoothed_loss)(hidden, weight, target, smoothing, r_drop)
+
+
+class LossScale:
+    """The loss scale of fp16 (Micikevicius et al. 2018, section 3.2), and the number of updates since its last change.
+
+        loss * scale ──backward──▶ main_grads ──/ scale──▶ the gradient, in fp32
+
+    Without it, small gradients would be zero in fp16. When a gradient overflows, the update takes no step and the scale
+    is halved. After `GROW_AFTER` updates without overflow, the scale is doubled. All of this is computed on the device,
+    so the CPU does not wait for it. The scale is saved with the optimizer state.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.state = torch.tensor([FIRST_SCALE, 0.0], device=device)
+
+    @property
+    def scale(self) -> Tensor:
+        """The factor of the loss, a scalar on the device."""
+        return self.state[0]
+
+    def unscale(self, gradient: Tensor) -> None:
+        """Divide the gradient by the scale, in place."""
+        gradient.mul_(1.0 / self.scale)
+
+    def update(self, overflow: Tensor) -> None:
+        """Adapt the scale after an update; `overflow` is 1.0 if its gradient was not finite, else 0.0."""
+        scale, updates = self.state
+        updates = (updates + 1.0) * (1.0 - overflow)
+        grows = (updates == GROW_AFTER).float()
+        self.state = torch.stack(
+            ((scale * (1.0 - 0.5 * overflow) * (1.0 + grows)).clamp(max=LARGEST_SCALE), updates * (1.0 - grows))
+        )
 
 
 @dataclass(frozen=True)

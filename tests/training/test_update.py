@@ -22,10 +22,9 @@ from nmt_cli.model.transformer import Transformer, attention_mask
 from nmt_cli.recipe import Recipe
 from nmt_cli.training.loader import FlatBatch, RankBatch, TrainingText, rank_batches
 from nmt_cli.training.loss import label_smoothed_loss
-from nmt_cli.training.loss_scale import FIRST, GROW_AFTER, LARGEST, OVERFLOWS, LossScale
 from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.training.schedule import learning_rate
-from nmt_cli.training.update import Updater
+from nmt_cli.training.update import FIRST_SCALE, GROW_AFTER, LARGEST_SCALE, OVERFLOWS, LossScale, Updater
 
 ALONE = ProcessGroup()
 V = 60
@@ -161,12 +160,12 @@ def test_in_fp16_the_scale_of_the_loss_keeps_small_gradients(corpus: Corpus) -> 
 def test_in_fp16_an_overflow_halves_the_scale_and_takes_no_step(corpus: Corpus) -> None:
     updater, batch = new_updater(precision="fp16"), batch_of(corpus, 300)
     assert updater.loss_scale is not None
-    updater.loss_scale.state[0] = LARGEST
+    updater.loss_scale.state[0] = LARGEST_SCALE
     weights = updater.weights.main_params.detach().clone()
     skipped = [float(updater(batch, 1).skipped) for _ in range(2)]
     assert skipped == [1.0, 1.0]
     assert torch.equal(updater.weights.main_params, weights)
-    assert updater.loss_scale.state.tolist() == [LARGEST / 4, 0.0]
+    assert updater.loss_scale.state.tolist() == [LARGEST_SCALE / 4, 0.0]
     while skipped[-1]:
         skipped.append(float(updater(batch, 1).skipped))
     assert len(skipped) < OVERFLOWS
@@ -177,13 +176,13 @@ def test_in_fp16_an_overflow_halves_the_scale_and_takes_no_step(corpus: Corpus) 
 def test_the_scale_is_doubled_after_many_updates_without_overflow() -> None:
     scale = LossScale("cpu")
     for _ in range(GROW_AFTER):
-        assert float(scale.scale) == FIRST
+        assert float(scale.scale) == FIRST_SCALE
         scale.update(torch.tensor(0.0))
-    assert scale.state.tolist() == [2 * FIRST, 0.0]
+    assert scale.state.tolist() == [2 * FIRST_SCALE, 0.0]
     for _ in range(GROW_AFTER - 1):
         scale.update(torch.tensor(0.0))
     scale.update(torch.tensor(1.0))
-    assert scale.state.tolist() == [FIRST, 0.0]
+    assert scale.state.tolist() == [FIRST_SCALE, 0.0]
 
 
 @pytest.mark.parametrize("passes", [1, 2])
@@ -273,7 +272,7 @@ def test_the_optimizer_state_can_be_loaded_by_another(corpus: Corpus, precision:
     other.weights.refresh_compute_params()
     other.load_optimizer_state({name: moment.clone() for name, moment in one.optimizer_state().items()}, 1)
     assert [updater.loss_scale.state.tolist() for updater in (one, other) if updater.loss_scale] == (
-        [[FIRST, 1.0]] * 2 if precision == "fp16" else []
+        [[FIRST_SCALE, 1.0]] * 2 if precision == "fp16" else []
     )
     for updater in (one, other):
         torch.manual_seed(5)
