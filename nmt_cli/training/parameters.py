@@ -2,7 +2,7 @@
 
     main_params     (P,) fp32               updated by Adam, saved in checkpoints         model          has views of it
     compute_params  (P,) fp32, bf16, fp16   read by forward and backward passes           compute_model  has views of it
-    main_grads      (P,) fp32               sums over micro-batches, then over ranks (gradients.py)
+    main_grads      (P,) fp32               sums over micro-batches, then over ranks (gradients.py, data_parallel.py)
 
 In bf16 and fp16, `compute_params` are rounded from `main_params` once per update, not once per pass. In fp32 both are
 one tensor.
@@ -58,18 +58,6 @@ class Weights:
     def by_name(self, flat: Tensor) -> dict[str, Tensor]:
         """Return the parts of a flat tensor by parameter name, in the parameters' shapes."""
         return {name: self.view(flat, name) for name in self._spans}
-
-    def parts(self, size: int) -> list[tuple[slice, set[str]]]:
-        """Return the parts of a flat tensor with at least `size` numbers each, the last one first, and the names of
-        the parameters in each part.
-        """
-        parts, names, end = [], set[str](), self.main_params.numel()
-        for name, (start, _) in reversed(self._spans.items()):
-            names.add(name)
-            if end - start >= size or not start:
-                parts.append((slice(start, end), names))
-                names, end = set(), start
-        return parts
 
     def refresh_compute_params(self) -> None:
         """Round `main_params` to `compute_params`."""

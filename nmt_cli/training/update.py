@@ -15,10 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from .. import console
+from ..data.batches import collate
+from ..data.tokenizer import UNK
 from ..device import random_state, release_cached_memory, restore_random_state
 from ..errors import TrainingError
 from ..hardware import Hardware, out_of_memory, reproducible_products
@@ -26,7 +29,8 @@ from ..kernels.choice import apply_kernels, switched_off
 from ..kernels.chunked_loss import chunked_loss, supports
 from ..model.transformer import Transformer
 from ..recipe import Recipe
-from .gradients import Gradients
+from .data_parallel import ReplicatedGradients
+from .gradients import FlatGradients
 from .loader import MicroBatch, PackedBatch, RankBatch
 from .loss import label_smoothed_loss
 from .parameters import Weights
@@ -142,8 +146,14 @@ class Updater:
         self.weights = Weights(model, hardware.dtype)
         self.kernels = apply_kernels(self.weights.compute_model)
         self.weights.compute_model = self.kernels.model
-        self.losses = LossModel(self.weights.compute_model, train.label_smoothing, train.r_drop, backend)
-        self.gradients = Gradients(self.weights, group)
+        loss_model = LossModel(self.weights.compute_model, train.label_smoothing, train.r_drop, backend)
+        self.gradients: FlatGradients | ReplicatedGradients
+        if group.world_size == 1:
+            self.gradients = FlatGradients(self.weights, loss_model)
+        else:
+            any_pair = np.array([UNK]), np.array([UNK])
+            any_rows = PackedBatch.of(collate([any_pair]), train.passes).to(hardware.device)
+            self.gradients = ReplicatedGradients(self.weights, loss_model, group, any_rows)
         self.loss_scale = LossScale(hardware.device) if hardware.dtype == torch.float16 else None
         self.adam = torch.optim.Adam(
             [self.weights.main_params],
@@ -222,7 +232,7 @@ class Updater:
 
         Return its sums of loss and NLL, (2,).
         """
-        loss, nll = self.losses(micro_batch.packed.to(self.hardware.device))
+        loss, nll = self.gradients.losses(micro_batch.packed.to(self.hardware.device))
         scaled = loss * self.loss_scale.scale if self.loss_scale else loss
         (scaled * (micro_batch.weight / target_tokens)).backward()
         return micro_batch.weight * torch.stack((loss.detach(), nll))

@@ -282,7 +282,7 @@ def test_an_error_is_reported_once_and_ends_all(place: Path, tmp_path: Path, wor
 
 
 def test_a_gradient_that_is_not_finite_is_reported_once(place: Path, tmp_path: Path, world: int) -> None:
-    spoil = "at_update(7, lambda t: setattr(t.updater, 'losses', lambda rows, was=t.updater.losses: (lambda loss, nll: (loss * float('nan'), nll))(*was(rows))) if last() else None)"
+    spoil = "at_update(7, lambda t: setattr(t.updater.gradients, 'losses', lambda rows, was=t.updater.gradients.losses: (lambda loss, nll: (loss * float('nan'), nll))(*was(rows))) if last() else None)"
     job = Job(place, tmp_path / "run", world, prelude=spoil, code=1)
     assert job.last_line.startswith("error: the gradient is not finite at update 7 ")
     assert job.stderr.count("error:") == 1

@@ -22,7 +22,7 @@ from nmt_cli.data.shards import Corpus
 from nmt_cli.hardware import Hardware
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe
-from nmt_cli.training import gradients
+from nmt_cli.training import data_parallel
 from nmt_cli.training.loader import RankBatch, TrainingText, rank_batches
 from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.training.update import Updater
@@ -93,7 +93,6 @@ def findings(group: ProcessGroup) -> dict[str, Any]:
             batch = batch_of(text, group)
             sums, _ = together.accumulate(batch)
             found[f"reductions {precision} {passes}"] = list(reduced)
-            found["numbers"] = together.weights.main_grads.numel()
             through(sums)
             alone_sums, _ = alone.accumulate(batch_of(text, ALONE))
             found[f"micro-batches {passes}"] = len(batch.micro_batches)
@@ -136,7 +135,9 @@ def train(updater: Updater, text: TrainingText, group: ProcessGroup, numbers: ra
 
 def main() -> None:
     folder, ranks = Path(sys.argv[1]), int(sys.argv[2])
-    gradients.PART = 5000  # several parts
+    if "--unsettled" in sys.argv:
+        data_parallel.ReplicatedGradients._settle = lambda *_: None  # type: ignore[method-assign]
+    data_parallel.BUCKET_MB = 0.02  # type: ignore[assignment]  # several buckets
     torch.set_num_threads(1)
     for rank in range(ranks):
         if not os.fork():
