@@ -24,11 +24,10 @@ import re
 import stat
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -42,76 +41,46 @@ from .registry import ACTIVATIONS, CONSTRAINTS, LENGTH_PENALTIES, NORMS, POSITIO
 # Keys of earlier versions
 
 
-@dataclass(frozen=True)
-class Retired:
-    """A key in recipes, runs and model folders of earlier versions. It is read and ignored."""
-
-    since: str
-    """The first version without the key."""
-    neutral: Any
-    """The value that had no effect. Any other value is ignored with a warning."""
-    why: str
-    """Text for the warning: what replaces the key."""
-
-
-RETIRED = {"decode.prune": Retired("0.1.0", 0.0, "decode.lookahead says when search gives up a hypothesis.")}
-
-
-@dataclass(frozen=True)
-class Renamed:
-    """A key that has a new name. The old name is read if the key has one of `values` (None: any value)."""
-
-    now: str
-    values: tuple[str, ...] | None = None
-
-
-RENAMED = {
-    "model.norm": Renamed("residual", ("post", "pre")),  # `norm` is now the kind of norm
-    "data.target_pieces": Renamed("target_tokenization"),
+RETIRED = {
+    "decode.prune": (0.0, "nmt 0.1.0 retired this key. decode.lookahead says when search gives up a hypothesis.")
 }
+"""A key that is read and ignored → the value that had no effect, and the text of the warning about any other value."""
+RENAMED: dict[str, tuple[str, tuple[str, ...] | None]] = {
+    "model.norm": ("residual", ("post", "pre")),  # `norm` is now the kind of norm
+    "data.target_pieces": ("target_tokenization", None),
+}
+"""The old name of a key → its new name, and the values with which the old name is still read; None: any value."""
 
 
 def with_present_names(values: dict[str, Any], where: str) -> dict[str, Any]:
     """Return `values` with the keys in RENAMED under their present names. Raises RecipeError for a key given twice."""
-    for old, renamed in RENAMED.items():
-        section, _, key = old.partition(".")
+    for old, (now, old_values) in RENAMED.items():
+        section, key = old.split(".")
         table = values.get(section)
-        if (
-            not isinstance(table, dict)
-            or key not in table
-            or (renamed.values is not None and table[key] not in renamed.values)
-        ):
+        if not isinstance(table, dict) or key not in table or (old_values and table[key] not in old_values):
             continue
-        if renamed.now in table and table[renamed.now] != table[key]:
+        if now in table and table[now] != table[key]:
             raise RecipeError(
-                f"{where}: {old} = {shown(table[key])} is the old name of {section}.{renamed.now}, which is "
-                f"{shown(table[renamed.now])} here. Remove one of the two."
+                f"{where}: {old} = {shown(table[key])} is the old name of {section}.{now}, which is "
+                f"{shown(table[now])} here. Remove one of the two."
             )
-        values = {
-            **values,
-            section: {**{name: value for name, value in table.items() if name != key}, renamed.now: table[key]},
-        }
+        values = {**values, section: {now if name == key else name: value for name, value in table.items()}}
     return values
 
 
 def without_retired(values: dict[str, Any], where: str) -> dict[str, Any]:
     """Return `values` without the keys in RETIRED; warn about keys that had an effect."""
-    for key_path, retired in RETIRED.items():
-        section, _, key = key_path.partition(".")
+    for retired, (neutral, why) in RETIRED.items():
+        section, key = retired.split(".")
         table = values.get(section)
         if isinstance(table, dict) and key in table:
             values = {**values, section: {name: value for name, value in table.items() if name != key}}
-            if table[key] != retired.neutral:
-                warn_once(
-                    f"{key_path} = {table[key]!r} is ignored: nmt {retired.since} retired this key. {retired.why}",
-                    where,
-                )
+            if table[key] != neutral:
+                warn_once(f"{retired} = {table[key]!r} is ignored: {why}", where)
     return values
 
 
 # Errors, all at once
-
-Sections = Mapping[str, type[BaseModel]]
 
 MOST = 30
 """Largest number of errors that are listed for one dictionary."""
@@ -124,31 +93,26 @@ LIMITS = {
 """pydantic's names of bounds → the words in messages, and the key under which pydantic stores the bound."""
 
 
-def describe(error: ValidationError, values: dict[str, Any], whole: type[BaseModel]) -> str:
-    """Return "has N errors:" and a line for each error of `values`; `whole` is the pydantic model of the values."""
-    sections = {
-        name: field.annotation
-        for name, field in whole.model_fields.items()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-    }
-    lines = _lines(error, sections)
-    if (more := error.error_count() - MOST) > 0:
-        return f"has {error.error_count():,} errors:\n" + "\n".join(
-            f"  - {line}" for line in [*lines, f"… and {more:,} more"]
-        )
-    lines += [line for line in _contradictions_besides(error, values, whole, sections) if line not in lines]
-    noun = "error" if len(lines) == 1 else "errors"
-    return f"has {len(lines)} {noun}:\n" + "\n".join(f"  - {line}" for line in lines)
+def describe(error: ValidationError, values: dict[str, Any]) -> str:
+    """Return "has N errors:" and a line for each error of a recipe's `values`."""
+    lines, count = _lines(error), error.error_count()
+    if count > MOST:
+        lines.append(f"… and {count - MOST:,} more")
+    else:
+        lines += [line for line in _contradictions_besides(error, values) if line not in lines]
+        count = len(lines)
+    return f"has {count:,} error{'s' * (count != 1)}:\n" + "\n".join(f"  - {line}" for line in lines)
 
 
-def _lines(error: ValidationError, sections: Sections) -> list[str]:
+def _lines(error: ValidationError) -> list[str]:
     lines = []
     for item in error.errors()[:MOST]:
         path = shown_name(".".join(str(part) for part in item["loc"]))
         section, _, key = path.partition(".")
         if item["type"] == "extra_forbidden":
-            inside = list(sections[section].model_fields) if key and section in sections else list(sections)
-            hint = _elsewhere(key, section, sections) or did_you_mean(key or section, inside)
+            homes = [name for name, kind in SECTIONS.items() if key in kind.model_fields and name != section]
+            inside = SECTIONS[section].model_fields if key and section in SECTIONS else SECTIONS
+            hint = f" It belongs in [{homes[0]}]." if homes else did_you_mean(key or section, list(inside))
             lines.append(f"{path}: unknown {'key' if key else 'section'}.{hint}")
         elif item["type"] == "value_error":
             lines += [f"{path + ': ' if path else ''}{line}" for line in str(item["ctx"]["error"]).splitlines()]
@@ -162,14 +126,7 @@ def _lines(error: ValidationError, sections: Sections) -> list[str]:
     return lines
 
 
-def _elsewhere(key: str, section: str, sections: Sections) -> str:
-    homes = [name for name, model in sections.items() if key in model.model_fields and name != section]
-    return f" It belongs in [{homes[0]}]." if homes else ""
-
-
-def _contradictions_besides(
-    error: ValidationError, values: dict[str, Any], whole: type[BaseModel], sections: Sections
-) -> list[str]:
+def _contradictions_besides(error: ValidationError, values: dict[str, Any]) -> list[str]:
     """Check `values` again without the wrong keys, and return the contradictions that remain, except those that mention
     a wrong key.
     """
@@ -184,15 +141,13 @@ def _contradictions_besides(
         left_out.add(key)
         table.pop(key, None)
     try:
-        whole.model_validate(remaining)
+        Recipe.model_validate(remaining)
     except ValidationError as more:
-        return [line for line in _lines(more, sections) if not any(key in line for key in left_out)]
+        return [line for line in _lines(more) if not any(key in line for key in left_out)]
     return []
 
 
 # The sections
-
-SectionT = TypeVar("SectionT", bound="Section")
 
 
 class Section(BaseModel):
@@ -200,11 +155,15 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
+    def contradictions(self) -> Iterator[str]:
+        """Yield an error for each set of values that do not fit together."""
+        return iter(())
 
-def _checked(section: SectionT, errors: list[str]) -> SectionT:
-    if errors:
-        raise ValueError("\n".join(errors))
-    return section
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if errors := list(self.contradictions()):
+            raise ValueError("\n".join(errors))
+        return self
 
 
 TrainingPrecision = Literal["auto", "bf16", "fp16", "fp32"]
@@ -251,6 +210,11 @@ def _listed_in(registry: Mapping[str, str]) -> AfterValidator:
     return AfterValidator(check)
 
 
+def number(default: float, least: float, most: float) -> Any:
+    """Return a key for numbers from `least` to `most`."""
+    return Field(default=default, ge=least, le=most)
+
+
 class DataSection(Section):
     """[data]: the text, the subword vocabulary, and the conditions for keeping a pair."""
 
@@ -265,11 +229,11 @@ class DataSection(Section):
     valid_target: list[FileName] = []
     tokenizer: FileName = ""
     """An existing SentencePiece model to use instead of learning one: a path, or a path below --data-dir."""
-    vocab_size: int = Field(default=37_000, ge=8, le=10_000_000)
+    vocab_size: int = number(37_000, 8, 10_000_000)
     """Most pieces of the vocabulary: a small text may have fewer."""
     joint_vocab: bool = True
     """One BPE and one embedding matrix for both languages (section 5.1); false: one for each language."""
-    target_vocab_size: int = Field(default=0, ge=0, le=10_000_000)
+    target_vocab_size: int = number(0, 0, 10_000_000)
     """Size of the target's own vocabulary, with joint_vocab = false; 0: `vocab_size`."""
     target_tokenization: Literal["bpe", "words"] = "bpe"
     """`words`: each word between spaces is one token of the target vocabulary, unchanged. This is for targets of
@@ -285,90 +249,85 @@ class DataSection(Section):
     """`nfc` keeps the text (`data.normalization`); the others are SentencePiece's rules. The SentencePiece model stores
     the rule, so training, translation and exports apply the same one. Earlier versions used `nmt_nfkc`; their shards
     keep it."""
-    character_coverage: float = Field(default=1.0, ge=0.98, le=1.0)
+    character_coverage: float = number(1.0, 0.98, 1.0)
     """The vocabulary has the most frequent characters, up to this share of the text. SentencePiece takes no less than
     0.98."""
-    target_character_coverage: float = Field(default=0.0, ge=0.0, le=1.0)
+    target_character_coverage: float = number(0.0, 0.0, 1.0)
     """The same for the target's own vocabulary, with joint_vocab = false; 0: `character_coverage`."""
     byte_fallback: bool = True
     """Characters that are not in the vocabulary become bytes instead of <unk>, so that they can be copied."""
-    min_length: int = Field(default=1, ge=1, le=1_000_000)
+    min_length: int = number(1, 1, 1_000_000)
     """Fewest tokens per side, end symbol not counted; shorter pairs are dropped as empty."""
-    max_length: int = Field(default=256, ge=1, le=1_000_000)
+    max_length: int = number(256, 1, 1_000_000)
     """Most tokens per side, end symbol not counted; longer pairs are dropped and counted."""
     max_ratio: float = Field(default=9.0, gt=1.0, le=1e6)
     """Largest ratio (longer side + 1) / (shorter side + 1), in tokens; the + 1 makes it less strict for short lines."""
-    shard_pairs: int = Field(default=1_000_000, ge=1, le=MANY)
+    shard_pairs: int = number(1_000_000, 1, MANY)
 
     @property
     def target_size(self) -> int:
         """The largest size of the target's vocabulary."""
         return self.target_vocab_size or self.vocab_size
 
-    @model_validator(mode="after")
-    def _consistent(self) -> DataSection:
-        errors = []
+    def contradictions(self) -> Iterator[str]:
         for split in ("train", "valid"):
             source, target = getattr(self, f"{split}_source"), getattr(self, f"{split}_target")
             if len(source) != len(target):
-                errors.append(
+                yield (
                     f"{split}_source names {len(source)} file(s), {split}_target {len(target)}: they are read in pairs"
                 )
         if self.generator and (self.train_source or self.valid_source):
-            errors.append(f"generator = {self.generator!r} makes its own text: leave train_source and valid_source out")
+            yield f"generator = {self.generator!r} makes its own text: leave train_source and valid_source out"
         if not self.generator and not self.train_source:
-            errors.append("train_source and train_target are needed (files below --data-dir)")
+            yield "train_source and train_target are needed (files below --data-dir)"
         if self.target_vocab_size and self.joint_vocab:
-            errors.append(
+            yield (
                 f"target_vocab_size = {self.target_vocab_size} needs joint_vocab = false: a joint vocabulary "
                 f"has vocab_size = {self.vocab_size} pieces"
             )
         if self.target_character_coverage and self.joint_vocab:
-            errors.append(
+            yield (
                 f"target_character_coverage = {self.target_character_coverage} needs joint_vocab = false: "
                 f"a joint vocabulary has character_coverage = {self.character_coverage}"
             )
         if 0 < self.target_character_coverage < 0.98:
-            errors.append(
+            yield (
                 f"target_character_coverage = {self.target_character_coverage}: expected 0.98 or more, or 0 "
                 "for the source's"
             )
         if 0 < self.target_vocab_size < 8:
-            errors.append(
+            yield (
                 f"target_vocab_size = {self.target_vocab_size}: expected 8 or more, or 0 for vocab_size = "
                 f"{self.vocab_size}"
             )
         if self.target_tokenization == "words" and self.joint_vocab:
-            errors.append(
-                'target_tokenization = "words" needs joint_vocab = false: the source is learned as BPE, by itself'
-            )
+            yield ('target_tokenization = "words" needs joint_vocab = false: the source is learned as BPE, by itself')
         if self.terminals in ("xx", "tags") and self.target_tokenization != "words":
-            errors.append(
+            yield (
                 f'terminals = "{self.terminals}" needs target_tokenization = "words": each symbol of a tree is '
                 "one token"
             )
         if self.min_length > self.max_length:
-            errors.append(f"min_length = {self.min_length} exceeds max_length = {self.max_length}")
-        return _checked(self, errors)
+            yield f"min_length = {self.min_length} exceeds max_length = {self.max_length}"
 
 
 class ModelSection(Section):
     """[model]: the columns of the paper's table 3, and choices in which other models differ from the paper."""
 
-    encoder_layers: int = Field(default=6, ge=1, le=1000)
-    decoder_layers: int = Field(default=6, ge=1, le=1000)
-    d_model: int = Field(default=512, ge=2, le=65_536)
-    d_ff: int = Field(default=2048, ge=1, le=1_048_576)
-    num_heads: int = Field(default=8, ge=1, le=4096)
-    d_k: int = Field(default=0, ge=0, le=65_536)
+    encoder_layers: int = number(6, 1, 1000)
+    decoder_layers: int = number(6, 1, 1000)
+    d_model: int = number(512, 2, 65_536)
+    d_ff: int = number(2048, 1, 1_048_576)
+    num_heads: int = number(8, 1, 4096)
+    d_k: int = number(0, 0, 65_536)
     """Size of a head's queries and keys; 0: d_model / num_heads."""
-    d_v: int = Field(default=0, ge=0, le=65_536)
+    d_v: int = number(0, 0, 65_536)
     """Size of a head's values; 0: d_model / num_heads."""
-    dropout: float = Field(default=0.1, ge=0.0, le=0.95)
+    dropout: float = number(0.1, 0.0, 0.95)
     """On each sub-layer's output and on embedding + position sums (section 5.4)."""
-    attention_dropout: float = Field(default=0.0, ge=0.0, le=0.95)
+    attention_dropout: float = number(0.0, 0.0, 0.95)
     """On attention weights; the paper has none."""
-    activation_dropout: float = Field(default=0.0, ge=0.0, le=0.95)
+    activation_dropout: float = number(0.0, 0.0, 0.95)
     """Inside the feed-forward network, after the activation; the paper has none."""
     residual: Annotated[str, _listed_in(RESIDUALS)] = "post"
     """`post`: Norm(x + Sublayer(x)), the paper's; `pre`: x + Sublayer(Norm(x)) and one last Norm per stack."""
@@ -380,7 +339,7 @@ class ModelSection(Section):
     positions: Annotated[str, _listed_in(POSITIONS)] = "sinusoidal"
     """`sinusoidal`: the paper's (section 3.5); `learned`: a trained vector per position (table 3, row E); `rotary`:
     self-attention rotates queries and keys."""
-    max_positions: int = Field(default=1024, ge=2, le=1_048_576)
+    max_positions: int = number(1024, 2, 1_048_576)
     """The longest sequence, and the number of rows of learned positions. Longer lines are split before translation."""
     tie_embeddings: bool = True
     """One matrix for both embeddings and the output projection (section 3.4)."""
@@ -396,27 +355,21 @@ class ModelSection(Section):
     def value_size(self) -> int:
         return self.d_v or self.d_model // self.num_heads
 
-    @model_validator(mode="after")
-    def _consistent(self) -> ModelSection:
-        errors = []
+    def contradictions(self) -> Iterator[str]:
         if not (self.d_k and self.d_v) and self.d_model % self.num_heads:
-            errors.append(
-                f"d_model = {self.d_model} is not a multiple of num_heads = {self.num_heads}: give d_k and d_v"
-            )
+            yield (f"d_model = {self.d_model} is not a multiple of num_heads = {self.num_heads}: give d_k and d_v")
         if self.positions == "sinusoidal" and self.d_model % 2:
-            errors.append(f"d_model = {self.d_model} is odd: sinusoids come in pairs of sine and cosine")
+            yield f"d_model = {self.d_model} is odd: sinusoids come in pairs of sine and cosine"
         if self.positions == "rotary" and self.key_size % 2:
-            errors.append(
+            yield (
                 f"heads of {self.key_size} numbers are odd: rotary positions rotate pairs of them. Change "
                 "num_heads or d_k"
             )
         if self.max_positions * self.d_model > MOST_POSITIONS:
-            errors.append(
+            yield (
                 f"max_positions = {self.max_positions} times d_model = {self.d_model} are "
-                f"{self.max_positions * self.d_model:,} numbers for positions: expected at most "
-                f"{MOST_POSITIONS:,}"
+                f"{self.max_positions * self.d_model:,} numbers for positions: expected at most {MOST_POSITIONS:,}"
             )
-        return _checked(self, errors)
 
     def parameters(self, source_vocab: int, target_vocab: int) -> int:
         """Return the number of trained parameters for vocabularies of these sizes, without building the model.
@@ -440,22 +393,22 @@ class ModelSection(Section):
 class TrainSection(Section):
     """[train]: the paper's sections 5.1 to 5.4, and how the run is validated, logged and saved."""
 
-    batch_tokens: int = Field(default=25_000, ge=1, le=100_000_000)
+    batch_tokens: int = number(25_000, 1, 100_000_000)
     """Tokens per update on each side (source, target), over all ranks and micro-batches."""
-    micro_batch_tokens: int = Field(default=0, ge=0, le=100_000_000)
+    micro_batch_tokens: int = number(0, 0, 100_000_000)
     """Tokens per side in one forward and backward pass of a rank; 0: chosen from the hardware's memory."""
-    updates: int = Field(default=100_000, ge=1, le=MANY)
-    warmup: int = Field(default=4000, ge=1, le=MANY)
+    updates: int = number(100_000, 1, MANY)
+    warmup: int = number(4000, 1, MANY)
     lr_factor: float = Field(default=1.0, gt=0.0, le=1e6)
     """Multiplies the paper's schedule (equation 3)."""
     adam_beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
     adam_beta2: float = Field(default=0.98, ge=0.0, lt=1.0)
-    adam_epsilon: float = Field(default=1e-9, ge=1e-16, le=1.0)
-    decay_updates: int = Field(default=0, ge=0, le=MANY)
+    adam_epsilon: float = number(1e-9, 1e-16, 1.0)
+    decay_updates: int = number(0, 0, MANY)
     """Number of last updates in which the learning rate of equation 3 is multiplied by a factor that falls linearly to
     zero; 0: none."""
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
-    r_drop: float = Field(default=0.0, ge=0.0, le=1000.0)
+    r_drop: float = number(0.0, 0.0, 1000.0)
     """Weight of the divergence between two passes of each pair with different dropout (R-Drop); 0: one pass."""
     bpe_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Probability that BPE leaves out a merge, so that words are split differently in each epoch; 0: never."""
@@ -465,38 +418,38 @@ class TrainSection(Section):
     init: FileName = ""
     """Folder of a model or run with the same sizes and vocabulary: training starts from its weights. "": random
     weights."""
-    clip_norm: float = Field(default=0.0, ge=0.0, le=1e9)
+    clip_norm: float = number(0.0, 0.0, 1e9)
     """Largest gradient norm; 0: no clipping (the paper has none)."""
-    skip_nonfinite: int = Field(default=0, ge=0, le=MANY)
+    skip_nonfinite: int = number(0, 0, MANY)
     """Number of updates in a row that may be skipped because their gradient is not finite; 0: the first one stops
     training."""
     precision: TrainingPrecision = "auto"
     """Precision of matrix products; `auto`: the precision that is fast on the hardware. In `fp16` the loss is scaled.
     """
     seed: int = Field(default=1, ge=0, lt=2**32)
-    log_every: int = Field(default=50, ge=1, le=MANY)
-    valid_every: int = Field(default=1000, ge=1, le=MANY)
-    valid_bleu_sentences: int = Field(default=2000, ge=0, le=MANY)
+    log_every: int = number(50, 1, MANY)
+    valid_every: int = number(1000, 1, MANY)
+    valid_bleu_sentences: int = number(2000, 0, MANY)
     """Most validation sentences that are translated for BLEU. If there are more, so many are drawn at even distances;
     0: none."""
     valid_bleu_tokenizer: BleuTokenizer = ""
     """BLEU's tokenizer in validation, one of sacrebleu's. "": by language and script: zh for Chinese, char for other
     languages without spaces between words, 13a for all others."""
-    valid_beam: int = Field(default=1, ge=1, le=MOST_BEAM)
+    valid_beam: int = number(1, 1, MOST_BEAM)
     """Beam size for these translations, whatever `decode.search` is; 1 is greedy and fast."""
-    valid_samples: int = Field(default=3, ge=0, le=100_000)
-    patience: int = Field(default=0, ge=0, le=MANY)
+    valid_samples: int = number(3, 0, 100_000)
+    patience: int = number(0, 0, MANY)
     """Training stops after this number of validations in a row without an improvement; 0: never."""
     best_metric: Literal["bleu", "nll"] = "nll"
-    checkpoint_every: int = Field(default=1000, ge=0, le=MANY)
+    checkpoint_every: int = number(1000, 0, MANY)
     """Updates between checkpoints; 0: only `checkpoint_minutes` counts."""
-    checkpoint_minutes: float = Field(default=10.0, ge=0.0, le=1e9)
+    checkpoint_minutes: float = number(10.0, 0.0, 1e9)
     """Minutes between checkpoints; 0: only `checkpoint_every` counts."""
-    keep: int = Field(default=5, ge=1, le=1_000_000)
+    keep: int = number(5, 1, 1_000_000)
     """Number of latest checkpoints to keep."""
-    keep_best: int = Field(default=1, ge=1, le=1_000_000)
+    keep_best: int = number(1, 1, 1_000_000)
     """Number of best checkpoints to keep in addition."""
-    average: int = Field(default=5, ge=1, le=1_000_000)
+    average: int = number(5, 1, 1_000_000)
     """Number of checkpoints that `nmt average` averages by default."""
 
     @property
@@ -504,25 +457,20 @@ class TrainSection(Section):
         """Number of times that each pair of an update goes through the model."""
         return 2 if self.r_drop else 1
 
-    @model_validator(mode="after")
-    def _consistent(self) -> TrainSection:
-        errors = []
+    def contradictions(self) -> Iterator[str]:
         if self.micro_batch_tokens > self.batch_tokens:
-            errors.append(f"micro_batch_tokens = {self.micro_batch_tokens} exceeds batch_tokens = {self.batch_tokens}")
+            yield f"micro_batch_tokens = {self.micro_batch_tokens} exceeds batch_tokens = {self.batch_tokens}"
         if not self.checkpoint_every and not self.checkpoint_minutes:
-            errors.append("checkpoint_every = 0 and checkpoint_minutes = 0: nothing would ever be saved")
+            yield "checkpoint_every = 0 and checkpoint_minutes = 0: nothing would ever be saved"
         if self.decay_updates > self.updates:
-            errors.append(
+            yield (
                 f"decay_updates = {self.decay_updates} exceeds updates = {self.updates}: the learning rate "
                 "falls over the last updates"
             )
         if self.average > self.keep:
-            errors.append(
-                f"average = {self.average} exceeds keep = {self.keep}: averaging would miss pruned checkpoints"
-            )
+            yield (f"average = {self.average} exceeds keep = {self.keep}: averaging would miss pruned checkpoints")
         if self.best_metric == "bleu" and not self.valid_bleu_sentences:
-            errors.append('best_metric = "bleu" needs valid_bleu_sentences > 0')
-        return _checked(self, errors)
+            yield 'best_metric = "bleu" needs valid_bleu_sentences > 0'
 
 
 SEARCH, SAMPLING, RULES = "Search", "Sampling and minimum Bayes risk", "Constraints"
@@ -547,41 +495,39 @@ class DecodeSection(Section):
         _listed_in(SEARCHES),
         Option(f"{', '.join(SEARCHES)}: beam search, random samples, minimum Bayes risk, diverse beam search.", "NAME"),
     ] = "beam"
-    beam: Annotated[int, Option("Beam size (1: greedy).", "W")] = Field(default=4, ge=1, le=MOST_BEAM)
+    beam: Annotated[int, Option("Beam size (1: greedy).", "W")] = number(4, 1, MOST_BEAM)
     length_penalty: Annotated[
         str, _listed_in(LENGTH_PENALTIES), Option(f"What log P is divided by: {', '.join(LENGTH_PENALTIES)}.", "NAME")
     ] = "gnmt"
     """The divisor of log P(Y): `gnmt`: ((5 + |Y|) / 6) ** alpha; `average`: |Y|; `none`: 1."""
-    alpha: Annotated[float, Option("Exponent of the length penalty gnmt; 0: no penalty.", "A")] = Field(
-        default=0.6, ge=0.0, le=5.0
-    )
+    alpha: Annotated[float, Option("Exponent of the length penalty gnmt; 0: no penalty.", "A")] = number(0.6, 0.0, 5.0)
     """Up to 5, the penalty of the longest output is a number in fp32."""
     coverage_penalty: Annotated[
         float,
         Option("Prefer outputs that attend to every source token, by B times GNMT's coverage penalty; 0: none.", "B"),
-    ] = Field(default=0.0, ge=0.0, le=1000.0)
+    ] = number(0.0, 0.0, 1000.0)
     max_extra: Annotated[
         int, Option("Longest output: tokens of the line, and of its prefix and terms, plus N.", "N")
-    ] = Field(default=50, ge=1, le=1_000_000)
+    ] = number(50, 1, 1_000_000)
     max_len_ratio: Annotated[
         float, Option("Longest output: R times the tokens of the line, instead of once, plus --max-extra.", "R")
-    ] = Field(default=1.0, ge=0.0, le=1000.0)
+    ] = number(1.0, 0.0, 1000.0)
     min_length: Annotated[
         int, Option("Shortest output: N tokens that are not white space; 0 allows an empty output.", "N")
-    ] = Field(default=1, ge=0, le=1_000_000)
-    lookahead: int = Field(default=12, ge=0, le=1_000_000)
+    ] = number(1, 0, 1_000_000)
+    lookahead: int = number(12, 0, 1_000_000)
     """Search drops a hypothesis that cannot reach the n best within this number of further tokens, end symbol counted,
     even if their log-probabilities were 0. 0: no limit, so that the best hypothesis is never lost."""
-    diverse_groups: Annotated[int, Option("With --search diverse: groups that the beam is divided into.", "G")] = Field(
-        default=4, ge=1, le=MOST_BEAM
+    diverse_groups: Annotated[int, Option("With --search diverse: groups that the beam is divided into.", "G")] = (
+        number(4, 1, MOST_BEAM)
     )
     diversity_penalty: Annotated[
         float, Option("With --search diverse: penalty for a token that an earlier group chose in the same step.", "L")
-    ] = Field(default=0.5, ge=0.0, le=1000.0)
+    ] = number(0.5, 0.0, 1000.0)
     """log P of a token falls by this value for each hypothesis of an earlier group that gets it in the same step."""
     no_repeat_ngram: Annotated[
         int, Option("No sequence of N tokens occurs twice in a translation; 0: any may.", "N", RULES)
-    ] = Field(default=0, ge=0, le=1_000_000)
+    ] = number(0, 0, 1_000_000)
     repetition_penalty: Annotated[
         float, Option("Above 1, tokens that the translation already has become less probable.", "P", RULES)
     ] = Field(default=1.0, gt=0.0, le=1000.0)
@@ -589,7 +535,7 @@ class DecodeSection(Section):
     """Names of constraints that need no value."""
     batch_tokens: Annotated[
         int, Option("Source tokens that one worker translates together; changes only speed and memory.", "N", None)
-    ] = Field(default=4096, ge=1, le=100_000_000)
+    ] = number(4096, 1, 100_000_000)
 
     @property
     def constraint_options(self) -> dict[str, Any]:
@@ -601,19 +547,15 @@ class DecodeSection(Section):
             if name in CONSTRAINTS and getattr(self, name) != field.default
         }
 
-    @model_validator(mode="after")
-    def _consistent(self) -> DecodeSection:
-        errors = [
-            f"constraints = {name!r}: expected {', '.join(CONSTRAINTS)}"
-            for name in self.constraints
-            if name not in CONSTRAINTS
-        ]
+    def contradictions(self) -> Iterator[str]:
+        for name in self.constraints:
+            if name not in CONSTRAINTS:
+                yield f"constraints = {name!r}: expected {', '.join(CONSTRAINTS)}"
         if self.search == "diverse" and self.beam % self.diverse_groups:
-            errors.append(
+            yield (
                 f"beam = {self.beam} is not a multiple of diverse_groups = {self.diverse_groups}: search = "
                 '"diverse" divides the beam into groups of equal size'
             )
-        return _checked(self, errors)
 
 
 class DecodeOptions(TypedDict, total=False):
@@ -696,43 +638,37 @@ class Recipe(Section):
     train: TrainSection = TrainSection()
     decode: DecodeSection = DecodeSection()
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Recipe:
-        errors = []
-        if self.model.tie_embeddings and not self.data.joint_vocab:
-            errors.append(
+    def contradictions(self) -> Iterator[str]:
+        data, model, train = self.data, self.model, self.train
+        if model.tie_embeddings and not data.joint_vocab:
+            yield (
                 "model.tie_embeddings = true needs data.joint_vocab = true: two vocabularies cannot share one matrix"
             )
-        if self.train.both_directions and not self.data.joint_vocab:
-            errors.append("train.both_directions = true needs data.joint_vocab = true: source and target change places")
-        if self.model.monotonic_attention and (
-            not self.data.terminals or (self.data.terminals, self.data.target_tokenization) == ("words", "bpe")
+        if train.both_directions and not data.joint_vocab:
+            yield "train.both_directions = true needs data.joint_vocab = true: source and target change places"
+        if model.monotonic_attention and (
+            not data.terminals or (data.terminals, data.target_tokenization) == ("words", "bpe")
         ):
-            errors.append(
-                f'model.monotonic_attention = true with data.terminals = "{self.data.terminals}" and '
-                f'data.target_tokenization = "{self.data.target_tokenization}": '
+            yield (
+                f'model.monotonic_attention = true with data.terminals = "{data.terminals}" and '
+                f'data.target_tokenization = "{data.target_tokenization}": '
                 "it is for parsers, and which words a tree has must follow from its tokens: both, tags, xx, or "
                 "words that are one token each"
             )
-        if self.data.max_length >= self.model.max_positions:
-            errors.append(
-                f"data.max_length = {self.data.max_length} must be below model.max_positions = "
-                f"{self.model.max_positions}: "
-                "a sentence and its end symbol would not fit"
+        if data.max_length >= model.max_positions:
+            yield (
+                f"data.max_length = {data.max_length} must be below model.max_positions = "
+                f"{model.max_positions}: a sentence and its end symbol would not fit"
             )
-        if self.data.max_length >= self.train.batch_tokens:
-            errors.append(
-                f"data.max_length = {self.data.max_length} must be below train.batch_tokens = {self.train.batch_tokens}"
-            )
-        parameters = self.model.parameters(self.data.vocab_size, self.data.target_size)
+        if data.max_length >= train.batch_tokens:
+            yield (f"data.max_length = {data.max_length} must be below train.batch_tokens = {train.batch_tokens}")
+        parameters = model.parameters(data.vocab_size, data.target_size)
         if parameters > MOST_PARAMETERS:
-            errors.append(
-                f"the model has {parameters:,} parameters, which take "
-                f"{parameters * BYTES_PER_PARAMETER / 2**40:,.1f} TiB to train: expected at most "
-                f"{MOST_PARAMETERS:,}. "
-                "Reduce model.d_model, model.d_ff, the layers or data.vocab_size"
+            yield (
+                f"the model has {parameters:,} parameters, which take {parameters * BYTES_PER_PARAMETER / 2**40:,.1f} "
+                f"TiB to train: expected at most {MOST_PARAMETERS:,}. Reduce model.d_model, model.d_ff, the layers or "
+                "data.vocab_size"
             )
-        return _checked(self, errors)
 
     def folder(self, parent: str, option: str) -> Path:
         """Return PARENT/NAME, the default folder of a command. The user can choose another folder by `option`.
@@ -768,31 +704,28 @@ class Recipe(Section):
 
         Raises RecipeError.
         """
-        if _depth(values) > DEEPEST:
-            raise RecipeError(
-                f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, "
-                "true, false or lists of texts."
-            )
+        if _is_deep(values):
+            raise _too_deep(where)
         if isinstance(values, dict):
             values = without_retired(with_present_names(values, where), where)
         try:
             return Recipe.model_validate(values)
         except ValidationError as error:
-            description = describe(error, values, Recipe)
+            description = describe(error, values)
         raise RecipeError(f"{where} {description}")
 
 
-def _depth(values: Any) -> int:
-    """Return the depth of nested dictionaries and lists; counting stops at DEEPEST + 1."""
-    level, depth = [values], 0
-    while depth <= DEEPEST and (level := [inner for value in level for inner in _inside(value)]):
-        depth += 1
-    return depth
+def _is_deep(values: Any, deepest: int = DEEPEST) -> bool:
+    """Return whether dictionaries and lists are nested more than `deepest` times."""
+    inner = [*values.values()] if isinstance(values, dict) else values
+    return isinstance(inner, list) and (not deepest or any(_is_deep(value, deepest - 1) for value in inner))
 
 
-def _inside(value: Any) -> Sequence[Any]:
-    """Return the values in a dictionary or list; an empty list for any other value."""
-    return [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
+def _too_deep(where: str) -> RecipeError:
+    return RecipeError(
+        f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or "
+        "lists of texts."
+    )
 
 
 SECTIONS: dict[str, type[Section]] = {
@@ -927,10 +860,7 @@ def _parsed(text: str, where: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError:
         raise
     except RecursionError:
-        raise RecipeError(
-            f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, "
-            "false or lists of texts."
-        ) from None
+        raise _too_deep(where) from None
     except ValueError:  # an integer with more digits than Python allows
         raise RecipeError(
             f"{where} holds a number of more than {sys.get_int_max_str_digits():,} digits: no key takes one."
@@ -989,34 +919,26 @@ def _find(name_or_path: str) -> tuple[str, str, str]:
 
 
 def apply_overrides(values: dict[str, Any], overrides: Sequence[str]) -> None:
-    """Set keys in a recipe's plain dictionary.
+    """Set keys in a recipe's plain dictionary; each override is section.key=value.
 
-    If a key is given twice, the last value counts, and a warning names both.
+    If a key is given twice, the last value counts, and a warning names both. Raises RecipeError for another form.
     """
     given: dict[str, str] = {}
     for override in overrides:
-        key = override.partition("=")[0].strip()
+        key, separator, text = override.partition("=")
+        section, dot, name = (key := key.strip()).partition(".")
         if (before := given.get(key, override)) != override:
             warn_once(f"--set {shown(before)} has no effect, because {shown(override)} comes after it")
         given[key] = override
-        apply_override(values, override)
-
-
-def apply_override(values: dict[str, Any], override: str) -> None:
-    """Set a key in a recipe's plain dictionary; `override` is section.key=value.
-
-    Raises RecipeError if it does not have this form.
-    """
-    key, separator, text = override.partition("=")
-    section, dot, name = key.strip().partition(".")
-    if not (separator and dot and section and name):
-        raise RecipeError(f"--set {shown(override)}: expected section.key=value, for example --set train.updates=1000")
-    try:
-        value = _parsed(f"value = {text.strip()}", f"--set {shown(override)}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()  # a bare word is a string
-    table = values.setdefault(section, {})
-    if not isinstance(table, dict):
-        raise RecipeError(f"--set {shown(override)}: {section!r} is not a section; sections are {', '.join(SECTIONS)}")
-    [(section, keys)] = with_present_names({section: {name: value}}, f"--set {shown(override)}").items()
-    table.update(keys)
+        where = f"--set {shown(override)}"
+        if not (separator and dot and section and name):
+            raise RecipeError(f"{where}: expected section.key=value, for example --set train.updates=1000")
+        try:
+            value = _parsed(f"value = {text.strip()}", where)["value"]
+        except tomllib.TOMLDecodeError:
+            value = text.strip()  # a bare word is a string
+        table = values.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise RecipeError(f"{where}: {section!r} is not a section; sections are {', '.join(SECTIONS)}")
+        [(section, keys)] = with_present_names({section: {name: value}}, where).items()
+        table.update(keys)

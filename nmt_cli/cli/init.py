@@ -114,9 +114,8 @@ def _say_recipe(done: Initialized, limited: bool) -> None:
         say(f"{done.text}: " + ", ".join(f"{kind} {count:,} pairs" for kind, count in done.pairs.items()))
     say(
         f"{done.recipe}: {chosen.size.described}, dropout {chosen.dropout}; {chosen.updates:,} updates of "
-        f"{chosen.batch_tokens:,} tokens, "
-        f"which read the text {chosen.passes:.3g} times, in about {spoken(done.seconds)} on this machine "
-        f"({done.device})"
+        f"{chosen.batch_tokens:,} tokens, which read the text {chosen.passes:.3g} times, in about "
+        f"{spoken(done.seconds)} on this machine ({done.device})"
     )
     if limited and done.seconds < 0.7 * done.usual_seconds:
         say(f"More time makes a better model: --time counts up to about {spoken(done.usual_seconds)}")

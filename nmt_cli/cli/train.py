@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from ..console import say, spoken
-from .arguments import argument, option, output_path
+from .arguments import Overrides, argument, option, output_path
 from .completion import recipes
 
 
@@ -48,9 +48,7 @@ def train(
             names=("--dry-run",),
         ),
     ] = False,
-    overrides: Annotated[
-        list[str] | None, option("Override a key of the recipe; repeatable.", "SECTION.KEY=VALUE", names=("--set",))
-    ] = None,
+    overrides: Overrides = None,
 ) -> None:
     """Train a model. A second run resumes where the first stopped.
 
@@ -62,19 +60,19 @@ def train(
     from ..interface import commands
 
     names = list(dict.fromkeys([*(loggers or []), *(["tensorboard"] if tensorboard else [])]))
+    shared: dict[str, Any] = {
+        "run": run,
+        "data": data,
+        "devices": devices,
+        "device": device,
+        "precision": precision,
+        "threads": threads,
+        "memory_limit": memory_limit,
+        "loggers": names,
+        "overrides": overrides or [],
+    }
     if dry_run:
-        forecast = commands.forecast(
-            recipe,
-            run=run,
-            data=data,
-            devices=devices,
-            device=device,
-            precision=precision,
-            threads=threads,
-            memory_limit=memory_limit,
-            loggers=names,
-            overrides=overrides or [],
-        )
+        forecast = commands.forecast(recipe, **shared)
         say(
             f"{forecast.name}: {forecast.parameters:,} parameters, {forecast.pairs:,} pairs, "
             f"{forecast.updates:,} "
@@ -85,16 +83,4 @@ def train(
             "dry run: all checks passed, nothing was written"
         )
         return
-    commands.train(
-        recipe,
-        run=run,
-        data=data,
-        devices=devices,
-        device=device,
-        precision=precision,
-        threads=threads,
-        memory_limit=memory_limit,
-        compiled=compiled,
-        loggers=names,
-        overrides=overrides or [],
-    )
+    commands.train(recipe, compiled=compiled, **shared)

@@ -24,27 +24,28 @@ def options_of(typed: type, *only: str, into: str = "options") -> Callable[[Comm
     They take the place of the command's parameter `into`: an object of the dataclass, or a dictionary.
     """
     hints = get_type_hints(typed, include_extras=True)
-    names = only or tuple(hints)
     if is_dataclass(typed):
-        defaults = {
-            field.name: field.default if field.default_factory is MISSING else field.default_factory()
+        options = [
+            _parameter(
+                field.name,
+                _with_bounds(hints[field.name]),
+                field.default if field.default_factory is MISSING else field.default_factory(),
+            )
             for field in fields(typed)
-        }
-        options = [_parameter(name, _with_bounds(hints[name]), defaults[name]) for name in names]
+        ]
     else:
-        options = [_declared(name, hints[name]) for name in names]
+        options = [_declared(name, hints[name]) for name in only or hints]
 
     def decorated(command: Command) -> Command:
         @functools.wraps(command)
         def run(**given: Any) -> None:
-            values = {name: given.pop(name) for name in names}
+            values = {option.name: given.pop(option.name) for option in options}
             command(**given | {into: typed(**values)})
 
         signature = inspect.signature(command, eval_str=True)
-        before, after = [], list(signature.parameters.values())
-        while after[0].name != into:
-            before.append(after.pop(0))
-        parameters = [*before, *options, *after[1:]]
+        parameters: list[inspect.Parameter] = []
+        for parameter in signature.parameters.values():
+            parameters += options if parameter.name == into else [parameter]
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters} | {"return": None}
         return run

@@ -19,9 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import console
+from ..cache import compile_cache
 from ..errors import DataError, ModelError, TrainingError, UsageError
 from ..files import read_bounded
-from ..hardware import loading_torch
+from ..hardware import Hardware, busy, cores, device_named, free_memory, keep_freed_memory, loading_torch, memory_size
+from ..model.contents import find_model
+from ..recipe import BYTES_PER_PARAMETER, TRAINING_PRECISIONS, Recipe, folder_beside, load_recipe, toml_value
+from ..registry import LOGGERS, load
 from .progress import ProgressOption, showing
 
 if TYPE_CHECKING:
@@ -29,22 +33,16 @@ if TYPE_CHECKING:
     from ..data.shards import ShardIndex
     from ..exchange.convert import Export
     from ..exchange.quantizing import Quantized
-    from ..hardware import Hardware
-    from ..recipe import Recipe
-    from ..training.average_validation import Comparison
+    from ..training.averaging import Comparison
     from ..training.dry_run import Forecast
 
 Overrides = Mapping[str, object] | Sequence[str]
-LARGEST_METRICS = 1 << 28
-"""Largest size of a metrics.jsonl that is read, in bytes: more than a million records."""
 
 
 def changes_of(overrides: Overrides) -> list[str]:
     """Return changes of a recipe in the form of --set. Raises UsageError for a value that no key can have."""
     if not isinstance(overrides, Mapping):
         return list(overrides)
-    from ..recipe import toml_value
-
     try:
         return [f"{key}={toml_value(value)}" for key, value in overrides.items()]
     except TypeError as error:
@@ -70,7 +68,6 @@ def preprocess(
     RecipeError, DataError, UsageError.
     """
     from ..data.prepare import prepare
-    from ..recipe import folder_beside, load_recipe
 
     loaded = load_recipe(str(recipe), changes_of(overrides))
     beside = folder_beside(str(recipe))
@@ -88,26 +85,23 @@ class Run:
     @property
     def records(self) -> list[dict[str, Any]]:
         """The records of metrics.jsonl, oldest first; docs/training.md describes them."""
-        return list(self._records())
+        file, records = self.path / "metrics.jsonl", []
+        try:
+            content = read_bounded(file, 1 << 28)  # more than a million records
+        except FileNotFoundError:
+            raise ModelError(f"{str(self.path)!r} has no metrics.jsonl: expected a run folder of nmt train.") from None
+        except OSError as error:
+            raise ModelError(f"cannot read {str(file)!r}: {error.strerror}. Restore it from a copy.") from None
+        for line in content.split(b"\n"):
+            with suppress(ValueError, RecursionError):  # the last line, while training writes it
+                if isinstance(record := json.loads(line), dict):
+                    records.append(record)
+        return records
 
     @property
     def validation(self) -> dict[str, Any] | None:
         """The record of the last validation."""
         return next((record for record in reversed(self.records) if record.get("type") == "valid"), None)
-
-    def _records(self) -> Iterator[dict[str, Any]]:
-        try:
-            content = read_bounded(self.path / "metrics.jsonl", LARGEST_METRICS)
-        except FileNotFoundError:
-            raise ModelError(f"{str(self.path)!r} has no metrics.jsonl: expected a run folder of nmt train.") from None
-        except OSError as error:
-            raise ModelError(
-                f"cannot read {str(self.path / 'metrics.jsonl')!r}: {error.strerror}. Restore it from a copy."
-            ) from None
-        for line in content.split(b"\n"):
-            with suppress(ValueError, RecursionError):  # the last line, while training writes it
-                if isinstance(record := json.loads(line), dict):
-                    yield record
 
 
 def train(
@@ -132,9 +126,6 @@ def train(
     With several `devices`, each device has its own process; under torchrun, this process is one of them. An interrupt
     saves a checkpoint, then raises Stopped. Raises RecipeError, DataError, TrainingError, UsageError.
     """
-    from ..cache import compile_cache
-    from ..hardware import Hardware, cores, device_named, keep_freed_memory
-
     changes = changes_of(overrides)
     loaded, shards, folder, index, limit = _prepared(recipe, run, data, precision, memory_limit, loggers, changes)
     if compiled:
@@ -148,8 +139,7 @@ def train(
 
     if devices > 1 and not started_by_torchrun():
         options = [f"--run={folder}", f"--data={shards}", f"--device={device}", f"--threads={threads}"]
-        options += [f"--precision={precision}"] if precision else []
-        options += [f"--memory-limit={memory_limit}"] if memory_limit else []
+        options += [f"--precision={precision}", f"--memory-limit={memory_limit}"]
         options += ["--compile"] if compiled else []
         options += [f"--logger={name}" for name in loggers]
         launch(devices, ["train", str(recipe), *options, *(f"--set={change}" for change in changes)])
@@ -161,7 +151,7 @@ def train(
     start_training(name)
     with showing(progress), joined(name) as group, torch_threads(threads or max(1, cores() // group.local_world_size)):
         hardware = Hardware.find(device, loaded.train.precision, group.local_rank, limit)
-        _check_device(hardware, loaded, index.source_size, index.target_size, group.world_size, group.local_world_size)
+        _check_device(hardware, loaded, index, group.world_size, group.local_world_size)
         Trainer(loaded, shards, folder, hardware, group, loggers, "inductor" if compiled else "").train()
     return Run(folder)
 
@@ -186,8 +176,6 @@ def forecast(
 
     The estimate assumes that all `devices` are equal. Raises the same errors as `train`.
     """
-    from ..hardware import Hardware, busy, cores, device_named
-
     loaded, shards, folder, index, limit = _prepared(
         recipe, run, data, precision, memory_limit, loggers, changes_of(overrides)
     )
@@ -202,7 +190,7 @@ def forecast(
     ):
         device_named(device, devices - 1)  # raises UsageError if there are fewer devices
         hardware = Hardware.find(device, loaded.train.precision, 0, limit)
-        _check_device(hardware, loaded, index.source_size, index.target_size, devices, devices)
+        _check_device(hardware, loaded, index, devices, devices)
         if hardware.device == "cpu" and (remark := busy(threads or cores())):
             console.warn(remark)
         return dry_run(loaded, shards, folder, hardware, devices, loggers)
@@ -222,10 +210,6 @@ def _prepared(
 
     Raises NmtErrors, before torch is loaded.
     """
-    from ..hardware import memory_size
-    from ..recipe import TRAINING_PRECISIONS, load_recipe
-    from ..registry import LOGGERS, load
-
     for name in loggers:
         load(LOGGERS, name, "--logger")
     if precision not in ("", *TRAINING_PRECISIONS):
@@ -263,22 +247,17 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _check_device(
-    hardware: Hardware, recipe: Recipe, source_size: int, target_size: int, ranks: int, local_ranks: int
-) -> None:
+def _check_device(hardware: Hardware, recipe: Recipe, index: ShardIndex, ranks: int, local_ranks: int) -> None:
     """Raise UsageError if the device cannot train in several ranks, TrainingError if the weights of all ranks do not
     fit into a CPU's memory.
 
     On a GPU, torch itself raises an error when memory is full; on a CPU, the system would kill the process.
     """
-    from ..hardware import free_memory
-    from ..recipe import BYTES_PER_PARAMETER
-
     if hardware.device.startswith("mps") and ranks > 1:
         raise UsageError("--device mps trains in one process: torch has no communication between such devices.")
     if hardware.device != "cpu":
         return
-    parameters = recipe.model.parameters(source_size, target_size)
+    parameters = recipe.model.parameters(*index.vocabularies)
     needed, free = parameters * BYTES_PER_PARAMETER * local_ranks, free_memory()
     if needed > free:
         raise TrainingError(
@@ -341,7 +320,6 @@ def quantize(model: str | Path, out: str | Path, *, progress: ProgressOption = N
     `out` exists and is not an earlier result.
     """
     from ..exchange.quantizing import quantize as write
-    from ..model.contents import find_model
 
     with showing(progress):
         return write(find_model(Path(model)), Path(out))
@@ -357,7 +335,6 @@ def export(
     """
     with loading_torch("nmt export"):
         from ..exchange.convert import export as convert
-        from ..model.contents import find_model
 
     with showing(progress):
         return convert(find_model(Path(model)), to, Path(out), Path(text) if text else None)

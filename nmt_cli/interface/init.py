@@ -12,24 +12,31 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from .. import console
 from ..compression import FORMATS
-from ..errors import UsageError
-from ..recipe import RECIPE_SUFFIX, no_language, recipe_names
+from ..corpora.split import HELD_OUT
+from ..corpora.survey import Survey, draw, survey, write_parts
+from ..data.batches import EpochPlan
+from ..data.normalization import nearly
+from ..errors import ModelError, UsageError
+from ..hardware import Hardware, busy, cores
+from ..model.contents import find_model, read_config
+from ..output_paths import output_file, output_folder
+from ..recipe import RECIPE_SUFFIX, Recipe, no_language, recipe_names
+from ..sides import sample_files, warn_about
 from ..text_files import check_text_files
+from ..training import presets
+from ..training.presets import Section, Settings
+from .commands import torch_threads
 from .progress import ProgressOption, showing
-
-if TYPE_CHECKING:
-    from ..corpora.survey import Survey
-    from ..hardware import Hardware
-    from ..recipe import Recipe
-    from ..training.presets import Section, Settings
 
 SETS = ("valid", "test")
 SHARE = 20
@@ -92,31 +99,16 @@ def init(
     """
     recipe_file, folder = _outputs(Path(name))
     seconds = duration(time) if time else 0.0
-    files = {"train": _sides(source, target, "--source", "--target")}
+    files = {"train": _sides(source, target)}
     if not files["train"][0]:
         raise UsageError("there is no text: name the files of both sides.")
     files |= {
-        kind: _sides(*sides, f"--{kind}-source", f"--{kind}-target")
+        kind: _sides(*sides, f"{kind}-")
         for kind, sides in (("valid", (valid_source, valid_target)), ("test", (test_source, test_target)))
     }
     check_text_files([path for sides in files.values() for side in sides for path in side])
-    start = _Start.of(Path(from_model)) if str(from_model) else None
-    given = (source_language, target_language)
-    languages = start.languages(given, files["train"]) if start else _languages(given, files["train"])
-    for option, code in zip(("--source-language", "--target-language"), languages, strict=True):
-        if reason := no_language(code):
-            raise UsageError(f"{option} {reason}")
-    if languages[0] == languages[1]:
-        raise UsageError(
-            f"both sides are called {languages[0]!r}: give --source-language and --target-language, such as en and de."
-        )
-
-    from ..corpora.split import HELD_OUT
-    from ..corpora.survey import draw, survey
-    from ..data.normalization import nearly
-    from ..output_paths import output_file
-    from ..sides import sample_files, warn_about
-    from ..training.presets import recipe_text
+    start = _start(Path(from_model)) if str(from_model) else None
+    languages = _languages((source_language, target_language), files["train"], start)
 
     with showing(progress):
         text = survey(*files["train"], nearly)
@@ -131,23 +123,14 @@ def init(
             )
         held_out = draw(text, dict.fromkeys(missing, min(HELD_OUT, max(1, text.useful // SHARE))))
         data = _data(files, languages, recipe_file.parent, folder if missing else None)
-        plan = _planned(text, data, start, seconds, threads)
-        head = _head(recipe_file, plan, text, data, start, threads)
-        recipe = recipe_text(head, plan.sections).encode()
+        done, sections = _planned(recipe_file, folder if missing else None, text, data, start, seconds, threads)
+        recipe = presets.recipe_text(_head(done, data, start, threads), sections, done.settings.size.peak).encode()
         with output_file(recipe_file, "the recipe", ours=lambda _: "it exists") as sink:  # both are there, or neither
             sink.write(recipe)
             sink.flush()
-            pairs = _write(files["train"], languages, held_out, folder) if missing else {}
-    return Initialized(
-        recipe_file,
-        folder if missing else None,
-        text,
-        plan.settings,
-        pairs,
-        plan.seconds,
-        plan.usual_seconds,
-        plan.device,
-    )
+            if missing:
+                done.pairs.update(_write(files["train"], languages, held_out, folder))
+    return done
 
 
 def duration(text: str) -> float:
@@ -171,17 +154,15 @@ def _outputs(name: Path) -> tuple[Path, Path]:
     recipe, folder = name.parent / f"{stem}{RECIPE_SUFFIX}", name.parent / f"{stem}-text"
     for path in (recipe, folder):
         if os.path.lexists(path):
-            raise _exists(path)
+            raise UsageError(
+                f"{str(path)!r} exists, and nmt init replaces nothing: choose another name, or move it away."
+            )
     if not name.parent.is_dir():
         raise UsageError(f"the folder {str(name.parent)!r} does not exist: make it, or choose another name.")
     return recipe, folder
 
 
-def _exists(path: Path) -> UsageError:
-    return UsageError(f"{str(path)!r} exists, and nmt init replaces nothing: choose another name, or move it away.")
-
-
-def _sides(source: Files, target: Files, source_option: str, target_option: str) -> tuple[list[Path], list[Path]]:
+def _sides(source: Files, target: Files, kind: str = "") -> tuple[list[Path], list[Path]]:
     """Return the files of both sides.
 
     Raises UsageError if the sides have different numbers of files, or if a path is not a plain file.
@@ -191,7 +172,7 @@ def _sides(source: Files, target: Files, source_option: str, target_option: str)
     )
     if len(sides[0]) != len(sides[1]):
         raise UsageError(
-            f"{len(sides[0])} files of {source_option} and {len(sides[1])} of {target_option}: they are read "
+            f"{len(sides[0])} files of --{kind}source and {len(sides[1])} of --{kind}target: they are read "
             "in pairs. Give as many of each."
         )
     for path in (path for side in sides for path in side):
@@ -202,20 +183,36 @@ def _sides(source: Files, target: Files, source_option: str, target_option: str)
     return sides[0], sides[1]
 
 
-def _languages(given: Sequence[str], files: Sequence[Sequence[Path]]) -> list[str]:
+def _languages(given: Sequence[str], files: Sequence[Sequence[Path]], start: _Start | None) -> list[str]:
     """Return the language code of each side: the given one, or the one in the name of its first file.
 
-    Raises UsageError without one.
+    Raises UsageError without one, for codes that are not valid, and if the model of `start` has other languages.
     """
-    codes = [code or _language(paths[0]) for code, paths in zip(given, files, strict=True)]
-    if "" not in codes:
-        return codes
-    unnamed = [repr(str(paths[0])) for code, paths in zip(codes, files, strict=True) if not code]
-    examples = zip(("--source-language", "--target-language"), ("en", "de"), codes, strict=True)
-    options = " and ".join(
-        f"{option} CODE, such as {option} {example}" for option, example, code in examples if not code
-    )
-    raise UsageError(f"{' and '.join(unnamed)}: the language is not in the name of the file. Give {options}.")
+    languages = [code or _language(paths[0]) for code, paths in zip(given, files, strict=True)]
+    options = ("--source-language", "--target-language")
+    if start:
+        named, data = languages, start.recipe.data
+        languages = [data.source_language, data.target_language]
+        if any(name and name != language for name, language in zip(named, languages, strict=True)):
+            raise UsageError(
+                f"the model {str(start.folder)!r} translates from {languages[0]!r} to {languages[1]!r}, and the "
+                f"text is {named[0]!r} to {named[1]!r}. If it is the same, say so: --source-language {languages[0]} "
+                f"--target-language {languages[1]}."
+            )
+    elif "" in languages:
+        missing = [side for side, code in enumerate(languages) if not code]
+        unnamed = " and ".join(repr(str(files[side][0])) for side in missing)
+        examples = [(options[side], ("en", "de")[side]) for side in missing]
+        needed = " and ".join(f"{option} CODE, such as {option} {example}" for option, example in examples)
+        raise UsageError(f"{unnamed}: the language is not in the name of the file. Give {needed}.")
+    for option, code in zip(options, languages, strict=True):
+        if reason := no_language(code):
+            raise UsageError(f"{option} {reason}")
+    if languages[0] == languages[1]:
+        raise UsageError(
+            f"both sides are called {languages[0]!r}: give --source-language and --target-language, such as en and de."
+        )
+    return languages
 
 
 def _language(path: Path) -> str:
@@ -231,20 +228,16 @@ def _data(
 ) -> dict[str, object]:
     """Return the keys of [data]; paths of files are relative to the recipe's folder, if they are below it."""
     data: dict[str, object] = {"source_language": languages[0], "target_language": languages[1]}
+    base = beside.absolute()
     for kind in ("train", "valid"):
         for side, key, language in zip(files[kind], ("source", "target"), languages, strict=True):
             ours = folder is not None and (kind == "train" or not side)
             paths = [folder / f"{kind}.{language}"] if ours and folder is not None else side
-            data[f"{kind}_{key}"] = [_from(beside, path) for path in paths]
+            absolute = [path.absolute() for path in paths]
+            data[f"{kind}_{key}"] = [
+                (path.relative_to(base) if path.is_relative_to(base) else path).as_posix() for path in absolute
+            ]
     return data
-
-
-def _from(folder: Path, path: Path) -> str:
-    """Return the path that a recipe in `folder` gives for a file: relative if the file is below `folder`, else
-    absolute.
-    """
-    file, base = path.absolute(), folder.absolute()
-    return file.relative_to(base).as_posix() if file.is_relative_to(base) else file.as_posix()
 
 
 @dataclass(frozen=True)
@@ -256,65 +249,36 @@ class _Start:
     vocabularies: tuple[int, int]
     """Sizes of the source and the target vocabulary."""
 
-    @staticmethod
-    def of(path: Path) -> _Start:
-        """Return the model of a model or run folder.
 
-        Raises ModelError, also for a model in int8, which cannot be trained.
-        """
-        from ..errors import ModelError
-        from ..model.contents import find_model, read_config
-        from ..recipe import Recipe
+def _start(path: Path) -> _Start:
+    """Return the model of a model or run folder.
 
-        folder = find_model(path)
-        config = read_config(folder)
-        if config.precision == "int8":
-            raise ModelError(
-                f"--from {str(folder)!r} is a model in int8, which translates only: name the model that it was "
-                "made from."
-            )
-        return _Start(folder.absolute(), Recipe.from_dict(config.recipe, str(folder)), config.vocabularies)
-
-    def languages(self, given: Sequence[str], files: Sequence[Sequence[Path]]) -> list[str]:
-        """Return the languages of the model.
-
-        Raises UsageError if those that are given, or in the names of the files, are others.
-        """
-        data = self.recipe.data
-        languages = [data.source_language, data.target_language]
-        named = [code or _language(paths[0]) for code, paths in zip(given, files, strict=True)]
-        if any(name and name != language for name, language in zip(named, languages, strict=True)):
-            raise UsageError(
-                f"the model {str(self.folder)!r} translates from {languages[0]!r} to {languages[1]!r}, and the "
-                f"text is {named[0]!r} to "
-                f"{named[1]!r}. If it is the same, say so: --source-language {languages[0]} --target-language "
-                f"{languages[1]}."
-            )
-        return languages
+    Raises ModelError, also for a model in int8, which cannot be trained.
+    """
+    folder = find_model(path)
+    config = read_config(folder)
+    if config.precision == "int8":
+        raise ModelError(
+            f"--from {str(folder)!r} is a model in int8, which translates only: name the model that it was made from."
+        )
+    return _Start(folder.absolute(), Recipe.from_dict(config.recipe, str(folder)), config.vocabularies)
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """A training: its settings, the recipe with them, and the measured speed."""
-
-    settings: Settings
-    sections: dict[str, Section]
-    seconds: float
-    """The time of all updates, on this machine."""
-    usual_seconds: float
-    """The time of a training without a limit, of a model of this size."""
-    device: str
-
-
-def _planned(text: Survey, data: dict[str, object], start: _Start | None, limit: float, threads: int) -> _Plan:
-    """Return the plan of a training.
+def _planned(
+    recipe_file: Path,
+    folder: Path | None,
+    text: Survey,
+    data: dict[str, object],
+    start: _Start | None,
+    limit: float,
+    threads: int,
+) -> tuple[Initialized, dict[str, Section]]:
+    """Return the settings with their times, and the recipe with these settings.
 
     `start`: the model that is adapted; `limit`: seconds for the whole training, 0: no limit.
     """
-    from ..hardware import Hardware, busy, cores
-    from ..training import presets
-
-    hardware, tokens = Hardware.find("auto", start.recipe.train.precision if start else "auto"), _tokens(text)
+    hardware = Hardware.find("auto", start.recipe.train.precision if start else "auto")
+    tokens = int(max(text.lengths.sum(axis=0)) * SUBWORDS) + len(text.lengths)  # of a pass, on the longer side
     usual = presets.ADAPTING_PASSES * tokens if start else presets.usual_tokens(text.useful, tokens)
     sizes = [presets.size_of(start.recipe)] if start else [*presets.sizes_for(text.useful)]
 
@@ -324,14 +288,16 @@ def _planned(text: Survey, data: dict[str, object], start: _Start | None, limit:
     def sections(chosen: Settings) -> dict[str, Section]:
         if start:
             return presets.adapted(start.recipe, start.folder, chosen, data)
-        sides = [side.characters for side in (text.source, text.target)]
-        return presets.sections(chosen, data, [sides[0] + sides[1]] if _joint(text) else sides)
+        source, target = text.source, text.target
+        joint = next(iter(source.scripts), "") == next(iter(target.scripts), "")  # one script: they share subwords
+        characters = [source.characters + target.characters] if joint else [source.characters, target.characters]
+        return presets.sections(chosen, data, characters)
 
     def measured(chosen: Settings) -> float:
         with console.status(
             f"measuring the speed of {chosen.size.described} with updates of {chosen.batch_tokens:,} tokens"
         ):
-            recipe = _parsed(sections(chosen))
+            recipe = Recipe.from_dict(tomllib.loads(presets.recipe_text((), sections(chosen), 0)), "the new recipe")
             sizes = start.vocabularies if start else (recipe.data.vocab_size, recipe.data.target_size)
             return _measured(recipe, sizes, text, hardware, threads)
 
@@ -345,24 +311,13 @@ def _planned(text: Survey, data: dict[str, object], start: _Start | None, limit:
         chosen = presets.settings(size, text.useful, tokens, affordable)
         seconds = measured(chosen)  # of updates of another size
         chosen = chosen.reading(min(usual, USED * limit / seconds * chosen.batch_tokens), tokens)
-    return _Plan(
-        chosen, sections(chosen), chosen.updates * seconds, usual / chosen.batch_tokens * seconds, hardware.device
-    )
-
-
-def _tokens(text: Survey) -> int:
-    """Return about how many tokens a pass over the text has, on the longer side."""
-    return int(max(text.lengths.sum(axis=0)) * SUBWORDS) + len(text.lengths)
+    times = (chosen.updates * seconds, usual / chosen.batch_tokens * seconds)
+    return Initialized(recipe_file, folder, text, chosen, {}, *times, hardware.device), sections(chosen)
 
 
 def _measured(recipe: Recipe, vocabularies: tuple[int, int], text: Survey, hardware: Hardware, threads: int) -> float:
     """Measure and return the seconds per update on text with these line lengths."""
-    import numpy as np
-
-    from ..data.batches import EpochPlan
-    from ..hardware import cores
     from ..training.speed import seconds_per_update
-    from .commands import torch_threads
 
     lengths = np.clip(text.lengths[(text.lengths > 0).all(axis=1)] * SUBWORDS + 1, 1, recipe.data.max_length)
     lengths = np.resize(lengths.astype(np.int32), (max(len(lengths), recipe.train.batch_tokens), 2))
@@ -371,41 +326,23 @@ def _measured(recipe: Recipe, vocabularies: tuple[int, int], text: Survey, hardw
         return seconds_per_update(recipe, vocabularies, hardware, 1, plan)
 
 
-def _parsed(sections: Mapping[str, Section]) -> Recipe:
-    from ..recipe import Recipe
-    from ..training.presets import recipe_text
-
-    return Recipe.from_dict(tomllib.loads(recipe_text((), sections)), "the new recipe")
-
-
-def _joint(text: Survey) -> bool:
-    """Return whether both sides are mostly written in the same script: then they share subwords."""
-    first, second = (next(iter(side.scripts), "") for side in (text.source, text.target))
-    return first == second
-
-
-def _head(
-    path: Path, plan: _Plan, text: Survey, data: dict[str, object], start: _Start | None, threads: int
-) -> list[str]:
+def _head(done: Initialized, data: dict[str, object], start: _Start | None, threads: int) -> list[str]:
     """Return the comment at the head of the recipe."""
-    from ..hardware import cores
-
-    count = threads or cores()
-    where = f"{count} CPU core{'s' * (count != 1)}" if plan.device == "cpu" else plan.device
-    run = f"runs/{path.stem}"
+    count, path = threads or cores(), str(done.recipe)
+    where = f"{count} CPU core{'s' * (count != 1)}" if done.device == "cpu" else done.device
     steps = (
-        ["nmt", "preprocess", str(path)],
-        ["nmt", "train", str(path), *(["--threads", str(threads)] if threads else [])],
-        ["nmt", "average", run],
+        ["nmt", "preprocess", path],
+        ["nmt", "train", path, *(["--threads", str(threads)] if threads else [])],
+        ["nmt", "average", f"runs/{done.recipe.stem}"],
     )
     return [
-        f"{data['source_language']}-{data['target_language']}, {text.pairs:,} pairs, by nmt init"
+        f"{data['source_language']}-{data['target_language']}, {done.survey.pairs:,} pairs, by nmt init"
         + (f", to adapt {start.folder}." if start else "."),
         "",
         f"Command     {' && '.join(shlex.join(step) for step in steps)}",
-        f"Time        about {console.spoken(plan.seconds)} here ({where}); nmt train "
-        f"{shlex.quote(str(path))} --dry-run measures it",
-        f"Text        read {plan.settings.passes:.3g} times; docs/presets.md says how that decides the sizes",
+        f"Time        about {console.spoken(done.seconds)} here ({where}); nmt train {shlex.quote(path)} --dry-run "
+        f"measures it",
+        f"Text        read {done.settings.passes:.3g} times; docs/presets.md says how that decides the sizes",
     ]
 
 
@@ -413,9 +350,6 @@ def _write(
     files: tuple[list[Path], list[Path]], languages: Sequence[str], held_out: dict[str, Any], folder: Path
 ) -> dict[str, int]:
     """Write the text into the new folder, divided into sets. Return the number of pairs in each set."""
-    from ..corpora.survey import write_parts
-    from ..output_paths import output_folder
-
     with (
         output_folder(folder, "the text", lambda _: "it exists", [path for side in files for path in side]) as aside,
         ExitStack() as stack,

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..console import Progress, listening
-
-__all__ = ["Progress", "ProgressOption", "showing"]
+from ..console import Progress as Progress
+from ..console import listening
 
 ProgressOption = bool | Callable[[Progress], None] | None
 """The type of the option `progress`; the head of this file describes its values."""
@@ -47,10 +46,8 @@ class _Bars:
 
         if self.bar is None or progress.what != self.what:
             self.close()
-            self.bar, self.what = (
-                tqdm(total=progress.total, desc=progress.what, unit=progress.unit, unit_scale=True, leave=False),
-                progress.what,
-            )
+            self.what = progress.what
+            self.bar = tqdm(total=progress.total, desc=self.what, unit=progress.unit, unit_scale=True, leave=False)
         if progress.text:
             self.bar.set_description_str(f"{progress.what} · {progress.text}", refresh=False)
         self.bar.update(progress.done - self.bar.n)

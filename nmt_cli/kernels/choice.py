@@ -12,9 +12,8 @@ To add a kernel, add a file with the module and its `supports`, and a line in `a
 
 from __future__ import annotations
 
-import copy
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -42,55 +41,46 @@ class KernelsInUse:
 
     model: Transformer
     used: tuple[str, ...] = ()
-    declined: dict[str, str] = field(default_factory=dict)
-    """Part of the model → the reason why its kernel declined."""
+    declined: tuple[str, ...] = ()
+    """The reasons why kernels declined."""
 
     @property
     def summary(self) -> str:
         """One line for people: the kernels in use, and the reasons why other parts run as plain torch."""
-        parts = [*self.used, *(f"plain torch: {reason}" for reason in dict.fromkeys(self.declined.values()))]
+        parts = [*self.used, *(f"plain torch: {reason}" for reason in self.declined)]
         return f"training: {'; '.join(parts) or 'plain torch'}"
 
 
 def apply_kernels(model: Transformer) -> KernelsInUse:
     """Return the model with every kernel that supports its modules; `model` itself does not change."""
     if switched_off():
-        return KernelsInUse(model, declined={"all": "NMT_KERNELS=off"})
+        return KernelsInUse(model, declined=("NMT_KERNELS=off",))
     device, dtype = model.device, model.output_weight.dtype
-    used, declined = dict[str, None](), dict[str, str]()
-
-    def attend_short(module: SelfAttention | CrossAttention) -> nn.Module:
-        new = copy.copy(module)
-        new.attend = attention.attend_short
-        new._modules = {
-            key: child if child is None else replace_modules(child, rule) for key, child in module._modules.items()
-        }
-        return new
+    used, declined = dict[str, None](), dict[str, None]()
 
     def rule(module: nn.Module, name: str) -> nn.Module | None:
-        make: Any  # module -> its replacement
+        make: Any = None  # module -> its replacement
         if isinstance(module, nn.Dropout | DropoutAdd):
-            part, kernel, make = "dropout", "dropout by 16-bit draws", dropout.replacement
+            kernel, make = "dropout by 16-bit draws", dropout.replacement
             reason = dropout.supports(module, device)
         elif isinstance(module, SelfAttention | CrossAttention) and device.type == "cuda":
-            part, kernel, make = "attention", "packed attention", packed_attention.replacement
+            kernel, make = "packed attention", packed_attention.replacement
             reason = packed_attention.supports(module, device, dtype)
         elif isinstance(module, SelfAttention | CrossAttention):
-            part, kernel, make = "attention", "short attention", attend_short
-            reason = attention.supports(module, device)
+            kernel, reason = "short attention", attention.supports(module, device)
         elif isinstance(module, nn.Linear | FeedForward) and dtype == torch.bfloat16:
-            part, kernel, make = type(module).__name__, "fused bf16 linear maps", training_linear.replacement
+            kernel, make = "fused bf16 linear maps", training_linear.replacement
             reason = training_linear.supports(module, device, dtype)
         else:
             return None
-        if reason:
-            declined[part] = reason
-            return None
-        used[kernel] = None
-        return cast(nn.Module, make(module))
+        (declined if reason else used)[reason or kernel] = None
+        return cast(nn.Module, make(module)) if make and not reason else None
 
     replaced = cast(Transformer, replace_modules(model, rule))
-    return KernelsInUse(replaced, tuple(used), declined)
+    for module in replaced.modules():  # copies of the modules of `model`
+        if isinstance(module, SelfAttention | CrossAttention) and not attention.supports(module, device):
+            module.attend = attention.attend_short
+    return KernelsInUse(replaced, tuple(used), tuple(declined))
 
 
 def summary(config: ModelSection, device: str, dtype: torch.dtype) -> str:

@@ -21,7 +21,6 @@ product. In fp16 its sum stays in fp32 until it is multiplied by the loss's fact
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -63,7 +62,8 @@ def chunked_loss(
 class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float) -> Any:
-        constants = _Constants.of(weight, smoothing)
+        uniform = smoothing / (weight.size(0) - 1)  # c
+        peak, column_sums = 1.0 - smoothing - uniform, weight.sum(0, dtype=torch.float32)
         rows, block_rows = _sizes(weight, passes=2 if r_drop else 1)
         gradient = _GradientSum(hidden, weight, block_rows) if any(ctx.needs_input_grad) else None
         loss = nll = hidden.new_zeros((), dtype=torch.float32)
@@ -72,44 +72,22 @@ class _ChunkedLoss(torch.autograd.Function):
             scores, softmax, normalizer = _forward_chunk(chunk, weight)
             target_score = scores.gather(1, chunk_target)
             nll = nll + (normalizer - target_score).sum()
-            score_sum = (chunk.float() @ constants.column_sums).sum()
-            loss = loss + (normalizer - constants.peak * target_score).sum() - constants.uniform * score_sum
+            score_sum = (chunk.float() @ column_sums).sum()
+            loss = loss + (normalizer - peak * target_score).sum() - uniform * score_sum
             if r_drop:
                 loss = loss + r_drop / 2 * _add_divergence(scores, softmax, normalizer, r_drop / 2)
             if gradient is not None:
-                softmax.scatter_add_(1, chunk_target, softmax.new_full((1, 1), -constants.peak).expand_as(chunk_target))
+                softmax.scatter_add_(1, chunk_target, softmax.new_full((1, 1), -peak).expand_as(chunk_target))
                 gradient.add(start, softmax)
         if gradient is not None:
-            ctx.save_for_backward(*gradient.finish(constants))
+            ctx.save_for_backward(*gradient.finish(uniform, column_sums))
         return loss, nll
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         grad_hidden, grad_weight = ctx.saved_tensors
-        return (
-            grad_hidden * grads[0],
-            (grad_weight * grads[0]).to(grad_hidden.dtype),
-            None,
-            None,
-            None,
-        )  # the factor is in fp32
-
-
-@dataclass(frozen=True)
-class _Constants:
-    """Constants that all chunks share."""
-
-    uniform: float
-    """c"""
-    peak: float
-    """1 - e - c"""
-    column_sums: Tensor
-    """Sums of the columns of W, (D,) fp32."""
-
-    @staticmethod
-    def of(weight: Tensor, smoothing: float) -> _Constants:
-        uniform = smoothing / (weight.size(0) - 1)
-        return _Constants(uniform, 1.0 - smoothing - uniform, weight.sum(0, dtype=torch.float32))
+        factor = grads[0]  # in fp32
+        return grad_hidden * factor, (grad_weight * factor).to(grad_hidden.dtype), None, None, None
 
 
 def _sizes(weight: Tensor, passes: int) -> tuple[int, int]:
@@ -153,9 +131,8 @@ def _add_divergence(scores: Tensor, softmax: Tensor, normalizer: Tensor, factor:
     difference = first.sub_(second).sub_(z1 - z2)  # D
     kl1: Tensor = torch.linalg.vecdot(p1, difference)[:, None]
     kl2: Tensor = -torch.linalg.vecdot(p2, difference)[:, None]
-    first_weight = torch.mul(difference, factor, out=second).add_(
-        1 + factor - factor * kl1
-    )  # p1's, in the memory of `second`
+    # p1's, in the memory of `second`
+    first_weight = torch.mul(difference, factor, out=second).add_(1 + factor - factor * kl1)
     second_weight = difference.mul_(-factor).add_(1 + factor - factor * kl2)
     first_weight.mul_(p1).sub_(p2, alpha=factor)
     second_weight.mul_(p2).sub_(p1, alpha=factor)
@@ -181,22 +158,22 @@ class _GradientSum:
         if end - start == self.rows or end == self.hidden.size(0):
             block = self.block[: end - start]
             torch.mm(block, self.weight, out=self.grad_hidden[start:end])
-            self._add_to_grad_weight(block.T, self.hidden[start:end])
+            hidden = self.hidden[start:end]
+            if self.grad_weight is None:
+                self.grad_weight = block.T @ hidden
+            elif hidden.dtype == torch.float32:
+                self.grad_weight.addmm_(block.T, hidden)
+            else:  # in fp32 from the second block on
+                self.grad_weight = self.grad_weight.float().add_(block.T @ hidden)
 
-    def _add_to_grad_weight(self, a: Tensor, b: Tensor) -> None:
-        """Add the product a b, in fp32 from the second block on."""
-        if self.grad_weight is None:
-            self.grad_weight = a @ b
-        elif b.dtype == torch.float32:
-            self.grad_weight.addmm_(a, b)
-        else:
-            self.grad_weight = self.grad_weight.float().add_(a @ b)
+    def finish(self, uniform: float, column_sums: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradients of hidden (N, D) and weight (V, D), with the part of c, which is `uniform`.
 
-    def finish(self, constants: _Constants) -> tuple[Tensor, Tensor]:
-        """Return the gradients of hidden (N, D) and weight (V, D), with the part of c."""
+        `column_sums` are those of W, (D,) fp32.
+        """
         grad_weight = torch.zeros_like(self.weight) if self.grad_weight is None else self.grad_weight
-        self.grad_hidden -= (constants.uniform * constants.column_sums).to(self.grad_hidden.dtype)
-        grad_weight -= (constants.uniform * self.hidden.sum(0, dtype=torch.float32)).to(grad_weight.dtype)
+        self.grad_hidden -= (uniform * column_sums).to(self.grad_hidden.dtype)
+        grad_weight -= (uniform * self.hidden.sum(0, dtype=torch.float32)).to(grad_weight.dtype)
         return self.grad_hidden, grad_weight if self.weight.dtype == torch.float16 else grad_weight.to(
             self.weight.dtype
         )

@@ -3,6 +3,9 @@
 choose(run, …) ──▶ checkpoint folders
     ──▶ average(folders, out): check that they fit together, validate the mean, write a model folder
 
+    shards of the run ──▶ Validator ──▶ scores of the average ─┐
+    metrics.json of `best` or `last`, else Validator ──────────┴─▶ Comparison
+
 metrics.json of an average has its validation scores and
 
     averaged          the names of the folders
@@ -12,7 +15,10 @@ metrics.json of an average has its validation scores and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +27,115 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from .. import console
-from ..data.tokenizer import LARGEST
-from ..errors import ModelError, UsageError, write_failed
+from ..data.shards import check_matches, hold, open_index
+from ..data.tokenizer import LARGEST, Vocabulary
+from ..errors import DataError, ModelError, RecipeError, UsageError, write_failed
 from ..files import follow_links, read_bounded, system_error
-from ..model.contents import CONFIG, WEIGHTS, ModelConfig, check_files, not_an_average, read_config
-from ..model.folder import load_model, weights_of
+from ..hardware import Hardware
+from ..model.contents import CHOICES, CONFIG, REMEDY, WEIGHTS, ModelConfig, not_an_average, read_config, read_metrics
+from ..model.folder import build, load_model, weights_of
+from ..model.transformer import Transformer
 from ..model.weights import write_model
 from ..output_paths import check_output_folder, output_folder
 from ..recipe import Recipe
-from .average_validation import Comparison, compare, otherwise
-from .checkpoint import best_of
+from ..records import read_record
+from .checkpoint import STATE, Checkpoint, State, best_of, trained_on
+from .metrics import DIGITS, measure_in, perplexity
+from .progress import Progress
 from .run import RunFolder
+from .validation import Validator, has_validation
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The validation scores of an average, and that of another model by the same metric."""
+
+    metric: str
+    """"nll" or "bleu": the recipe's `train.best_metric`."""
+    scores: dict[str, Any]
+    """The average's scores, as training writes them into metrics.json."""
+    other: Path
+    """The model folder with which the average is compared."""
+    other_score: float
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the average's score is worse than the other one."""
+        own, other = (round(score, DIGITS[self.metric]) for score in (self.scores[self.metric], self.other_score))
+        return own < other if self.metric == "bleu" else own > other
+
+    def __str__(self) -> str:
+        own, other = (f"{score:.{DIGITS[self.metric]}f}" for score in (self.scores[self.metric], self.other_score))
+        return f"validation {self.metric.upper()}: the average {own}, {self.other} {other}"
+
+
+def otherwise(folders: Sequence[Path], out: Path) -> Path:
+    """Return the model folder with which an average of `folders` is compared.
+
+    It is what the run of `out`, else the run of the folders, would use without an average: its best checkpoint, else
+    its last. If neither is a run, it is the last of the folders.
+    """
+    choices = [run / choice for run in (out.parent, folders[-1].parent.parent) for choice in CHOICES[1:]]
+    return next((choice for choice in choices if (choice / CONFIG).is_file()), folders[-1])
+
+
+def compare(
+    weights: Mapping[str, Tensor], recipe: Recipe, config: ModelConfig, tokenizers: Path, other: Path, data: Path | None
+) -> Comparison | None:
+    """Return the validation scores of the averaged `weights` and of the model folder `other`. If this folder has a
+    score that was measured in the same way, it is not validated again.
+
+    `tokenizers` is the folder with their vocabulary, `data` that of the run's shards, by default that of the recipe.
+    Without the shards, return None, with a warning; if `data` was given, raise DataError.
+    """
+    lock = -1
+    try:
+        shards = data or recipe.folder("data", "--data")
+        lock = hold(shards)
+        vocabulary = Vocabulary.load(tokenizers, config.vocabularies, config.tokenizers)
+        _check_shards(shards, recipe, config, vocabulary, other)
+        metric = recipe.train.best_metric
+        hardware = Hardware.find("auto", "fp32" if recipe.train.precision == "fp32" else "auto")
+        lines = recipe.train.valid_bleu_sentences if metric == "bleu" else 0
+        recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update={"valid_bleu_sentences": lines})})
+        batch_tokens = 2048  # changes only speed and memory
+        validator = Validator(shards, vocabulary, recipe, hardware, batch_tokens, config.safe_length)
+
+        def scores_of(model: Transformer) -> dict[str, Any]:
+            model = model.to(hardware.device)
+            shares = [validator.share(model, copy.deepcopy(model).to(hardware.dtype), 0, 1)]
+            scores = {key: value for key, value in validator.combine(shares)[0].items() if value is not None}
+            return {"ppl": perplexity(scores["nll"]), **scores}
+
+        scores = scores_of(build(recipe, *config.vocabularies, weights))
+        other_score = Checkpoint(other, 0).score(metric)
+        if other_score is None or measure_in(read_metrics(other), metric) != measure_in(scores, metric):
+            other_score = scores_of(load_model(other).model)[metric]
+        return Comparison(metric, scores, other, other_score)
+    except (DataError, ModelError, RecipeError) as error:
+        if data:
+            raise
+        console.warn(
+            f"the average has no validation score: {error} If the run's shards are elsewhere, give --data DIR."
+        )
+        return None
+    finally:
+        if lock >= 0:
+            os.close(lock)
+
+
+def _check_shards(shards: Path, recipe: Recipe, config: ModelConfig, vocabulary: Vocabulary, other: Path) -> None:
+    """Raise DataError unless the shards have validation pairs and are those with which the models were trained."""
+    index = open_index(shards)
+    try:
+        progress = read_record(other / STATE, State, ModelError, REMEDY).progress
+    except FileNotFoundError:
+        progress = Progress()
+    check_matches(index, recipe, shards, names=not progress.data_fingerprint)
+    if vocabulary.sha256 != index.tokenizer_sha256 or not trained_on(index, progress, config.tokenizers):
+        raise DataError(f"the shards in {str(shards)!r} are of another text or tokenizer than those of the training.")
+    if not has_validation(index):
+        raise DataError(f"the shards in {str(shards)!r} hold no validation pairs.")
 
 
 def choose(run: Path, last: int = 0, best: int = 0) -> list[Path]:
@@ -71,7 +175,7 @@ def average(folders: Sequence[Path], out: Path, data: Path | None = None) -> tup
 
     Return the content of its metrics.json, and its validation.
 
-    `data`: see `average_validation.compare`. Raises ModelError if a folder is damaged or in int8, if two folders have
+    `data`: see `compare`. Raises ModelError if a folder is damaged or in int8, if two folders have
     the same weights, or if architectures or vocabularies differ. Raises UsageError if `out` is neither free nor an
     earlier average, or is one of the inputs.
     """
@@ -87,15 +191,12 @@ def average(folders: Sequence[Path], out: Path, data: Path | None = None) -> tup
                 f"the model {str(folder)!r} is in {config.precision}, which translates only: average the "
                 "models in fp32, and quantize the average."
             )
-        check_files(folder, config.sha256)
-    _check_same_architecture(folders, configs)
-    _check_different(folders, configs)
+    _check_together(folders, configs)
     first = configs[0]
     with console.status(f"averaging {len(folders)} checkpoints"):
         mean = _mean(folders)
-    recipe = Recipe.from_dict(
-        configs[-1].recipe, str(folders[-1] / CONFIG)
-    )  # that of the last folder: a resumed run may have changed [decode]
+    # that of the last folder: a resumed run may have changed [decode]
+    recipe = Recipe.from_dict(configs[-1].recipe, str(folders[-1] / CONFIG))
     if comparison := compare(mean, recipe, configs[-1], folders[0], other, data):
         metrics |= comparison.scores | ({"worse_than": other.name} if comparison.is_worse else {})
     tokenizers = {name: read_bounded(folders[0] / name, LARGEST) for name in first.tokenizers}
@@ -118,8 +219,8 @@ def _mean(folders: Sequence[Path]) -> dict[str, Tensor]:
     return {name: (tensor / len(folders)).to(torch.float32) for name, tensor in total.items()}
 
 
-def _check_same_architecture(folders: Sequence[Path], configs: Sequence[ModelConfig]) -> None:
-    """Raise ModelError when model sizes or tokenizers differ."""
+def _check_together(folders: Sequence[Path], configs: Sequence[ModelConfig]) -> None:
+    """Raise ModelError when model sizes or tokenizers differ, or when two folders have the same weights."""
 
     def architecture(config: ModelConfig) -> dict[str, Any]:
         return {
@@ -135,10 +236,6 @@ def _check_same_architecture(folders: Sequence[Path], configs: Sequence[ModelCon
                 f"{str(folders[0])!r} and {str(folder)!r} are different models ({', '.join(differing)} "
                 "differ): only checkpoints of one architecture and vocabulary can be averaged."
             )
-
-
-def _check_different(folders: Sequence[Path], configs: Sequence[ModelConfig]) -> None:
-    """Raise ModelError when two folders have the same weights."""
     seen: dict[str, Path] = {}
     for folder, config in zip(folders, configs, strict=True):
         digest = config.sha256[WEIGHTS]

@@ -31,7 +31,6 @@ from torch.func import functional_call
 from torch.nn.parallel import DistributedDataParallel
 
 from ..device import random_state, restore_random_state
-from .gradients import Losses
 from .loader import PackedBatch
 from .parameters import Weights
 from .process_group import ProcessGroup
@@ -41,9 +40,7 @@ BUCKET_MB = 32
 
 
 class ReplicatedGradients:
-    """Gradients of several processes, each with a replica of the model. See `gradients.Gradients`."""
-
-    losses: Losses
+    """Gradients of several processes, each with a replica of the model. Its interface is that of `FlatGradients`."""
 
     def __init__(self, weights: Weights, loss_model: nn.Module, group: ProcessGroup, any_rows: PackedBatch) -> None:
         """Set up DDP.
@@ -66,7 +63,7 @@ class ReplicatedGradients:
 
     @contextmanager
     def accumulating(self, first: bool, last: bool) -> Iterator[None]:
-        """See `Gradients`. Raises TrainingError when another rank does not answer, or memory runs out."""
+        """See `FlatGradients`. Raises TrainingError when another rank does not answer, or memory runs out."""
         if first:
             self.weights.main_grads.zero_()
         with self.group.collective(), nullcontext() if last else self.ddp.no_sync():
@@ -80,7 +77,7 @@ class ReplicatedGradients:
         before = random_state(device)
         for _ in range(2):
             with self.accumulating(first=True, last=True):
-                self.losses(rows)[0].backward()  # type: ignore[no-untyped-call]
+                self.losses(rows)[0].backward()
         restore_random_state(device, before)
 
 

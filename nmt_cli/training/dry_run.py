@@ -5,7 +5,6 @@ recipe, shards, run folder ──▶ `Trainer`, which checks ──▶ some micr
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -17,7 +16,7 @@ from ..model.transformer import count_parameters
 from ..recipe import Recipe
 from .estimate import tokens_per_rank
 from .process_group import ProcessGroup
-from .speed import seconds_per_update
+from .speed import measure
 from .trainer import Trainer
 
 
@@ -57,22 +56,17 @@ def dry_run(
     here = replace(hardware, memory=hardware.memory // devices) if is_host(hardware.device) else hardware
     trainer = Trainer(recipe, shards, run, here, ProcessGroup(), loggers, dry_run=True)
     tokens = min(trainer.micro_batch_tokens, tokens_per_rank(recipe.train.batch_tokens, hardware, devices))
-    measured = recipe.model_copy(update={"train": recipe.train.model_copy(update={"micro_batch_tokens": tokens})})
-    vocabulary, plan, done = trainer.vocabulary, trainer.plan, trainer.progress.update
-    parameters, pairs = count_parameters(trainer.updater.weights.model)["total"], len(trainer.corpus)
+    seconds = measure(trainer.updater, trainer.corpus.index.vocabularies, trainer.plan, tokens, devices)
     trainer.release_shards()
-    del trainer
-    gc.collect()  # its memory is needed
-    sizes = vocabulary.source_size, vocabulary.target_size
     return Forecast(
         recipe.name,
-        parameters,
-        pairs,
+        count_parameters(trainer.updater.weights.model)["total"],
+        len(trainer.corpus),
         recipe.train.updates,
-        min(done, recipe.train.updates),
+        min(trainer.progress.update, recipe.train.updates),
         tokens,
         hardware.device,
         hardware.precision,
         devices,
-        seconds_per_update(measured, sizes, hardware, devices, plan),
+        seconds,
     )

@@ -19,12 +19,6 @@ from ..recipe import ModelSection, Recipe
 
 CPU_MICRO_BATCH = 2048
 """Largest micro-batch on a CPU, in tokens per side. Larger ones are not faster there, and need more padding."""
-CPU_KERNELS = 3 * 2**29
-"""Memory in bytes on a CPU for the process, and for the kernels that are compiled for each shape of matrix product."""
-MEMORY_SHARE = 0.6
-"""The share of the free memory that the estimate may use."""
-LOSS_ROWS = 1024
-"""Rows of vocabulary scores that the loss has in memory at once."""
 
 
 def training_memory(model: ModelSection, parameters: int, tokens: int, vocabulary: int) -> int:
@@ -33,7 +27,8 @@ def training_memory(model: ModelSection, parameters: int, tokens: int, vocabular
     The sum includes parameters, gradients and Adam's two moments in fp32, the compute model and its gradients,
     activations, and the loss.
     """
-    return parameters * 20 + tokens * activation_bytes(model) + LOSS_ROWS * vocabulary * 8
+    rows_of_scores = 1024  # that the loss has in memory at once
+    return parameters * 20 + tokens * activation_bytes(model) + rows_of_scores * vocabulary * 8
 
 
 def activation_bytes(model: ModelSection) -> int:
@@ -53,9 +48,13 @@ def tokens_per_rank(batch_tokens: int, hardware: Hardware, world_size: int) -> i
 def estimate_micro_batch(
     recipe: Recipe, parameters: int, vocabulary: int, hardware: Hardware, world_size: int = 1
 ) -> int:
-    """Return the estimated size of a micro-batch, in tokens per side, that fits into one rank's memory."""
+    """Return `train.micro_batch_tokens`, or the estimated size of a micro-batch, in tokens per side, that fits into
+    one rank's memory.
+    """
+    if recipe.train.micro_batch_tokens:
+        return recipe.train.micro_batch_tokens
     memory = hardware.memory // (world_size if is_host(hardware.device) else 1)
-    for_activations = int(memory * MEMORY_SHARE) - training_memory(recipe.model, parameters, 0, vocabulary)
+    for_activations = int(0.6 * memory) - training_memory(recipe.model, parameters, 0, vocabulary)
     largest = tokens_per_rank(recipe.train.batch_tokens, hardware, world_size)
     return max(64, min(largest, for_activations // activation_bytes(recipe.model)))
 
@@ -67,9 +66,9 @@ def estimate(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, 
     """
     parts = count_numbers((name, shape) for name, (_, shape) in forms_of(recipe.model, vocabularies).items())
     train = recipe.train
-    tokens = train.micro_batch_tokens or estimate_micro_batch(
-        recipe, parts["total"], vocabularies[1], hardware, devices
-    )
+    tokens = estimate_micro_batch(recipe, parts["total"], vocabularies[1], hardware, devices)
+    # on a CPU, the memory of the process, and of the kernels that are compiled for each shape of matrix product
+    kernels = 3 * 2**29 if is_host(hardware.device) else 0
     buckets, bucket_tokens = buckets_of(train.batch_tokens)
     return {
         "parameters": parts["total"],
@@ -85,7 +84,6 @@ def estimate(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, 
         "devices": devices,
         "micro_batch_tokens": tokens,
         "micro_batches_per_update": devices * max(1, -(-train.batch_tokens * train.passes // (tokens * devices))),
-        "memory_bytes": training_memory(recipe.model, parts["total"], tokens, vocabularies[1])
-        + (CPU_KERNELS if is_host(hardware.device) else 0),
+        "memory_bytes": training_memory(recipe.model, parts["total"], tokens, vocabularies[1]) + kernels,
         "memory_free_bytes": hardware.memory,
     }

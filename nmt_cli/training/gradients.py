@@ -11,44 +11,30 @@ then frees it. `data_parallel.ReplicatedGradients` is for several processes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from contextlib import contextmanager
 
-from torch import Tensor, nn
+from torch import nn
 
-from .loader import PackedBatch
 from .parameters import Weights
-
-Losses = Callable[[PackedBatch], tuple[Tensor, Tensor]]
-"""rows → the sums over their target tokens of the loss, with a gradient, and of the NLL, in nats."""
-
-
-class Gradients(Protocol):
-    """The interface that `Updater` uses."""
-
-    losses: Losses
-
-    def accumulating(self, first: bool, last: bool) -> AbstractContextManager[None]:
-        """Wrap the forward and backward pass of a micro-batch.
-
-        The gradient of the update's `first` micro-batch replaces `main_grads`; the gradients of the others are added.
-        After the `last` micro-batch, `main_grads` holds the sum over all ranks.
-        """
-        ...
 
 
 class FlatGradients:
     """Gradients of one process."""
 
-    def __init__(self, weights: Weights, losses: Losses) -> None:
-        self.weights, self.losses = weights, losses
+    def __init__(self, weights: Weights, loss_model: nn.Module) -> None:
+        self.weights, self.losses = weights, loss_model
         self._without_grad: set[str] = set()  # parameters that have no gradient yet in this update
         for name, parameter in weights.compute_model.named_parameters():
             parameter.register_post_accumulate_grad_hook(self._accumulate_hook(name))  # type: ignore[no-untyped-call]
 
     @contextmanager
     def accumulating(self, first: bool, last: bool) -> Iterator[None]:
-        """See `Gradients`. A pass that fails leaves in `main_grads` the gradients that it has already added."""
+        """Wrap the forward and backward pass of a micro-batch.
+
+        The gradient of the update's `first` micro-batch replaces `main_grads`; the gradients of the others are added.
+        After the `last` micro-batch, `main_grads` holds the sum over all ranks. A pass that fails leaves in
+        `main_grads` the gradients that it has already added.
+        """
         if first:
             self._without_grad = {name for name, _ in self.weights.compute_model.named_parameters()}
         try:

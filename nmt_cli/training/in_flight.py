@@ -1,19 +1,28 @@
 """Updates in flight: the GPU still computes them while the training loop starts the next updates.
 
-    StepResult (on the device) ──▶ InFlight ──drain──▶ Drained: every update's metrics over all ranks
+    StepResult (on the device) ──▶ InFlight ──drain──▶ every update's metrics over all ranks
 
 Reading a result waits for the device. Therefore the loop reads the results of several updates at once, in `drain`.
 There, the ranks exchange the results in one collective. The same collective makes them agree on two values: a signal,
 and whether a save is due.
+
+`write_evidence` writes what helps to find the cause of a gradient that is not finite.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 
+from ..data.batches import EpochPlan
+from ..errors import TrainingError, write_failed
+from ..files import write_atomic
+from .parameters import Weights
 from .process_group import ProcessGroup
 from .update import StepResult
 
@@ -37,27 +46,18 @@ class StepMetrics:
     """This rank's result of the update."""
 
 
-@dataclass(frozen=True)
-class Drained:
-    """The result of `drain`. Its values are equal on all ranks, except each step's `result`."""
-
-    steps: list[StepMetrics]
-    """The updates since the last drain, in their order."""
-    signal: int
-    """The number of a signal that a rank received (the largest, if ranks received several); 0: none."""
-    save_is_due: bool
-    """Whether a save is due by rank 0's clock."""
-
-
 InFlight = tuple[int, int, StepResult]
 """The update, the epoch, and the result of an update that has been started, and was not read from the device yet."""
 
 
-def drain(results: Sequence[InFlight], group: ProcessGroup, signal: int, save_is_due: bool) -> Drained:
+def drain(
+    results: Sequence[InFlight], group: ProcessGroup, signal: int, save_is_due: bool
+) -> tuple[list[StepMetrics], int, bool]:
     """Wait for the updates in flight. Return their metrics, and the signal and the decision to save of all ranks.
 
-    `signal` is the number of a signal that this rank received, or 0. `save_is_due` counts only on rank 0. Every rank
-    must call this function after the same updates.
+    `signal` is the number of a signal that this rank received, or 0; of several ranks' signals, the largest is
+    returned. `save_is_due` counts only on rank 0. Every rank must call this function after the same updates. All that
+    is returned is equal on all ranks, except each step's `result`.
     """
     local_row = [float(signal), float(save_is_due)]
     if results:  # one copy from the device for all results
@@ -71,4 +71,43 @@ def drain(results: Sequence[InFlight], group: ProcessGroup, signal: int, save_is
         loss, nll = sum(values[0] for values in by_rank), sum(values[1] for values in by_rank)
         grad_norm, skipped = by_rank[0][2:]  # equal on all ranks, because the gradient is summed over them
         steps.append(StepMetrics(update, epoch, loss, nll, grad_norm, bool(skipped), result))
-    return Drained(steps, int(max(row[0] for row in rows)), bool(rows[0][1]))
+    return steps, int(max(row[0] for row in rows)), bool(rows[0][1])
+
+
+def write_evidence(
+    folder: Path, record: Mapping[str, Any], step: StepMetrics, plan: EpochPlan, weights: Weights | None
+) -> Path:
+    """Write nonfinite-UPDATE.json in `folder`, and return its path. Raises TrainingError.
+
+    It has the update's pairs, their lengths with end symbols, and the number of gradient values that are not finite, by
+    parameter. `weights` must still hold the update's gradient; pass None if they no longer do.
+    """
+    path = folder / f"nonfinite-{step.update:08d}.json"
+    gradients = weights.by_name(weights.main_grads) if weights else {}
+    broken = {name: int((~torch.isfinite(gradient)).sum()) for name, gradient in gradients.items()}
+    pairs = step.result.batch.pairs
+    columns = zip(pairs.tolist(), *(lengths.tolist() for lengths in plan.lengths(pairs)), strict=True)
+    content = {
+        **record,
+        "loss_sums": [str(value) for value in step.result.sums.tolist()],
+        "not_finite": {name: count for name, count in broken.items() if count},
+        "pairs": [{"pair": pair, "source_tokens": source, "target_tokens": target} for pair, source, target in columns],
+    }
+    try:
+        write_atomic(path, (json.dumps(content, indent=1) + "\n").encode())
+    except OSError as error:
+        raise write_failed(error, path, "what helps to look at a gradient that is not finite", TrainingError) from None
+    return path
+
+
+def error_message(step: StepMetrics, checkpoint: Path, evidence: Path, saved_updates: int) -> str:
+    """Return the error message; `checkpoint` is the state after `saved_updates` updates."""
+    micro_batches = "; ".join(str(micro_batch) for micro_batch in step.result.batch.micro_batches)
+    state = "before it" if saved_updates == step.update - 1 else f"after {saved_updates:,} updates"
+    return (
+        f"the gradient is not finite at update {step.update:,} (epoch {step.epoch + 1}, micro-batches of "
+        f"{micro_batches}); no step was taken. "
+        f"The state {state} is saved in {str(checkpoint)!r}, the batch in {str(evidence)!r}. "
+        'Lower train.lr_factor, lengthen train.warmup, or set train.clip_norm or train.precision = "fp32"; '
+        "or let it pass with train.skip_nonfinite."
+    )

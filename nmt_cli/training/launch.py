@@ -23,8 +23,6 @@ from .process_group import RESUME
 from .rendezvous import LAUNCHER, LAUNCHER_STORE
 from .stopping import Finished, not_ignored, signal_handler
 
-POLL = 0.05
-"""Seconds between two checks of the ranks."""
 TERMINATE, KILL = 5.0, 30.0
 """Seconds after a rank has failed until the other ranks get SIGTERM, and until they get SIGKILL."""
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -37,16 +35,31 @@ def launch(devices: int, command: Sequence[str]) -> None:
     a rank ended with an error of its own.
     """
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]  # outlives every rank
-    job = _Job(devices)
-    with signal_handler(not_ignored(PASSED_ON), lambda number, _: job.signals.append(number)):
+    ranks: list[subprocess.Popen[bytes]] = []
+    signals: list[int] = []
+    with signal_handler(not_ignored(PASSED_ON), lambda number, _: signals.append(number)):
         try:
             for rank in range(devices):
-                job.processes.append(start(command, variables(rank, devices, store.port)))
-            job.wait()
-            Finished.reached = not any(job.ended.values())
+                ranks.append(start(command, variables(rank, devices, store.port)))
+            ended, terminated = _wait(ranks, signals)
+            Finished.reached = not any(ended.values())
         finally:
-            job.signal(signal.SIGKILL)
-    job.check()
+            _send(ranks, signal.SIGKILL)
+    failed = [(rank, code) for rank, code in ended.items() if code and rank not in terminated]
+    if not failed:
+        if terminated:
+            raise _stopped(signals[-1])
+        return
+    # a rank that another process killed comes first, even if its end was noticed later: the others failed by it
+    rank, code = min(failed, key=lambda pair: pair[1] >= 0 or -pair[1] in signals)
+    number = -code if code < 0 else code - 128
+    if number in signals:
+        raise _stopped(number)
+    if code > 0:
+        raise RankFailed(rank, devices, code)
+    raise TrainingError(
+        f"rank {rank} of {devices} was killed by {signal.Signals(-code).name}, and so the others were ended. {RESUME}"
+    )
 
 
 def variables(rank: int, devices: int, port: int) -> dict[str, str]:
@@ -74,71 +87,38 @@ def start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Pop
     )
 
 
-class _Job:
-    """The ranks' processes, and how each of them ended."""
+def _wait(ranks: Sequence[subprocess.Popen[bytes]], signals: Sequence[int]) -> tuple[dict[int, int], set[int]]:
+    """Pass `signals` on to the ranks until every rank has ended. A handler appends to them.
 
-    def __init__(self, devices: int) -> None:
-        self.devices = devices
-        self.processes: list[subprocess.Popen[bytes]] = []
-        self.signals: list[int] = []
-        """Signals that this process received; the handler appends to this list."""
-        self.passed_on = 0
-        self.ended: dict[int, int] = {}
-        """Exit codes by rank, in the order in which the ranks' ends were noticed."""
-        self.terminated: set[int] = set()
-        """Ranks that this process terminated because they were still running."""
+    When a rank has failed, or Ctrl-C was pressed twice, terminate the ranks that still run.
 
-    def wait(self) -> None:
-        """Wait until every rank has ended.
+    Return the exit codes by rank, in the order in which the ranks' ends were noticed, and the ranks that this process
+    terminated because they were still running.
+    """
+    ended, terminated = dict[int, int](), set[int]()
+    failed_at, passed_on = 0.0, 0
+    while len(ended) < len(ranks):
+        time.sleep(0.05)
+        for number in signals[passed_on:]:
+            passed_on += 1
+            _send(ranks, number)
+        codes = {rank: process.poll() for rank, process in enumerate(ranks) if rank not in ended}
+        ended.update((rank, code) for rank, code in codes.items() if code is not None)
+        if not failed_at and (any(ended.values()) or signals.count(signal.SIGINT) > 1):
+            failed_at = time.monotonic()
+        waited = time.monotonic() - failed_at if failed_at else 0.0
+        if waited > TERMINATE and not terminated:
+            terminated = set(range(len(ranks))) - ended.keys()
+            _send(ranks, signal.SIGTERM)
+        if waited > KILL:
+            _send(ranks, signal.SIGKILL)
+    return ended, terminated
 
-        When a rank has failed, or Ctrl-C was pressed twice, terminate the ranks that still run.
-        """
-        failed_at = 0.0
-        while len(self.ended) < len(self.processes):
-            time.sleep(POLL)
-            for number in self.signals[self.passed_on :]:
-                self.passed_on += 1
-                self.signal(number)
-            codes = {rank: process.poll() for rank, process in enumerate(self.processes) if rank not in self.ended}
-            self.ended.update((rank, code) for rank, code in codes.items() if code is not None)
-            if not failed_at and (any(self.ended.values()) or self.signals.count(signal.SIGINT) > 1):
-                failed_at = time.monotonic()
-            waited = time.monotonic() - failed_at if failed_at else 0.0
-            if waited > TERMINATE and not self.terminated:
-                self.terminated = {rank for rank in range(self.devices) if rank not in self.ended}
-                self.signal(signal.SIGTERM)
-            if waited > KILL:
-                self.signal(signal.SIGKILL)
 
-    def signal(self, number: int) -> None:
-        """Send a signal to the ranks that are running."""
-        for process in self.processes:
-            process.send_signal(number)
-
-    def check(self) -> None:
-        """Raise the error of `launch` for the first rank that failed, if one did.
-
-        Ranks that this process terminated do not count.
-
-        A rank that another process killed comes first, even if its end was noticed later: the other ranks failed
-        because of it.
-        """
-        failed = [(rank, code) for rank, code in self.ended.items() if code and rank not in self.terminated]
-        failed.sort(key=lambda pair: pair[1] >= 0 or -pair[1] in self.signals)
-        if not failed:
-            if self.terminated:
-                raise _stopped(self.signals[-1])
-            return
-        rank, code = failed[0]
-        number = -code if code < 0 else code - 128
-        if number in self.signals:
-            raise _stopped(number)
-        if code > 0:
-            raise RankFailed(rank, self.devices, code)
-        raise TrainingError(
-            f"rank {rank} of {self.devices} was killed by {signal.Signals(-code).name}, and so the others were "
-            f"ended. {RESUME}"
-        )
+def _send(ranks: Sequence[subprocess.Popen[bytes]], number: int) -> None:
+    """Send a signal to the ranks that are running."""
+    for process in ranks:
+        process.send_signal(number)
 
 
 def _stopped(number: int) -> Stopped:

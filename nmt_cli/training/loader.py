@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, count, islice
 
 import torch
@@ -73,18 +74,6 @@ class PackedBatch:
         """Return the batch on `device`."""
         return self if str(self.src.device) == device else self.with_tensors(to_device(self.tensors, device))
 
-    def padded(self, pairs: int) -> Batch:
-        """Return the first pairs, padded, in the host's memory."""
-        source, target = self.source, self.target
-        tensors = (
-            source.unpack(self.src, PAD),
-            source.lengths,
-            target.unpack(self.tgt_in, PAD),
-            target.unpack(self.tgt_out, PAD),
-            target.lengths,
-        )
-        return Batch(*(tensor[:pairs].to("cpu") for tensor in tensors))
-
 
 @dataclass(frozen=True)
 class MicroBatch:
@@ -109,7 +98,15 @@ class MicroBatch:
 
     def padded(self) -> Batch:
         """Return the pairs, padded, in the host's memory."""
-        return self.packed.padded(self.pairs)
+        packed, source, target = self.packed, self.packed.source, self.packed.target
+        tensors = (
+            source.unpack(packed.src, PAD),
+            source.lengths,
+            target.unpack(packed.tgt_in, PAD),
+            target.unpack(packed.tgt_out, PAD),
+            target.lengths,
+        )
+        return Batch(*(tensor[: self.pairs].to("cpu") for tensor in tensors))
 
     def split(self) -> list[MicroBatch]:
         """Return two micro-batches with half of the pairs each. For a single pair the second one has weight 0."""
@@ -148,25 +145,20 @@ class RankBatch:
     def with_tensors(self, tensors: Sequence[Tensor]) -> RankBatch:
         """Return the same batch with these copies of its `tensors`."""
         each = len(tensors) // len(self.micro_batches)
-        packed = [
-            micro_batch.packed.with_tensors(tensors[i * each : (i + 1) * each])
+        micro_batches = [
+            replace(micro_batch, packed=micro_batch.packed.with_tensors(tensors[i * each : (i + 1) * each]))
             for i, micro_batch in enumerate(self.micro_batches)
         ]
-        return replace(
-            self,
-            micro_batches=[
-                replace(micro_batch, packed=new) for micro_batch, new in zip(self.micro_batches, packed, strict=True)
-            ],
-        )
+        return replace(self, micro_batches=micro_batches)
 
     def split(self, index: int) -> RankBatch:
         """Return the rank batch with the micro-batch at `index` split in two."""
-        micro_batches = [
-            *self.micro_batches[:index],
-            *self.micro_batches[index].split(),
-            *self.micro_batches[index + 1 :],
-        ]
-        return replace(self, micro_batches=micro_batches)
+        before, micro_batch, after = (
+            self.micro_batches[:index],
+            self.micro_batches[index],
+            self.micro_batches[index + 1 :],
+        )
+        return replace(self, micro_batches=[*before, *micro_batch.split(), *after])
 
 
 @dataclass(frozen=True)
@@ -223,12 +215,13 @@ def rank_batches(
 
     `tokens` is the size limit of a micro-batch, per side, padding and all passes counted.
     """
-    batches = _RankBatches(text, epoch, start, tokens, group, max_padding(hardware))
+    limits = tokens, group, max_padding(hardware)
     if is_host(hardware.device):
-        yield from batches
+        yield from _strided(text, epoch, start, *limits)
         return
+    batches = _FlatBatches(partial(_strided, text, epoch, start, *limits))
     pinned = copies_from_pinned_memory(hardware.device)
-    for flat in DataLoader(_FlatBatches(batches), batch_size=None, num_workers=WORKERS, pin_memory=pinned):
+    for flat in DataLoader(batches, batch_size=None, num_workers=WORKERS, pin_memory=pinned):
         yield flat.to(hardware.device)
 
 
@@ -237,59 +230,49 @@ def max_padding(hardware: Hardware) -> float:
     return MAX_PADDING if is_host(hardware.device) else 1.0
 
 
-@dataclass(frozen=True)
-class _RankBatches:
-    """Iterates over the batches of `rank_batches`, in the host's memory."""
-
-    text: TrainingText
-    epoch: int
-    start: int
-    tokens: int
-    group: ProcessGroup
-    max_padding: float
-
-    def __iter__(self) -> Iterator[RankBatch]:
-        return self.strided(1, 0)
-
-    def strided(self, step: int, first: int) -> Iterator[RankBatch]:
-        """Yield the batches with numbers `first`, `first` + `step`, `first` + 2 * `step`, …"""
-        plan = self.text.plan
-        updates = chain.from_iterable(
-            ((epoch, pairs) for pairs in plan.updates(epoch, self.start if epoch == self.epoch else 0))
-            for epoch in count(self.epoch)
-        )
-        return (self._rank_batch(epoch, pairs) for epoch, pairs in islice(updates, first, None, step))
-
-    def _rank_batch(self, epoch: int, pairs: Indices) -> RankBatch:
-        """Return this rank's part of the update with these pairs."""
-        text, passes = self.text, self.text.passes
-        parts = micro_batches(text.plan, pairs, max(1, self.tokens // passes), self.group.world_size, self.max_padding)[
-            self.group.rank
-        ]
+def _strided(
+    text: TrainingText,
+    first_epoch: int,
+    start: int,
+    tokens: int,
+    group: ProcessGroup,
+    max_padding: float,
+    first: int = 0,
+    step: int = 1,
+) -> Iterator[RankBatch]:
+    """Yield the batches of `rank_batches` with numbers `first`, `first` + `step`, …, in the host's memory."""
+    plan, passes = text.plan, text.passes
+    updates = chain.from_iterable(
+        ((epoch, pairs) for pairs in plan.updates(epoch, start if epoch == first_epoch else 0))
+        for epoch in count(first_epoch)
+    )
+    for epoch, pairs in islice(updates, first, None, step):
+        all_parts = micro_batches(plan, pairs, max(1, tokens // passes), group.world_size, max_padding)
+        parts = all_parts[group.rank]
         numbers = [(part if len(part) else pairs[:1]).tolist() for part in parts]
         if text.variations:  # a variation changes lengths: read the pairs of all ranks to count their tokens
             ids = {number: text.pair(number, epoch) for number in pairs.tolist()}
             target_tokens = sum(len(target) + 1 for _, target in ids.values())
         else:
             ids = {number: text.pair(number, epoch) for row in numbers for number in row}
-            target_tokens = text.plan.target_tokens(pairs)
+            target_tokens = plan.target_tokens(pairs)
         batches = [
             MicroBatch.of(collate([ids[number] for number in row]), passes, is_filler=not len(part))
             for row, part in zip(numbers, parts, strict=True)
         ]
-        return RankBatch(batches, target_tokens, pairs, epoch)
+        yield RankBatch(batches, target_tokens, pairs, epoch)
 
 
 class _FlatBatches(IterableDataset[FlatBatch]):
-    """Iterates over `_RankBatches` as `FlatBatch`es.
+    """Iterates over batches as `FlatBatch`es.
 
     With n worker processes, worker i prepares updates i, i + n, i + 2n, …
     """
 
-    def __init__(self, batches: _RankBatches) -> None:
-        self.batches = batches
+    def __init__(self, strided: Callable[[int, int], Iterator[RankBatch]]) -> None:
+        self.strided = strided
 
     def __iter__(self) -> Iterator[FlatBatch]:
         worker = get_worker_info()
-        step, first = (worker.num_workers, worker.id) if worker else (1, 0)
-        return map(FlatBatch.of, self.batches.strided(step, first))
+        first, step = (worker.id, worker.num_workers) if worker else (0, 1)
+        return map(FlatBatch.of, self.strided(first, step))

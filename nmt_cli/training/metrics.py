@@ -39,10 +39,9 @@ def train_record(progress: Progress) -> dict[str, Any]:
 def training_line(record: Mapping[str, Any], updates: int, eta: float) -> str:
     """Return the line of a training record; `updates` is train.updates, `eta` the estimated remaining seconds."""
     return (
-        f"update {record['update']:,}/{updates:,} · epoch {record['epoch'] + 1} · loss "
-        f"{record['loss']:.3f} · ppl {record['ppl']:.2f} · "
-        f"lr {record['lr']:.2e} · {record['tokens_per_second']:,.0f} tok/s · |g| {record['grad_norm']:.2f} "
-        f"· ETA {clock(eta)}"
+        f"update {record['update']:,}/{updates:,} · epoch {record['epoch'] + 1} · loss {record['loss']:.3f} · ppl "
+        f"{record['ppl']:.2f} · lr {record['lr']:.2e} · {record['tokens_per_second']:,.0f} tok/s · |g| "
+        f"{record['grad_norm']:.2f} · ETA {clock(eta)}"
     )
 
 
@@ -73,17 +72,14 @@ def valid_record(progress: Progress, scores: Mapping[str, Any]) -> dict[str, Any
 
 def validation_line(record: Mapping[str, Any], is_best: bool) -> str:
     """Return the line of a validation record."""
-    bleu = f" · BLEU {record['bleu']:.2f} ({tokenizer_in(record)})" if record.get("bleu") is not None else ""
+    bleu = ""
+    if record.get("bleu") is not None:
+        signature = dict(entry.split(":", 1) for entry in record["bleu_signature"].split("|"))
+        bleu = f" · BLEU {record['bleu']:.2f} ({signature['tok']})"
     return (
         f"valid at {record['update']:,} · nll {record['nll']:.4f} · ppl {record['ppl']:.2f}{bleu} · "
         f"{clock(record['seconds'])}{' · best so far' if is_best else ''}"
     )
-
-
-def tokenizer_in(record: Mapping[str, Any]) -> str:
-    """Return BLEU's tokenizer, as the signature in a validation record names it."""
-    entries = dict(entry.split(":", 1) for entry in record["bleu_signature"].split("|"))
-    return str(entries["tok"])
 
 
 DIGITS = {"nll": 4, "bleu": 2}

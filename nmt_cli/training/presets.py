@@ -18,13 +18,8 @@ from pathlib import Path
 from ..recipe import Recipe, toml_comment, toml_value
 from .schedule import learning_rate
 
-DECAY = 0.4
-"""The share of the updates in which the learning rate falls to zero."""
 AVERAGED = 10
 """The number of checkpoints that are averaged."""
-VALIDATIONS = 20
-MOST_WARMUP = 4000
-"""The paper's (section 5.3)."""
 SMALLEST_UPDATE = 2048
 """Fewest tokens of an update. With a smaller one, a CPU spends its time on Adam."""
 TOKENS_PER_PARAMETER = 2.0
@@ -39,11 +34,6 @@ PAIRS_PER_PIECE = 3
 FEWEST_PIECES = 1000
 BYTES_AND_SPECIALS = 260
 """Pieces of every vocabulary: 256 bytes, and padding, unknown, begin and end."""
-RARE = 5
-"""A character that occurs less often is spelled in bytes, in a vocabulary that would have few pieces beside its
-characters."""
-LEAST_COVERAGE = 0.98
-"""SentencePiece's smallest `character_coverage`."""
 USUAL_PAIRS, USUAL_PASSES = 30_000, 80
 """Without a limit, a text of USUAL_PAIRS is read USUAL_PASSES times, a larger one less often: by the fourth root of its
 size."""
@@ -135,7 +125,8 @@ def settings(size: Size, pairs: int, tokens: int, total: float) -> Settings:
     """
     passes = total / tokens
     dropout = next((dropout for most, dropout in DROPOUT if passes * _smaller_by(pairs) <= most), 0.4)
-    batch = min(size.batch_tokens, max(size.fewest_tokens, _power_of_two(total / UPDATES)))
+    nearest = 1 << round(math.log2(max(1.0, total / UPDATES)))  # the nearest power of two, by ratio
+    batch = min(size.batch_tokens, max(size.fewest_tokens, nearest))
     vocabulary = max(FEWEST_PIECES, min(_vocabulary(size, total), pairs // PAIRS_PER_PIECE // 100 * 100))
     return Settings(size, vocabulary, dropout, batch, max(1, _round(total / batch)), passes)
 
@@ -148,11 +139,6 @@ def _vocabulary(size: Size, total: float) -> int:
     return min(size.vocab_size, max(FEWEST_PIECES, _round(total / TOKENS_PER_PIECE)))
 
 
-def _power_of_two(number: float) -> int:
-    """Return the power of two that is nearest by ratio; 1 for less than 1."""
-    return 1 << round(math.log2(max(1.0, number)))
-
-
 def _round(number: float) -> int:
     """Return a number rounded down to two significant digits."""
     unit = int(10 ** max(0, len(f"{int(number)}") - 2))
@@ -163,32 +149,59 @@ def vocabulary(characters: Counter[str], pieces: int) -> tuple[int, float]:
     """Return the size and the character coverage of a vocabulary of about `pieces` pieces, for a text with these
     characters.
 
-    At least half of the pieces are longer than a character.
+    At least half of the pieces are longer than a character. For this, characters that occur less than 5 times are
+    spelled in bytes.
     """
     total = characters.total()
     if len(characters) + BYTES_AND_SPECIALS <= pieces / 2:
         return pieces, 1.0
-    for least in range(RARE, 0, -1):
+    for least in range(5, 0, -1):
         kept = [count for count in characters.values() if count >= least]
         coverage = sum(kept) / total
-        if coverage >= LEAST_COVERAGE:
+        if coverage >= 0.98:  # SentencePiece's smallest
             break
     return max(pieces, 2 * (len(kept) + BYTES_AND_SPECIALS)), math.floor(coverage * 1e6) / 1e6
 
 
-ADAPTING_RATE = 0.5
-"""The highest learning rate of a model that is adapted, as a share of the rate that it was trained with."""
 ADAPTING_PASSES = 10
 """How often the text of an adaptation is read, without a limit."""
 ANEW = {
-    *("generator", "tokenizer", "train_source", "train_target", "valid_source", "valid_target", "shard_pairs"),
-    *("vocab_size", "target_vocab_size", "character_coverage", "target_character_coverage"),
-    *("batch_tokens", "micro_batch_tokens", "init", "log_every", "checkpoint_minutes", "patience", "keep_best"),
+    "generator",
+    "shard_pairs",
+    "vocab_size",
+    "target_vocab_size",
+    "character_coverage",
+    "target_character_coverage",
+    "batch_tokens",
+    "micro_batch_tokens",
+    "log_every",
+    "checkpoint_minutes",
+    "patience",
+    "keep_best",
 }
 """Keys that a recipe for an adaptation does not have from the model's recipe."""
+COMMENTS = {
+    "tokenizer": "the model's vocabulary",
+    "joint_vocab": "true: both languages share one vocabulary",
+    "vocab_size": "subwords, at most",
+    "target_vocab_size": "subwords, at most",
+    "character_coverage": "rarer characters are spelled in bytes",
+    "target_character_coverage": "rarer characters are spelled in bytes",
+    "dropout": "more of it for more passes over the text",
+    "residual": 'the paper\'s, "post", needs more updates and more text',
+    "tie_embeddings": "needs one vocabulary",
+    "init": "the weights to start from",
+    "batch_tokens": "of one update, on every machine",
+    "decay_updates": "the last ones, in which the learning rate falls to zero",
+    "warmup": "the first ones, in which it rises",
+    "lr_factor": "of the paper's equation 3: the highest rate is {peak:.1e}",
+    "average": "nmt average takes the last ones",
+    "alpha": "higher: longer translations; the paper has 0.6 for a large model",
+}
+"""The comments of keys in a recipe."""
 
-Section = Mapping[str, tuple[object, str]]
-"""The keys of a section of a recipe: value and comment."""
+Section = dict[str, object]
+"""The keys of a section of a recipe."""
 
 
 def sections(chosen: Settings, data: Mapping[str, object], sides: Sequence[Counter[str]]) -> dict[str, Section]:
@@ -197,58 +210,46 @@ def sections(chosen: Settings, data: Mapping[str, object], sides: Sequence[Count
     `data`: more keys of [data]. `sides`: the characters for each vocabulary, one or two.
     """
     size, joint = chosen.size, len(sides) == 1
+    vocabularies = Section()
+    for prefix, characters in zip(("", "target_"), sides, strict=False):
+        pieces, coverage = vocabulary(characters, chosen.vocab_size)
+        vocabularies[f"{prefix}vocab_size"] = pieces
+        if coverage < 1 or "character_coverage" in vocabularies:
+            vocabularies[f"{prefix}character_coverage"] = coverage
     return {
-        "data": {
-            **{key: (value, "") for key, value in data.items()},
-            "joint_vocab": (joint, "true: both languages share one vocabulary"),
-            **_vocabularies(chosen.vocab_size, sides),
-        },
+        "data": {**data, "joint_vocab": joint, **vocabularies},
         "model": {
-            "encoder_layers": (size.layers, ""),
-            "decoder_layers": (size.layers, ""),
-            "d_model": (size.d_model, ""),
-            "d_ff": (size.d_ff, ""),
-            "num_heads": (size.num_heads, ""),
-            "dropout": (chosen.dropout, "more of it for more passes over the text"),
-            "residual": ("pre", 'the paper\'s, "post", needs more updates and more text'),
-            "tie_embeddings": (joint, "needs one vocabulary"),
+            "encoder_layers": size.layers,
+            "decoder_layers": size.layers,
+            "d_model": size.d_model,
+            "d_ff": size.d_ff,
+            "num_heads": size.num_heads,
+            "dropout": chosen.dropout,
+            "residual": "pre",
+            "tie_embeddings": joint,
         },
-        "train": {
-            "batch_tokens": (chosen.batch_tokens, "of one update, on every machine"),
-            **schedule(chosen.updates, size.d_model, size.peak),
-        },
-        "decode": {"beam": (5, ""), "alpha": (1.0, "higher: longer translations; the paper has 0.6 for a large model")},
+        "train": {"batch_tokens": chosen.batch_tokens, **schedule(chosen.updates, size.d_model, size.peak)},
+        "decode": {"beam": 5, "alpha": 1.0},
     }
 
 
-def _vocabularies(pieces: int, sides: Sequence[Counter[str]]) -> Section:
-    """Return the keys of [data] for the sizes of the vocabularies."""
-    keys: dict[str, tuple[object, str]] = {}
-    for prefix, characters in zip(("", "target_"), sides, strict=False):
-        size, coverage = vocabulary(characters, pieces)
-        keys[f"{prefix}vocab_size"] = (size, "subwords, at most")
-        if coverage < 1 or keys.get("character_coverage"):
-            keys[f"{prefix}character_coverage"] = (coverage, "rarer characters are spelled in bytes")
-    return keys
-
-
-def schedule(updates: int, d_model: int, peak: float, warmup: float = 1 / 6, decay: float = DECAY) -> Section:
+def schedule(updates: int, d_model: int, peak: float, warmup: float = 1 / 6, decay: float = 0.4) -> Section:
     """Return the keys of [train] for a number of updates.
 
-    `peak`: highest learning rate; `warmup`, `decay`: shares of the updates.
+    `peak`: highest learning rate; `warmup`, `decay`: the shares of the updates in which it rises, and falls to zero.
     """
-    steps, interval = max(1, min(MOST_WARMUP, round(warmup * updates))), max(1, updates // (4 * VALIDATIONS))
-    factor = float(f"{peak * math.sqrt(d_model * steps):.4g}")
+    steps = max(1, min(4000, round(warmup * updates)))  # at most the paper's (section 5.3)
+    interval = max(1, updates // 80)  # 80 checkpoints, and 20 validations
     return {
-        "updates": (updates, ""),
-        "decay_updates": (round(decay * updates), "the last ones, in which the learning rate falls to zero"),
-        "warmup": (steps, "the first ones, in which it rises"),
-        "lr_factor": (factor, f"of the paper's equation 3: the highest rate is {peak:.1e}"),
-        "valid_every": (4 * interval, ""),
-        "checkpoint_every": (interval, ""),
-        "keep": (AVERAGED, ""),
-        "average": (AVERAGED, "nmt average takes the last ones"),
-        "best_metric": ("nll", ""),
+        "updates": updates,
+        "decay_updates": round(decay * updates),
+        "warmup": steps,
+        "lr_factor": float(f"{peak * math.sqrt(d_model * steps):.4g}"),
+        "valid_every": 4 * interval,
+        "checkpoint_every": interval,
+        "keep": AVERAGED,
+        "average": AVERAGED,
+        "best_metric": "nll",
     }
 
 
@@ -258,32 +259,28 @@ def adapted(recipe: Recipe, model: Path, chosen: Settings, data: Mapping[str, ob
     `recipe`: the model's. `data`: the keys of [data] for the new text. All keys of the old text, and of the schedule,
     are new.
     """
-    old = recipe.model_dump(exclude_defaults=True)
-    steps = schedule(chosen.updates, recipe.model.d_model, ADAPTING_RATE * peak(recipe), 0.1, 0.9)
-    kept = {
-        section: {
-            key: (value, "") for key, value in old.get(section, {}).items() if key not in ANEW and key not in data
-        }
-        for section in ("data", "model", "train", "decode")
+    new: dict[str, Section] = {
+        "data": {**data, "tokenizer": str(model)},
+        "model": {"dropout": chosen.dropout},
+        "train": {
+            "init": str(model),
+            "batch_tokens": min(chosen.batch_tokens, recipe.train.batch_tokens),
+            **schedule(chosen.updates, recipe.model.d_model, chosen.size.peak, 0.1, 0.9),
+        },
     }
-    kept["data"] = {**{key: (value, "") for key, value in data.items()}, **kept["data"]}
-    kept["data"]["tokenizer"] = (str(model), "the model's vocabulary")
-    kept["model"]["dropout"] = (chosen.dropout, "more of it for more passes over the text")
-    kept["train"] = {
-        "init": (str(model), "the weights to start from"),
-        "batch_tokens": (min(chosen.batch_tokens, recipe.train.batch_tokens), "of one update, on every machine"),
-        **steps,
-        **{key: value for key, value in kept["train"].items() if key not in steps},
-    }
-    return {section: keys for section, keys in kept.items() if keys}
+    for section, keys in recipe.model_dump(exclude_defaults=True).items():
+        chosen_keys = new.setdefault(section, {})
+        chosen_keys |= {key: value for key, value in keys.items() if key not in ANEW and key not in chosen_keys}
+    return new
 
 
 def size_of(recipe: Recipe) -> Size:
-    """Return the size of a trained model."""
+    """Return the size of a trained model. The highest learning rate is that of its adaptation: half of its own."""
     model, train = recipe.model, recipe.train
     layers, shape = model.encoder_layers, (model.d_model, model.d_ff, model.num_heads)
     longest = max(SMALLEST_UPDATE, recipe.data.max_length + 1)
-    return Size("", layers, *shape, peak(recipe), train.batch_tokens, recipe.data.vocab_size, 0, longest)
+    rate = 0.5 * peak(recipe)
+    return Size("", layers, *shape, rate, train.batch_tokens, recipe.data.vocab_size, 0, longest)
 
 
 def peak(recipe: Recipe) -> float:
@@ -291,13 +288,12 @@ def peak(recipe: Recipe) -> float:
     return learning_rate(recipe.train.warmup, recipe.model.d_model, recipe.train.warmup, recipe.train.lr_factor)
 
 
-def recipe_text(head: Sequence[str], sections: Mapping[str, Section]) -> str:
-    """Return a recipe in TOML, with the comment lines `head`."""
+def recipe_text(head: Sequence[str], sections: Mapping[str, Section], peak: float) -> str:
+    """Return a recipe in TOML, with the comment lines `head`. `peak`: its highest learning rate."""
     lines = [toml_comment(line).rstrip() for line in head]
     for section, keys in sections.items():
         lines += ["", f"[{section}]"]
-        lines += [
-            f"{f'{key} = {toml_value(value)}':<25} {toml_comment(comment) if comment else ''}".rstrip()
-            for key, (value, comment) in keys.items()
-        ]
+        for key, value in keys.items():
+            comment = toml_comment(COMMENTS[key].format(peak=peak)) if key in COMMENTS else ""
+            lines.append(f"{f'{key} = {toml_value(value)}':<25} {comment}".rstrip())
     return "\n".join(lines) + "\n"

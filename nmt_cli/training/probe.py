@@ -91,14 +91,12 @@ def measure_peak(updater: Updater, longest: tuple[int, int], tokens: int) -> flo
     """
     passes = updater.recipe.train.passes
     pairs = max(1, tokens // passes // max(longest))
-    source, target = (
-        torch.full((length - 1,), 4).numpy() for length in longest
-    )  # any id will do; collate adds the end symbol
+    # any id will do; collate adds the end symbol
+    source, target = (torch.full((length - 1,), 4).numpy() for length in longest)
     micro_batch = MicroBatch.of(collate([(source, target)] * pairs), passes)
     reset_peak_memory(updater.hardware.device)
     try:
-        with updater.gradients.accumulating(first=True, last=False):
-            updater.forward_backward(micro_batch, micro_batch.packed.target.tokens)
+        updater.try_out(micro_batch)
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise

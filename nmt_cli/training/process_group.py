@@ -98,17 +98,7 @@ class ProcessGroup:
         thread of rank 0 takes part in a collective with them. When a rank dies during this time, `work` is interrupted.
         When `work` raises an exception, rank 0 ends with it, and the other ranks end too.
         """
-        if self.world_size == 1:
-            return work()
-        if self.is_main:
-            with _heartbeat(lambda: self.all_gather([0.0])):
-                content = json.dumps(work()).encode()
-            sizes = self.all_gather([float(len(content))])
-        else:
-            content = b""
-            while not (sizes := self.all_gather([0.0]))[0][0]:
-                pass  # a heartbeat
-        return json.loads(self._broadcast(content, 0, int(sizes[0][0])))
+        return self._run(work, 1)[0]
 
     def run_on_all(self, work: Callable[[], Any]) -> list[Any]:
         """Run `work` on every rank at the same time, and return all results on every rank, in the order of ranks.
@@ -116,13 +106,18 @@ class ProcessGroup:
         The results must be JSON-serializable. Every rank must call it, in its main thread. The ranks wait for each
         other as long as `work` takes, as in `run_on_main`.
         """
+        return self._run(work, self.world_size)
+
+    def _run(self, work: Callable[[], Any], workers: int) -> list[Any]:
+        """Run `work` on the first `workers` ranks, and return their results on every rank."""
         if self.world_size == 1:
             return [work()]
-        with _heartbeat(lambda: self.all_gather([0.0])):
-            content = json.dumps(work()).encode()
-        sizes = [0.0]
-        while not all(sizes):  # a size of 0 is a heartbeat of a rank that is still working
-            sizes = [row[0] for row in self.all_gather([float(len(content))])]
+        content, sizes = b"", [0.0]
+        if self.rank < workers:
+            with _heartbeat(lambda: self.all_gather([0.0])):
+                content = json.dumps(work()).encode()
+        while not all(sizes):  # a size of 0 is a heartbeat: that rank is still working
+            sizes = [row[0] for row in self.all_gather([float(len(content))])][:workers]
         return [json.loads(self._broadcast(content, rank, int(size))) for rank, size in enumerate(sizes)]
 
     def _broadcast(self, content: bytes, source: int, size: int) -> bytes:
@@ -190,14 +185,11 @@ def _heartbeat(beat: Callable[[], object]) -> Iterator[None]:
         if raised:
             raise raised[0]
 
-    thread, before = (
-        threading.Thread(target=run, name="nmt-heartbeat", daemon=True),
-        signal.signal(INTERRUPT, interrupt),
-    )
+    thread = threading.Thread(target=run, name="nmt-heartbeat", daemon=True)
+    before = signal.signal(INTERRUPT, interrupt)
     thread.start()
-    join_timeout: float | None = (
-        END_TIMEOUT.total_seconds()
-    )  # after an exception, the thread may be waiting for ranks that have ended
+    # after an exception, the thread may be waiting for ranks that have ended
+    join_timeout: float | None = END_TIMEOUT.total_seconds()
     try:
         yield
         join_timeout = None

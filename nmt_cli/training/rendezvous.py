@@ -86,7 +86,7 @@ def joined(device: str) -> Iterator[ProcessGroup]:
             raise replacement from None
         raise
     finally:
-        gc.collect()  # DDP holds the group, in a cycle: gloo's threads would outlive it
+        gc.collect()  # a cycle that holds the group would let gloo's threads outlive it
         dist.destroy_process_group()
         signal.signal(signal.SIGTERM, before)
 
@@ -118,14 +118,10 @@ def report_end(error: BaseException, store: Any, group: ProcessGroup) -> PeerFai
     cause = json.loads(first)
     if not isinstance(error, PeerLost) and text != cause["text"]:
         return None
-    report_again = (
-        node != cause["group"] and group.local_rank == 0 and not cause["reported"]
-    )  # this machine's log does not have the message
-    return PeerFailed(
-        cause["code"],
-        f"rank {cause['rank']} of {group.world_size} has failed: {cause['text']}",
-        reported=not report_again,
-    )
+    # else this machine's log does not have the message
+    reported = node == cause["group"] or group.local_rank != 0 or cause["reported"]
+    text = f"rank {cause['rank']} of {group.world_size} has failed: {cause['text']}"
+    return PeerFailed(cause["code"], text, reported=reported)
 
 
 def _raise_stopped(number: int, frame: FrameType | None) -> None:

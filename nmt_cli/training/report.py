@@ -23,8 +23,6 @@ from ..files import flush_to_disk
 from .loggers import Logger, open_loggers
 from .run import RunFolder
 
-BAR = "{desc} |{bar}| ETA {remaining}"
-
 
 class Report:
     """Reports for rank 0. On other ranks, where `is_main` is false, it does nothing."""
@@ -85,7 +83,9 @@ class Report:
     def start_bar(self, done: int, updates: int) -> None:
         """Show a bar of `updates` updates, of which `done` are done. Do nothing if this report has no bar."""
         if self.has_bar:
-            self.bar = console.progress(updates, "training", "updates", initial=done, bar_format=BAR)
+            self.bar = console.progress(
+                updates, "training", "updates", initial=done, bar_format="{desc} |{bar}| ETA {remaining}"
+            )
             self.bar.set_description_str(f"update {done:,}/{updates:,}")
 
     def advance(self, updates: float, describe: Callable[[], str]) -> None:

@@ -13,7 +13,6 @@ unchanged since training wrote them.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import shutil
@@ -21,19 +20,18 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
 
+from .. import console
 from ..data.shards import FILE_KEYS, ShardIndex
 from ..errors import ModelError, NmtError, TrainingError, UsageError, write_failed
-from ..files import clear_partial, link_atomic, new_folder, sha256, system_error
+from ..files import clear_partial, link_atomic, lock, new_folder, sha256, system_error
 from ..model.contents import CONFIG, WEIGHTS, check_files
-from ..model.weights import write_model
-from ..recipe import DecodeSection, Recipe
+from ..recipe import DecodeSection, Recipe, TrainSection
 from ..records import to_json
 from .checkpoint import OPTIMIZER_STATE, STATE, Checkpoint, State, best_of, trained_on
-from .checks import existing
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -101,44 +99,14 @@ class RunFolder:
         self.log = path / "train.log"
         self._unlock: Callable[[], object] = lambda: None
 
-    def create(self) -> None:
+    def create(self, *, dry_run: bool = False) -> None:
         """Create the folder, lock it until `close` or the end of this process, and remove partial files of killed
-        processes.
+        processes. With `dry_run`, nothing is written: raise only the errors.
 
-        Raises TrainingError when the folder cannot be written to, or when another process trains in it.
+        Raises UsageError when training may not write into the folder, TrainingError when it cannot, or when another
+        process trains in it.
         """
-        self.check()
-        try:
-            (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
-            lock = (self.path / LOCK).open("a")
-            self._unlock = weakref.finalize(self, lock.close)
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            clear_partial(self.path, [*LINKS, self.metrics.name, "averaged"])
-            clear_partial(self.path / "checkpoints", STEP)
-            for deleted in sorted((self.path / "checkpoints").glob(".*.deleted")):
-                if STEP.fullmatch(deleted.name[1:].removesuffix(".deleted")):
-                    shutil.rmtree(deleted, ignore_errors=True)
-        except BlockingIOError:
-            raise self._in_use() from None
-        except OSError as error:
-            raise write_failed(error, self.path, "the run", TrainingError) from None
-
-    def check_unused(self) -> None:
-        """Raise the errors of `create`. Nothing is written."""
-        self.check()
-        with suppress(OSError), (self.path / LOCK).open() as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise self._in_use() from None
-
-    def _in_use(self) -> TrainingError:
-        return TrainingError(
-            f"another nmt train is using {str(self.path)!r}. Let it finish, or start another run with --run DIR."
-        )
-
-    def check(self) -> None:
-        """Raise UsageError when training may not write into the folder, TrainingError when it cannot."""
+        checkpoints, lock_file = self.path / "checkpoints", self.path / LOCK
         try:
             if (self.path.exists() or self.path.is_symlink()) and (reason := not_a_run(self.path)):
                 raise UsageError(
@@ -146,6 +114,23 @@ class RunFolder:
                     "or an earlier run."
                 )
             self._check_writable()
+            if not dry_run:
+                checkpoints.mkdir(parents=True, exist_ok=True)
+            if not dry_run or lock_file.exists():
+                held = lock_file.open("a")
+                self._unlock = weakref.finalize(self, held.close)
+                if not lock(held.fileno(), shared=dry_run):
+                    raise TrainingError(
+                        f"another nmt train is using {str(self.path)!r}. Let it finish, or start another run with "
+                        "--run DIR."
+                    )
+            if dry_run:
+                self.close()
+                return
+            clear_partial(self.path, [*LINKS, self.metrics.name, "averaged"])
+            clear_partial(checkpoints, STEP)
+            for deleted in checkpoints.glob(".step-[0-9]*.deleted"):
+                shutil.rmtree(deleted, ignore_errors=True)
         except OSError as error:
             raise write_failed(error, self.path, "the run", TrainingError) from None
 
@@ -166,6 +151,25 @@ class RunFolder:
             if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
 
+    def check_disk(self, parameters: int, kept: int) -> None:
+        """Warn if the disk has no space for as many checkpoints as are missing of `kept`.
+
+        Raises TrainingError if not even one fits.
+        """
+        size = 12 * parameters  # the weights and Adam's two moments in fp32
+        missing = max(1, kept - len(self.checkpoints()))
+        total, _, free = shutil.disk_usage(existing(self.path))
+        if not total or free >= missing * size:  # 0: a file system that does not report its size
+            return
+        sizes = f"a checkpoint takes {size / 2**20:,.1f} MiB, and {free / 2**20:,.1f} MiB are free"
+        if free < size:
+            full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise TrainingError(f"{write_failed(full, self.path, 'a checkpoint')} Of this model {sizes}.")
+        console.warn(
+            f"the disk of {str(self.path)!r} may become full: {sizes}. With train.keep and train.keep_best, the run "
+            f"needs space for {missing:,} more checkpoints"
+        )
+
     def close(self) -> None:
         """Unlock the folder."""
         self._unlock()
@@ -179,17 +183,9 @@ class RunFolder:
         return sorted(checkpoints, key=lambda checkpoint: checkpoint.update)
 
     def save(
-        self,
-        weights: Mapping[str, Tensor],
-        optimizer_state: Mapping[str, Tensor],
-        progress: Progress,
-        recipe: Recipe,
-        vocabularies: tuple[int, int],
-        tokenizers: Mapping[str, bytes],
-        scores: Mapping[str, Any],
-        safe_length: int | None = None,
-    ) -> Checkpoint:
-        """Write a checkpoint, and point the link `last` to it.
+        self, progress: Progress, optimizer_state: Mapping[str, Tensor], write_model: Callable[[Path], None]
+    ) -> None:
+        """Write a checkpoint, whose model folder `write_model` writes, and point the link `last` to it.
 
         Raises TrainingError; earlier checkpoints then stay unchanged.
         """
@@ -199,10 +195,9 @@ class RunFolder:
         try:
             with new_folder(folder) as partial:
                 save_file(dict(optimizer_state), partial / OPTIMIZER_STATE)
-                write_model(partial, weights, recipe, vocabularies, tokenizers, scores, safe_length=safe_length)
-                (partial / OPTIMIZER_STATE).chmod(
-                    (partial / CONFIG).stat().st_mode
-                )  # safetensors lets only the owner read it
+                write_model(partial)
+                mode = (partial / CONFIG).stat().st_mode
+                (partial / OPTIMIZER_STATE).chmod(mode)  # safetensors lets only the owner read it
                 state = State(
                     format_version=State.newest,
                     progress=progress,
@@ -212,7 +207,6 @@ class RunFolder:
             self.point("last", folder)
         except (OSError, SafetensorError) as error:
             raise write_failed(system_error(error), folder, "a checkpoint", TrainingError) from None
-        return Checkpoint(folder, progress.update)
 
     def checkpoint_folder(self, update: int) -> Path:
         """Return the folder of the checkpoint after `update` updates."""
@@ -225,34 +219,26 @@ class RunFolder:
         except OSError as error:
             raise write_failed(error, self.path / link, "a link", TrainingError) from None
 
-    def prune(self, keep: int, keep_best: int, metric: str) -> None:
+    def prune(self, train: TrainSection) -> None:
         """Delete all checkpoints except the latest `keep` periodic ones, the best `keep_best` and the newest.
 
-        At no moment does a link point to a deleted checkpoint. Checkpoints that are damaged or contain other files are
-        not deleted.
+        First point `last` and `best` to the last and the best one: an earlier process may have been killed before it
+        did so. At no moment does a link point to a deleted checkpoint. Checkpoints that are damaged or contain other
+        files are not deleted.
         """
-        self.update_links(metric)
         checkpoints = self.checkpoints()
-        periodic = [c for c in checkpoints if c.periodic]
-        kept = {c.folder for c in (*periodic[-keep:], *best_of(checkpoints, metric)[:keep_best], *checkpoints[-1:])}
+        best, periodic = best_of(checkpoints, train.best_metric), [c for c in checkpoints if c.periodic]
+        for link, choice in (("last", checkpoints[-1:]), ("best", best[:1])):
+            if choice:
+                self.point(link, choice[0].folder)
+        kept = {c.folder for c in (*periodic[-train.keep :], *best[: train.keep_best], *checkpoints[-1:])}
         for checkpoint in checkpoints:
             if checkpoint.folder not in kept and not checkpoint.foreign():
-                hidden = checkpoint.folder.with_name(
-                    f".{checkpoint.folder.name}.deleted"
-                )  # a half-deleted folder is never a checkpoint
+                # a half-deleted folder is never a checkpoint
+                hidden = checkpoint.folder.with_name(f".{checkpoint.folder.name}.deleted")
                 shutil.rmtree(hidden, ignore_errors=True)
                 checkpoint.folder.rename(hidden)
                 shutil.rmtree(hidden, ignore_errors=True)
-
-    def update_links(self, metric: str) -> None:
-        """Point `last` and `best` to the last and the best checkpoint.
-
-        An earlier process may have been killed before it did so.
-        """
-        checkpoints = self.checkpoints()
-        for link, folders in (("last", checkpoints[-1:]), ("best", best_of(checkpoints, metric)[:1])):
-            if folders:
-                self.point(link, folders[0].folder)
 
     def last_update(self) -> int | None:
         """Return the update of the newest checkpoint; None when there is no checkpoint yet."""
@@ -283,10 +269,7 @@ class RunFolder:
             config, state = checkpoint.read()
             check_files(checkpoint.folder, {**config.sha256, **state.sha256})
             progress = state.progress
-            weights, optimizer_state = (
-                load_file(checkpoint.folder / WEIGHTS),
-                load_file(checkpoint.folder / OPTIMIZER_STATE),
-            )
+            weights, optimizer_state = (load_file(checkpoint.folder / name) for name in (WEIGHTS, OPTIMIZER_STATE))
         except (NmtError, OSError, SafetensorError) as error:
             before = (
                 f"The one before it is {checkpoints[-2].folder.name}: to resume from there"
@@ -332,6 +315,12 @@ def check_same_experiment(old: Recipe, new: Recipe, run: Path, *, names: bool) -
             + "\n".join(changed)
             + "\nSet them back, or start another run with --run DIR."
         )
+
+
+def existing(path: Path) -> Path:
+    """Return `path`, or the nearest folder above it that exists."""
+    path = path.absolute()
+    return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def link_latest(run: Path) -> None:

@@ -30,8 +30,6 @@ from .update import Updater
 
 SAMPLES = 3
 """The number of measured micro-batches: with short, medium and long sentences."""
-LOG_LENGTH_MEAN, LOG_LENGTH_STD = 3.25, 0.6
-"""Mean and standard deviation of the natural logarithm of sentence lengths in tokens, as in news text."""
 
 
 def seconds_per_update(
@@ -44,22 +42,31 @@ def seconds_per_update(
     Raises TrainingError when memory runs out.
     """
     try:
-        return _measure(recipe, vocabularies, hardware, devices, plan or _plan(recipe))
+        torch.manual_seed(recipe.train.seed)
+        updater = Updater(
+            Transformer(recipe.model, *vocabularies).to(hardware.device).train(), recipe, hardware, ProcessGroup()
+        )
+        parameters = updater.weights.main_params.numel()
+        tokens = estimate_micro_batch(recipe, parameters, vocabularies[1], hardware, devices)
+        return measure(updater, vocabularies, plan or _plan(recipe), tokens, devices)
     finally:
         gc.collect()  # weights and their hooks form reference cycles, and the next recipe needs their memory
 
 
-def _measure(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int, plan: EpochPlan) -> float:
-    torch.manual_seed(recipe.train.seed)
-    model = Transformer(recipe.model, *vocabularies).to(hardware.device).train()
-    updater = Updater(model, recipe, hardware, ProcessGroup())
-    pairs = next(plan.updates(0))
-    samples = _samples(updater, plan, pairs, vocabularies, devices)
-    random = np.random.default_rng(recipe.train.seed)
+def measure(updater: Updater, vocabularies: tuple[int, int], plan: EpochPlan, tokens: int, devices: int = 1) -> float:
+    """Return the seconds per update on `devices` devices like that of `updater`, whose weights change.
+
+    `tokens` is the size of micro-batches, per side. Raises TrainingError when memory runs out.
+    """
+    train, hardware = updater.recipe.train, updater.hardware
+    random, pairs = np.random.default_rng(train.seed), next(plan.updates(0))
+    parts = micro_batches(plan, pairs, max(1, tokens // train.passes), max_padding=max_padding(hardware))[0]
+    # evenly spread from short to long sentences
+    samples = [parts[i] for i in sorted({round(i * (len(parts) - 1) / (SAMPLES - 1)) for i in range(SAMPLES)})]
     seconds = 0.0
     for sample in samples:
-        micro_batch = _random_micro_batch(plan, sample, vocabularies, recipe.train.passes, random)
-        run = partial(_forward_backward, updater, micro_batch)
+        micro_batch = _random_micro_batch(plan, sample, vocabularies, train.passes, random)
+        run = partial(updater.try_out, micro_batch)
         run()
         seconds += _seconds(run, hardware)
     step = partial(updater.step, 1)
@@ -72,28 +79,12 @@ def _plan(recipe: Recipe) -> EpochPlan:
     """Return a plan of random pairs for a few updates. No pair is longer than the recipe allows."""
     random = np.random.default_rng(recipe.train.seed)
     pairs = max(64, recipe.train.batch_tokens // 4)
-    source = random.lognormal(LOG_LENGTH_MEAN, LOG_LENGTH_STD, pairs)
+    source = random.lognormal(3.25, 0.6, pairs)  # as in news text
     target = source * np.exp(random.normal(0.0, 0.15, pairs))
     source_lengths, target_lengths = (
         np.clip(lengths, 1, recipe.data.max_length).astype(np.int32) for lengths in (source, target)
     )
     return EpochPlan(source_lengths, target_lengths, recipe.train.batch_tokens, recipe.train.seed)
-
-
-def _samples(
-    updater: Updater, plan: EpochPlan, pairs: Indices, vocabularies: tuple[int, int], devices: int
-) -> list[Indices]:
-    """Return the pairs of `SAMPLES` micro-batches of the update, evenly spread from short to long sentences."""
-    recipe, parameters = updater.recipe, updater.weights.main_params.numel()
-    tokens = recipe.train.micro_batch_tokens or estimate_micro_batch(
-        recipe, parameters, vocabularies[1], updater.hardware, devices
-    )
-    parts = micro_batches(
-        plan, pairs, max(1, tokens // recipe.train.passes), max_padding=max_padding(updater.hardware)
-    )[0]
-    return [
-        parts[i] for i in sorted({round(sample * (len(parts) - 1) / max(1, SAMPLES - 1)) for sample in range(SAMPLES)})
-    ]
 
 
 def _random_micro_batch(
@@ -106,11 +97,6 @@ def _random_micro_batch(
         for source, target in zip(source_lengths, target_lengths, strict=True)
     ]
     return MicroBatch.of(collate(ids), passes)
-
-
-def _forward_backward(updater: Updater, micro_batch: MicroBatch) -> None:
-    with updater.gradients.accumulating(first=True, last=True):
-        updater.forward_backward(micro_batch, micro_batch.packed.target.tokens)
 
 
 def _seconds(work: Callable[[], object], hardware: Hardware) -> float:

@@ -1,6 +1,6 @@
 """Table 3 of "Attention Is All You Need", row by row: the paper's figures beside those of our recipes.
 
-    ROWS ──▶ compare(hardware)
+    table3.csv ──▶ ROWS ──▶ compare(hardware)
         ──▶ for each row: parameters (ours, the paper's), updates, tokens per update, estimated hours
 
 The paper's perplexities and BLEU scores are on newstest2013, without averaging. The paper prints the parameters in
@@ -11,8 +11,10 @@ figure is rounded.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
 from ..hardware import Hardware
@@ -22,7 +24,7 @@ from .estimate import estimate
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table, with the paper's figures."""
+    """A row of table3.csv: of the table, with the paper's figures."""
 
     block: str
     recipe: str
@@ -34,28 +36,14 @@ class Row:
     bleu: float
 
 
-ROWS = (
-    Row("base", "wmt14_en_de_base", "6 + 6 layers, d_model 512, d_ff 2048, 8 heads", 65, 4.92, 25.8),
-    Row("A", "table3_a_heads_1", "one head of 512", 65, 5.29, 24.9),
-    Row("A", "table3_a_heads_4", "4 heads of 128", 65, 5.00, 25.5),
-    Row("A", "table3_a_heads_16", "16 heads of 32", 65, 4.91, 25.8),
-    Row("A", "table3_a_heads_32", "32 heads of 16", 65, 5.01, 25.4),
-    Row("B", "table3_b_dk_16", "keys of 16", 58, 5.16, 25.1),
-    Row("B", "table3_b_dk_32", "keys of 32", 60, 5.01, 25.4),
-    Row("C", "table3_c_layers_2", "2 + 2 layers", 36, 6.11, 23.7),
-    Row("C", "table3_c_layers_4", "4 + 4 layers", 50, 5.19, 25.3),
-    Row("C", "table3_c_layers_8", "8 + 8 layers", 80, 4.88, 25.5),
-    Row("C", "table3_c_dmodel_256", "d_model 256, keys and values of 32", 28, 5.75, 24.5),
-    Row("C", "table3_c_dmodel_1024", "d_model 1024, keys and values of 128", 168, 4.66, 26.0),
-    Row("C", "table3_c_dff_1024", "d_ff 1024", 53, 5.12, 25.4),
-    Row("C", "table3_c_dff_4096", "d_ff 4096", 90, 4.75, 26.2),
-    Row("D", "table3_d_dropout_00", "no dropout", 65, 5.77, 24.6),
-    Row("D", "table3_d_dropout_02", "dropout 0.2", 65, 4.95, 25.5),
-    Row("D", "table3_d_smoothing_00", "no label smoothing", 65, 4.67, 25.3),
-    Row("D", "table3_d_smoothing_02", "label smoothing 0.2", 65, 5.47, 25.7),
-    Row("E", "table3_e_learned", "learned positions", 65, 4.92, 25.7),
-    Row("big", "wmt14_en_de_big", "d_model 1024, d_ff 4096, 16 heads, dropout 0.3, 300k updates", 213, 4.33, 26.4),
-)
+def _rows() -> Iterator[Row]:
+    with resources.files(__package__).joinpath("table3.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            figures = int(row["millions"]), float(row["perplexity"]), float(row["bleu"])
+            yield Row(row["block"], row["recipe"], row["what"], *figures)
+
+
+ROWS = tuple(_rows())
 
 
 def compare(
@@ -70,15 +58,17 @@ def compare(
         vocabulary = recipe.data.vocab_size
         ours = estimate(recipe, (vocabulary, vocabulary), hardware, devices)
         per_update = seconds(recipe) if seconds else None
+        width = recipe.model.d_model * (1 if recipe.model.tie_embeddings else 3)
+        paper, non_embedding = row.millions * 1_000_000, ours["parameters"] - vocabulary * width
         yield {
             "row": row.block,
             "recipe": row.recipe,
             "what": row.what,
             "parameters": ours["parameters"],
-            "paper_parameters": row.millions * 1_000_000,
-            "difference": ours["parameters"] - row.millions * 1_000_000,
+            "paper_parameters": paper,
+            "difference": ours["parameters"] - paper,
             "vocabulary": vocabulary,
-            "vocabulary_of_paper": vocabulary_range(row, recipe, ours["parameters"]),
+            "vocabulary_of_paper": tuple(round((paper + half - non_embedding) / width) for half in (-500_000, 500_000)),
             "batch_tokens": ours["batch_tokens"],
             "updates": ours["updates"],
             "paper_perplexity": row.perplexity,
@@ -93,13 +83,3 @@ def common_vocabulary(rows: Sequence[Mapping[str, Any]]) -> tuple[int, int] | No
     smallest = max(row["vocabulary_of_paper"][0] for row in rows)
     largest = min(row["vocabulary_of_paper"][1] for row in rows)
     return (smallest, largest) if smallest <= largest else None
-
-
-def vocabulary_range(row: Row, recipe: Recipe, parameters: int) -> tuple[int, int]:
-    """Return the smallest and the largest vocabulary size with which our model has the paper's number of parameters,
-    rounded to millions.
-    """
-    width = recipe.model.d_model * (1 if recipe.model.tie_embeddings else 3)
-    non_embedding = parameters - recipe.data.vocab_size * width
-    smallest, largest = ((row.millions * 1_000_000 + half - non_embedding) / width for half in (-500_000, 500_000))
-    return round(smallest), round(largest)

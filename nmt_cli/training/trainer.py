@@ -13,8 +13,8 @@ agrees with the other ranks on signals and saves (`_drain_metrics`). The values 
 equal on all ranks. `progress` starts from the same checkpoint and changes by the same metrics. `stop_signal` is set
 from values that the ranks agreed on.
 
-    in_flight.py   results of updates      checkpoint.py     saved states    nonfinite.py   infinite gradients
-    stopping.py    signals, patience       metrics.py        the records     progress.py    the counters
+    in_flight.py   results of updates    checkpoint.py   saved states    progress.py   the counters
+    stopping.py    signals               metrics.py      the records     report.py     where they go
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import os
 import time
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +38,17 @@ from ..data.safe_length import safe_length
 from ..data.shards import Corpus, ShardIndex, check_matches, hold, verify
 from ..data.tokenizer import Vocabulary
 from ..device import is_host
-from ..errors import DataError, Stopped, TrainingError
+from ..errors import DataError, ModelError, Stopped, TrainingError
 from ..hardware import Hardware
-from ..model.folder import build, weights_of
+from ..model.contents import find_model
+from ..model.folder import build, load_model, weights_of
 from ..model.transformer import Transformer, count_parameters
+from ..model.weights import write_model
 from ..parsing.word_tables import word_tables
 from ..recipe import Recipe
-from .checks import check_disk, has_validation, warnings_of
-from .in_flight import InFlight, StepMetrics, drain
-from .initial import initial_model
+from .in_flight import InFlight, StepMetrics, drain, error_message, write_evidence
 from .loader import RankBatch, TrainingText, Variation, rank_batches
 from .loggers import check_loggers
-from .loss_scale import OVERFLOWS
 from .metrics import (
     clock,
     live_text,
@@ -61,15 +61,15 @@ from .metrics import (
     valid_record,
     validation_line,
 )
-from .nonfinite import error_message, write_evidence
 from .probe import choose_micro_batch
 from .process_group import ProcessGroup
 from .progress import Progress
 from .report import Report
 from .run import RunFolder, link_latest
+from .schedule import concerns
 from .stopping import Finished, PendingSignal
-from .update import Updater
-from .validation import Sample, Validator
+from .update import OVERFLOWS, Updater
+from .validation import Validator, has_validation
 
 UPDATES_IN_FLIGHT = 8
 """How many updates the loop on a GPU starts before it reads their results."""
@@ -98,12 +98,14 @@ class Trainer:
         """Until this is called, no `nmt preprocess` replaces the shards."""
         self.recipe, self.hardware, self.group = recipe, hardware, group
         index = self._open_shards(shards)
-        for warning in warnings_of(recipe, index) if group.is_main else ():
+        warnings = concerns(recipe.train)
+        if not has_validation(index):
+            warnings.append("the shards hold no validation pairs: no scores, no best checkpoint, no early stopping")
+        for warning in warnings if group.is_main else ():
             console.warn(warning)
         self.run = RunFolder(run)
-        group.run_on_main(self.run.check_unused if dry_run else self.run.create)
-        self.writes = group.is_main and not dry_run
-        self.report = Report(self.run, self.writes, loggers)
+        group.run_on_main(partial(self.run.create, dry_run=dry_run))
+        self.report = Report(self.run, group.is_main and not dry_run, loggers)
         if dry_run:
             check_loggers(loggers)
         sides = self.corpus.source_lengths, self.corpus.target_lengths
@@ -112,12 +114,12 @@ class Trainer:
         """When this process saved its latest checkpoint, by time.monotonic; before the first save, when it started."""
         with console.status("building the model", shown=group.is_main):
             model, self.progress, optimizer_state = self.load_or_initialize(index)
-        self._check_ranks_read_the_same(index)
-        if group.is_main:
-            self._check_disk(model)
-        self.updater = Updater(
-            model, recipe, hardware, group, lambda text: console.warn(f"rank {group.rank}: {text}"), backend
-        )
+        seen = group.all_gather([float(int(index.data_fingerprint[:12], 16))])
+        if any(values != seen[0] for values in seen):
+            raise DataError("the ranks see different shards: --data must lie on a file system that all machines share.")
+        if group.is_main and not self._is_done:
+            self.run.check_disk(count_parameters(model)["total"], recipe.train.keep + recipe.train.keep_best + 1)
+        self.updater = Updater(model, recipe, hardware, group, backend)
         self.updater.load_optimizer_state(optimizer_state, self.progress.update - self.progress.skipped)
         self.updater.after_micro_batch = lambda share: self.report.advance(
             self.progress.update + share, self._live_text
@@ -144,7 +146,6 @@ class Trainer:
         """The number of the signal that stops training; 0: none."""
         self.out_of_patience = False
         """Whether training stops because there was no better validation for a while."""
-        self.clock_started = time.perf_counter()
 
     def _open_shards(self, shards: Path) -> ShardIndex:
         """Open corpus and vocabulary, and return the shards' index.
@@ -166,7 +167,7 @@ class Trainer:
         """Return model, progress and optimizer state: those of the last checkpoint, which rank 0 selects,
         or new ones if there is none.
         """
-        sizes = self.vocabulary.source_size, self.vocabulary.target_size
+        train, optimizer_state = self.recipe.train, dict[str, Tensor]()
         last_update = self.group.run_on_main(self.run.last_update)
         if last_update is None:
             if self.run.last_update() is not None:
@@ -175,38 +176,26 @@ class Trainer:
                     f"must lie on a file system that all machines share."
                 )
             self.report.rewind(0)
-            torch.manual_seed(self.recipe.train.seed)
+            torch.manual_seed(train.seed)
             progress = Progress(data_fingerprint=index.data_fingerprint, ids_fingerprint=index.ids_fingerprint)
             model = (
-                initial_model(Path(self.recipe.train.init), self.recipe, self.vocabulary)
-                if self.recipe.train.init
-                else Transformer(self.recipe.model, *sizes)
+                initial_model(Path(train.init), self.recipe, self.vocabulary)
+                if train.init
+                else Transformer(self.recipe.model, *index.vocabularies)
             )
             if model.next_word is not None:
                 model.next_word.set(*word_tables(self.vocabulary, self.recipe.data.terminals))
-            return model.to(self.hardware.device).train(), progress, {}
-        progress, weights, optimizer_state = self.run.load(last_update, self.recipe, index)
-        self.report.rewind(progress.metrics_bytes)
-        if progress.best is None and progress.validation:  # train.best_metric has changed
-            metric = self.recipe.train.best_metric
-            progress.best = self.group.run_on_main(lambda: self.run.best_score(metric))
-            self.report.line(f"train.best_metric is now {metric}: the best checkpoint is chosen by it from here on")
-        if self.writes:
-            self._prune()  # a killed process may have left more
-        return (
-            build(self.recipe, *sizes, {name: weight.clone() for name, weight in weights.items()})
-            .to(self.hardware.device)
-            .train(),
-            progress,
-            optimizer_state,
-        )
-
-    def _check_disk(self, model: Transformer) -> None:
-        """Warn if the disk may become full. Raises TrainingError if there is no space for the next checkpoint."""
-        train = self.recipe.train
-        missing = max(1, train.keep + train.keep_best + 1 - len(self.run.checkpoints()))
-        if not self._is_done and (text := check_disk(self.run.path, count_parameters(model)["total"], missing)):
-            console.warn(text)
+        else:
+            progress, weights, optimizer_state = self.run.load(last_update, self.recipe, index)
+            self.report.rewind(progress.metrics_bytes)
+            if progress.best is None and progress.validation:  # train.best_metric has changed
+                metric = train.best_metric
+                progress.best = self.group.run_on_main(lambda: self.run.best_score(metric))
+                self.report.line(f"train.best_metric is now {metric}: the best checkpoint is chosen by it from here on")
+            if self.report.is_main:
+                self.run.prune(train)  # a killed process may have left more
+            model = build(self.recipe, *index.vocabularies, {name: weight.clone() for name, weight in weights.items()})
+        return model.to(self.hardware.device).train(), progress, optimizer_state
 
     def _variations(self) -> list[Variation]:
         """Return the functions that change the pairs from epoch to epoch."""
@@ -215,12 +204,6 @@ class Trainer:
         if train.bpe_dropout:
             variations.append(BpeDropout(self.vocabulary, train.bpe_dropout, train.seed, self.recipe.data.max_length))
         return variations
-
-    def _check_ranks_read_the_same(self, index: ShardIndex) -> None:
-        """Raise DataError when the ranks read different shards."""
-        seen = self.group.all_gather([float(int(index.data_fingerprint[:12], 16))])
-        if any(values != seen[0] for values in seen):
-            raise DataError("the ranks see different shards: --data must lie on a file system that all machines share.")
 
     # --- the loop ---
 
@@ -232,24 +215,21 @@ class Trainer:
         Finished.reached = False
         try:
             with self.pending_signal.caught():
-                self._train()
+                self.check_patience()
+                self._introduce()
+                self.train_updates()
+                if self.stop_signal and not self._is_done:
+                    self.save_checkpoint()
+                    message = f"stopped at update {self.progress.update:,} and saved; run the same command to resume"
+                    self.report.line(message)
+                    raise Stopped(self.stop_signal, message, reported=True)
+                self.finish()
                 Finished.reached = True
             return self.progress
         finally:
             self.report.close()
             self.run.close()
             self.release_shards()
-
-    def _train(self) -> None:
-        self.check_patience()
-        self._introduce()
-        self.train_updates()
-        if self.stop_signal and not self._is_done:
-            self.save_checkpoint()
-            message = f"stopped at update {self.progress.update:,} and saved; run the same command to resume"
-            self.report.line(message)
-            raise Stopped(self.stop_signal, message, reported=True)
-        self.finish()
 
     @property
     def _is_done(self) -> bool:
@@ -307,18 +287,17 @@ class Trainer:
         """
         progress = self.progress
         results, self.in_flight = self.in_flight, []
-        drained = drain(results, self.group, self.pending_signal.number, self._minutes_have_passed())
-        if drained.signal:
-            self.stop_signal = drained.signal
+        steps, signal, save_is_due = drain(results, self.group, self.pending_signal.number, self._minutes_have_passed())
+        self.stop_signal = signal or self.stop_signal
         now = time.perf_counter()
         progress.seconds, self.clock_started = progress.seconds + now - self.clock_started, now
-        for step in drained.steps:
+        for step in steps:
             if step.skipped:
                 self._skip(step)
             else:
                 progress.skipped_in_a_row = 0
                 progress.meter.add(step.loss, step.nll, step.result.batch.target_tokens, step.grad_norm, step.result.lr)
-        return drained.save_is_due
+        return save_is_due
 
     # --- what happens between updates ---
 
@@ -346,10 +325,8 @@ class Trainer:
 
         Raises TrainingError after too many such updates in a row.
         """
-        progress, allowed = (
-            self.progress,
-            self.recipe.train.skip_nonfinite + (OVERFLOWS if self.updater.loss_scale else 0),
-        )
+        progress = self.progress
+        allowed = self.recipe.train.skip_nonfinite + (OVERFLOWS if self.updater.loss_scale else 0)
         progress.skipped += 1
         progress.skipped_in_a_row += 1
         record = skipped_record(progress, step.update, step.epoch, step.grad_norm)
@@ -363,9 +340,8 @@ class Trainer:
             progress.skipped, progress.skipped_in_a_row = progress.skipped - 1, progress.skipped_in_a_row - 1
 
         def save() -> str:
-            evidence = write_evidence(
-                self.run.path, record, step, self.plan, self.updater.weights if is_latest else None
-            )
+            weights = self.updater.weights if is_latest else None
+            evidence = write_evidence(self.run.path, record, step, self.plan, weights)
             return error_message(step, self.write_checkpoint(), evidence, progress.update)
 
         raise TrainingError(self.group.run_on_main(save))
@@ -376,22 +352,14 @@ class Trainer:
         Every rank scores a share. Rank 0 combines the shares into a record, and every rank gets this record. So all
         ranks make the same decisions from it.
         """
-        progress, train, validator, weights, group = (
-            self.progress,
-            self.recipe.train,
-            self.validator,
-            self.updater.weights,
-            self.group,
-        )
+        progress, train, group = self.progress, self.recipe.train, self.group
+        validator = self.validator
         assert validator is not None
-        samples: list[Sample] = []  # filled on rank 0 only
+        samples: list[str] = []  # filled on rank 0 only
         self.report.clear_bar()
-        group.all_gather(
-            [0.0]
-        )  # wait for rank 0: its reports appear before the message of a rank that fails from now on
-        shares = group.run_on_all(
-            lambda: validator.share(weights.model, weights.compute_model, group.rank, group.world_size)
-        )
+        group.all_gather([0.0])  # after the reports of rank 0 comes the message of a rank that fails from now on
+        models = self.updater.weights.model, self.updater.weights.compute_model
+        shares = group.run_on_all(lambda: validator.share(*models, group.rank, group.world_size))
 
         def combine() -> dict[str, Any]:
             scores, samples[:] = validator.combine(shares)
@@ -415,10 +383,7 @@ class Trainer:
         self.report.record(record)
         self.report.line(validation_line(record, is_best))
         for sample in samples:
-            self.report.line(
-                f"    source       {sample.source}\n    reference    {sample.reference}\n    "
-                f"translation  {sample.translation}\n"
-            )
+            self.report.line(sample)
         if is_best:
             self.save_checkpoint(is_best=True)
         self.check_patience()
@@ -446,7 +411,7 @@ class Trainer:
 
         Raises TrainingError.
         """
-        train, progress, vocabulary = self.recipe.train, self.progress, self.vocabulary
+        train, progress = self.recipe.train, self.progress
         interval = train.checkpoint_every
         is_due = progress.update % interval == 0 if interval else self._minutes_have_passed()
         progress.periodic = is_due or self._is_done or self.out_of_patience
@@ -455,29 +420,24 @@ class Trainer:
         if self.run.last_update() == progress.update:
             return folder
         progress.metrics_bytes = self.report.flush()
-        self.run.save(
-            weights_of(self.updater.weights.model),
-            self.updater.optimizer_state(),
-            progress,
-            self.recipe,
-            (vocabulary.source_size, vocabulary.target_size),
-            {name: tokenizer.model for name, tokenizer in vocabulary.files.items()},
-            progress.validation if progress.validation.get("update") == progress.update else {},
-            self.safe_length,
+        write = partial(
+            write_model,
+            weights=weights_of(self.updater.weights.model),
+            recipe=self.recipe,
+            vocabularies=self.corpus.index.vocabularies,
+            tokenizers={name: tokenizer.model for name, tokenizer in self.vocabulary.files.items()},
+            metrics=progress.validation if progress.validation.get("update") == progress.update else {},
+            safe_length=self.safe_length,
         )
+        self.run.save(progress, self.updater.optimizer_state(), write)
         link_latest(self.run.path)
-        self._prune()
+        self.run.prune(train)
         return folder
 
     def _minutes_have_passed(self) -> bool:
         """Return whether train.checkpoint_minutes have passed since the latest checkpoint."""
         minutes = self.recipe.train.checkpoint_minutes
         return minutes > 0 and time.monotonic() - self.saved_at >= 60 * minutes
-
-    def _prune(self) -> None:
-        """Delete the checkpoints that the recipe does not keep."""
-        train = self.recipe.train
-        self.run.prune(train.keep, train.keep_best, train.best_metric)
 
     # --- start and end ---
 
@@ -521,3 +481,21 @@ class Trainer:
         self.report.line(
             f"finished at update {progress.update:,} after {clock(progress.seconds)}: {reason}{best}{skipped}"
         )
+
+
+def initial_model(folder: Path, recipe: Recipe, vocabulary: Vocabulary) -> Transformer:
+    """Return a model of `recipe` with the weights of the model in a model or run folder (`train.init`).
+
+    Only the weights come from the other model. Adam's moments, the schedule and the reading of the text start from the
+    beginning. Raises ModelError when the weights do not fit.
+    """
+    try:
+        loaded = load_model(find_model(folder))
+        if loaded.config.tokenizers != {name: tokenizer.sha256 for name, tokenizer in vocabulary.files.items()}:
+            raise ModelError(
+                "its vocabulary is not that of the shards. Make these with the same one: nmt preprocess … "
+                f"--set data.tokenizer={str(loaded.folder)!r}"
+            )
+        return build(recipe, vocabulary.source_size, vocabulary.target_size, weights_of(loaded.model))
+    except ModelError as error:
+        raise ModelError(f"train.init = {str(folder)!r}: {error}") from None

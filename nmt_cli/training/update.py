@@ -30,63 +30,89 @@ from ..kernels.chunked_loss import chunked_loss, supports
 from ..model.transformer import Transformer
 from ..recipe import Recipe
 from .data_parallel import ReplicatedGradients
-from .gradients import FlatGradients, Gradients
+from .gradients import FlatGradients
 from .loader import MicroBatch, PackedBatch, RankBatch
 from .loss import label_smoothed_loss
-from .loss_scale import LossScale
 from .parameters import Weights
 from .process_group import ProcessGroup
 from .schedule import decay, learning_rate
 
-
-def loss_sums(
-    model: Transformer,
-    rows: PackedBatch,
-    smoothing: float,
-    r_drop: float = 0.0,
-    packed: Callable[..., Tensor] | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Return the sums over the batch's target tokens of the loss and of the NLL, in nats.
-
-    With `r_drop`, `rows` hold two passes.
-
-    Matrix products run in the dtype of the model's weights. `packed` replaces the model's method, for a compiled one.
-    """
-    hidden = (packed or model.forward_packed)(rows.src, rows.source, rows.tgt_in, rows.target)
-    real = slice(rows.target.tokens)
-    return vocabulary_loss(hidden[real], model.output_weight, rows.tgt_out[real], smoothing, r_drop)
+FIRST_SCALE = 2.0**16
+LARGEST_SCALE = 2.0**24
+GROW_AFTER = 2000
+"""The number of updates without overflow after which the scale is doubled."""
+OVERFLOWS = 30
+"""How many updates in a row may overflow. They reduce FIRST_SCALE to less than 1 / 10,000, LARGEST_SCALE to 1 / 64."""
 
 
 class LossModel(nn.Module):
     """A model with its loss. Training calls this module."""
 
-    def __init__(self, model: Transformer, smoothing: float, r_drop: float, backend: str = "") -> None:
+    def __init__(self, model: Transformer, smoothing: float, r_drop: float = 0.0, backend: str = "") -> None:
         """Take the model.
 
         `backend` is a backend of torch.compile for the passes through the model; "" does not compile them.
         """
         super().__init__()
         self.model, self.smoothing, self.r_drop = model, smoothing, r_drop
-        self._packed = torch.compile(model.forward_packed, dynamic=True, backend=backend) if backend else None
+        self._packed = (
+            torch.compile(model.forward_packed, dynamic=True, backend=backend) if backend else model.forward_packed
+        )
 
     def forward(self, rows: PackedBatch) -> tuple[Tensor, Tensor]:
-        """Return the result of `loss_sums` for `rows`."""
-        return loss_sums(self.model, rows, self.smoothing, self.r_drop, self._packed)
+        """Return the sums over the batch's target tokens of the loss and of the NLL, in nats.
+
+        With `r_drop`, `rows` hold two passes. Matrix products run in the dtype of the model's weights.
+        """
+        hidden = self._packed(rows.src, rows.source, rows.tgt_in, rows.target)
+        real = slice(rows.target.tokens)
+        return vocabulary_loss(hidden[real], self.model.output_weight, rows.tgt_out[real], self.smoothing, self.r_drop)
 
 
 def vocabulary_loss(
     hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """Return the result of `label_smoothed_loss`, computed by the faster kernel if it supports the tensors."""
-    if switched_off():
-        return label_smoothed_loss(hidden, weight, target, smoothing, r_drop)
-    if unsupported := supports(hidden, weight):
+    kernel = not switched_off()
+    if kernel and (unsupported := supports(hidden, weight)):
         console.warn_once(
             f"the fast kernel of the loss does not support {unsupported}: the plain loss is used, which needs more "
             f"time and memory"
         )
-        return label_smoothed_loss(hidden, weight, target, smoothing, r_drop)
-    return chunked_loss(hidden, weight, target, smoothing, r_drop)
+        kernel = False
+    return (chunked_loss if kernel else label_smoothed_loss)(hidden, weight, target, smoothing, r_drop)
+
+
+class LossScale:
+    """The loss scale of fp16 (Micikevicius et al. 2018, section 3.2), and the number of updates since its last change.
+
+        loss * scale ──backward──▶ main_grads ──/ scale──▶ the gradient, in fp32
+
+    Without it, small gradients would be zero in fp16. When a gradient overflows, the update takes no step and the scale
+    is halved. After `GROW_AFTER` updates without overflow, the scale is doubled. All of this is computed on the device,
+    so the CPU does not wait for it. The scale is saved with the optimizer state.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.state = torch.tensor([FIRST_SCALE, 0.0], device=device)
+
+    @property
+    def scale(self) -> Tensor:
+        """The factor of the loss, a scalar on the device."""
+        return self.state[0]
+
+    def unscale(self, gradient: Tensor) -> None:
+        """Divide the gradient by the scale, in place."""
+        gradient.mul_(1.0 / self.scale)
+
+    def update(self, overflow: Tensor) -> None:
+        """Adapt the scale after an update; `overflow` is 1.0 if its gradient was not finite, else 0.0."""
+        scale, updates = self.state
+        updates = (updates + 1.0) * (1.0 - overflow)
+        grows = (updates == GROW_AFTER).float()
+        self.state = torch.stack(
+            ((scale * (1.0 - 0.5 * overflow) * (1.0 + grows)).clamp(max=LARGEST_SCALE), updates * (1.0 - grows))
+        )
 
 
 @dataclass(frozen=True)
@@ -108,32 +134,26 @@ class Updater:
     """Holds the weights and the optimizer. Call it once per update."""
 
     def __init__(
-        self,
-        model: Transformer,
-        recipe: Recipe,
-        hardware: Hardware,
-        group: ProcessGroup,
-        warn: Callable[[str], None] = lambda _: None,
-        backend: str = "",
+        self, model: Transformer, recipe: Recipe, hardware: Hardware, group: ProcessGroup, backend: str = ""
     ) -> None:
         """Build weights and optimizer.
 
         `backend` is a backend of torch.compile for forward and backward passes; "" does not compile them.
         """
         reproducible_products()
-        self.recipe, self.hardware, self.group, self.warn = recipe, hardware, group, warn
+        self.recipe, self.hardware, self.group = recipe, hardware, group
         train = recipe.train
         self.weights = Weights(model, hardware.dtype)
         self.kernels = apply_kernels(self.weights.compute_model)
         self.weights.compute_model = self.kernels.model
         loss_model = LossModel(self.weights.compute_model, train.label_smoothing, train.r_drop, backend)
-        self.gradients: Gradients
+        self.gradients: FlatGradients | ReplicatedGradients
         if group.world_size == 1:
             self.gradients = FlatGradients(self.weights, loss_model)
         else:
-            self.gradients = ReplicatedGradients(
-                self.weights, loss_model, group, _any_rows(train.passes).to(hardware.device)
-            )
+            any_pair = np.array([UNK]), np.array([UNK])
+            any_rows = PackedBatch.of(collate([any_pair]), train.passes).to(hardware.device)
+            self.gradients = ReplicatedGradients(self.weights, loss_model, group, any_rows)
         self.loss_scale = LossScale(hardware.device) if hardware.dtype == torch.float16 else None
         self.adam = torch.optim.Adam(
             [self.weights.main_params],
@@ -163,12 +183,10 @@ class Updater:
         norm = torch.linalg.vector_norm(gradient)
         skipped = (~torch.isfinite(norm)).float()
         if train.clip_norm:
-            gradient.mul_(
-                (train.clip_norm / (norm + 1e-6)).clamp(max=1.0).nan_to_num(1.0)
-            )  # the gaps between parameters stay 0
-        lr = learning_rate(update, self.recipe.model.d_model, train.warmup, train.lr_factor) * decay(
-            update, train.updates, train.decay_updates
-        )
+            factor = (train.clip_norm / (norm + 1e-6)).clamp(max=1.0)
+            gradient.mul_(factor.nan_to_num(1.0))  # the gaps between parameters stay 0
+        lr = learning_rate(update, self.recipe.model.d_model, train.warmup, train.lr_factor)
+        lr *= decay(update, train.updates, train.decay_updates)
         self.adam.param_groups[0]["lr"] = lr
         self.adam.found_inf = skipped  # type: ignore[attr-defined]  # how torch's own GradScaler lets Adam skip a step
         self.adam.step()
@@ -216,8 +234,13 @@ class Updater:
         """
         loss, nll = self.gradients.losses(micro_batch.packed.to(self.hardware.device))
         scaled = loss * self.loss_scale.scale if self.loss_scale else loss
-        (scaled * (micro_batch.weight / target_tokens)).backward()  # type: ignore[no-untyped-call]
+        (scaled * (micro_batch.weight / target_tokens)).backward()
         return micro_batch.weight * torch.stack((loss.detach(), nll))
+
+    def try_out(self, micro_batch: MicroBatch) -> None:
+        """Run a micro-batch forward and backward, without the other ranks. `main_grads` changes."""
+        with self.gradients.accumulating(first=True, last=False):
+            self.forward_backward(micro_batch, micro_batch.packed.target.tokens)
 
     def _split(self, batch: RankBatch, index: int) -> RankBatch:
         """Return the batch with the micro-batch at `index` split. Raises TrainingError when it has a single pair."""
@@ -228,9 +251,9 @@ class Updater:
                 f"out of memory with a single pair of {source.longest} source and {target.longest} target tokens. "
                 f"Shorten data.max_length, choose a smaller model, or train on a machine with more memory."
             )
-        self.warn(
-            f"out of memory with {micro_batch}: it is split in two, and the update is repeated. A smaller "
-            f"train.micro_batch_tokens avoids this."
+        console.warn(
+            f"rank {self.group.rank}: out of memory with {micro_batch}: it is split in two, and the update is "
+            f"repeated. A smaller train.micro_batch_tokens avoids this."
         )
         return batch.split(index)
 
@@ -261,9 +284,3 @@ class Updater:
             kind, _, name = key.partition(".")
             self.weights.view(moments[kind], name).copy_(moment)
         self.adam.state[main_params] = {"step": torch.tensor(float(steps), device=main_params.device), **moments}
-
-
-def _any_rows(passes: int) -> PackedBatch:
-    """Return a batch of one pair, with one token per side."""
-    token = np.array([UNK])
-    return PackedBatch.of(collate([(token, token)]), passes)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +21,7 @@ import torch
 
 from .. import console
 from ..data.batches import EpochPlan, Indices, collate, micro_batches
-from ..data.shards import Corpus, valid_text
+from ..data.shards import Corpus, ShardIndex, valid_text
 from ..data.tokenizer import Vocabulary
 from ..device import is_host
 from ..errors import DataError, TrainingError
@@ -35,22 +34,17 @@ from ..model.transformer import Transformer
 from ..recipe import Recipe
 from ..translation.translator import Translator
 from .loader import PackedBatch
-from .update import loss_sums
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A validation sentence with its reference and its translation."""
-
-    source: str
-    reference: str
-    translation: str
-
+from .update import LossModel
 
 T = TypeVar("T")
 Share = tuple[list[float], list[str]]
 """One rank's results. With n ranks: the NLLs of every n-th part of the pairs, and the translations of every n-th
 sentence."""
+
+
+def has_validation(index: ShardIndex) -> bool:
+    """Return whether the shards hold validation pairs."""
+    return "valid" in index.splits and index.splits["valid"].pairs > 0
 
 
 class Validator:
@@ -111,10 +105,10 @@ class Validator:
         self, compute_model: Transformer, parts: Sequence[Indices], advance: Callable[[int], object]
     ) -> list[float]:
         """Return the NLL of each part: the sum over its target tokens, end symbols counted, in nats."""
-        nlls = []
+        nlls, loss_model = [], LossModel(compute_model, 0.0)
         for part in parts:
             batch = PackedBatch.of(collate([self.corpus.pair(int(i)) for i in part]))
-            nlls.append(float(loss_sums(compute_model, batch.to(self.hardware.device), 0.0)[1]))
+            nlls.append(float(loss_model(batch.to(self.hardware.device))[1]))
             advance(1)
         return nlls
 
@@ -157,7 +151,7 @@ class Validator:
             model.train()
             compute_model.train()
 
-    def combine(self, shares: Sequence[Share]) -> tuple[dict[str, Any], list[Sample]]:
+    def combine(self, shares: Sequence[Share]) -> tuple[dict[str, Any], list[str]]:
         """Return the scores from all ranks' shares, and up to `train.valid_samples` samples.
 
         Raises TrainingError if the NLL is not finite.
@@ -170,7 +164,7 @@ class Validator:
                 'Lower train.lr_factor, lengthen train.warmup, or set train.clip_norm or train.precision = "fp32".'
             )
         scores: dict[str, Any] = {"nll": nll / self.tokens, "bleu": None, "bleu_signature": None}
-        samples: list[Sample] = []
+        samples: list[str] = []
         if self.source:
             translations = _interleaved([translations for _, translations in shares])
             bleu = compute("bleu", translations, [self.target], self.bleu)
@@ -180,7 +174,10 @@ class Validator:
                 "bleu_sentences": len(self.source),
                 "bleu_of_sentences": self.lines,
             }
-            samples = [Sample(*sides) for sides in zip(self.source, self.target, translations, strict=True)]
+            samples = [
+                f"    source       {source}\n    reference    {reference}\n    translation  {translation}\n"
+                for source, reference, translation in zip(self.source, self.target, translations, strict=True)
+            ]
         return scores, samples[: self.recipe.train.valid_samples]
 
 

@@ -96,7 +96,7 @@ def test_killed_at_random_moments_in_bf16_it_ends_equal(place: Place, monkeypatc
 @pytest.mark.parametrize(
     "moment",
     {
-        "between a checkpoint's files": "at(run, 'write_model', 4)",
+        "between a checkpoint's files": "at(trainer, 'write_model', 4)",
         "before a checkpoint's files are flushed": "at(files, 'flush_to_disk', 20)",
         "before a checkpoint takes its name": "at(Path, 'rename', 3, lambda path, _: '.partial-' in path.name)",
         "before `last` points to it": "at(run, 'link_atomic', 3, lambda link, _: link.name == 'last')",

@@ -136,7 +136,9 @@ def test_an_update_of_an_adaptation_has_room_for_the_longest_line() -> None:
     )
     chosen = settings(size_of(recipe), pairs=100, tokens=1000, total=1000)
     files = {"train_source": ["a.en"], "train_target": ["a.de"], "valid_source": ["b.en"], "valid_target": ["b.de"]}
-    written = recipe_text([], adapted(recipe, Path("model"), chosen, files | {"generator": "", "max_length": 3000}))
+    written = recipe_text(
+        [], adapted(recipe, Path("model"), chosen, files | {"generator": "", "max_length": 3000}), 1.0
+    )
     assert Recipe.from_dict(tomllib.loads(written), "adapted").train.batch_tokens == 3001
 
 
@@ -261,8 +263,7 @@ def test_the_settings_follow_from_the_text_and_from_the_tokens_that_the_time_all
 
 @pytest.mark.parametrize("updates", [1, 2, 7, 600, 100_000])
 def test_the_learning_rate_rises_before_it_falls(updates: int) -> None:
-    keys = {key: value for key, (value, _) in schedule(updates, 128, 5e-3).items()}
-    train = TrainSection.model_validate({**keys, "batch_tokens": 2048})
+    train = TrainSection.model_validate({**schedule(updates, 128, 5e-3), "batch_tokens": 2048})
     assert concerns(train) == [] or updates == 1
     factors = [
         learning_rate(step, 128, train.warmup, train.lr_factor) * decay(step, updates, train.decay_updates)

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from nmt_cli.kernels import onednn
-from nmt_cli.kernels.cpu_training.linear import FusedLinear, supports
+from nmt_cli.kernels.cpu_training.linear import FusedLinear, has_fused_linear, supports
 from nmt_cli.model.layers import FeedForward
 from nmt_cli.recipe import ModelSection
 
@@ -25,7 +24,7 @@ def layer(relu: bool, dtype: torch.dtype) -> tuple[FusedLinear, torch.Tensor, to
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_values_and_gradients_are_torchs(relu: bool, dtype: torch.dtype) -> None:
-    if dtype == torch.bfloat16 and not onednn.has_fused_linear():
+    if dtype == torch.bfloat16 and not has_fused_linear():
         pytest.skip("this torch has no fused linear map for this processor")
     fused, x, direction = layer(relu, dtype)
     plain = F.linear(x.float(), fused.weight.float(), fused.bias.float())
@@ -49,7 +48,7 @@ def test_it_supports_bf16_on_a_cpu_and_relu_alone() -> None:
         FeedForward(ModelSection(d_model=8, d_ff=16, num_heads=2, activation=name)) for name in ("relu", "gelu")
     )
     assert supports(nn.Linear(3, 4), CPU, torch.bfloat16) == (
-        "" if onednn.has_fused_linear() else "this torch has no fused linear map for this processor"
+        "" if has_fused_linear() else "this torch has no fused linear map for this processor"
     )
     assert "float32" in supports(nn.Linear(3, 4), CPU, torch.float32)
     assert "cuda" in supports(nn.Linear(3, 4), torch.device("cuda"), torch.bfloat16)
@@ -58,7 +57,7 @@ def test_it_supports_bf16_on_a_cpu_and_relu_alone() -> None:
 
 
 def test_asking_for_the_kernel_draws_no_random_numbers() -> None:
-    onednn.has_fused_linear.cache_clear()
+    has_fused_linear.cache_clear()
     before = torch.get_rng_state()
-    onednn.has_fused_linear()
+    has_fused_linear()
     assert torch.equal(torch.get_rng_state(), before)

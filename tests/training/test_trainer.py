@@ -21,10 +21,9 @@ from nmt_cli.data.tokenizer import Vocabulary, learn_bpe
 from nmt_cli.errors import ModelError, Stopped, TrainingError
 from nmt_cli.hardware import Hardware
 from nmt_cli.recipe import Recipe
-from nmt_cli.training.initial import initial_model
 from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.training.run import RunFolder
-from nmt_cli.training.trainer import Trainer
+from nmt_cli.training.trainer import Trainer, initial_model
 
 WORDS = ["a", "b", "c", "d", "e", "f", "g", "h"]
 

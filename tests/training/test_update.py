@@ -22,10 +22,9 @@ from nmt_cli.model.transformer import Transformer, attention_mask
 from nmt_cli.recipe import Recipe
 from nmt_cli.training.loader import FlatBatch, RankBatch, TrainingText, rank_batches
 from nmt_cli.training.loss import label_smoothed_loss
-from nmt_cli.training.loss_scale import FIRST, GROW_AFTER, LARGEST, OVERFLOWS, LossScale
 from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.training.schedule import learning_rate
-from nmt_cli.training.update import Updater
+from nmt_cli.training.update import FIRST_SCALE, GROW_AFTER, LARGEST_SCALE, OVERFLOWS, LossScale, Updater
 
 ALONE = ProcessGroup()
 V = 60
@@ -64,17 +63,11 @@ def corpus() -> Corpus:
     )
 
 
-def new_updater(
-    group: ProcessGroup = ALONE,
-    precision: str = "fp32",
-    warn: Callable[[str], None] = lambda _: None,
-    dropout: float = 0.0,
-    **train: Any,
-) -> Updater:
+def new_updater(group: ProcessGroup = ALONE, precision: str = "fp32", dropout: float = 0.0, **train: Any) -> Updater:
     torch.manual_seed(1)
     chosen = recipe(**train)
     chosen = chosen.model_copy(update={"model": chosen.model.model_copy(update={"dropout": dropout})})
-    return Updater(Transformer(chosen.model, V, V).train(), chosen, CPU[precision], group, warn)
+    return Updater(Transformer(chosen.model, V, V).train(), chosen, CPU[precision], group)
 
 
 def batch_of(corpus: Corpus, tokens: int, group: ProcessGroup = ALONE, passes: int = 1) -> RankBatch:
@@ -167,12 +160,12 @@ def test_in_fp16_the_scale_of_the_loss_keeps_small_gradients(corpus: Corpus) -> 
 def test_in_fp16_an_overflow_halves_the_scale_and_takes_no_step(corpus: Corpus) -> None:
     updater, batch = new_updater(precision="fp16"), batch_of(corpus, 300)
     assert updater.loss_scale is not None
-    updater.loss_scale.state[0] = LARGEST
+    updater.loss_scale.state[0] = LARGEST_SCALE
     weights = updater.weights.main_params.detach().clone()
     skipped = [float(updater(batch, 1).skipped) for _ in range(2)]
     assert skipped == [1.0, 1.0]
     assert torch.equal(updater.weights.main_params, weights)
-    assert updater.loss_scale.state.tolist() == [LARGEST / 4, 0.0]
+    assert updater.loss_scale.state.tolist() == [LARGEST_SCALE / 4, 0.0]
     while skipped[-1]:
         skipped.append(float(updater(batch, 1).skipped))
     assert len(skipped) < OVERFLOWS
@@ -183,13 +176,13 @@ def test_in_fp16_an_overflow_halves_the_scale_and_takes_no_step(corpus: Corpus) 
 def test_the_scale_is_doubled_after_many_updates_without_overflow() -> None:
     scale = LossScale("cpu")
     for _ in range(GROW_AFTER):
-        assert float(scale.scale) == FIRST
+        assert float(scale.scale) == FIRST_SCALE
         scale.update(torch.tensor(0.0))
-    assert scale.state.tolist() == [2 * FIRST, 0.0]
+    assert scale.state.tolist() == [2 * FIRST_SCALE, 0.0]
     for _ in range(GROW_AFTER - 1):
         scale.update(torch.tensor(0.0))
     scale.update(torch.tensor(1.0))
-    assert scale.state.tolist() == [FIRST, 0.0]
+    assert scale.state.tolist() == [FIRST_SCALE, 0.0]
 
 
 @pytest.mark.parametrize("passes", [1, 2])
@@ -279,7 +272,7 @@ def test_the_optimizer_state_can_be_loaded_by_another(corpus: Corpus, precision:
     other.weights.refresh_compute_params()
     other.load_optimizer_state({name: moment.clone() for name, moment in one.optimizer_state().items()}, 1)
     assert [updater.loss_scale.state.tolist() for updater in (one, other) if updater.loss_scale] == (
-        [[FIRST, 1.0]] * 2 if precision == "fp16" else []
+        [[FIRST_SCALE, 1.0]] * 2 if precision == "fp16" else []
     )
     for updater in (one, other):
         torch.manual_seed(5)
@@ -306,11 +299,14 @@ def fail_on(updater: Updater, when: Callable[[int], bool]) -> list[int]:
     return tried
 
 
-def test_out_of_memory_splits_the_micro_batch_and_loses_no_pair(corpus: Corpus) -> None:
+def test_out_of_memory_splits_the_micro_batch_and_loses_no_pair(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole, batch = new_updater(), batch_of(corpus, 1024)
     sums, _ = whole.accumulate(batch)
     warnings: list[str] = []
-    updater = new_updater(warn=warnings.append)
+    monkeypatch.setattr("nmt_cli.console.warn", warnings.append)
+    updater = new_updater()
     largest = max(micro_batch.pairs for micro_batch in batch.micro_batches)
     tried = fail_on(updater, lambda pairs: pairs > largest // 3)
     cut_sums, cut = updater.accumulate(batch)

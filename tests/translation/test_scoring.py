@@ -22,7 +22,7 @@ from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, ModelSection
 from nmt_cli.training.loader import PackedBatch
-from nmt_cli.training.update import loss_sums
+from nmt_cli.training.update import LossModel
 from nmt_cli.translation import scoring as module
 from nmt_cli.translation import torch_forced
 from nmt_cli.translation.scoring import Scored, Scorer, perplexity
@@ -165,7 +165,7 @@ def test_the_sum_is_the_nll_of_training(by: str, features: dict[str, object]) ->
     results = list(ours.score(chosen))
     batch = collate([tuple(np.array(side) for side in ids(pair, ours.vocabulary)) for pair in chosen])  # type: ignore[misc]
     for smoothing in (0.0, 0.1):
-        _, nll = loss_sums(model(**features), PackedBatch.of(batch), smoothing)
+        _, nll = LossModel(model(**features), smoothing)(PackedBatch.of(batch))
         tokens = int(batch.tgt_lengths.sum())
         assert sum(result.tokens for result in results) == tokens
         assert -sum(result.log_prob or 0.0 for result in results) / tokens == pytest.approx(

@@ -24,11 +24,14 @@ def supports(module: nn.Module, device: torch.device) -> str:
     """Return "" if `module` attends by equation (1) on this device, else the reason why there is no kernel for it."""
     if device.type != "cpu":
         return f"device {device.type!r} has no kernel"
+    return unlike_the_paper(module) or ("" if works() else "this torch lacks its private softmax gradient")
+
+
+def unlike_the_paper(module: nn.Module) -> str:
+    """Return "" if `module` attends by equation (1), else the reason why there is no kernel for it."""
     if type(module) not in (SelfAttention, CrossAttention) or module.attend is not attend:
         return f"attention {type(module).__name__!r} has no kernel"
-    if module.dropout:
-        return "dropout on attention weights has no kernel"
-    return "" if works() else "this torch lacks its private softmax gradient"
+    return "dropout on attention weights has no kernel" if module.dropout else ""
 
 
 def _softmax_backward(grad: Tensor, softmax: Tensor) -> Tensor:

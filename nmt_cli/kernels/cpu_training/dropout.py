@@ -35,9 +35,8 @@ def keep_mask(like: Tensor, p: float) -> Tensor:
     seed = int(torch.randint(2**62, ()))
     words = np.random.SFC64(seed).random_raw(like.numel() // 4 + 1)  # twice as fast as torch's generator
     draws = torch.from_numpy(words).view(torch.int16)[: like.numel()]
-    kept = torch.ge(
-        draws, dropped - _LEVELS // 2, out=draws
-    )  # in place: a boolean result would take seven times as long
+    # in place: a boolean result would take seven times as long
+    kept = torch.ge(draws, dropped - _LEVELS // 2, out=draws)
     return kept.to(like.dtype).mul_(_LEVELS / (_LEVELS - dropped)).view(like.shape)
 
 

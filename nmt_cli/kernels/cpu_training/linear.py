@@ -2,18 +2,21 @@
 
 torch adds a bias in bf16 by writing it into every row of the result beforehand, and applies max(0, ·) afterwards;
 oneDNN's matrix product does both on the way. `nn.Linear` and `nn.ReLU` are the reference.
+
+oneDNN's operators are private to torch; its own compiler calls them. `has_fused_linear` calls them once on small
+numbers and compares the results with plain torch.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...model.layers import FeedForward
-from .. import onednn
 from .dropout import FastDropout
 
 
@@ -25,7 +28,35 @@ def supports(module: nn.Module, device: torch.device, dtype: torch.dtype) -> str
         return f"activation {type(module.activation).__name__!r} has no kernel"
     if type(module) not in (nn.Linear, FeedForward):
         return f"linear map {type(module).__name__!r} has no kernel"
-    return "" if onednn.has_fused_linear() else "this torch has no fused linear map for this processor"
+    return "" if has_fused_linear() else "this torch has no fused linear map for this processor"
+
+
+def fused_linear(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool = False) -> Tensor:
+    """Return x W^T + b, followed by max(0, ·) if `relu`, in fp32 or bf16."""
+    return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, weight, bias, "relu" if relu else "none", [], ""))
+
+
+def relu_backward(grad: Tensor, output: Tensor) -> Tensor:
+    """Return the gradient of x. `grad` is the gradient of max(0, x); `output` is max(0, x)."""
+    return cast(Tensor, torch.ops.aten.threshold_backward(grad, output, 0))
+
+
+@cache
+def has_fused_linear() -> bool:
+    """Return whether `fused_linear` works in bf16, with max(0, ·).
+
+    It does not where an operator is missing, refuses this processor, or computes something else.
+    """
+    generator = torch.Generator().manual_seed(1)  # a running training depends on the state of the default generator
+    x, weight, bias = (torch.randn(shape, generator=generator).bfloat16() for shape in ((5, 24), (40, 24), (40,)))
+    try:
+        ours = fused_linear(x, weight, bias, relu=True)
+        gradient = relu_backward(bias, bias.relu())
+    except (RuntimeError, AttributeError, NotImplementedError, TypeError):
+        return False
+    return torch.equal(gradient, bias * (bias > 0)) and torch.allclose(
+        ours.float(), F.relu(F.linear(x.float(), weight.float(), bias.float())), atol=0.1, rtol=0.05
+    )
 
 
 class FusedLinear(nn.Linear):
@@ -67,12 +98,12 @@ def replacement(module: nn.Linear | FeedForward) -> nn.Module:
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
-        y = onednn.linear(x, weight, bias, relu)
+        y = fused_linear(x, weight, bias, relu)
         ctx.save_for_backward(x, weight, y if relu else None)
         return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         x, weight, y = ctx.saved_tensors
-        grad = grads[0] if y is None else onednn.relu_backward(grads[0], y)
+        grad = grads[0] if y is None else relu_backward(grads[0], y)
         return grad @ weight, grad.T @ x, grad.sum(0), None

@@ -21,29 +21,21 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from ...model.attention import Cache, CrossAttention, SelfAttention, attend, attend_plain
+from ...model.attention import Cache, CrossAttention, SelfAttention, attend_plain
 from ...model.packing import PADDED, Layout, Packing
+from ..cpu_training.attention import unlike_the_paper
 
 DTYPES = (torch.bfloat16, torch.float16)
 WIDEST, WIDTH_STEP = 256, 8
 """FlashAttention supports K up to WIDEST, in steps of WIDTH_STEP."""
 
-AttendPacked = Callable[[Tensor, Tensor, Tensor, Packing, Packing, bool], Tensor]
-"""query (N, H, K), key and value (N', H, K), the packings of N and of N', causal -> (N, H, K)."""
 
-
-def supports(module: nn.Module, device: torch.device, dtype: torch.dtype) -> str:
+def supports(module: SelfAttention | CrossAttention, device: torch.device, dtype: torch.dtype) -> str:
     """Return "" if FlashAttention can compute the attention of `module` on this device, else the reason why not."""
     if device.type != "cuda" or dtype not in DTYPES:
         return f"attention in {str(dtype).removeprefix('torch.')} on {device.type!r} has no kernel"
-    if (
-        not isinstance(module, SelfAttention | CrossAttention)
-        or type(module) not in (SelfAttention, CrossAttention)
-        or module.attend is not attend
-    ):
-        return f"attention {type(module).__name__!r} has no kernel"
-    if module.dropout:
-        return "dropout on attention weights has no kernel"
+    if reason := unlike_the_paper(module):
+        return reason
     width = module.output.in_features // module.num_heads
     if len(set(module.sizes)) > 1:
         return "attention with d_k other than d_v has no kernel"
@@ -53,7 +45,10 @@ def supports(module: nn.Module, device: torch.device, dtype: torch.dtype) -> str
 
 
 def attend_packed(query: Tensor, key: Tensor, value: Tensor, queries: Packing, keys: Packing, causal: bool) -> Tensor:
-    """Return equation (1) for each sentence of two packings by itself; arguments as in `AttendPacked`."""
+    """Return equation (1) for each sentence of two packings by itself, (N, H, K).
+
+    query (N, H, K), key and value (N', H, K); `queries` and `keys` are the packings of N and of N'.
+    """
     from torch.nn.attention.varlen import varlen_attn
 
     by_window = "window_size" in inspect.signature(varlen_attn).parameters  # since torch 2.11
@@ -69,7 +64,9 @@ def attend_packed(query: Tensor, key: Tensor, value: Tensor, queries: Packing, k
 class _Packed(nn.Module):
     """Attention with the settings and the parameters of `plain`."""
 
-    def __init__(self, plain: SelfAttention | CrossAttention, attend_packed: AttendPacked = attend_packed) -> None:
+    def __init__(
+        self, plain: SelfAttention | CrossAttention, attend_packed: Callable[..., Tensor] = attend_packed
+    ) -> None:
         nn.Module.__init__(self)
         vars(self).update(vars(plain), _modules=dict(plain._modules))
         self.attend_packed = attend_packed
