@@ -20,8 +20,8 @@ from nmt_cli.data.prepare import prepare
 from nmt_cli.hardware import cores, has_fast_bf16, reproducible_products
 from nmt_cli.lines import read_parallel
 from nmt_cli.recipe import Recipe, load_recipe
+from nmt_cli.translation.line_translator import LineTranslator, Request
 from nmt_cli.translation.translation import Translation
-from nmt_cli.translation.translator import Request, Translator
 
 BASE = [
     "model.encoder_layers=6",
@@ -101,7 +101,7 @@ def parallel_lines(source: Path, reference: Path, count: int) -> tuple[list[str]
     return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
 
-def timed(translator: Translator, lines: Sequence[str | Request]) -> tuple[list[Translation], float]:
+def timed(translator: LineTranslator, lines: Sequence[str | Request]) -> tuple[list[Translation], float]:
     """Return the translations of these lines, and the seconds that they took."""
     began = time.perf_counter()
     results = list(translator.translate(lines))

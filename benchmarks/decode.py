@@ -40,7 +40,7 @@ from nmt_cli.model.contents import CONFIG, find_model, read_config
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe
 from nmt_cli.records import to_json
-from nmt_cli.translation.translator import Translator
+from nmt_cli.translation.line_translator import LineTranslator
 
 PEERS = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
 """Names and packages."""
@@ -139,7 +139,7 @@ def random_weights(data_dir: Path | None, sentences: int, rounds: int) -> None:
     decode, workers = recipe.decode.model_copy(update={"max_extra": 5}), torch.get_num_threads()
 
     def side(precision: str, batches: Sequence[list[str]]) -> Callable[[int], int]:
-        translator = Translator(
+        translator = LineTranslator(
             model, vocabulary.source, vocabulary.target, decode, precision=precision, workers=workers
         )
         return lambda _: sum(result.length for batch in batches for result in translator.translate(batch))

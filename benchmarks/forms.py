@@ -26,7 +26,7 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe, load_recipe
 from nmt_cli.training.loader import rank_batches
 from nmt_cli.training.process_group import ProcessGroup
-from nmt_cli.translation.translator import Translator
+from nmt_cli.translation.line_translator import LineTranslator
 
 SIZES = [
     "model.encoder_layers=4",
@@ -80,7 +80,7 @@ def form_of(recipe: Recipe, folder: Path, rounds: int, precision: str) -> Form:
     decode = recipe.decode.model_copy(
         update={"beam": 4, "alpha": 0.6, "min_length": LENGTH, "max_len_ratio": 0.0, "max_extra": LENGTH}
     )
-    translator = Translator(model, vocabulary.source, vocabulary.target, decode, precision="int8")
+    translator = LineTranslator(model, vocabulary.source, vocabulary.target, decode, precision="int8")
     pairs = [trainer.corpus.pair(index) for index in range(LINES)]
     lines = vocabulary.source.decode([source.tolist()[:LENGTH] for source, _ in pairs])
 

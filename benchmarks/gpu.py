@@ -40,7 +40,7 @@ from nmt_cli.model.folder import load_model
 from nmt_cli.recipe import Recipe, load_recipe
 from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.training.trainer import Trainer
-from nmt_cli.translation.translator import Translator
+from nmt_cli.translation.line_translator import LineTranslator
 
 SIDE = 8192
 """Rows and columns of the matrices of `matmul`."""
@@ -292,7 +292,7 @@ def decode(options: Options) -> list[list[str]]:
     for precision in ("bf16", "fp16", "fp32"):
         for batch in BATCHES[: 1 if options.tiny else None]:
             settings = loaded.recipe.decode.model_copy(update={"batch_tokens": batch})
-            translator = Translator(
+            translator = LineTranslator(
                 loaded.model.to(device),
                 vocabulary.source,
                 vocabulary.target,

@@ -34,9 +34,9 @@ from nmt_cli.model.folder import load_model
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe
 from nmt_cli.translation import processes as module
+from nmt_cli.translation.line_translator import LineTranslator
 from nmt_cli.translation.torch_models import ConvertedModels, searchable
 from nmt_cli.translation.translation import Candidate
-from nmt_cli.translation.translator import Translator
 
 SIZES = (8, 64, 256)
 
@@ -51,16 +51,18 @@ class Subject:
     vocabulary: Vocabulary
     lines: list[str]
 
-    def translator(self, precision: str, workers: int, batch_tokens: int = 0, reference: bool = False) -> Translator:
+    def translator(
+        self, precision: str, workers: int, batch_tokens: int = 0, reference: bool = False
+    ) -> LineTranslator:
         decode = self.recipe.decode.model_copy(update={"batch_tokens": batch_tokens or self.recipe.decode.batch_tokens})
         models = (ConvertedModels if reference else searchable)([self.model], precision, workers, workers)
         safe, longest = length_limits(self.recipe.data, [read_config(self.folder).safe_length])
-        return Translator(
+        return LineTranslator(
             models, self.vocabulary.source, self.vocabulary.target, decode, longest=longest, safe_length=safe
         )
 
 
-def translated(translator: Translator, lines: Iterable[str], batch: int = 0) -> list[Candidate]:
+def translated(translator: LineTranslator, lines: Iterable[str], batch: int = 0) -> list[Candidate]:
     """The best candidate of each line, at most `batch` sentences at once; 0: as many as it takes itself."""
     rows = batch * translator.decode.beam
     with patch.object(module, "CPU_ROWS", rows or module.CPU_ROWS):

@@ -30,8 +30,8 @@ from sacrebleu import corpus_bleu, corpus_chrf
 from nmt_cli.evaluation.outputs import check_outputs, count_faults
 from nmt_cli.interface.options import TranslateOptions
 from nmt_cli.interface.translator import load
+from nmt_cli.translation.line_translator import LineTranslator
 from nmt_cli.translation.translation import Translation
-from nmt_cli.translation.translator import Translator
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,14 @@ class Subject:
     source: list[str]
     references: list[str]
 
-    def translator(self, name: str, nbest: int = 1) -> Translator:
+    def translator(self, name: str, nbest: int = 1) -> LineTranslator:
         """Return a translator with the search of this name, on one core."""
         options: TranslateOptions = {"search": "beam", **SEARCHES[name].options}
         loaded = load(self.model, device="cpu", devices=1, precision="fp32")
         return loaded.with_options({**options, "nbest": nbest, "overrides": self.settings})
 
 
-def warm(subject: Subject, name: str) -> Translator:
+def warm(subject: Subject, name: str) -> LineTranslator:
     """Return a translator that has translated a few lines."""
     translator = subject.translator(name)
     list(translator.translate(subject.source[:WARMUP]))
@@ -158,7 +158,7 @@ def invariance(subject: Subject, names: Sequence[str], alone: int) -> tuple[list
     return rows, all_equal
 
 
-def in_groups(translator: Translator, lines: Sequence[str], size: int) -> list[Translation]:
+def in_groups(translator: LineTranslator, lines: Sequence[str], size: int) -> list[Translation]:
     """Translate each group of `size` lines by itself."""
     return [
         result for start in range(0, len(lines), size) for result in translator.translate(lines[start : start + size])

@@ -31,7 +31,7 @@ from common import parallel_lines, print_rows, setup, timed
 from sacrebleu import corpus_bleu
 
 from nmt_cli.interface.translator import load
-from nmt_cli.translation.translator import Request, Translator
+from nmt_cli.translation.line_translator import LineTranslator, Request
 
 WORD = re.compile(r"\w+")
 ATTEMPTS = 40
@@ -140,7 +140,7 @@ def bleu_columns(
 
 
 def measure(
-    free_search: Translator, with_terms: Translator, source: Sequence[str], references: Sequence[str], seed: int
+    free_search: LineTranslator, with_terms: LineTranslator, source: Sequence[str], references: Sequence[str], seed: int
 ) -> list[list[str]]:
     """Return a row for each kind of terms, without the column of the beam."""
     rows, free_times, times = [], [], []

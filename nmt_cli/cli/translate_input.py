@@ -21,7 +21,7 @@ from ..scripts import IN_SCRIPT
 from .arguments import STDIN
 
 if TYPE_CHECKING:
-    from ..translation.translator import Request
+    from ..translation.line_translator import Request
 
 SEPARATORS = ("\t", ";", ",", "=")
 """Characters between source and target, as in tables, CSV files and lists."""
@@ -80,7 +80,7 @@ def read_requests(input_format: InputFormat, replaced: Counter[str]) -> Iterator
     If the files have different numbers of lines, raises DataError after the last line that all files have. Raises
     DataError if the prefixes or the terms are a glossary: before the first line, or for a pipe after some lines.
     """
-    from ..translation.translator import Request
+    from ..translation.line_translator import Request
 
     rows = _parallel(input_format, replaced)
     if input_format.prefix_file or input_format.terms_file:

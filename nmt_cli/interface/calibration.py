@@ -21,7 +21,7 @@ from .progress import ProgressOption, showing
 
 if TYPE_CHECKING:
     from ..translation.confidence import Calibration
-    from ..translation.translator import Translator
+    from ..translation.line_translator import LineTranslator
 
 WHAT = "the calibration"
 
@@ -109,7 +109,7 @@ def calibrate(
 
 
 def measured(
-    translator: Translator, source: Sequence[str], reference: Sequence[str]
+    translator: LineTranslator, source: Sequence[str], reference: Sequence[str]
 ) -> tuple[list[dict[str, float]], list[float]]:
     """Return the features of the translations of all lines that are not blank, and their sentence chrF, 0 to 100.
 

@@ -44,7 +44,7 @@ CANDIDATES = ("sample", "beam")
 
 @dataclass(frozen=True)
 class SearchChoice:
-    """What a translator needs for some options; see `translation.translator.Translator`."""
+    """What a translator needs for some options; see `translation.line_translator.LineTranslator`."""
 
     recipe: Recipe
     """The model's recipe with these options in [decode]."""

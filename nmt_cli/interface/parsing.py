@@ -18,8 +18,8 @@ from ..parsing.brackets import Span, Tree, between_spaces
 from ..parsing.linearization import TERMINALS, delinearise, repaired
 
 if TYPE_CHECKING:
+    from ..translation.line_translator import LineTranslator, Request
     from ..translation.translation import Translation
-    from ..translation.translator import Request, Translator
 
 TREE = "tree"
 """Name of the constraint that makes every output a tree of the sentence."""
@@ -67,7 +67,7 @@ class Parses:
     `sentences` yields the input of the translator; `parse` reads its results, in the same order.
     """
 
-    def __init__(self, translator: Translator, terminals: str, split: SplitWords | None = None) -> None:
+    def __init__(self, translator: LineTranslator, terminals: str, split: SplitWords | None = None) -> None:
         """`split` separates the words of a line, as `treebank_words` does; None: words are separated at spaces.
 
         `terminals`: see `terminals_of`.

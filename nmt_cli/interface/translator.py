@@ -5,7 +5,7 @@ translations.
                                  ├─ parse(lines, beam=8, …) ──▶ Parse: the tree of a sentence, if the model is a parser
                                  └─ score(pairs) ──▶ Scored: log P of each translation given its source
 
-For each set of options there is one Translator of `translation`; all of them share the models. Several threads may use
+For each set of options there is one `LineTranslator`; all of them share the models. Several threads may use
 a Translator at once. After a fork, the child process may use it too.
 """
 
@@ -28,11 +28,10 @@ from .options import SearchChoice, TranslateOptions, choose
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from ..translation import translator as decoding
+    from ..translation.line_translator import LineTranslator, Request
     from ..translation.pool import Pool
     from ..translation.scoring import Scored
     from ..translation.translation import Translation
-    from ..translation.translator import Request
     from .parsing import Parse, Parses
 
 KEPT = 16
@@ -89,7 +88,7 @@ class Translator:
         data = stored.recipe.data
         self.source_language, self.target_language = data.source_language, data.target_language
         self._lock = threading.Lock()
-        self._translators: dict[str, decoding.Translator] = {}
+        self._translators: dict[str, LineTranslator] = {}
         self._running: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
 
     def __enter__(self) -> Self:
@@ -289,7 +288,7 @@ class Translator:
         scorer = self.stored.scorer(precision or "", batch_tokens)
         return [scored for window in scorer.windows(pairs) for scored in window]
 
-    def with_options(self, options: TranslateOptions) -> decoding.Translator:
+    def with_options(self, options: TranslateOptions) -> LineTranslator:
         """Return the translator for these options; build it if there is none yet. Raises UsageError, DataError."""
         if options.get("confidence") and isinstance(
             path := options.get("calibration"), str | Path
@@ -305,12 +304,12 @@ class Translator:
                 self._translators[key] = self._new_translator(choose(options, stored.recipe))
             return self._translators[key]
 
-    def _new_translator(self, choice: SearchChoice) -> decoding.Translator:
-        from ..translation.translator import Translator
+    def _new_translator(self, choice: SearchChoice) -> LineTranslator:
+        from ..translation.line_translator import LineTranslator
 
         stored = self.stored
         safe, longest = stored.length_limits
-        return Translator(
+        return LineTranslator(
             stored.searchable(self.precision),
             stored.vocabulary.source,
             stored.vocabulary.target,
@@ -347,7 +346,7 @@ def _parsed(parses: Parses, requests: Iterable[str]) -> Generator[Parse, None, N
 
 def _request(line: str | Line | Request, terms: bool) -> str | Request:
     """Return a line in the form that `translation` reads. Raises UsageError."""
-    from ..translation.translator import Request
+    from ..translation.line_translator import Request
 
     if isinstance(line, Request):
         return line

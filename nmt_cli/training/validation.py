@@ -1,7 +1,7 @@
 """Validation during training: the NLL per target token of the validation pairs, and the BLEU score of translations.
 
     shards' validation pairs ──▶ compute model ──▶ NLL, without label smoothing and dropout
-    lines of the validation text ──▶ Translator ──▶ translations ──▶ BLEU by sacrebleu, with its signature
+    lines of the validation text ──▶ LineTranslator ──▶ translations ──▶ BLEU by sacrebleu, with its signature
 
 BLEU is that of all lines, or of `train.valid_bleu_sentences` lines at even distances, because the beginning of a text
 may differ from the rest. The tokenizer fits the target's script (`train.valid_bleu_tokenizer`). Each rank computes a
@@ -32,7 +32,7 @@ from ..hardware import Hardware
 from ..model.contents import length_limits
 from ..model.transformer import Transformer
 from ..recipe import Recipe
-from ..translation.translator import Translator
+from ..translation.line_translator import LineTranslator
 from .loader import PackedBatch
 from .update import LossModel
 
@@ -120,10 +120,10 @@ class Validator:
             advance(1)
         return translations
 
-    def translator(self, model: Transformer) -> Translator:
+    def translator(self, model: Transformer) -> LineTranslator:
         """Return a translator for the present weights of `model`. Raises UsageError for unfit options."""
         options = self.recipe.decode.model_copy(update={"beam": self.recipe.train.valid_beam})
-        return Translator(
+        return LineTranslator(
             model,
             self.vocabulary.source,
             self.vocabulary.target,

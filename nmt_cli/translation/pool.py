@@ -1,6 +1,6 @@
 """The pool of workers: threads that search the sentences of everybody who waits for translations with the same models.
 
-    Translator ──▶ Pool.submit(searcher, sentences, client) ──▶ FairQueue ──▶ a thread for each worker: a running search
+    LineTranslator ──▶ Pool.submit(searcher, sentences, client) ──▶ FairQueue ──▶ a thread for each worker: a search
         Future[list[SearchResult]] ◀── when the last sentence has come ◀──────  for each searcher
 
 The threads share the weights. The engine computes without Python's lock, so they run side by side. A thread that has

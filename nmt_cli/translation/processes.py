@@ -1,12 +1,12 @@
 """Models that translators search with, and sessions: how the sentences of a stream reach the workers and return.
 
-    Translator ──▶ SearchableModels ─┬─ what a `Searcher` makes searches of (`searchers`)
-                                     ├─ pool: threads, for everybody who uses the models (`pool`)
-                                     └─ session(searcher): the way of one stream of sentences
+    LineTranslator ──▶ SearchableModels ─┬─ what a `Searcher` makes searches of (`searchers`)
+                                         ├─ pool: threads, for everybody who uses the models (`pool`)
+                                         └─ session(searcher): the way of one stream of sentences
 
-    Translator.windows ──▶ Session.submit(sentences) ─┬─ ThreadSession: the pool's threads
-        Results ◀─────────────────────────────────────┼─ ForkedSession: forks, for searches that run in Python on a CPU
-                                                      └─ SpawnedSession: new processes, one for each of several GPUs
+    LineTranslator.windows ──▶ Session.submit(sentences) ─┬─ ThreadSession: the pool's threads
+        Results ◀─────────────────────────────────────────┼─ ForkedSession: forks, for searches in Python on a CPU
+                                                          └─ SpawnedSession: new processes, one for each of several GPUs
 
 Why processes: threads of one process wait for each other between any two operations of Python. Plain beam search on a
 CPU spends its time in the engine, so threads do it. The other searches and torch's decoder have hundreds of short
@@ -219,7 +219,7 @@ def _submit(
 
 
 class SearchableModels(ABC):
-    """Models that a `Translator` can search with, and the workers that do it."""
+    """Models that a `LineTranslator` can search with, and the workers that do it."""
 
     def __init__(self, workers: int, cores: int) -> None:
         """`workers` search at once; `cores` are those of a CPU that they share."""

@@ -24,7 +24,7 @@ from nmt_cli.recipe import Recipe
 from nmt_cli.registry import SEARCHES
 from nmt_cli.search.mbr import MbrSearch
 from nmt_cli.search.search import MbrOptions, SamplingOptions
-from nmt_cli.translation.translator import Request, Translator
+from nmt_cli.translation.line_translator import LineTranslator, Request
 
 app = typer.Typer()
 app.command()(translate)
@@ -93,11 +93,11 @@ def objects(*arguments: object) -> list[dict[str, Any]]:
 def in_python(
     lines: list[Any], nbest: int = 1, decode: dict[str, Any] | None = None, **options: Any
 ) -> list[list[tuple[str, float]]]:
-    """The translations and scores of a Translator of `one`."""
+    """The translations and scores of a LineTranslator of `one`."""
     loaded = load_model(Path("one"))
     recipe, tokenizer = Recipe.from_dict(loaded.config.recipe, "one"), Tokenizer.load("one/tokenizer.model")
     section = recipe.decode.model_copy(update=decode or {})
-    translator = Translator(
+    translator = LineTranslator(
         loaded.model, tokenizer, tokenizer, section, longest=recipe.data.max_length, nbest=nbest, **options
     )
     return [[(candidate.text, candidate.score) for candidate in result.nbest] for result in translator.translate(lines)]

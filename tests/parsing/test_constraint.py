@@ -34,8 +34,8 @@ from nmt_cli.search.mbr import MbrSearch
 from nmt_cli.search.sampling import SamplingSearch
 from nmt_cli.search.search import DiverseOptions, SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
+from nmt_cli.translation.line_translator import LineTranslator, Request
 from nmt_cli.translation.translation import Translation
-from nmt_cli.translation.translator import Request, Translator
 
 WORDS = ["the", "dog", "barks", "at", "/", "-LRB-", "cats", "."]
 TAGS = ["DT", "NN", "VBZ", "."]
@@ -433,7 +433,7 @@ def test_the_first_subword_gets_the_probability_of_all_that_begin_a_word_and_the
         state = tree.advance(state, torch.tensor([[token]]))
 
 
-# --- lines, through the Translator ---
+# --- lines, through the LineTranslator ---
 
 
 @cache
@@ -464,7 +464,7 @@ def translated(kind: str, lines: Sequence[Any], search: str = "beam", **more: An
     decode = DecodeSection(max_extra=6, batch_tokens=100_000, constraints=["tree"], diverse_groups=2)
     more = {"nbest": 3, "longest": 20, **more}
     return list(
-        Translator(
+        LineTranslator(
             model(kind), source(), symbols(kind), decode, search=search, defaults={"tree": kind}, **more
         ).translate(lines)
     )
@@ -536,7 +536,7 @@ def test_words_can_differ_from_the_text_that_the_model_reads() -> None:
 
 
 def test_a_value_of_the_translator_overrides_the_default() -> None:
-    translator = Translator(
+    translator = LineTranslator(
         model("both"),
         source(),
         symbols("both"),
@@ -574,9 +574,9 @@ def test_wrong_values_are_named(value: str, kind: str, message: str) -> None:
 
 def test_unknown_words_are_written_only_where_the_constraint_allows_them() -> None:
     """Another constraint does not let the search write <unk>."""
-    free = Translator(model("words"), source(), symbols("words"), DecodeSection()).options
+    free = LineTranslator(model("words"), source(), symbols("words"), DecodeSection()).options
     assert UNK in free.banned_tokens
-    parser = Translator(
+    parser = LineTranslator(
         model("words"), source(), symbols("words"), DecodeSection(constraints=["tree"]), defaults={"tree": "words"}
     ).options
     assert UNK not in parser.banned_tokens

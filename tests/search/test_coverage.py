@@ -32,11 +32,11 @@ from nmt_cli.search.search import DiverseOptions, SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.alignment import cross_attention
 from nmt_cli.translation.cached_decoder import CachedDecoder
+from nmt_cli.translation.line_translator import LineTranslator
 from nmt_cli.translation.searchers import Searcher, search_all
 from nmt_cli.translation.torch_forced import TorchForced
 from nmt_cli.translation.torch_models import ConvertedModels, searchable
 from nmt_cli.translation.translation import Candidate
-from nmt_cli.translation.translator import Translator
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 FEATURES: list[dict[str, object]] = [
@@ -287,7 +287,8 @@ def test_a_translator_penalises_by_its_recipe_whatever_the_batches(search: str) 
     def translated(**decode: Any) -> list[tuple[Candidate, ...]]:
         section = DecodeSection.model_validate({"search": search, "max_extra": 4, **decode})
         return [
-            result.nbest for result in Translator(network, tokenizer(), tokenizer(), section, nbest=4).translate(lines)
+            result.nbest
+            for result in LineTranslator(network, tokenizer(), tokenizer(), section, nbest=4).translate(lines)
         ]
 
     found = translated(coverage_penalty=0.5)

@@ -31,8 +31,8 @@ from nmt_cli.search.protocols import Decoder
 from nmt_cli.search.search import DiverseOptions, SearchOptions
 from nmt_cli.search.search_state import FREE, OfHypotheses
 from nmt_cli.search.sentence import Hypothesis, Sentence
+from nmt_cli.translation.line_translator import LineTranslator
 from nmt_cli.translation.translation import Candidate
-from nmt_cli.translation.translator import Translator
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 NEVER = (PAD, UNK, BOS)
@@ -380,7 +380,8 @@ def test_a_translator_searches_by_its_recipe_whatever_the_batches() -> None:
             {"search": search, "beam": 4, "diverse_groups": 2, "max_extra": 4, **decode}
         )
         return [
-            result.nbest for result in Translator(network, tokenizer(), tokenizer(), section, nbest=4).translate(lines)
+            result.nbest
+            for result in LineTranslator(network, tokenizer(), tokenizer(), section, nbest=4).translate(lines)
         ]
 
     found = translated()

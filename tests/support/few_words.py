@@ -10,7 +10,7 @@ import torch
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, ModelSection
-from nmt_cli.translation.translator import Request
+from nmt_cli.translation.line_translator import Request
 
 WORDS = [
     "the",

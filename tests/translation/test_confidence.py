@@ -32,9 +32,9 @@ from nmt_cli.translation.confidence import (
     word_probabilities,
     words,
 )
+from nmt_cli.translation.line_translator import LineTranslator
 from nmt_cli.translation.split import joined
 from nmt_cli.translation.translation import Candidate
-from nmt_cli.translation.translator import Translator
 
 NAMES = ["the", "a", "small", "cat", "dog", "house", "sees", "likes", "under", "with"]
 
@@ -152,7 +152,7 @@ def test_words_and_end_symbols_of_a_translation_add_up_to_its_log_prob() -> None
     """Also for lines in parts, and for all candidates."""
     rng = random.Random(5)
     options = DecodeSection(max_extra=3, beam=3, max_len_ratio=1.0)
-    translator = Translator(model(), tokenizer(), tokenizer(), options, nbest=3, longest=12, calibration=DEFAULT)
+    translator = LineTranslator(model(), tokenizer(), tokenizer(), options, nbest=3, longest=12, calibration=DEFAULT)
     lines = [sentence(rng, rng.choice([1, 3, 8, 30])) for _ in range(30)]
     parts = set()
     for result in translator.translate(lines):

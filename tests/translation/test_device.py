@@ -19,9 +19,9 @@ from nmt_cli.recipe import DecodeSection, ModelSection
 from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.search import MbrOptions, SamplingOptions
 from nmt_cli.translation.confidence import DEFAULT
+from nmt_cli.translation.line_translator import LineTranslator, Request
 from nmt_cli.translation.searchers import search_all
 from nmt_cli.translation.translation import Translation
-from nmt_cli.translation.translator import Request, Translator
 
 CASES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -49,7 +49,7 @@ def plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def translated(models: Any, given: list[Any], decode: dict[str, Any] | None = None, **more: Any) -> list[Translation]:
     """In this thread: the device is simulated there."""
-    some = Translator(models, tokenizer(), tokenizer(), DecodeSection(max_extra=3, **(decode or {})), **more)
+    some = LineTranslator(models, tokenizer(), tokenizer(), DecodeSection(max_extra=3, **(decode or {})), **more)
     prepared = some.prepare(given)
     return some.results(prepared, search_all(some.searcher, prepared.sentences))
 
@@ -147,7 +147,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Counter[str]]]:
 @pytest.mark.parametrize("decode", [{}, {"min_length": 4}, {"beam": 1}])
 @torch.no_grad()
 def test_a_step_waits_for_the_device_once(decode: dict[str, Any], waits: list[Counter[str]]) -> None:
-    some = Translator(on_device(model()), tokenizer(), tokenizer(), DecodeSection(max_extra=30, **decode))
+    some = LineTranslator(on_device(model()), tokenizer(), tokenizer(), DecodeSection(max_extra=30, **decode))
     sentences = some.prepare([line for line in lines() if not line.inputs]).sentences
     search_all(some.searcher, sentences)
     assert len(waits) > 15

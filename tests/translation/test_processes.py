@@ -27,6 +27,7 @@ from nmt_cli.recipe import DecodeSection
 from nmt_cli.registry import SEARCHES
 from nmt_cli.search.search import SamplingOptions
 from nmt_cli.translation.confidence import DEFAULT
+from nmt_cli.translation.line_translator import LineTranslator
 from nmt_cli.translation.processes import (
     DeviceProcesses,
     ForkedSession,
@@ -38,7 +39,6 @@ from nmt_cli.translation.processes import (
 from nmt_cli.translation.searchers import search_all
 from nmt_cli.translation.torch_models import ConvertedModels, DeviceModels, _converted, searchable
 from nmt_cli.translation.translation import Translation
-from nmt_cli.translation.translator import Translator
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes search on Linux alone")
 TESTS = Path(__file__).parents[1]
@@ -67,10 +67,10 @@ LONG = [sentence(random.Random(1), 30)] * 500
 SAMPLE: dict[str, Any] = {"search": "sample", "sampling": SamplingOptions(top_p=0.9)}
 
 
-def over(models: SearchableModels, folder: Path, decode: dict[str, Any] | None = None, **more: Any) -> Translator:
+def over(models: SearchableModels, folder: Path, decode: dict[str, Any] | None = None, **more: Any) -> LineTranslator:
     vocabulary = Vocabulary.load(folder)
     options = DecodeSection.model_validate({"max_extra": 3, "batch_tokens": 200, **(decode or {})})
-    return Translator(models, vocabulary.source, vocabulary.target, options, **more)
+    return LineTranslator(models, vocabulary.source, vocabulary.target, options, **more)
 
 
 def packed(folder: Path, workers: int) -> SearchableModels:

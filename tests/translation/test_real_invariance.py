@@ -18,8 +18,8 @@ from nmt_cli.engine.library import library
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 from nmt_cli.search.search import SearchOptions
+from nmt_cli.translation.line_translator import LineTranslator
 from nmt_cli.translation.translation import Translation
-from nmt_cli.translation.translator import Translator
 
 SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
 TEXT = SHARED / "multi30k" / "test_2016_flickr.en.gz"
@@ -49,10 +49,10 @@ def model() -> Transformer:
 
 
 @cache
-def translator(precision: str, batch_tokens: int = 10**6) -> Translator:
+def translator(precision: str, batch_tokens: int = 10**6) -> LineTranslator:
     if precision == "int8" and library() is None:
         pytest.skip("there is no engine for this processor, and int8 in torch is slow")
-    made = Translator(
+    made = LineTranslator(
         model(), tokenizer(), tokenizer(), DecodeSection(beam=BEAM, batch_tokens=batch_tokens), precision=precision
     )
     made.longest_output = LONGEST

@@ -23,7 +23,7 @@ from nmt_cli.search.constraints.prefix import Prefix
 from nmt_cli.search.search import SearchOptions
 from nmt_cli.search.sentence import Sentence
 from nmt_cli.translation.cached_decoder import CachedDecoder
-from nmt_cli.translation.translator import Translator
+from nmt_cli.translation.line_translator import LineTranslator
 
 WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under"]
 
@@ -162,7 +162,7 @@ def test_wrong_values_are_named(value: object, message: str) -> None:
 def test_an_output_that_the_model_cannot_write_is_named() -> None:
     with pytest.raises(UsageError, match=r"allowed output 2, 'Ω', has characters that the vocabulary"):
         Outputs(["the", "Ω"], tokenizer(byte_fallback=False))
-    translator = Translator(
+    translator = LineTranslator(
         model(), tokenizer(), tokenizer(), DecodeSection(), constraints={"outputs": ["the", "dog " * 100]}
     )
     with pytest.raises(

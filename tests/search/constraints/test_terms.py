@@ -21,8 +21,8 @@ from nmt_cli.search.arrays import NUMPY, Arrays
 from nmt_cli.search.constraint import Step
 from nmt_cli.search.constraints.terms import Terms, alternatives
 from nmt_cli.search.sentence import Sentence
+from nmt_cli.translation.line_translator import LineTranslator, Request
 from nmt_cli.translation.translation import Translation
-from nmt_cli.translation.translator import Request, Translator
 
 TERMS = ["cat", "the dog", "big|small red", "with", "under the house", "hous*", "zebra", "e", "red red", "dog|cat"]
 """Words of the vocabulary and others, phrases, alternatives, an open end."""
@@ -163,7 +163,7 @@ def constrained(
     section = DecodeSection(
         beam=beam, max_extra=16, min_length=2, batch_tokens=100_000 if not devices else 60, **decode
     )  # type: ignore[arg-type]
-    translator = Translator(
+    translator = LineTranslator(
         model(), tokenizer(), tokenizer(), section, nbest=nbest, constraints={"terms": None}, workers=devices or 1
     )
     return list(translator.translate(some))
@@ -203,12 +203,12 @@ def test_a_line_without_terms_is_translated_as_without_the_option() -> None:
 
 def plain(some: list[Request]) -> list[Translation]:
     section = DecodeSection(max_extra=16, min_length=2, batch_tokens=100_000)
-    return list(Translator(model(), tokenizer(), tokenizer(), section, nbest=3).translate(some))
+    return list(LineTranslator(model(), tokenizer(), tokenizer(), section, nbest=3).translate(some))
 
 
 def test_terms_with_other_rules_at_once() -> None:
     results = list(
-        Translator(
+        LineTranslator(
             model(),
             tokenizer(),
             tokenizer(),
@@ -236,7 +236,7 @@ def test_diverse_beam_search_has_all_terms() -> None:
 def test_random_samples_cannot_be_made_to_contain_words() -> None:
     with pytest.raises(UsageError, match="need beam search"):
         list(
-            Translator(
+            LineTranslator(
                 model(), tokenizer(), tokenizer(), DecodeSection(), search="sample", constraints={"terms": None}
             ).translate(["the cat"])
         )

@@ -34,13 +34,13 @@ from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.protocols import Decoder
 from nmt_cli.search.search import SamplingOptions, SearchOptions
 from nmt_cli.search.sentence import Hypothesis
+from nmt_cli.translation import line_translator as module
 from nmt_cli.translation import pool
-from nmt_cli.translation import translator as module
 from nmt_cli.translation.alignment import aligned
+from nmt_cli.translation.line_translator import LineTranslator, Request
 from nmt_cli.translation.searchers import RunningSearch
 from nmt_cli.translation.torch_forced import TorchForced
 from nmt_cli.translation.translation import Translation
-from nmt_cli.translation.translator import Request, Translator
 from nmt_cli.translation.windows import WindowSize
 
 WORDS = [
@@ -85,10 +85,10 @@ def model(max_positions: int = 64, seed: int = 0) -> Transformer:
 
 def translator(
     nbest: int = 1, longest: int = 0, max_positions: int = 64, more: dict[str, Any] | None = None, **decode: object
-) -> Translator:
-    """`more`: what else the Translator takes."""
+) -> LineTranslator:
+    """`more`: what else the LineTranslator takes."""
     options = DecodeSection.model_validate({"max_extra": 3, **decode})
-    return Translator(
+    return LineTranslator(
         model(max_positions), tokenizer(), tokenizer(), options, nbest=nbest, longest=longest, **(more or {})
     )
 
@@ -299,7 +299,7 @@ def test_no_lines_no_results() -> None:
 
 
 def test_bf16_runs_and_leaves_the_model_in_fp32() -> None:
-    some = Translator(model(), tokenizer(), tokenizer(), DecodeSection(max_extra=3), precision="bf16")
+    some = LineTranslator(model(), tokenizer(), tokenizer(), DecodeSection(max_extra=3), precision="bf16")
     assert len(list(some.translate(["the cat", "the dog"]))) == 2
     assert model().output_weight.dtype == torch.float32
 
@@ -419,8 +419,8 @@ def test_python_ends_where_results_are_kept_unread() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{lines()[0]}\n", "")
 
 
-def ensemble(*models: Transformer, **more: Any) -> Translator:
-    return Translator(models, tokenizer(), tokenizer(), DecodeSection(max_extra=3), **more)
+def ensemble(*models: Transformer, **more: Any) -> LineTranslator:
+    return LineTranslator(models, tokenizer(), tokenizer(), DecodeSection(max_extra=3), **more)
 
 
 def test_a_model_twice_is_the_model() -> None:

@@ -83,7 +83,7 @@ class Prepared:
         return [part.sentence for part in self.parts]
 
 
-class Translator:
+class LineTranslator:
     """Models, their tokenizers and the options of the search.
 
     `model` is one model, or several that share their vocabulary: an ensemble, whose probabilities are averaged.
@@ -98,7 +98,7 @@ class Translator:
     `decode.constraints` names; without one the value is None. With `align` results have alignments, with a
     `calibration` words and quality.
 
-    The translator reads the model and never changes it. If the model changes later, create a new Translator. Raises
+    The translator reads the model and never changes it. If the model changes later, create a new LineTranslator. Raises
     UsageError for a precision that a device does not have, an unknown search or constraint, or a wrong value.
     """
 
