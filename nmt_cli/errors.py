@@ -25,7 +25,7 @@ import difflib
 import errno
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -186,10 +186,23 @@ def printable(text: str) -> str:
     return UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def did_you_mean(word: str, known: Sequence[str], most: int = 1, cutoff: float = 0.5) -> str:
-    """Return " Did you mean 'name'?" with the known names that are most similar to `word`, or "" if none is similar."""
-    near = difflib.get_close_matches(word, known, n=most, cutoff=cutoff)
-    return f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return " Did you mean 'name'?" with the known name that is most similar to `word`, or "" if none is similar."""
+    near = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def expected(value: str, names: Iterable[str]) -> str:
+    """Return "expected a, b or c.", and the name that is most similar to `value`."""
+    *others, last = names
+    return f"expected {', '.join(others)}{' or ' * bool(others)}{last}.{did_you_mean(value, [*others, last])}"
+
+
+def check_choice(what: str, value: str, names: Iterable[str]) -> None:
+    """Raise UsageError unless `value` is one of `names`; `what` is the option."""
+    known = list(names)
+    if value not in known:
+        raise UsageError(f"{what} {shown(value)}: {expected(value, known)}")
 
 
 def install_command(extra: str) -> str:

@@ -35,7 +35,7 @@ from pydantic_core import PydanticCustomError
 from .bounds import MOST_BEAM
 from .console import warn_once
 from .encodings import refused, wide_encoding
-from .errors import RecipeError, did_you_mean, shown, shown_name
+from .errors import RecipeError, did_you_mean, expected, shown, shown_name
 from .registry import ACTIVATIONS, CONSTRAINTS, LENGTH_PENALTIES, NORMS, POSITIONS, RESIDUALS, SEARCHES, UTILITIES
 
 # Keys of earlier versions
@@ -200,11 +200,7 @@ def _listed_in(registry: Mapping[str, str]) -> AfterValidator:
 
     def check(name: str) -> str:
         if name not in registry:
-            raise PydanticCustomError(
-                "listed",
-                "{expected}",
-                {"expected": f"expected {' or '.join(registry)}.{did_you_mean(name, list(registry))}"},
-            )
+            raise PydanticCustomError("listed", "{expected}", {"expected": expected(name, registry)})
         return name
 
     return AfterValidator(check)

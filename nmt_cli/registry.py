@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from .errors import NeedsTorch, UsageError, did_you_mean
+from .errors import NeedsTorch, UsageError, check_choice
 
 # --- the model: [model] of a recipe ---
 
@@ -122,8 +122,7 @@ def load(registry: Mapping[str, str], name: str, what: str) -> Any:
 
     Raises UsageError for a name that is not listed, or whose object cannot be imported; NeedsTorch.
     """
-    if name not in registry:
-        raise UsageError(f"{what} {name!r}: expected {', '.join(registry)}.{did_you_mean(name, list(registry))}")
+    check_choice(what, name, registry)
     module, _, attribute = registry[name].partition(":")
     try:
         return getattr(import_module(module), attribute)

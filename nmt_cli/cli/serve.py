@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
-from ..errors import UsageError, install_command
+from ..errors import UsageError, check_choice, install_command
 from ..interface.loading import check_precision, decode_changes, models_named
 from ..recipe import DecodeOptions
 from ..serving.settings import MOST_SECONDS, Limits
@@ -94,8 +94,7 @@ def serve(
             f"nmt serve needs the extra package{'s' * (len(missing) > 1)} {', '.join(missing)}: "
             f"{install_command('serve')}."
         )
-    if log not in ("plain", "json"):
-        raise UsageError(f"--log {log!r}: expected plain or json.")
+    check_choice("--log", log, ("plain", "json"))
     if keys and no_keys:
         raise UsageError("--keys and --no-keys were both given: with keys, requests need one. Give one of the two.")
     if limits.quota and processes > 1:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import DocumentError, UsageError
+from ..errors import DocumentError, UsageError, check_choice
 from ..registry import FORMATS
 
 if TYPE_CHECKING:
@@ -39,9 +39,7 @@ def check_format(name: str | None, split_sentences: str | None, explicit: Mappin
         if split_sentences is not None:
             raise UsageError("--split-sentences needs --format: without it every line is translated by itself.")
         return
-    if name not in FORMATS:
-        *others, last = FORMATS
-        raise UsageError(f"--format {name!r}: expected {', '.join(others)} or {last}.")
+    check_choice("--format", name, FORMATS)
     for option, reason in REASONS.items():
         if explicit[option]:
             raise UsageError(f"--format {name} and {option} do not go together: {reason}. Leave out one of them.")

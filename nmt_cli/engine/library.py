@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError, did_you_mean, shown
+from ..errors import UsageError, expected, shown
 from ..hardware import cpu_flags
 
 ABI = 1
@@ -158,8 +158,7 @@ def _found() -> tuple[ctypes.CDLL | None, str]:
     if named == OFF:
         return None, f"{VARIABLE} is {OFF}; unset it to use the engine"
     if named and named not in NEEDS:
-        expected = f"expected {', '.join(NEEDS)} or {OFF}"
-        raise UsageError(f"{VARIABLE} = {shown(named)}: {expected}.{did_you_mean(named, [*NEEDS, OFF])}")
+        raise UsageError(f"{VARIABLE} = {shown(named)}: {expected(named, [*NEEDS, OFF])}")
     names = [named] if named else list(NEEDS)
     runs = next((name for name in names if path_of(name).is_file() and not _lacking(name)), "")
     loaded, reason = _loaded(path_of(runs)) if runs else (None, _unusable(names))

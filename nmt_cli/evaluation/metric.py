@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError, did_you_mean
-
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Signature
 
@@ -169,13 +167,3 @@ class MetricSpec:
     build: Callable[[MetricOptions], Metric]
     higher_is_better: bool = True
     decimals: int = 2
-
-
-def check_known(what: str, name: str, known: Iterable[str]) -> None:
-    """Raise UsageError, with the nearest name, unless `name` is one of `known`."""
-    names = list(known)
-    if name not in names:
-        raise UsageError(
-            f"unknown {what} {name!r}: expected one of "
-            f"{', '.join(names)}.{did_you_mean(name.lower(), names, cutoff=0.6)}"
-        )

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import DataError, UsageError, system_reason
+from ..errors import DataError, UsageError, check_choice, system_reason
 from ..registry import METRICS, load
-from .metric import DEFAULT_OPTIONS, DEFAULT_TOKENIZER, Metric, MetricOptions, MetricSpec, check_known
+from .metric import DEFAULT_OPTIONS, DEFAULT_TOKENIZER, Metric, MetricOptions, MetricSpec
 from .references import missing, present_first
 
 if TYPE_CHECKING:
@@ -112,14 +112,14 @@ def compute(
 
     For several systems against the same references use one `Scorer`: it reads them once.
     """
-    check_known("metric", metric, METRICS)
+    check_choice("metric", metric, METRICS)
     check_parallel(hypotheses, references)
     return Scorer(metric, references, options).score(hypotheses)
 
 
 def spec(metric: str) -> MetricSpec:
     """Return the spec of a metric. Raises UsageError for an unknown one."""
-    check_known("metric", metric, METRICS)
+    check_choice("metric", metric, METRICS)
     return cast(MetricSpec, load(METRICS, metric, "the metric"))
 
 
@@ -133,7 +133,7 @@ def build(metric: str, options: MetricOptions = DEFAULT_OPTIONS) -> Metric:
     if options.tokenize != DEFAULT_TOKENIZER:
         from .sacrebleu_interface import tokenizers
 
-        check_known("tokenizer", options.tokenize, tokenizers())
+        check_choice("tokenizer", options.tokenize, tokenizers())
     try:
         return metric_spec.build(options)
     except ImportError as error:

@@ -29,8 +29,8 @@ import regex
 from sacrebleu.metrics.base import Signature
 from sacrebleu.metrics.bleu import BLEU
 
-from ..errors import UsageError, install_command
-from .metric import Protocol, check_known
+from ..errors import UsageError, check_choice, install_command
+from .metric import Protocol
 from .sacrebleu_interface import SacrebleuMetric
 from .tokenizers import unspaced
 
@@ -91,8 +91,8 @@ def build(protocol: Protocol, *, lowercase: bool = False) -> ProtocolBleu:
 
     Raises UsageError for an unknown protocol or language, and if sacremoses is not installed.
     """
-    check_known("protocol", protocol.name, PROTOCOLS)
-    check_known("language", protocol.language, languages())
+    check_choice("protocol", protocol.name, PROTOCOLS)
+    check_choice("language", protocol.language, languages())
     return ProtocolBleu(protocol, lowercase)
 
 

@@ -18,8 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
-from .metric import check_known
+from ..errors import UsageError, check_choice
 from .metrics import Score, Scorer
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def compare(
     """
     if len(systems) < 2:
         raise UsageError(f"a comparison needs at least two systems, got {len(systems)}.")
-    check_known("test of significance", test, TESTS)
+    check_choice("test of significance", test, TESTS)
     samples = TESTS[test].samples if samples is None else samples
     _check_numbers(samples, seed)
 

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 
 from ..console import status
 from ..data.tokenizer import Vocabulary
-from ..errors import ModelError, UsageError, did_you_mean, write_failed
+from ..errors import ModelError, write_failed
 from ..files import system_error
 from ..model.contents import length_limits
 from ..model.folder import load_model
@@ -68,9 +68,5 @@ def export(model: Path, to: str, out: Path, text: Path | None = None) -> Export:
 
 def find_exporter(name: str) -> Exporter:
     """Return the exporter called `name`. Raises UsageError, with the nearest name, for an unknown one."""
-    if name not in EXPORTERS:
-        raise UsageError(
-            f"--to {name!r}: expected {' or '.join(EXPORTERS)}.{did_you_mean(name, list(EXPORTERS), cutoff=0.4)}"
-        )
-    exporter: Exporter = load(EXPORTERS, name, "the exporter")
+    exporter: Exporter = load(EXPORTERS, name, "--to")
     return exporter

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import console
 from ..cache import compile_cache
-from ..errors import DataError, ModelError, TrainingError, UsageError
+from ..errors import DataError, ModelError, TrainingError, UsageError, check_choice
 from ..files import read_bounded
 from ..hardware import Hardware, busy, cores, device_named, free_memory, keep_freed_memory, loading_torch, memory_size
 from ..model.contents import find_model
@@ -212,10 +212,8 @@ def _prepared(
     """
     for name in loggers:
         load(LOGGERS, name, "--logger")
-    if precision not in ("", *TRAINING_PRECISIONS):
-        raise UsageError(
-            f"--precision {precision!r}: expected {', '.join(TRAINING_PRECISIONS[:-1])} or {TRAINING_PRECISIONS[-1]}."
-        )
+    if precision:
+        check_choice("--precision", precision, TRAINING_PRECISIONS)
     loaded = load_recipe(str(recipe), [*changes, *([f"train.precision={precision}"] if precision else [])])
     limit = memory_size(memory_limit) if memory_limit else 0
     shards = Path(data) if data else loaded.folder("data", "--data DIR and --run")

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ..console import status
-from ..errors import DataError, UsageError
+from ..errors import DataError, UsageError, check_choice
 from ..evaluation.lengths import BOUNDS, Part, by_length, parse_bounds
-from ..evaluation.metric import DEFAULT_TOKENIZER, MetricOptions, Protocol, check_known
+from ..evaluation.metric import DEFAULT_TOKENIZER, MetricOptions, Protocol
 from ..evaluation.metrics import DEFAULT_METRICS, Score, Scorer, build, check_parallel
 from ..evaluation.outputs import check_outputs, count_faults, worst_lines
 from ..evaluation.references import remarks as reference_remarks
@@ -91,7 +91,7 @@ class EvaluationOptions:
 
         No file is read yet.
         """
-        check_known("test of significance", self.significance or BOOTSTRAP, TESTS)
+        check_choice("test of significance", self.significance or BOOTSTRAP, TESTS)
         for name in self.names:
             build(name, self.metric_options)
         _ = self.bounds

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError, did_you_mean
+from ..errors import UsageError
 from ..registry import DATASETS, load
 from .progress import ProgressOption, showing
 
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 
 def dataset_named(name: str) -> Dataset:
     """Return the data set that the registry lists under `name`. Raises UsageError for an unknown name."""
-    if name not in DATASETS:
-        raise UsageError(
-            f"no data set is called {name!r}: expected {', '.join(DATASETS)}.{did_you_mean(name, list(DATASETS))}"
-        )
     dataset: Dataset = load(DATASETS, name, "data set")
     return dataset
 

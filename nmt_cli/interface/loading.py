@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..console import status, warn_once
 from ..device import is_host
-from ..errors import ModelError, NmtError, RecipeError, UsageError
+from ..errors import ModelError, NmtError, RecipeError, UsageError, check_choice
 from ..hardware import fast_precision, loading_torch
 from ..model.contents import check_int8
 from ..registry import PRECISIONS
@@ -53,9 +53,7 @@ def decode_changes(overrides: Sequence[str], options: Mapping[str, Any]) -> list
 
 def check_precision(precision: str) -> None:
     """Raise UsageError unless --precision is "auto" or registered."""
-    names = ["auto", *PRECISIONS]
-    if precision not in names:
-        raise UsageError(f"--precision {precision!r}: expected {', '.join(names[:-1])} or {names[-1]}.")
+    check_choice("--precision", precision, ["auto", *PRECISIONS])
 
 
 class StoredModels:

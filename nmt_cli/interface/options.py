@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..bounds import NUMBERS
-from ..errors import UsageError, did_you_mean
+from ..errors import UsageError, check_choice
 from ..recipe import DecodeOptions, DecodeSection
 from ..registry import SEARCHES, UTILITIES, load
 from .loading import changed, decode_changes
@@ -63,16 +63,16 @@ def choose(options: Mapping[str, Any], recipe: Recipe) -> SearchChoice:
     Raises UsageError for an unknown option, and for options that exclude each other or are out of range.
     """
     names = list(TranslateOptions.__annotations__)
-    if unknown := [name for name in options if name not in names]:
-        raise UsageError(f"option {unknown[0]!r}: expected {', '.join(names)}.{did_you_mean(unknown[0], names)}")
+    for name in options:
+        check_choice("option", name, names)
     given = {name: value for name, value in options.items() if value is not None}
     keys = {name: given[name] for name in DecodeSection.model_fields if name in given and name != "search"}
     changes, nbest = decode_changes(given.get("overrides", ()), keys), int(_number("nbest", given.get("nbest", 1)))
     sample, search = bool(given.get("sample")), given.get("search")
     if sample and search not in (None, "sample"):
         raise UsageError(f"--sample and --search {search} were both given: --sample is --search sample.")
-    if search is not None and search not in SEARCHES:
-        raise UsageError(f"--search {search!r}: expected {', '.join(SEARCHES)}.{did_you_mean(search, list(SEARCHES))}")
+    if search is not None:
+        check_choice("--search", search, SEARCHES)
     chosen = "sample" if sample else search or _chosen(changes, "search")
     name = chosen or recipe.decode.search
     sampling = {key: given[key] for key in SAMPLED if key in given}
@@ -172,5 +172,4 @@ def _number(name: str, value: object) -> float:
 def _check_names(mbr: dict[str, Any]) -> None:
     """Raise UsageError for a utility or a source of hypotheses that does not exist."""
     for key, names in (("utility", list(UTILITIES)), ("candidates", list(CANDIDATES))):
-        if mbr.get(key, names[0]) not in names:
-            raise UsageError(f"--mbr-{key} {mbr[key]!r}: expected {', '.join(names)}.{did_you_mean(mbr[key], names)}")
+        check_choice(f"--mbr-{key}", mbr.get(key, names[0]), names)

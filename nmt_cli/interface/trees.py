@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..console import warn
-from ..errors import DataError, UsageError, did_you_mean
+from ..errors import DataError, UsageError, check_choice
 from ..files import sha256
 from ..lines import decode_line, iter_lines, open_binary
 from ..output_paths import output_files
@@ -106,11 +106,7 @@ def brackets(
 
 def check_terminals(terminals: str) -> None:
     """Raise UsageError for an unknown kind of terminals."""
-    if terminals not in TERMINALS:
-        raise UsageError(
-            f"--terminals {terminals!r}: expected {', '.join(TERMINALS[:-1])} or "
-            f"{TERMINALS[-1]}.{did_you_mean(terminals, list(TERMINALS))}"
-        )
+    check_choice("--terminals", terminals, TERMINALS)
 
 
 def decoded(stream: BinaryIO, shown: str) -> Iterator[str]:

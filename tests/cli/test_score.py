@@ -157,7 +157,7 @@ def test_wrong_names_are_usage_errors_told_before_files_are_read() -> None:
     for arguments in (["--metric", "blue"], ["--tokenize", "13b"]):
         error = fault("missing", "--ref", "missing", *arguments)
         assert isinstance(error, UsageError)
-        assert "expected one of" in str(error)
+        assert ": expected " in str(error)
         assert "Did you mean" in str(error)
 
 

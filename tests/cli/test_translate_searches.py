@@ -321,8 +321,8 @@ def test_an_ensemble_has_every_search() -> None:
 @pytest.mark.parametrize(
     ("args", "code", "text"),
     [
-        (["--search", "bean"], 2, "--search 'bean': expected beam, sample, mbr, diverse. Did you mean 'beam'?"),
-        (["--search", ""], 2, "--search '': expected beam, sample, mbr, diverse."),
+        (["--search", "bean"], 2, "--search 'bean': expected beam, sample, mbr or diverse. Did you mean 'beam'?"),
+        (["--search", ""], 2, "--search '': expected beam, sample, mbr or diverse."),
         (
             ["--sample", "--search", "beam"],
             2,
@@ -332,7 +332,7 @@ def test_an_ensemble_has_every_search() -> None:
         (
             ["--set", "decode.search=bean"],
             2,
-            "decode.search = 'bean': expected beam or sample or mbr or diverse. Did you mean 'beam'?",
+            "decode.search = 'bean': expected beam, sample, mbr or diverse. Did you mean 'beam'?",
         ),
         (["--search", "diverse", "--beam", "6"], 2, "beam = 6 is not a multiple of diverse_groups = 4"),
         (
@@ -354,7 +354,7 @@ def test_an_ensemble_has_every_search() -> None:
         (
             ["--length-penalty", "gnnt"],
             2,
-            "decode.length_penalty = 'gnnt': expected gnmt or average or none. Did you mean 'gnmt'?",
+            "decode.length_penalty = 'gnnt': expected gnmt, average or none. Did you mean 'gnmt'?",
         ),
         (["--max-len-ratio", "-1"], 2, "decode.max_len_ratio = -1.0: expected at least 0.0"),
         (["--coverage-penalty", "-1"], 2, "decode.coverage_penalty = -1.0: expected at least 0.0"),
@@ -373,12 +373,12 @@ def test_an_ensemble_has_every_search() -> None:
         (
             ["--search", "mbr", "--mbr-utility", "blue"],
             2,
-            "--mbr-utility 'blue': expected chrf, bleu. Did you mean 'bleu'?",
+            "--mbr-utility 'blue': expected chrf or bleu. Did you mean 'bleu'?",
         ),
         (
             ["--search", "mbr", "--mbr-candidates", "beams"],
             2,
-            "--mbr-candidates 'beams': expected sample, beam. Did you mean 'beam'?",
+            "--mbr-candidates 'beams': expected sample or beam. Did you mean 'beam'?",
         ),
         (
             ["--search", "mbr", "--mbr-candidates", "beam", "--top-k", "3"],

@@ -96,17 +96,13 @@ def test_nothing_to_score_is_named() -> None:
 
 
 def test_an_unknown_metric_suggests_the_nearest() -> None:
-    with pytest.raises(
-        UsageError, match=r"unknown metric 'blue': expected one of bleu, chrf, ter.*\. Did you mean 'bleu'\?"
-    ):
+    with pytest.raises(UsageError, match=r"metric 'blue': expected bleu, chrf, ter.*\. Did you mean 'bleu'\?"):
         compute("blue", HYPOTHESES, [REFERENCES])
 
 
 def test_an_unknown_tokenizer_names_those_of_sacrebleu() -> None:
     assert {"13a", "intl", "none", "char", "zh"} <= set(tokenizers())
-    with pytest.raises(
-        UsageError, match=r"unknown tokenizer '13b': expected one of none, zh, 13a.* Did you mean '13a'\?"
-    ):
+    with pytest.raises(UsageError, match=r"tokenizer '13b': expected none, zh, 13a.* Did you mean '13a'\?"):
         compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="13b"))
 
 

@@ -254,10 +254,10 @@ def test_misuse_is_named() -> None:
         confidence("a", GOOD, bleu["bleu"], samples=0, seed=7)
     with pytest.raises(
         UsageError,
-        match=r"unknown test of significance 'bootsrap': expected one of bootstrap, randomisation\. Did you mean 'bootstrap'\?",
+        match=r"test of significance 'bootsrap': expected bootstrap or randomisation\. Did you mean 'bootstrap'\?",
     ):
         compare(pair, bleu, test="bootsrap")
     with pytest.raises(DataError, match="59 hypothesis lines cannot be scored against 60 lines"):
         compare([("a", GOOD), ("b", BAD[:-1])], bleu)
-    with pytest.raises(UsageError, match="unknown metric 'rouge'"):
+    with pytest.raises(UsageError, match="metric 'rouge'"):
         Scorer("rouge", [REFERENCE])

@@ -394,7 +394,7 @@ def test_an_exporter_from_outside_the_package_is_used_and_verified(
     assert (tmp_path / "out" / "COPY").read_text() == "written by a test"
     assert exported.verification.steps > 100
     with pytest.raises(
-        UsageError, match=r"--to 'cop': expected ctranslate2 or huggingface or copy\. Did you mean 'copy'\?"
+        UsageError, match=r"--to 'cop': expected ctranslate2, huggingface or copy\. Did you mean 'copy'\?"
     ):
         export(trained, "cop", tmp_path / "other")
 

@@ -182,7 +182,7 @@ def test_information_is_what_the_command_prints(
 def test_what_can_be_fetched(tmp_path: Path) -> None:
     assert {"wmt14-en-de", "multi30k", "tatoeba-en-de"} <= set(nmt.datasets())
     assert nmt.datasets()["tatoeba-en-de"]["recipe"] == "tatoeba_en_de"
-    with pytest.raises(nmt.NmtError, match=r"no data set is called 'wmt14-en-da'.*Did you mean 'wmt14-en-de'"):
+    with pytest.raises(nmt.NmtError, match=r"data set 'wmt14-en-da': expected .*Did you mean 'wmt14-en-de'"):
         nmt.fetch("wmt14-en-da")
     with pytest.raises(nmt.NmtError, match="--mirror 'ftp://x': expected an address"):
         nmt.fetch("tatoeba-en-de", out=tmp_path / "new", mirror=["ftp://x"])

@@ -613,5 +613,5 @@ def test_a_search_from_outside_the_package_translates(workers: int, monkeypatch:
 
 
 def test_an_unknown_search_is_named() -> None:
-    with pytest.raises(UsageError, match=r"search 'bean': expected beam, sample, mbr, diverse\. Did you mean 'beam'"):
+    with pytest.raises(UsageError, match=r"search 'bean': expected beam, sample, mbr or diverse\. Did you mean 'beam'"):
         translator(more={"search": "bean"})
