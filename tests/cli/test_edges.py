@@ -75,7 +75,7 @@ COMMANDS = {
     "translate": Command("translate --model model --devices 1", "nmt_cli.translation.pool:Pool.submit", reads=True),
     "translate on two cores": Command(
         "translate --model model --devices 2 --batch-tokens 20",
-        "nmt_cli.translation.line_translator:LineTranslator._finish",
+        "nmt_cli.translation.line_translator:LineTranslator.results",
         reads=True,
     ),
     "translate to a file": Command(

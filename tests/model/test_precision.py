@@ -166,7 +166,7 @@ def test_a_model_in_int8_gives_back_what_a_folder_stores(tied: bool) -> None:
 
 
 def test_an_unknown_precision_is_refused() -> None:
-    with pytest.raises(UsageError, match="precision 'int4': expected fp32, bf16, fp16, int8"):
+    with pytest.raises(UsageError, match="precision 'int4': expected fp32, bf16, fp16 or int8"):
         convert(small(), "int4")
 
 
