@@ -175,20 +175,10 @@ def compare(sentence: Sentence, ours: Output, theirs: Output, verification: Veri
     steps = min(len(ours.logits), len(theirs.logits)) if parted is None else parted + 1
     allowed = torch.ones(ours.logits.size(1), dtype=torch.bool)
     allowed[list(BANNED)] = False
-    _within(
-        verification,
-        "logits",
-        ours.logits[:steps, allowed],
-        theirs.logits[:steps, : allowed.numel()][:, allowed],
-        f"{where}, logits at step",
-    )
-    _within(
-        verification,
-        "log-probabilities",
-        ours.log_probs[:, None],
-        theirs.log_probs[:, None],
-        f"{where}, log-probability at step",
-    )
+    their_logits = theirs.logits[:steps, : allowed.numel()][:, allowed]
+    _within(verification, "logits", ours.logits[:steps, allowed], their_logits, f"{where}, logits at step")
+    log_probs = ours.log_probs[:, None], theirs.log_probs[:, None]
+    _within(verification, "log-probabilities", *log_probs, f"{where}, log-probability at step")
     verification.steps += steps
     if parted is not None:
         a, b = ours.tokens[parted], theirs.tokens[parted]

@@ -126,11 +126,8 @@ def integers(model: Transformer) -> dict[str, Tensor]:
     are fp32, with one scale per row.
     """
     state = dict[str, Tensor]()
-    for name, module in model.named_modules():
-        if type(module) is nn.Linear:
-            state[f"{name}.weight"], state[f"{name}.scales"] = rounded(module.weight)
-    for key, table in model.embeddings.items():
-        state[f"embeddings.{key}"], state[f"embeddings.{key}.scales"] = rounded(table)
+    for name, matrix in stored_as_integers(model).items():
+        state[name], state[name.removesuffix(".weight") + SCALES] = rounded(matrix)
     return state
 
 
@@ -296,10 +293,10 @@ def without_weights(config: ModelSection, source_vocab: int, target_vocab: int) 
         return Transformer(config, source_vocab, target_vocab)
 
 
-def stored_as_integers(model: Transformer) -> list[str]:
-    """Return the names of the matrices that an int8 folder stores as integers."""
-    linear = [f"{name}.weight" for name, module in model.named_modules() if type(module) is nn.Linear]
-    return [*linear, *(f"embeddings.{key}" for key in model.embeddings)]
+def stored_as_integers(model: Transformer) -> dict[str, Tensor]:
+    """Return the matrices of an fp32 model that an int8 folder stores as integers, by name."""
+    maps = {f"{name}.weight": module.weight for name, module in model.named_modules() if type(module) is nn.Linear}
+    return maps | {f"embeddings.{key}": table for key, table in model.embeddings.items()}
 
 
 def forms_of_model(model: Transformer, quantized: bool = False) -> dict[str, Form]:
