@@ -14,7 +14,6 @@ raises ModelError for what the engine refuses, and MemoryError.
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -82,15 +81,22 @@ def use_threads(count: int) -> None:
         functions.nmt_use_threads(count)
 
 
-def _free_with(owner: object, delete: Any, handle: int) -> None:
-    """Free what a handle names when its owner is collected.
+class Owner:
+    """Owns what `handle` names in the library: `delete` frees it when the object is collected, in any thread.
 
-    When Python exits, a thread may still compute with it: then nothing is freed.
+    An object whose method a thread runs is referred to, so nothing is freed with which a thread computes when Python
+    exits. (`weakref.finalize` has one table for all threads: one may change it while Python exits and reads it.)
     """
-    weakref.finalize(owner, delete, handle).atexit = False
+
+    handle = 0
+    delete: Any
+
+    def __del__(self) -> None:
+        if self.handle:
+            self.delete(self.handle)
 
 
-class EngineModel:
+class EngineModel(Owner):
     """A model in `precision`. Its arrays have the names of a model folder; they are copied.
 
     Raises ModelError if `unsupported`, or if the arrays do not fit.
@@ -130,8 +136,8 @@ class EngineModel:
         given = (CArray * len(kept))(
             *(_described(name, array, isinstance(arrays[name], np.memmap)) for name, array in kept.items())
         )
+        self.delete = functions.nmt_model_delete
         self.handle = self.checked(functions.nmt_model_new(ctypes.byref(described), len(kept), given))
-        _free_with(self, functions.nmt_model_delete, self.handle)
 
     def checked(self, result: int | None) -> int:
         """Return the result of a function. Raises ModelError, or MemoryError, if it failed."""
@@ -265,7 +271,7 @@ class Finished:
     paths: Array | None = None  # (F, K, L)
 
 
-class EngineSearch:
+class EngineSearch(Owner):
     """See `EngineModel.search`."""
 
     def __init__(self, model: EngineModel, options: SearchRequest) -> None:
@@ -284,8 +290,8 @@ class EngineSearch:
             address(banned),
             address(textless),
         )
+        self.delete = self.library.nmt_search_delete
         self.handle = model.checked(self.library.nmt_search_new(model.handle, ctypes.byref(described)))
-        _free_with(self, self.library.nmt_search_delete, self.handle)
 
     @property
     def sentences(self) -> int:
@@ -351,14 +357,14 @@ def _copied(pointer: Any, shape: tuple[int, ...]) -> Array:
     return np.ctypeslib.as_array(pointer, shape).copy() if pointer else np.zeros(shape, np.int64)
 
 
-class EngineDecoder:
+class EngineDecoder(Owner):
     """See `EngineModel.decoder`. Hypothesis w of sentence b is number b * W + w."""
 
     def __init__(self, model: EngineModel, beam: int) -> None:
         self.model, self.library, self.sentences, self.beam = model, model.library, 0, beam
         self.rows = 0  # of the last step
+        self.delete = self.library.nmt_decoder_delete
         self.handle = model.checked(self.library.nmt_decoder_new(model.handle, beam))
-        _free_with(self, self.library.nmt_decoder_delete, self.handle)
 
     def add(self, sources: Sequence[Sequence[int]]) -> None:
         """Add sentences behind the others; sources have end symbols."""
