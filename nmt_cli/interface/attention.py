@@ -73,11 +73,11 @@ def attend(
     if "\n" in sentence:
         raise DataError("the sentence has more than one line: attend takes one sentence.")
 
-    from ..translation.attention_maps import check_choice, select_views
+    from ..translation.attention_maps import check_selection, select_views
     from .translator import load
 
     translator = load(model, device=device, precision=precision, chosen=chosen)
-    check_choice(translator.stored.recipe.model, kind, layer, head)
+    check_selection(translator.stored.recipe.model, kind, layer, head)
     whole = _record(translator, sentence, target.replace("\n", " ") if target else None, options)
     record = replace(whole, views=select_views(whole.views, kind, layer, head))
     written = [_write_page(page, record)] if page else []

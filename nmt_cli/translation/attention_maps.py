@@ -21,7 +21,7 @@ from typing import Any
 import numpy.typing as npt
 
 from ..data.tokenizer import BOS, EOS, Vocabulary
-from ..errors import DataError, UsageError
+from ..errors import DataError, UsageError, check_choice
 from ..recipe import ModelSection
 from .forced import ForcedModel
 
@@ -106,10 +106,10 @@ def _view(kind: str, rows: Sequence[str], columns: Sequence[str], weights: Array
     return View(kind, tuple(rows), tuple(columns), layers, heads, weights)
 
 
-def check_choice(config: ModelSection, kind: str | None, layer: int | None, head: int | None) -> None:
+def check_selection(config: ModelSection, kind: str | None, layer: int | None, head: int | None) -> None:
     """Raise UsageError if a model of this size does not have this kind, layer or head."""
-    if kind not in (None, *KINDS):
-        raise UsageError(f"--kind {kind!r}: expected encoder, decoder or cross.")
+    if kind is not None:
+        check_choice("--kind", kind, KINDS)
     layers = (
         config.encoder_layers
         if kind == "encoder"

@@ -21,7 +21,7 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.model.weights import write_model
 from nmt_cli.recipe import DataSection, ModelSection, Recipe
 from nmt_cli.translation.alignment import cross_attention
-from nmt_cli.translation.attention_maps import KINDS, check_choice, compute_attention, select_views
+from nmt_cli.translation.attention_maps import KINDS, check_selection, compute_attention, select_views
 from nmt_cli.translation.scoring import Scorer
 from nmt_cli.translation.torch_forced import TorchForced
 
@@ -356,7 +356,7 @@ def test_layers_and_heads_are_chosen_by_number() -> None:
     ],
 )
 def test_what_the_model_has_not_is_named(choice: tuple[Any, Any, Any], words: str) -> None:
-    check_choice(section(), "cross", 3, 4)
+    check_selection(section(), "cross", 3, 4)
     with pytest.raises(UsageError) as fault:
-        check_choice(section(), *choice)
+        check_selection(section(), *choice)
     assert words in str(fault.value)
