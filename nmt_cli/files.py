@@ -5,7 +5,7 @@
     with new_files(paths) as streams: write into them           # large files; all are written, or none
     link_atomic(path, target)                                   # a symbolic link
     with partial(path, make) as aside: fill `aside`, rename it  # what is not renamed is removed
-    lock(handle)                                                # one writer, or several readers
+    with Lock(path, busy):                                      # one writer, or several readers
     clear_partial(folder, names)                                # remove partial files of killed processes
     system_error(error)                                         # the OSError behind a library's error
 
@@ -27,9 +27,9 @@ import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
-from .errors import UsageError, write_failed
+from .errors import NmtError, UsageError, write_failed
 
 PIECE = 1 << 24
 """Number of bytes that are read at a time."""
@@ -95,6 +95,35 @@ def lock(handle: int, *, shared: bool = False) -> bool:
     except OSError:
         pass
     return True
+
+
+class Lock:
+    """A file or folder that is locked until `close`, or the end of the object or the process. See `lock`.
+
+    It is opened with `flags`. Raises OSError, and the error `busy` if another process holds the lock.
+    """
+
+    handle = -1
+
+    def __init__(self, path: str | Path, busy: NmtError, *, shared: bool = False, flags: int = os.O_RDONLY) -> None:
+        self.handle = os.open(path, flags | os.O_CLOEXEC, 0o666)
+        if not lock(self.handle, shared=shared):
+            self.close()
+            raise busy
+
+    def close(self) -> None:
+        """Unlock it, once."""
+        handle, self.handle = self.handle, -1
+        if handle >= 0:
+            os.close(handle)
+
+    __del__ = close
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def flush_to_disk(path: Path) -> None:

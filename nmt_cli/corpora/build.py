@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +25,7 @@ from typing import Any, BinaryIO
 from .. import console
 from ..compression import compressing
 from ..errors import DataError, write_failed
-from ..files import clear_partial, lock, new_files, sha256
+from ..files import Lock, clear_partial, new_files, sha256
 from ..lines import decode_line, iter_lines, read_pairs
 from . import split, sums
 from .archives import check_holds, contents, open_member
@@ -111,24 +110,16 @@ def _build(
 # --- the folder ------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _locked(out: Path) -> Iterator[None]:
+def _locked(out: Path) -> Lock:
     """Create the folder and lock it against other `nmt data` commands. Raises DataError."""
+    busy = DataError(f"another nmt data is writing to {str(out)!r} just now: let it finish, or choose another --out.")
     try:
         out.mkdir(parents=True, exist_ok=True)
-        handle = os.open(out, os.O_RDONLY)
+        return Lock(out, busy)
     except (FileExistsError, NotADirectoryError):
         raise DataError(f"{str(out)!r} is a file or is below one, expected a folder: choose another --out.") from None
     except OSError as error:
         raise write_failed(error, out, "the data set") from None
-    try:
-        if not lock(handle):
-            raise DataError(
-                f"another nmt data is writing to {str(out)!r} just now: let it finish, or choose another --out."
-            )
-        yield
-    finally:
-        os.close(handle)
 
 
 def _begun(name: str, dataset: Dataset, out: Path) -> Manifest:

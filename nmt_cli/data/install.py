@@ -23,7 +23,7 @@ from pathlib import Path
 from .. import console
 from ..cache import remembered_sha256
 from ..errors import DataError, write_failed
-from ..files import ASIDE, flush_to_disk, follow_links, lock, rename_flushed, sha256
+from ..files import ASIDE, Lock, flush_to_disk, follow_links, rename_flushed, sha256
 from .inputs import TEXT
 from .shards import INDEX_FILE, held_alone, listed, read_index
 
@@ -45,32 +45,26 @@ def _partial(out: Path) -> Path:
 def folder_aside(out: Path) -> Iterator[Path]:
     """Provide a locked, empty folder to build the shards in. It is removed at the end. Raises DataError."""
     partial = _partial(out)
+    busy = DataError(
+        f"another nmt preprocess is writing to {str(out)!r} just now: let it finish, or choose another --out."
+    )
     try:
         partial.mkdir(parents=True, exist_ok=True)
-        handle = os.open(partial, os.O_RDONLY)
+        with Lock(partial, busy) as held:
+            _clear(partial)
+            try:
+                yield partial
+            finally:
+                if (
+                    partial.exists()
+                    and os.path.samestat(os.stat(partial), os.fstat(held.handle))
+                    and not (partial / INSTALLING).exists()
+                ):
+                    _clear(partial)
+                    with suppress(OSError):
+                        partial.rmdir()
     except OSError as error:
         raise write_failed(error, out, "the shards") from None
-    try:
-        if not lock(handle):
-            raise DataError(
-                f"another nmt preprocess is writing to {str(out)!r} just now: let it finish, or choose another --out."
-            )
-        _clear(partial)
-        try:
-            yield partial
-        finally:
-            if (
-                partial.exists()
-                and os.path.samestat(os.stat(partial), os.fstat(handle))
-                and not (partial / INSTALLING).exists()
-            ):
-                _clear(partial)
-                with suppress(OSError):
-                    partial.rmdir()
-    except OSError as error:
-        raise write_failed(error, out, "the shards") from None
-    finally:
-        os.close(handle)
 
 
 def _clear(partial: Path) -> None:

@@ -205,11 +205,8 @@ def _renamed(index: ShardIndex, out: Path, data: DataSection, entries: dict[str,
     """Write the present names of the files into the index, and return it."""
     names = {key: getattr(data, key) for key in FILE_KEYS}
     update = {"data": {**index.data, **names}, "inputs": entries, "fingerprint": fingerprint_of(data, entries)}
-    handle = hold(out)  # no other nmt preprocess writes there
-    try:
+    with hold(out):  # no other nmt preprocess writes there
         write_index(out, index := index.model_copy(update=update))
-    finally:
-        os.close(handle)
     return index
 
 

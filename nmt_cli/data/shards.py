@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shlex
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -33,7 +32,7 @@ from pydantic import BaseModel, ConfigDict
 from .. import __version__
 from ..cache import remembered_sha256
 from ..errors import DataError
-from ..files import lock, write_named
+from ..files import Lock, write_named
 from ..lines import iter_lines, open_binary
 from ..recipe import DataSection, Recipe, with_present_names
 from ..records import Record, read_record, to_json
@@ -202,42 +201,30 @@ def verify(folder: str | Path, hash_of: Callable[[Path], str] = remembered_sha25
     return index
 
 
-def hold(folder: str | Path) -> int:
-    """Lock the folder against `nmt preprocess` and return a file descriptor.
-
-    The lock ends when the descriptor is closed.
+def hold(folder: str | Path) -> Lock:
+    """Lock the folder against `nmt preprocess`.
 
     Several processes may hold this lock. Raises DataError while shards are written into the folder.
     """
+    busy = DataError(
+        f"nmt preprocess is writing to {str(folder)!r}. Wait until it has finished, or name other shards "
+        "with --data DIR."
+    )
     try:
-        handle = os.open(folder, os.O_RDONLY)
+        return Lock(folder, busy, shared=True)
     except OSError as error:
         raise DataError(f"cannot open the folder of shards {str(folder)!r}: {error.strerror}.") from None
-    if not lock(handle, shared=True):
-        os.close(handle)
-        raise DataError(
-            f"nmt preprocess is writing to {str(folder)!r}. Wait until it has finished, or name other shards "
-            "with --data DIR."
-        )
-    return handle
 
 
-@contextmanager
-def held_alone(folder: Path) -> Iterator[None]:
+def held_alone(folder: Path) -> AbstractContextManager[object]:
     """Lock the folder against trainings and other writers, if it exists. Raises DataError if the folder is in use."""
     if not folder.is_dir():
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        if not lock(handle):
-            raise DataError(
-                f"the shards in {str(folder)!r} are in use: an nmt train reads them, or another nmt preprocess "
-                "writes there. Let it finish, or choose another --out."
-            )
-        yield
-    finally:
-        os.close(handle)
+        return nullcontext()
+    busy = DataError(
+        f"the shards in {str(folder)!r} are in use: an nmt train reads them, or another nmt preprocess writes there. "
+        "Let it finish, or choose another --out."
+    )
+    return Lock(folder, busy)
 
 
 def check_matches(index: ShardIndex, recipe: Recipe, folder: str | Path, *, names: bool = True) -> None:

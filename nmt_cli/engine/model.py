@@ -85,7 +85,7 @@ class Owner:
     """Owns what `handle` names in the library: `delete` frees it when the object is collected, in any thread.
 
     An object whose method a thread runs is referred to, so nothing is freed with which a thread computes when Python
-    exits. (`weakref.finalize` has one table for all threads: one may change it while Python exits and reads it.)
+    exits.
     """
 
     handle = 0

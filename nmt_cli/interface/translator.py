@@ -105,7 +105,9 @@ class Translator:
             self._stored.close()
         self._stored = None
         self._translators.clear()
-        for stream in list(self._running):
+        with self._lock:
+            running = list(self._running)
+        for stream in running:
             with suppress(ValueError):  # another thread is in the middle of it
                 stream.close()
 
@@ -142,7 +144,8 @@ class Translator:
         if isinstance(lines, Sequence):
             return [translation for window in self.windows(lines, options) for translation in window]
         stream = (translation for window in self.windows(lines, options) for translation in window)
-        self._running.add(stream)
+        with self._lock:
+            self._running.add(stream)
         return stream
 
     def windows(
@@ -269,7 +272,8 @@ class Translator:
         stream = _parsed(parses, list(requests) if in_memory else requests)
         if in_memory:
             return list(stream)
-        self._running.add(stream)
+        with self._lock:
+            self._running.add(stream)
         return stream
 
     def score(

@@ -16,7 +16,6 @@ metrics.json of an average has its validation scores and
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,30 +87,31 @@ def compare(
     `tokenizers` is the folder with their vocabulary, `data` that of the run's shards, by default that of the recipe.
     Without the shards, return None, with a warning; if `data` was given, raise DataError.
     """
-    lock = -1
     try:
         shards = data or recipe.folder("data", "--data")
-        lock = hold(shards)
-        vocabulary = Vocabulary.load(tokenizers, config.vocabularies, config.tokenizers)
-        _check_shards(shards, recipe, config, vocabulary, other)
-        metric = recipe.train.best_metric
-        hardware = Hardware.find("auto", "fp32" if recipe.train.precision == "fp32" else "auto")
-        lines = recipe.train.valid_bleu_sentences if metric == "bleu" else 0
-        recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update={"valid_bleu_sentences": lines})})
-        batch_tokens = 2048  # changes only speed and memory
-        validator = Validator(shards, vocabulary, recipe, hardware, batch_tokens, config.safe_length)
+        with hold(shards):
+            vocabulary = Vocabulary.load(tokenizers, config.vocabularies, config.tokenizers)
+            _check_shards(shards, recipe, config, vocabulary, other)
+            metric = recipe.train.best_metric
+            hardware = Hardware.find("auto", "fp32" if recipe.train.precision == "fp32" else "auto")
+            lines = recipe.train.valid_bleu_sentences if metric == "bleu" else 0
+            recipe = recipe.model_copy(
+                update={"train": recipe.train.model_copy(update={"valid_bleu_sentences": lines})}
+            )
+            batch_tokens = 2048  # changes only speed and memory
+            validator = Validator(shards, vocabulary, recipe, hardware, batch_tokens, config.safe_length)
 
-        def scores_of(model: Transformer) -> dict[str, Any]:
-            model = model.to(hardware.device)
-            shares = [validator.share(model, copy.deepcopy(model).to(hardware.dtype), 0, 1)]
-            scores = {key: value for key, value in validator.combine(shares)[0].items() if value is not None}
-            return {"ppl": perplexity(scores["nll"]), **scores}
+            def scores_of(model: Transformer) -> dict[str, Any]:
+                model = model.to(hardware.device)
+                shares = [validator.share(model, copy.deepcopy(model).to(hardware.dtype), 0, 1)]
+                scores = {key: value for key, value in validator.combine(shares)[0].items() if value is not None}
+                return {"ppl": perplexity(scores["nll"]), **scores}
 
-        scores = scores_of(build(recipe, *config.vocabularies, weights))
-        other_score = Checkpoint(other, 0).score(metric)
-        if other_score is None or measure_in(read_metrics(other), metric) != measure_in(scores, metric):
-            other_score = scores_of(load_model(other).model)[metric]
-        return Comparison(metric, scores, other, other_score)
+            scores = scores_of(build(recipe, *config.vocabularies, weights))
+            other_score = Checkpoint(other, 0).score(metric)
+            if other_score is None or measure_in(read_metrics(other), metric) != measure_in(scores, metric):
+                other_score = scores_of(load_model(other).model)[metric]
+            return Comparison(metric, scores, other, other_score)
     except (DataError, ModelError, RecipeError) as error:
         if data:
             raise
@@ -119,9 +119,6 @@ def compare(
             f"the average has no validation score: {error} If the run's shards are elsewhere, give --data DIR."
         )
         return None
-    finally:
-        if lock >= 0:
-            os.close(lock)
 
 
 def _check_shards(shards: Path, recipe: Recipe, config: ModelConfig, vocabulary: Vocabulary, other: Path) -> None:

@@ -57,7 +57,7 @@ def dry_run(
     trainer = Trainer(recipe, shards, run, here, ProcessGroup(), loggers, dry_run=True)
     tokens = min(trainer.micro_batch_tokens, tokens_per_rank(recipe.train.batch_tokens, hardware, devices))
     seconds = measure(trainer.updater, trainer.corpus.index.vocabularies, trainer.plan, tokens, devices)
-    trainer.release_shards()
+    trainer.held_shards.close()
     return Forecast(
         recipe.name,
         count_parameters(trainer.updater.weights.model)["total"],

@@ -16,7 +16,6 @@ import errno
 import os
 import re
 import shutil
-import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +26,7 @@ from safetensors import SafetensorError
 from .. import console
 from ..data.shards import FILE_KEYS, ShardIndex
 from ..errors import ModelError, NmtError, TrainingError, UsageError, write_failed
-from ..files import clear_partial, link_atomic, lock, new_folder, sha256, system_error
+from ..files import Lock, clear_partial, link_atomic, new_folder, sha256, system_error
 from ..model.contents import CONFIG, WEIGHTS, check_files
 from ..recipe import DecodeSection, Recipe, TrainSection
 from ..records import to_json
@@ -97,7 +96,7 @@ class RunFolder:
         self.path = path
         self.metrics = path / "metrics.jsonl"
         self.log = path / "train.log"
-        self._unlock: Callable[[], object] = lambda: None
+        self._lock: Lock | None = None
 
     def create(self, *, dry_run: bool = False) -> None:
         """Create the folder, lock it until `close` or the end of this process, and remove partial files of killed
@@ -117,13 +116,11 @@ class RunFolder:
             if not dry_run:
                 checkpoints.mkdir(parents=True, exist_ok=True)
             if not dry_run or lock_file.exists():
-                held = lock_file.open("a")
-                self._unlock = weakref.finalize(self, held.close)
-                if not lock(held.fileno(), shared=dry_run):
-                    raise TrainingError(
-                        f"another nmt train is using {str(self.path)!r}. Let it finish, or start another run with "
-                        "--run DIR."
-                    )
+                busy = TrainingError(
+                    f"another nmt train is using {str(self.path)!r}. Let it finish, or start another run with "
+                    "--run DIR."
+                )
+                self._lock = Lock(lock_file, busy, shared=dry_run, flags=os.O_RDWR | os.O_CREAT)
             if dry_run:
                 self.close()
                 return
@@ -172,7 +169,8 @@ class RunFolder:
 
     def close(self) -> None:
         """Unlock the folder."""
-        self._unlock()
+        if self._lock:
+            self._lock.close()
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the run's checkpoints, the oldest first."""

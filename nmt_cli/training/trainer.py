@@ -19,9 +19,7 @@ from values that the ranks agreed on.
 
 from __future__ import annotations
 
-import os
 import time
-import weakref
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -94,8 +92,8 @@ class Trainer:
 
         `loggers` are names in registry.LOGGERS; `backend` is that of `Updater`. With `dry_run`, nothing is written.
         """
-        self.release_shards = weakref.finalize(self, os.close, hold(shards))
-        """Until this is called, no `nmt preprocess` replaces the shards."""
+        self.held_shards = hold(shards)
+        """Until this is closed, no `nmt preprocess` replaces the shards."""
         self.recipe, self.hardware, self.group = recipe, hardware, group
         index = self._open_shards(shards)
         warnings = concerns(recipe.train)
@@ -229,7 +227,7 @@ class Trainer:
         finally:
             self.report.close()
             self.run.close()
-            self.release_shards()
+            self.held_shards.close()
 
     @property
     def _is_done(self) -> bool:

@@ -28,9 +28,9 @@ Ends
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
-import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -168,7 +168,9 @@ class Pool:
 
     def _new_threads(self) -> None:
         self._threads = _Threads(self.workers, self.cores)
-        weakref.finalize(self, self._threads.close)
+
+    def __del__(self) -> None:
+        self._threads.close()
 
     @property
     def waiting(self) -> int:
@@ -210,6 +212,16 @@ class Pool:
         return self._threads.close(wait)
 
 
+_running: set[_Threads] = set()
+"""Those whose threads run. They end when Python exits: Python frees what they compute with."""
+
+
+@atexit.register
+def _close_all() -> None:
+    for threads in list(_running):  # a copy at once: other threads change the set
+        threads.close()
+
+
 class _Threads:
     """What the threads of a pool share. They do not keep the pool itself alive."""
 
@@ -239,6 +251,7 @@ class _Threads:
 
     def _start(self) -> None:
         """Start the threads that are missing. If the system starts fewer, these do the work."""
+        _running.add(self)
         try:
             while len(self.threads) < self.workers:
                 thread = threading.Thread(target=_Worker(self).run, daemon=True, name="nmt-worker")
@@ -267,6 +280,7 @@ class _Threads:
         for thread in self.threads:
             if thread is not threading.current_thread():
                 thread.join()
+        _running.discard(self)
         with self.changed:
             while following := self.queue.take():
                 _fail(following[1].request, _closed())

@@ -253,12 +253,11 @@ def test_an_index_that_lists_files_of_others_is_not_believed(text: Path, out: Pa
 def test_shards_in_use_are_not_replaced(text: Path, out: Path) -> None:
     prepare(recipe(), [text], out, workers=1)
     before = contents(out)
-    handle = shards.hold(out)
-    with pytest.raises(DataError, match="are in use: an nmt train reads them"):
-        prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
-    assert contents(out) == before
-    assert not prepare(recipe(), [text], out, workers=1).fresh  # looking at them is no use of them
-    os.close(handle)
+    with shards.hold(out):
+        with pytest.raises(DataError, match="are in use: an nmt train reads them"):
+            prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
+        assert contents(out) == before
+        assert not prepare(recipe(), [text], out, workers=1).fresh  # looking at them is no use of them
     assert prepare(recipe(vocab_size=310), [text], out, force=True, workers=1).fresh
 
 

@@ -1,7 +1,6 @@
 """The shards' format: what is written is read back, without being loaded, and every kind of damage is named."""
 
 import json
-import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -280,11 +279,11 @@ def test_trainings_share_a_folder_and_a_writer_has_it_alone(tmp_path: Path) -> N
         held_alone(tmp_path),
     ):
         pass
-    os.close(first)
-    os.close(second)
+    first.close()
+    second.close()
     with held_alone(tmp_path), pytest.raises(DataError, match="nmt preprocess is writing to"):
         hold(tmp_path)
-    os.close(hold(tmp_path))
+    hold(tmp_path).close()
 
 
 @pytest.mark.parametrize("at", [0, 20, 300])
