@@ -9,6 +9,7 @@ import errno
 import os
 import signal
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -77,8 +78,15 @@ def options(
     """Options of `nmt` itself."""
 
 
+FAULT = (
+    "this is a fault of nmt, not of what it was given. Please report it with the lines above and with what "
+    "`nmt info --report` prints, which holds no paths and no text. CONTRIBUTING.md says how."
+)
+"""What the user is told after the traceback of an error that no command names."""
+
+
 def run() -> int:
-    """Run the command line and return its exit code. Only errors of the program itself are raised as exceptions."""
+    """Run the command line and return its exit code."""
     try:
         code = _invoke()
         output.flush()
@@ -86,9 +94,13 @@ def run() -> int:
     except BaseException as error:
         exit_code = _report(error)
         output.drain()  # prints output from before the error that is still buffered
-        if exit_code is None:
+        if exit_code is not None:
+            return exit_code
+        if not isinstance(error, Exception):
             raise
-        return exit_code
+        traceback.print_exception(error)
+        console.fail(FAULT)
+        return 1
 
 
 def _invoke() -> int:

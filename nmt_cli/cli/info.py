@@ -43,6 +43,14 @@ def info(
             names=("--verify",),
         ),
     ] = False,
+    report: Annotated[
+        bool,
+        option(
+            "Print what a report of a failure needs instead: versions, processor, engine, the model's sizes. No "
+            "paths, no names, no text.",
+            names=("--report",),
+        ),
+    ] = False,
     as_json: Annotated[bool, option("Print a JSON object.", names=("--json",))] = False,
 ) -> None:
     """Show parameters, vocabulary, updates, tokens per update and memory on this hardware; check a recipe without
@@ -53,6 +61,12 @@ def info(
     """
     from ..interface import information
 
+    if report:
+        from ..interface.failure_report import failure_report
+
+        facts = failure_report(what)
+        output.write(_json(facts) if as_json else printable("\n".join(f"{name:<10}  {facts[name]}" for name in facts)))
+        return
     if table3:
         if what != "demo" or overrides:
             raise UsageError("--table3 shows the paper's rows: give no recipe, run or model with it, and no --set.")
