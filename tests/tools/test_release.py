@@ -1,0 +1,79 @@
+"""What a release needs: places that must agree, and the licences of what pip installs beside the package."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import release
+
+import nmt_cli
+
+ROOT = Path(__file__).parents[2]
+PLACES = ("nmt_cli/__init__.py", "CHANGELOG.md", "CITATION.cff")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The places of the project, its unreleased changes released as version 9.8.7."""
+    for place in PLACES:
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / place, tmp_path / place)
+    edit(tmp_path / PLACES[0], re.escape(nmt_cli.__version__), "9.8.7")
+    edit(tmp_path / PLACES[1], r"## \[Unreleased\]", "## [9.8.7] - 2030-01-31")
+    edit(tmp_path / PLACES[2], rf"version: {re.escape(nmt_cli.__version__)}", "version: 9.8.7")
+    return tmp_path
+
+
+def edit(path: Path, pattern: str, text: str) -> None:
+    changed, count = re.subn(pattern, text, path.read_text(encoding="utf-8"))
+    assert count == 1
+    path.write_text(changed, encoding="utf-8")
+
+
+def test_a_tag_agrees_with_the_version_the_changelog_and_the_citation(root: Path) -> None:
+    assert release.disagreements("v9.8.7", root) == []
+    assert release.notes("v9.8.7", root).startswith("### Added")
+    assert "## " not in re.sub("^###+ ", "", release.notes("v9.8.7", root), flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_place_that_was_forgotten_is_named(root: Path, place: str) -> None:
+    shutil.copy(ROOT / place, root / place)
+    (said,) = release.disagreements("v9.8.7", root)
+    assert said.startswith(f"{place} has no line ")
+
+
+@pytest.mark.parametrize("tag", ["9.8.7", "v9.8", "latest"])
+def test_what_is_no_tag_of_a_version_is_refused(root: Path, tag: str) -> None:
+    assert f"{tag!r} is no tag such as v1.2.3" in release.disagreements(tag, root)
+
+
+def test_the_command_says_what_is_missing_and_fails() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "release.py", "v0.0.1"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == len(PLACES)
+
+
+def test_the_citation_has_the_version() -> None:
+    assert f"\nversion: {nmt_cli.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def test_every_package_that_users_install_is_listed_with_its_licence() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = {name: needed for name, needed in project["optional-dependencies"].items() if name not in ("dev", "docs")}
+    wanted = {
+        re.split(r"[^\w.-]", item)[0] for needed in (project["dependencies"], *extras.values()) for item in needed
+    }
+    table = re.findall(
+        r"^\| ([^|]+) \| [^|]+ \| [^|]+ \|$", (ROOT / "docs/licenses.md").read_text("utf-8"), re.MULTILINE
+    )
+    listed = [name for row in table[1:] for name in row.split(", ")]
+    assert sorted(listed) == sorted(wanted)
