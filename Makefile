@@ -4,6 +4,7 @@
 # make fuzz    wrong models and calls for the engine, under sanitizers, for FUZZ_SECONDS (120)
 # make wheel   this platform's wheel, in dist/
 # make image   a Docker image of nmt serve, without torch
+# make pictures  the pictures of README, after make demo
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -12,7 +13,7 @@ PACKAGES = $(VENV)/.packages
 SOURCES = $(wildcard nmt_cli/engine/src/*)
 WORKERS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test lint types check fuzz wheel image clean
+.PHONY: demo test lint types check fuzz wheel image pictures clean
 
 $(PACKAGES): pyproject.toml constraints.txt nmt_cli/engine/CMakeLists.txt $(SOURCES)
 	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] <= (3, 13); sys.exit(0 if ok else "nmt needs Python 3.11 to 3.13; this is %s. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" % sys.version.split()[0])'
@@ -66,6 +67,9 @@ fuzz:
 
 wheel: $(PACKAGES)
 	$(VENV)/bin/python -m build
+
+pictures: $(PACKAGES)
+	$(VENV)/bin/python tools/pictures.py
 
 image:
 	@command -v docker > /dev/null || { echo "make image needs docker: https://docs.docker.com/engine/install" >&2; exit 1; }
