@@ -1,6 +1,7 @@
 # make demo    from a fresh clone to a trained translator, on the embedded corpus
-# make test    the tests
-# make check   lint, types and tests
+# make test    the tests without the slow ones
+# make test-all, make check   every test; with lint and types
+# make coverage  every test, and the branches that none of them takes
 # make fuzz    wrong models and calls for the engine, under sanitizers, for FUZZ_SECONDS (120)
 # make wheel   this platform's wheel, in dist/
 # make image   a Docker image of nmt serve, without torch
@@ -13,7 +14,7 @@ PACKAGES = $(VENV)/.packages
 SOURCES = $(wildcard nmt_cli/engine/src/*)
 WORKERS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test lint types check fuzz wheel image pictures clean
+.PHONY: demo test test-all coverage lint types check fuzz wheel image pictures clean
 
 $(PACKAGES): pyproject.toml constraints.txt nmt_cli/engine/CMakeLists.txt $(SOURCES)
 	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] <= (3, 13); sys.exit(0 if ok else "nmt needs Python 3.11 to 3.13; this is %s. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" % sys.version.split()[0])'
@@ -35,17 +36,28 @@ demo: $(PACKAGES)
 	@echo "Now yours:  echo 'Anna reads a book.' | $(NMT) translate --model runs/demo"
 
 test: $(PACKAGES)
+	$(VENV)/bin/python -m pytest -q $(WORKERS) -m 'not slow'
+
+test-all: $(PACKAGES)
 	$(VENV)/bin/python -m pytest -q $(WORKERS)
 
+coverage: export COVERAGE_FILE = $(CURDIR)/build/coverage/data
+coverage: $(PACKAGES)
+	rm -rf build/coverage && mkdir -p build/coverage
+	$(VENV)/bin/coverage run -m pytest -q $(WORKERS)
+	$(VENV)/bin/coverage combine -q
+	$(VENV)/bin/coverage html -q -d build/coverage/html
+	$(VENV)/bin/coverage report --skip-covered --sort cover --show-missing
+
 lint: $(PACKAGES)
-	$(VENV)/bin/ruff check nmt_cli tests benchmarks
-	$(VENV)/bin/ruff format --check nmt_cli tests benchmarks
+	$(VENV)/bin/ruff check nmt_cli tests benchmarks tools
+	$(VENV)/bin/ruff format --check nmt_cli tests benchmarks tools
 	$(VENV)/bin/clang-format --dry-run -Werror $(SOURCES)
 
 types: $(PACKAGES)
 	$(VENV)/bin/mypy
 
-check: lint types test
+check: lint types test-all
 
 CLANG ?= clang++
 FUZZ_SECONDS ?= 120
