@@ -281,6 +281,7 @@ def _wrong_benchmark(script: str, words: Sequence[str]) -> str:
         raise ValueError(message)
 
     with (
+        patch.object(sys, "path", [str(ROOT / "benchmarks"), *sys.path]),
         patch.object(sys, "argv", [script, *words]),
         patch.object(argparse.ArgumentParser, "parse_args", stop),
         patch.object(argparse.ArgumentParser, "error", fail),
