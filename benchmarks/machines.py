@@ -67,7 +67,7 @@ ADDRESSES = ("10.213.0.1", "10.213.0.2")
 PORT = 29500
 PAUSE = 2.0
 """Seconds that a killed machine is away."""
-UPDATES, LOG_EVERY = 1200, 10
+UPDATES, LOG_EVERY = 600, 10
 NOTICED = "no longer hears from the others"
 CLOCKS = ("seconds", "tokens_per_second", "began")
 RECIPE = [
