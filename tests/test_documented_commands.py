@@ -27,7 +27,7 @@ from untrained import write_untrained_parser
 from waiting import wait_until
 
 from nmt_cli.data.demo_corpus import pairs as demo_pairs
-from nmt_cli.recipe import Recipe, load_recipe, recipe_names
+from nmt_cli.recipe import Recipe, recipe_names
 
 pytestmark = pytest.mark.skipif(not RESULTS.exists(), reason="the documents are not here")
 COMMANDS = [command for document in DOCUMENTS if document.exists() for command in commands(document)]
