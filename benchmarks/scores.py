@@ -1,52 +1,89 @@
-"""The scores of the recipes that are published in the README: several seeds of each, and each test set read once per seed.
+"""The scores of the recipes that the README states: several seeds of each, and each test set read once per seed.
 
     python benchmarks/scores.py TABLE.toml --data-dir DIR --out FOLDER [--only RECIPE …] [--seeds 1,2,3] [--jobs 2] [--markdown]
 
-TABLE.toml names for each recipe the commands that train it, as the README has them, and its test sets. DIR stands for the
-folder of the data set. `compare` are the options of nmt score with which BLEU is that of the published figures, if they differ
-from `score`. For each recipe and seed these commands run, in the folder FOLDER/RECIPE-SEED; `nmt train` also gets
-the seed and the threads. Then `nmt translate` translates each test set, and `nmt score` scores it and checks the outputs.
-`--jobs` trains so many side by side, each with its share of the cores. Everything is kept; the same command goes on where an
-earlier one was stopped, and never translates a test set twice. The figures are also in FOLDER/RECIPE-SEED/scores.json.
+TABLE.toml names for each recipe the commands that train it, as the README has them, and its test sets. DIR in the commands
+is the folder of the data set. `score` are options of nmt score. `compare` are those with which BLEU is that of the published
+figures, if they differ. For each recipe and seed the commands run in the folder FOLDER/RECIPE-SEED; `nmt train` also gets the
+seed and the threads. Then `nmt translate` translates each test set, and `nmt score` scores it and checks the outputs. `--jobs`
+trains so many side by side, each with its share of the cores. Everything is kept: the same command resumes where an earlier
+one was stopped, and never translates a test set twice. The figures are also in FOLDER/RECIPE-SEED/scores.json.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import shlex
 import sys
+import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from common import print_rows, processor
-from trainings import OUTPUT_ERRORS, arguments, chosen, mean, nmt, score, spread, training_figures
+from common import nmt, parallel_lines, print_rows, processor
 
 from nmt_cli import __version__
 from nmt_cli.hardware import cores
 
 DIR = "DIR"
 """In the commands of the table: the folder of the data set."""
+OUTPUT_ERRORS = ("empty", "loops", "copies")
 
 
 def train(folder: Path, commands: Sequence[str], data_dir: Path, seed: int, threads: int) -> float:
-    """Run the commands in a folder, those that an earlier call finished excepted. Return the minutes of training of all runs."""
+    """Run the commands in a folder, except those that an earlier call finished. Return the minutes of training of all runs."""
     done_file = folder / "done.json"
     done: list[str] = json.loads(done_file.read_text(encoding="utf-8")) if done_file.exists() else []
     if done != commands[: len(done)]:
         raise SystemExit(f"{folder} was begun with other commands; give another --out")
     for command in commands[len(done) :]:
-        words = [
-            str(data_dir / word.removeprefix(DIR).lstrip("/")) if word.split("/")[0] == DIR else word
-            for word in shlex.split(command)[1:]
-        ]
+        words = [str(data_dir) if word == DIR else word for word in shlex.split(command)[1:]]
         train_options = ["--set", f"train.seed={seed}", "--threads", str(threads)] if words[0] == "train" else []
         nmt(folder / "log", *words, *train_options, cwd=folder)
         done.append(command)
         done_file.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
-    return float(sum(training_figures(run)["minutes"] for run in (folder / "runs").iterdir() if not run.is_symlink()))
+    runs = [run for run in (folder / "runs").iterdir() if not run.is_symlink()]
+    return fmean(last_validation(run)["seconds"] for run in runs) * len(runs) / 60
+
+
+def last_validation(run: Path) -> dict[str, Any]:
+    """Return the record of a run's last validation."""
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    last: dict[str, Any] = [record for record in records if record["type"] == "valid"][-1]
+    return last
+
+
+def score(folder: Path, run: Path, name: str, files: Sequence[Path], entry: dict[str, Any]) -> dict[str, Any]:
+    """Translate a test set, if that was not done before. Return its scores and the number of each output error.
+
+    The text, its references and the translations are kept in NAME.source, NAME.reference and NAME.hyp.
+    """
+    source, reference, hyp = (folder / f"{name}.{side}" for side in ("source", "reference", "hyp"))
+    for path, lines in zip((source, reference), parallel_lines(*files), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    if not hyp.exists():
+        nmt(folder / "log", "translate", "--model", run, "--input", source, "--output", hyp)
+
+    def report(*options: str | Path) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(nmt(folder / "log", "score", hyp, "--ref", reference, "--json", *options))
+        return found
+
+    whole = report("--src", source, "--metric", "bleu", "--metric", "chrf", *entry.get("score", []))
+    bleu = compared = whole["scores"]["bleu"]
+    if "compare" in entry:
+        compared = report(*entry["compare"])["scores"]["bleu"]
+    return {
+        "bleu": bleu["score"],
+        "signature": bleu["signature"],
+        "compared": compared["score"],
+        "compared_signature": compared["signature"],
+        "chrf": whole["scores"]["chrf"]["score"],
+        **{error: whole["outputs"][error] for error in OUTPUT_ERRORS},
+    }
 
 
 def result(recipe: str, entry: dict[str, Any], data_dir: Path, out: Path, seed: int, threads: int) -> dict[str, Any]:
@@ -55,86 +92,68 @@ def result(recipe: str, entry: dict[str, Any], data_dir: Path, out: Path, seed: 
     folder.mkdir(parents=True, exist_ok=True)
     minutes = train(folder, entry["commands"], data_dir, seed, threads)
     run = folder / "runs" / recipe
-    trained = {
-        **training_figures(run),
-        "minutes": minutes,
-        "date": str(date.today()),
-        "version": __version__,
-        "machine": processor(),
-        "threads": threads,
-    }
     tests = {
-        name: score(
-            folder / "log", run, folder / name, [data_dir / source], [data_dir / reference], entry.get("score", [])
-        )
-        for name, (source, reference) in entry["tests"].items()
+        name: score(folder, run, name, [data_dir / file for file in files], entry)
+        for name, files in entry["tests"].items()
     }
-    for name, test in tests.items():
-        test["compared"] = test["bleu"]
-        if "compare" in entry:
-            report = json.loads(
-                nmt(
-                    folder / "log",
-                    "score",
-                    folder / f"{name}.hyp",
-                    "--ref",
-                    folder / f"{name}.reference",
-                    "--json",
-                    *entry["compare"],
-                )
-            )["scores"]["bleu"]
-            test |= {"compared": report["score"], "compared_signature": report["signature"]}
-    figures = {**trained, "tests": tests}
+    last = last_validation(run)
+    figures = {
+        **{"nll": last["nll"], "updates": last["update"], "minutes": minutes, "threads": threads, "tests": tests},
+        **{"date": str(date.today()), "version": __version__, "machine": processor()},
+    }
     (folder / "scores.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    print(
-        f"{recipe}, seed {seed}: {minutes:.0f} min, "
-        + ", ".join(f"{name} {test['bleu']:.2f}" for name, test in tests.items()),
-        file=sys.stderr,
-        flush=True,
-    )
+    scores = ", ".join(f"{name} {test['bleu']:.2f}" for name, test in tests.items())
+    print(f"{recipe}, seed {seed}: {minutes:.0f} min, {scores}", file=sys.stderr, flush=True)
     return figures
 
 
+def spread(values: Sequence[float]) -> str:
+    """Return the mean of scores; of several also the lowest and the highest."""
+    return f"{fmean(values):.2f}" + (f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else "")
+
+
 def rows(recipe: str, entry: dict[str, Any], figures: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Return a row for each test set: BLEU, BLEU as it was published and the published figure, chrF, output errors, minutes; means of all seeds."""
-    minutes = f"{mean(run['minutes'] for run in figures):.0f}"
-    return [
-        [
+    """Return a row for each test set, with means of all seeds."""
+
+    def row(name: str) -> list[str]:
+        tests = [run["tests"][name] for run in figures]
+        return [
             recipe,
             name,
-            spread([run["tests"][name]["bleu"] for run in figures]),
-            spread([run["tests"][name]["compared"] for run in figures]) if "published" in entry else "",
+            spread([test["bleu"] for test in tests]),
+            spread([test["compared"] for test in tests]) if "published" in entry else "",
             str(entry.get("published", {}).get(name, "")),
-            f"{mean(run['tests'][name]['chrf'] for run in figures):.2f}",
-            " / ".join(f"{mean(run['tests'][name][error] for run in figures):g}" for error in OUTPUT_ERRORS),
-            minutes,
+            f"{fmean(test['chrf'] for test in tests):.2f}",
+            " / ".join(f"{fmean(test[error] for test in tests):g}" for error in OUTPUT_ERRORS),
+            f"{fmean(run['minutes'] for run in figures):.0f}",
         ]
-        for name in entry["tests"]
-    ]
+
+    return [row(name) for name in entry["tests"]]
 
 
 def main() -> None:
     """Train the recipes and print the table."""
-    options, table = arguments(__doc__, "recipes")
-    names, threads = chosen(options.only, table), max(1, cores() // options.jobs)
-    data_dir, out = options.data_dir.resolve(), options.out.resolve()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", type=Path, metavar="TABLE.toml")
+    parser.add_argument("--data-dir", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--only", action="append", default=[], metavar="RECIPE", help="repeatable; default: all")
+    parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1])
+    parser.add_argument("--jobs", type=int, default=1, help="trainings side by side; default: %(default)s")
+    parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
+    options = parser.parse_args()
+    table = tomllib.loads(options.table.read_text(encoding="utf-8"))
+    if unknown := [name for name in options.only if name not in table]:
+        parser.error(f"--only {','.join(unknown)}: expected {', '.join(table)}")
+    data_dir, out, threads = options.data_dir.resolve(), options.out.resolve(), max(1, cores() // options.jobs)
     with ThreadPoolExecutor(options.jobs) as pool:
         running = {
             name: [pool.submit(result, name, table[name], data_dir, out, seed, threads) for seed in options.seeds]
-            for name in names
+            for name in options.only or table
         }
-        done = [
-            row
-            for name, futures in running.items()
-            for row in rows(name, table[name], [future.result() for future in futures])
-        ]
-    print_rows(
-        [
-            ["recipe", "test set", "BLEU", "as published", "published", "chrF", " / ".join(OUTPUT_ERRORS), "minutes"],
-            *done,
-        ],
-        options.markdown,
-    )
+        done = [rows(name, table[name], [one.result() for one in futures]) for name, futures in running.items()]
+    head = ["recipe", "test set", "BLEU", "as published", "published", "chrF", " / ".join(OUTPUT_ERRORS), "minutes"]
+    print_rows([head, *(row for of_recipe in done for row in of_recipe)], options.markdown)
 
 
 if __name__ == "__main__":

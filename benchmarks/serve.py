@@ -1,14 +1,13 @@
-"""How much `nmt serve` translates, and how long a client waits.
+"""Sentences per second of `nmt serve`, and how long a client waits, beside CTranslate2 behind FastAPI.
 
     python benchmarks/serve.py --model DIR --input FILE [--precision int8] [--clients 64] [--seconds 20] [--rounds 5]
                                [--peer ctranslate2] [--soak MINUTES]
 
 Each client sends one sentence of FILE after another to POST /translate over a connection that stays open; all of them are
-tasks of this process. Printed are sentences per second beside `nmt translate` on the same file (measured within the
-process: the model is loaded), and the median, 95th and 99th percentile of the wait, beside those of one client alone.
-The sides alternate in rounds, because other programs may use the machine; rates are medians.
-`--peer ctranslate2` serves the exported model by the simplest FastAPI handler, with the beam of the model's recipe. `--soak` asks for minutes and prints how the
-memory of the server and its workers grows.
+tasks of this process. Beside them stands `nmt translate` on the same file (within the process: the model is loaded). The
+sides alternate in rounds, because other programs may use the machine; rates are medians. `--peer ctranslate2` serves the
+exported model by the simplest FastAPI handler, with the beam of the model's recipe. `--soak` asks for minutes and prints how
+the memory of the server grows.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from decode_sides import tokenizers
+from common import NMT, memory, print_rows
+from decode_side import tokenizers
 
 import nmt_cli as nmt
 from nmt_cli import Translator
@@ -111,36 +111,18 @@ class Measured:
         self.rates.append(rate)
         self.waits += waits
 
-    def row(self, name: str) -> str:
+    def row(self, name: str) -> list[str]:
         """Return the median of the rates and percentiles of the waits as a row."""
-        text = f"{name:<34} {statistics.median(self.rates):8.1f} sentences/s"
-        if not self.waits:
-            return text
-        p50, p95, p99 = (statistics.quantiles(self.waits, n=100)[i] * 1e3 for i in (49, 94, 98))
-        return f"{text}   p50 {p50:7.1f} ms   p95 {p95:7.1f} ms   p99 {p99:7.1f} ms"
+        quantiles = statistics.quantiles(self.waits, n=100) if self.waits else []
+        waits = [f"{quantiles[i] * 1e3:.1f}" for i in (49, 94, 98)] if quantiles else ["", "", ""]
+        return [name, f"{statistics.median(self.rates):,.1f}", *waits]
 
 
 @contextmanager
 def our_server(model: Path, precision: str) -> Iterator[tuple[str, int]]:
     """Run `nmt serve`. Yield its address and process id."""
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "nmt_cli",
-            "serve",
-            "--model",
-            str(model),
-            "--port",
-            "0",
-            "--precision",
-            precision,
-            "--device",
-            "cpu",
-        ],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    options = ["--port", "0", "--precision", precision, "--device", "cpu"]
+    process = subprocess.Popen([*NMT, "serve", "--model", str(model), *options], stderr=subprocess.PIPE, text=True)
     assert process.stderr
     with tempfile.TemporaryFile("w") as log:
         try:
@@ -181,33 +163,20 @@ def peer_server(folder: Path, precision: str, beam: int, threads: int, port: int
 
 def translate_rate(translator: Translator, lines: Sequence[str], seconds: float) -> float:
     """Return sentences per second of `Translator.translate`, which `nmt translate` calls, over the file again and again."""
-    many, count, began = list(lines), 0, time.perf_counter()
+    count, began = 0, time.perf_counter()
     while time.perf_counter() - began < seconds:
-        count += len(translator.translate(many))
+        count += len(translator.translate(list(lines)))
     return count / (time.perf_counter() - began)
-
-
-def memory(pid: int) -> float:
-    """MiB of a process and its children: each page once, divided by how many share it."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    threads = [
-        child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
-    ]
-    total = 0
-    for process in {str(pid), *children, *threads}:
-        match = re.search(r"Pss:\s+(\d+)", Path(f"/proc/{process}/smaps_rollup").read_text())
-        total += int(match[1]) if match else 0
-    return total / 1024
 
 
 def soak(url: str, pid: int, lines: Sequence[str], clients: int, minutes: float) -> None:
     """Ask for so long; print the memory ten times, and its growth after the first time: until then caches fill, and pages that were shared are written to."""
     load(url, lines, clients, 5)
-    sizes = [memory(pid)]
+    sizes = [memory(pid)[0]]
     print(f"soak: {sizes[0]:.1f} MiB at the start", flush=True)
     for part in range(10):
         rate, _ = load(url, lines, clients, minutes * 6)
-        sizes.append(memory(pid))
+        sizes.append(memory(pid)[0])
         print(
             f"soak: {sizes[-1]:.1f} MiB after {(part + 1) * minutes / 10:.1f} minutes, {rate:.1f} sentences/s",
             flush=True,
@@ -264,8 +233,8 @@ def compare(
         for name, (url, count) in sides.items():
             measured[name].add(*load(url, lines, count, seconds / rounds))
         measured["nmt translate"].add(translate_rate(translator, lines, seconds / rounds))
-    for name, side in measured.items():
-        print(side.row(name), flush=True)
+    rows = [side.row(name) for name, side in measured.items()]
+    print_rows([["", "sentences/s", "p50, ms", "p95, ms", "p99, ms"], *rows])
     ratios = [
         ours / whole
         for ours, whole in zip(

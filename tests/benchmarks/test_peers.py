@@ -1,44 +1,24 @@
-"""benchmarks/train.py --peers: each peer is configured from any recipe, and a round of all sides runs.
-
-The peers themselves cannot be installed here. In their place stands a program that prints lines of their logs.
-"""
+"""benchmarks/train.py --peers in small, with programs that print lines of the peers' logs in the place of the peers."""
 
 from __future__ import annotations
 
 import gzip
-import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import forked
 import in_small
-import pytest
-from peers import Eole, JoeyNMT, Peer
-from sides import Task
 
 from nmt_cli.data.demo_corpus import pairs as demo_pairs
-from nmt_cli.recipe import load_recipe, recipe_names
 
-LOG = "#!/bin/sh\nfor interval in 1 2 3; do echo 'Tokens per Sec: 300, 100/200 tok/s'; done\n"
-STAND_IN = "\nimport sys; sys.path.insert(0, {folder!r})\nimport peers\npeers.Peer.install = lambda self: None\n"
-
-
-def sides(folder: Path) -> list[Peer]:
-    return [Eole(folder, "fp32"), Eole(folder, "bf16"), Eole(folder, "bf16", gpu=True), JoeyNMT(folder)]
-
-
-@pytest.mark.parametrize("name", recipe_names())
-def test_every_peer_is_configured_from_every_recipe(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("peers.Corpus", SimpleNamespace(open=lambda *_: [1, 2, 3]))
-    recipe = load_recipe(name)
-    for side in sides(tmp_path):
-        side.data, side.task = tmp_path, Task(recipe, [], tmp_path)
-        model = json.loads(json.dumps(side.configuration(tmp_path, 8)))["model"]
-        layers = {"eole": "layers", "joeynmt": "num_layers"}[side.package]
-        assert model["encoder"][layers] == recipe.model.encoder_layers
-        assert model["decoder"][layers] == recipe.model.decoder_layers
-        if side.package == "joeynmt":
-            assert model["encoder"]["layer_norm"] == recipe.model.residual  # where the norm is: JoeyNMT's word
+PROGRAM = """#!/bin/sh
+for word; do case "$word" in *.yaml) cp "$word" {folder}/{package}.yaml;; esac; done
+for interval in 1 2 3; do echo 'Tokens per Sec: 300, 100/200 tok/s'; done
+"""
+CONFIGURED = {
+    "eole": {"heads: 4", "encoder: {layers: 3}", "train_steps: 12", "dropout: [0.3]"},
+    "joeynmt": {"num_heads: 4", "num_layers: 3", "updates: 12", "layer_norm: pre"},
+}
+"""Lines of the configurations, of the small model in small."""
 
 
 def test_a_round_of_all_sides_runs(tmp_path: Path) -> None:
@@ -47,21 +27,19 @@ def test_a_round_of_all_sides_runs(tmp_path: Path) -> None:
         for number, language in enumerate(("en", "de")):
             text = "".join(f"{pair[number]}\n" for pair in pairs[split]).encode()
             (tmp_path / f"{part}.{language}.gz").write_bytes(gzip.compress(text))
-    for package in ("eole", "joeynmt"):
+    for package in CONFIGURED:
         program = tmp_path / package / "bin" / "python"
         program.parent.mkdir(parents=True)
-        program.write_text(LOG, encoding="utf-8")
+        program.write_text(PROGRAM.format(folder=tmp_path, package=package), encoding="utf-8")
         program.chmod(0o755)
+        (tmp_path / package / ".complete").touch()
     options = ["--data-dir", ".", "--small", "--peers", ".", "--rounds", "1", "--threads", "1"]
-    prelude = in_small.benchmark(
-        "train.py", ["train.py", *options], before=STAND_IN.format(folder=str(in_small.BENCHMARKS))
-    )
-    done = forked.run(tmp_path, "train.py", prelude=prelude)
+    done = forked.run(tmp_path, "train.py", prelude=in_small.benchmark("train.py", ["train.py", *options]))
     assert done.returncode == 0, done.stderr.decode()
-    rows = [line.split()[:4] for line in done.stdout.decode().splitlines()[-5:]]
-    assert [row[:3] for row in rows[:2]] == [["nmt", "train,", "bf16"], ["nmt", "train,", "fp32"]]
-    assert rows[2:] == [
-        ["eole,", "fp32", "200", rows[2][3]],
-        ["eole,", "bf16", "200", rows[3][3]],
-        ["JoeyNMT,", "fp32", "300", rows[4][3]],
-    ]
+    rows = [line.split()[:-2] for line in done.stdout.decode().splitlines()[-5:]]
+    assert [row[:-1] for row in rows[:2]] == [["nmt", "train,", "bf16"], ["nmt", "train,", "fp32"]]
+    assert rows[2:] == [["eole,", "fp32", "200"], ["eole,", "bf16", "200"], ["joeynmt,", "fp32", "300"]]
+    for package, expected in CONFIGURED.items():
+        configured = (tmp_path / f"{package}.yaml").read_text(encoding="utf-8")
+        assert "$" not in configured.partition("\n")[2]
+        assert expected <= {line.strip() for line in configured.splitlines()}

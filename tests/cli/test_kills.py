@@ -1,6 +1,6 @@
 """Training stopped at any moment, by a signal or by kill -9, ends as the uninterrupted run did, to the bit.
 
-The machinery is that of `benchmarks/kills.py`, which kills fifty times. Where a test names the moment, a prelude run in
+The machinery is in `tests/support/kills.py`. Where a test names the moment, a prelude run in
 the training process itself puts a signal there: `at(owner, "function", n)` before the function's n-th call.
 """
 

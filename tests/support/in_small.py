@@ -14,20 +14,19 @@ from pathlib import Path
 
 import forked
 
-forked.MODULES |= {"decode.py": ["ctranslate2", "transformers"], "serve.py": ["ctranslate2"]}
+forked.MODULES |= {"decode.py": ["ctranslate2"], "serve.py": ["ctranslate2"]}
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 CONSTANTS = {
-    "busy": {"UPDATES": 4, "SKIPPED": 1},
-    "decode": {"LATENCY_LINES": 2},
-    "decode_latency": {"WARMUP": 1},
-    "decode_peers": {"SWEEP_ROUNDS": 1, "BATCHES": (2,), "COMPUTE_TYPES": ("int8", "float32")},
-    "decode_sides": {"SETTLE": 0.0},
-    "forms": {"LINES": 4, "LENGTH": 4},
-    "normalization": {"SIZES": (500, 350)},
+    "decode": {
+        "SWEEP_ROUNDS": 1,
+        "BATCHES": (2,),
+        "COMPUTE_TYPES": ("int8", "float32"),
+        "LATENCY_LINES": 2,
+        "LATENCY_WARMUP": 1,
+    },
+    "decode_side": {"SETTLE": 0.0},
     "prepare": {"TYPES": 300, "BLOCK": 1000},
-    "ranks": {"UPDATES": 12},
-    "searches": {"SIZES": (1,), "WARMUP": 1},
     "serve": {"WARMUP": 0.2},
     "train": {"UPDATES": 12},
 }

@@ -1,25 +1,24 @@
 """Training that is killed again and again ends as training that nobody touched: to the bit.
 
-    python benchmarks/kills.py                       50 kills in fp32
-    python benchmarks/kills.py --precision bf16      the same in bf16; --kills N, --seed N
+    prepare(folder)                    text of number words, the recipe numbers.toml and its shards
+    killed_runs(folder, kills, seed)   ──▶ where kills hit, and every difference from the uninterrupted run
+    differences(run, reference)        in what two finished runs differ
+    run_errors(run)                    what is not whole in a run that was killed
 
 A small model with dropout learns number words, first without interruption. The same command is then started and killed,
-mostly by SIGKILL, else by SIGTERM or SIGINT, while it starts, trains, validates or saves; every new start goes on where
-the last one was killed, and when a run has got to its end, another one begins. What a user sees in between (links that
-lead to whole checkpoints, no traceback) is looked at after each kill; at the end of a run its checkpoints, Adam's
-moments, records and averaged model are compared with the uninterrupted run's. Exit 1 on any difference.
+mostly by SIGKILL, else by SIGTERM or SIGINT, while it starts, trains, validates or saves. Every new start resumes where
+the last one was killed. When a run has finished, another one begins. After each kill, links must lead to whole checkpoints.
+At the end of a run its checkpoints, optimizer state, records and averaged model are compared with the uninterrupted run's.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -292,32 +291,3 @@ def killed_runs(folder: Path, kills: int, seed: int, *options: str) -> tuple[Kil
         )
         all_differences += differ
     return account, all_differences
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
-    parser.add_argument("--seed", type=int, default=1, help="of signals and moments")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="nmt-kills-") as name:
-        folder = Path(name)
-        prepare(folder)
-        account, all_differences = killed_runs(folder, options.kills, options.seed, "--precision", options.precision)
-    phases = sorted({phase for _, phase in account.hits})
-    print(
-        f"\n{account.hits.total()} kills in {options.precision}\n{'':10}" + "".join(f"{phase:>12}" for phase in phases)
-    )
-    for number in SIGNALS:
-        print(f"{number.name:10}" + "".join(f"{account.hits[number.name, phase]:>12}" for phase in phases))
-    for line in account.complaints:
-        print(f"after a kill: {line}")
-    print(
-        "\ncheckpoints, moments, states, links, records and averages: "
-        + ("NOT equal" if all_differences else "equal to the uninterrupted run's, to the bit")
-    )
-    sys.exit(bool(all_differences or account.complaints))
-
-
-if __name__ == "__main__":
-    main()

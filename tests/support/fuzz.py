@@ -1,45 +1,23 @@
-"""Random requests against `nmt serve`, and the time that documents of a growing size take.
+"""Random requests against a server, and documents of which the time is measured.
 
-    python benchmarks/fuzz.py requests --model DIR [--count 20000] [--seed 0] [--clients 32]
-    python benchmarks/fuzz.py schema --model DIR [--count 300]         needs schemathesis
-    python benchmarks/fuzz.py linear [--characters 50000] [--rounds 3]
+    exchange(address, seed) ──▶ the statuses of the answers, or what came instead
+    SHAPES                      kinds of documents, by what is repeated in them
 
-`requests`: valid requests are changed at random: methods, paths, queries, headers, lengths, chunks, encodings, JSON values, parts of
-forms, single bytes. They arrive whole, in pieces, one behind another, or not to the end. Request N of a seed is always the same.
-Printed are the answers by status. Exit 1 after an answer with a status of 500 or more, after a connection without an answer or an
-end, after a traceback in the log, or if the server translates otherwise or does not end as usual afterwards.
-`schema`: schemathesis makes requests from the server's /openapi.json, so many for each path. Exit 1 as above.
-`linear`: seconds of the processor to read and to write a document of 1, 2, 4 and 8 times the characters, the fastest of the rounds.
-The translation has the words of the document in another order (`random_documents.scrambled`).
+Valid requests are changed at random: methods, paths, queries, headers, lengths, chunks, encodings, JSON values, parts of
+forms, single bytes. They arrive whole, in pieces, one behind another, or not to the end. The request of a seed is always the same.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
-import re
 import socket
 import struct
-import subprocess
-import sys
-import tempfile
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
 from http.client import HTTPException, HTTPResponse
-from pathlib import Path
-from urllib.parse import urlsplit
-
-from common import print_rows
-from random_documents import scrambled
-
-from nmt_cli.documents import read_document
 
 READING = 1.0
-"""The server's `--max-reading`, in seconds: so long it waits for the rest of a request."""
+"""Seconds to wait for the answer to a further request on the same connection."""
 LIMIT = 60.0
 """Seconds after which a connection without an answer or an end is a failure."""
 
@@ -231,95 +209,6 @@ def _answers(client: socket.socket, requests: Sequence[bytes]) -> list[int | str
     return found
 
 
-# --- a server, and whether it works as before ---
-
-
-class Server:
-    """`nmt serve` in a process of its own, with its log."""
-
-    def __init__(self, model: Path, log: Path) -> None:
-        self.log = log
-        command = [sys.executable, "-m", "nmt_cli", "serve", "--model", str(model), "--port", "0", "--device", "cpu"]
-        command += ["--devices", "1", "--max-reading", str(READING)]
-        with log.open("w") as stream:
-            self.process = subprocess.Popen(command, stderr=stream)
-        while not (found := re.search(r"listening on (\S+)", self.said())):
-            if self.process.poll() is not None:
-                raise SystemExit(f"nmt serve ended: {self.said()}")
-            time.sleep(0.1)
-        self.url = found[1]
-        address = urlsplit(self.url)
-        self.address = str(address.hostname), int(address.port or 0)
-
-    def said(self) -> str:
-        """Return the log."""
-        return self.log.read_text(encoding="utf-8")
-
-    def translation(self) -> bytes:
-        """Return the body of the answer to a usual request."""
-        body = json.dumps(BODIES["/translate"]).encode()
-        head = f"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        with socket.create_connection(self.address, timeout=LIMIT) as client:
-            client.sendall(head.encode() + body)
-            answer = HTTPResponse(client)
-            answer.begin()
-            return answer.read()
-
-    def end(self) -> int | None:
-        """End the server. Return its exit status, None if it does not end."""
-        self.process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            return self.process.wait(LIMIT)
-        self.process.kill()
-        self.process.wait()
-        return None
-
-
-@contextmanager
-def checked(model: Path) -> Iterator[tuple[Server, list[str]]]:
-    """Yield a server, and a list for failures. Raises SystemExit if there are any, or the server is not what it was."""
-    failures: list[str] = []
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server(model, Path(folder) / "log")
-        try:
-            before = server.translation()
-            yield server, failures
-            if server.translation() != before:
-                failures.append("a usual request gets another answer than before")
-        finally:
-            code = server.end()
-        failures += [f"the server ended with exit status {code}, expected 143"] * (code != 143)
-        log = server.said()
-        failures += [f"traceback: {text}" for text in re.findall(r"Traceback .*?\n(?=\d{4}-|\Z)", log, re.DOTALL)]
-        warned = Counter(re.findall(r"^\S+ \S+ ((?:warning|error): .*)", log, re.MULTILINE))
-    print("".join(f"{count:>8,}  {text}\n" for text, count in warned.most_common()), end="")
-    if failures:
-        print("\n".join(failures[:20]), file=sys.stderr)
-        raise SystemExit(f"{len(failures):,} failures")
-
-
-def requests(options: argparse.Namespace) -> None:
-    """Send random requests, and print the answers by status."""
-    with checked(options.model) as (server, failures), ThreadPoolExecutor(options.clients) as clients:
-        counts: Counter[int | str] = Counter()
-        seeds = [f"{options.seed} {number}" for number in range(options.count)]
-        found = clients.map(lambda seed: exchange(server.address, seed), seeds)
-        for seed, (answers, data) in zip(seeds, found, strict=True):
-            counts.update(answers)
-            failures += [f"request {seed!r}: {answer}: {data[:500]!r}" for answer in answers if failed(answer)]
-        for status, count in sorted(counts.items(), key=str):
-            print(f"{count:>8,}  {status}")
-
-
-def schema(options: argparse.Namespace) -> None:
-    """Run schemathesis."""
-    with checked(options.model) as (server, failures):
-        command = ["schemathesis", "run", f"{server.url}/openapi.json", "--checks", "not_a_server_error", "--no-color"]
-        command += ["--max-examples", str(options.count), "--seed", str(options.seed), "--generation-database", "none"]
-        if code := subprocess.run(command, cwd=server.log.parent, check=False).returncode:
-            failures.append(f"schemathesis: exit status {code}")
-
-
 # --- documents of a growing size ---
 
 SHAPES = {
@@ -345,53 +234,3 @@ SHAPES = {
     "tags without a name": ("html", "<"),
 }
 """Name → format, what is repeated."""
-SIZES = (1, 2, 4, 8)
-
-
-def linear(options: argparse.Namespace) -> None:
-    """Print the table of seconds."""
-    rows = [["", *(f"{options.characters * size:,}" for size in SIZES), "last ÷ first"]]
-    for name, (form, piece) in SHAPES.items():
-        seconds = [
-            min(_seconds(form, piece * (options.characters * size // len(piece))) for _ in range(options.rounds))
-            for size in SIZES
-        ]
-        rows.append(
-            [f"{name}: `{piece.strip()}`", *(f"{one:.2f}" for one in seconds), f"{seconds[-1] / seconds[0]:.1f}"]
-        )
-    print_rows(rows, markdown=True)
-
-
-def _seconds(form: str, text: str) -> float:
-    rng, translations = random.Random(0), []
-    began = time.process_time()
-    document = read_document(text, form, "en")
-    read = time.process_time() - began
-    translations = [scrambled(rng, line) for line in document.lines]
-    began = time.process_time()
-    document.write(translations)
-    return read + time.process_time() - began
-
-
-def main() -> None:
-    """Read the options and do what they say."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    kinds: dict[str, tuple[Callable[[argparse.Namespace], None], int]]
-    kinds = {"requests": (requests, 20_000), "schema": (schema, 300), "linear": (linear, 0)}
-    parser.add_argument("what", choices=kinds)
-    parser.add_argument("--model", type=Path)
-    parser.add_argument("--count", type=int)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--clients", type=int, default=32)
-    parser.add_argument("--characters", type=int, default=50_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
-    run, count = kinds[options.what]
-    options.count = options.count or count
-    if options.what != "linear" and options.model is None:
-        parser.error("--model DIR is missing: the server needs a model")
-    run(options)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,16 +1,14 @@
-"""The sides of decode.py, each in a process of its own: ours, CTranslate2 and Hugging Face transformers.
+"""One side of decode.py in a process of its own: nmt, or CTranslate2 with the same weights.
 
-    Job ──▶ Process ──stdin: lists of lines──▶ python decode_sides.py JOB ──stdout: texts, seconds of each list, peak memory──▶ Answer
+    Job ──▶ Process ──stdin: lists of lines──▶ python decode_side.py JOB ──stdout: texts, seconds of each list, peak memory──▶ Answer
 
-A side does the whole job, text in and text out: it cuts the text into pieces, searches and joins them again; loading is
-not timed. Processes of their own give each side its own threads, environment and peak memory; the peak counts loading.
-While one translates the others sleep: it begins half a second after it was asked, when their threads have stopped
-spinning. The peers' libraries are imported in here alone, and torch by the sides that need it.
+A side does the whole job, text in and text out; loading is not timed. Processes of their own give each side its own threads,
+environment and peak memory. While one translates the others sleep: it begins half a second after it was asked, when their
+threads have stopped spinning. No side imports torch here.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import resource
@@ -21,16 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, cast
+from typing import IO, cast
 
 SETTLE = 0.5
 """Seconds that the threads of idle sides are given to fall asleep."""
-QUIET = {
-    "PYTHONWARNINGS": "ignore",
-    "TRANSFORMERS_VERBOSITY": "error",
-    "HF_HUB_OFFLINE": "1",
-    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-}
 
 Translate = Callable[[list[str]], list[str]]
 
@@ -48,15 +40,20 @@ class Job:
     threads: int
     """Of each worker."""
     batch: int = 0
-    """Sentences of a batch; ours chooses its own."""
-    sentences: int = 0
-    """How many it is given; 0: all."""
+    """Sentences of a batch; nmt chooses its own."""
     beam: int = 4
     length_penalty: float = 0.0
     max_extra: int = 50
     min_length: int = 0
-    """The four as the export recommends them; ours reads its own recipe."""
+    """The four as the export recommends them; nmt reads its own recipe."""
     environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> str:
+        """The settings in words."""
+        threads = f"{self.workers} worker{'s' * (self.workers > 1)} x {self.threads} thread{'s' * (self.threads > 1)}"
+        variables = [f"{name}={value}" for name, value in self.environment.items()]
+        return ", ".join([threads, *([f"batches of {self.batch}"] if self.batch else []), *variables])
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,7 @@ class Answer:
 
 
 def nmt(job: Job) -> Translate:
-    """Ours, as `nmt translate` does it: workers of one thread; a batch that is alone has all of them."""
+    """Translate as `nmt translate` does: workers of one thread; a batch that is alone has all of them."""
     from nmt_cli.cli.process import collect_garbage_rarely
 
     collect_garbage_rarely()
@@ -80,7 +77,7 @@ def nmt(job: Job) -> Translate:
 
 
 def ctranslate2(job: Job) -> Translate:
-    """Called as the export's README says, with all sentences at once: it sorts them by length itself."""
+    """Translate as the export's README says, with all sentences at once: CTranslate2 sorts them by length itself."""
     import ctranslate2
     from sentencepiece import SentencePieceProcessor
 
@@ -110,42 +107,11 @@ def ctranslate2(job: Job) -> Translate:
     return translate
 
 
-def huggingface(job: Job) -> Translate:
-    """`generate` with the export's own settings, in batches of like length."""
-    import torch
-
-    torch.set_num_threads(job.workers * job.threads)
-    library: Any = importlib.import_module("transformers")
-    library.utils.logging.disable_progress_bar()
-    tokenizer = library.AutoTokenizer.from_pretrained(job.folder, local_files_only=True)
-    model = (
-        library.AutoModelForSeq2SeqLM.from_pretrained(job.folder, local_files_only=True)
-        .to(getattr(torch, job.precision))
-        .eval()
-    )
-
-    @torch.inference_mode()
-    def translate(lines: list[str]) -> list[str]:
-        rows = tokenizer(lines).input_ids
-        order, texts = sorted(range(len(rows)), key=lambda i: -len(rows[i])), [""] * len(rows)
-        for start in range(0, len(order), job.batch):
-            chosen = order[start : start + job.batch]
-            inputs = tokenizer.pad({"input_ids": [rows[i] for i in chosen]}, return_tensors="pt")
-            outputs = model.generate(
-                **inputs, num_beams=job.beam, max_new_tokens=inputs["input_ids"].shape[1] + job.max_extra
-            )
-            for i, text in zip(chosen, tokenizer.batch_decode(outputs, skip_special_tokens=True), strict=True):
-                texts[i] = text
-        return texts
-
-    return translate
-
-
-KINDS: dict[str, Callable[[Job], Translate]] = {"nmt": nmt, "ctranslate2": ctranslate2, "huggingface": huggingface}
+KINDS: dict[str, Callable[[Job], Translate]] = {"nmt": nmt, "ctranslate2": ctranslate2}
 
 
 def tokenizers(folder: str) -> tuple[str, str]:
-    """The source's and the target's SentencePiece files; one and the same where the vocabulary is joint."""
+    """Return the source's and the target's SentencePiece files; one and the same if the vocabulary is joint."""
     files = sorted(str(path) for path in Path(folder).glob("tokenizer*.model"))
     return files[0], files[-1]
 
@@ -153,15 +119,15 @@ def tokenizers(folder: str) -> tuple[str, str]:
 def started(
     command: Sequence[str], threads: int, environment: Mapping[str, str], stderr: int | None = None
 ) -> subprocess.Popen[str]:
-    """The command with pipes at both ends and so many threads, where it does not choose itself."""
-    variables = {**os.environ, **QUIET, "OMP_NUM_THREADS": str(threads), **environment}
+    """Start a command with pipes at both ends and so many threads, if it does not choose itself."""
+    variables = {**os.environ, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": str(threads), **environment}
     return subprocess.Popen(
         command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, encoding="utf-8"
     )
 
 
 def pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
-    """Its stdin and stdout."""
+    """Return its stdin and stdout."""
     return cast(IO[str], process.stdin), cast(IO[str], process.stdout)
 
 
@@ -170,12 +136,11 @@ class Process:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.process = started(
-            [sys.executable, __file__, json.dumps(asdict(job))], job.workers * job.threads, job.environment
-        )
+        command = [sys.executable, __file__, json.dumps(asdict(job))]
+        self.process = started(command, job.workers * job.threads, job.environment)
 
     def __call__(self, lists: Sequence[Sequence[str]]) -> Answer:
-        """Translate lists of lines, one after another. Raises SystemExit where the process has died."""
+        """Translate lists of lines, one after another. Raises SystemExit if the process has died."""
         questions, answers = pipes(self.process)
         questions.write(json.dumps(lists) + "\n")
         questions.flush()
@@ -195,8 +160,18 @@ class Process:
         self.process.communicate()
 
 
-def serve(job: Job) -> None:
-    """The other end of `Process`; what a library prints goes to stderr."""
+def peak_memory() -> int:
+    """Return the bytes that this process has held at once. Linux's own figure: `getrusage` counts what started the process."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def main() -> None:
+    """Serve the job in the first argument: the other end of `Process`. What a library prints goes to stderr."""
+    job = Job(**json.loads(sys.argv[1]))
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     translate = KINDS[job.kind](job)
@@ -210,20 +185,6 @@ def serve(job: Job) -> None:
             texts += translate(lines)
             seconds.append(time.perf_counter() - began)
         print(json.dumps(asdict(Answer(texts, seconds, peak_memory()))), file=answers, flush=True)
-
-
-def peak_memory() -> int:
-    """Bytes that this process has held at once. Linux's own figure: `getrusage` counts what the process was started from."""
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
-    except (OSError, StopIteration):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def main() -> None:
-    """Serve the job in the first argument."""
-    serve(Job(**json.loads(sys.argv[1])))
 
 
 if __name__ == "__main__":
