@@ -22,7 +22,7 @@ from nmt_cli.hardware import cpu_flags
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
-from engine_flags import FLAGS, SETS  # type: ignore[import-not-found]  # noqa: E402
+from engine_flags import FLAGS, SETS  # noqa: E402
 
 ROWS = (1, 4, 16, 64)
 
