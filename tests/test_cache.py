@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import grp
 import hashlib
@@ -10,9 +11,11 @@ import pwd
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -37,7 +40,7 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Files whose hash is computed; what was written a moment ago is remembered as well."""
     paths: list[Path] = []
-    monkeypatch.setattr(cache, "sha256", lambda path: (paths.append(path), sha256(path))[1])
+    monkeypatch.setattr(cache, "sha256", lambda path: (paths.append(path), sha256(path))[1])  # type: ignore[func-returns-value]
     monkeypatch.setattr(cache, "SETTLED", 0)
     return paths
 
@@ -180,7 +183,7 @@ def test_without_a_folder_hashes_are_computed(
             "HOME", {"no such home": str(tmp_path / "none"), "the home is a file": str(file)}.get(fault, "")
         )
         user = {"no home": SimpleNamespace(pw_dir="/nonexistent")}.get(fault)
-        monkeypatch.setattr(pwd, "getpwuid", lambda _: user if user else {}[0])
+        monkeypatch.setattr(pwd, "getpwuid", lambda _: user if user else dict[int, Any]()[0])
     for _ in range(2):
         assert remembered_sha256(file) == hashlib.sha256(b"text").hexdigest()
     assert len(computed) == 2
@@ -286,17 +289,17 @@ def test_what_changed_a_moment_ago_is_not_remembered(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second change within the clock's tick would leave the times as they are."""
-    now = cache.time.time_ns()
+    now = time.time_ns()
     file = tmp_path / "file"
     file.write_bytes(b"weights")
     for seconds in (0, 1, -100):  # the last: the clock was set back
-        monkeypatch.setattr(cache.time, "time_ns", lambda seconds=seconds: now + seconds * 10**9)
+        monkeypatch.setattr(time, "time_ns", lambda seconds=seconds: now + seconds * 10**9)
         remembered_sha256(file)
         assert list((base / "nmt" / "sha256").iterdir()) == []
     os.utime(file, (0, 0))  # mtime is old, ctime is not
     remembered_sha256(file)
     assert list((base / "nmt" / "sha256").iterdir()) == []
-    monkeypatch.setattr(cache.time, "time_ns", lambda: now + 60 * 10**9)
+    monkeypatch.setattr(time, "time_ns", lambda: now + 60 * 10**9)
     remembered_sha256(file)
     assert len(list((base / "nmt" / "sha256").iterdir())) == 1
 
@@ -335,7 +338,7 @@ def damaged(data: bytes, other: bytes) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("damage", list(damaged(b"1 0 0", b"")))
 def test_a_damaged_record_does_not_count(damage: str, base: Path, tmp_path: Path, computed: list[Path]) -> None:
-    records = {}
+    records: dict[str, Path] = {}
     for name in ("file", "other"):
         (tmp_path / name).write_bytes(name.encode())
         remembered_sha256(tmp_path / name)
@@ -499,7 +502,7 @@ def test_unless_another_folder_is_named(base: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_or_in_a_folder_of_the_process(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache.atexit, "register", lambda *_, **__: None)
+    monkeypatch.setattr(atexit, "register", lambda *_, **__: None)
     base.mkdir()
     base.chmod(0o777)
     compile_cache()

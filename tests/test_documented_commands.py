@@ -231,9 +231,9 @@ def prepare(folder: Path, things: Path, lines: Sequence[str]) -> None:
                 whole[: 700 if name.startswith(("text", "medical")) else 60 if "valid" in name or len(name) == 3 else 4]
             )
             (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    for name, content in OTHER_FILES.items():
+    for name, written in OTHER_FILES.items():
         if name in named | ({"both.toml"} if "mine.toml" in named else set()) and "nmt init" not in text:
-            (folder / name).write_text(content, encoding="utf-8")
+            (folder / name).write_text(written, encoding="utf-8")
     if "benchmarks/" in text:
         (folder / "benchmarks").mkdir()
         for table in (ROOT / "benchmarks").glob("*.toml"):

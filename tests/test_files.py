@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import re
@@ -65,7 +66,7 @@ def test_a_fault_while_writing_leaves_what_was_there(
     path = tmp_path / "file"
     if there_before:
         path.write_bytes(b"old")
-    monkeypatch.setattr(*((files.os, "fsync") if step == "fsync" else (Path, "replace")), failing)
+    monkeypatch.setattr(os if step == "fsync" else Path, step, failing)
     with pytest.raises(Fault):
         write_atomic(path, b"new")
     monkeypatch.undo()
@@ -136,7 +137,7 @@ def test_new_files_are_there_at_the_end_and_not_before(tmp_path: Path) -> None:
 def test_of_new_files_none_is_there_after_a_fault(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "one").write_text("old")
     if where != "block":
-        monkeypatch.setattr(*((files.os, "fsync") if where == "fsync" else (Path, "replace")), failing)
+        monkeypatch.setattr(os if where == "fsync" else Path, where, failing)
 
     def write() -> None:
         with new_files([tmp_path / "one", tmp_path / "two"]) as (one, _):
@@ -309,7 +310,7 @@ def test_what_another_user_writes_is_left_alone(tmp_path: Path, monkeypatch: pyt
     (tmp_path / ".out.partial-1").touch()
     owner = os.geteuid()
     with monkeypatch.context() as patched:
-        patched.setattr(files.os, "geteuid", lambda: owner + 1)
+        patched.setattr(os, "geteuid", lambda: owner + 1)
         clear_partial(tmp_path, ["out"])
     assert names(tmp_path) == [".out.partial-1"]
     clear_partial(tmp_path, ["out"])
@@ -320,7 +321,7 @@ def test_without_locks_the_number_of_the_process_decides(tmp_path: Path, monkeyp
     def unsupported(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(files.fcntl, "flock", unsupported)
+    monkeypatch.setattr(fcntl, "flock", unsupported)
     (tmp_path / f".out.partial-{os.getppid()}").touch()
     (tmp_path / ".out.partial-99999999").touch()
     write_atomic(tmp_path / "out", b"1")

@@ -83,8 +83,8 @@ def test_apples_gpus_have_no_float64() -> None:
 
 def test_a_machine_whose_threads_do_not_get_their_time_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other work takes half of the time of every thread."""
-    monkeypatch.setattr(hardware.time, "thread_time", lambda: time.monotonic() / 2)
+    monkeypatch.setattr(time, "thread_time", lambda: time.monotonic() / 2)
     assert re.match(r"this machine is busy: 2 threads get the time of 1\.\d cores", hardware.busy(2))
     assert re.match(r"this machine is busy: 1 thread gets the time of 0\.\d cores", hardware.busy(1))
-    monkeypatch.setattr(hardware.time, "thread_time", time.monotonic)
+    monkeypatch.setattr(time, "thread_time", time.monotonic)
     assert hardware.busy(2) == ""

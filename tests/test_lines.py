@@ -8,6 +8,7 @@ import os
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def test_lines_of_a_pipe_come_as_soon_as_they_are_there(tmp_path: Path) -> None:
     writer.join()
 
 
-COMPRESS = {
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "plain": lambda data: data,
     "gz": gzip.compress,
     "xz": lzma.compress,

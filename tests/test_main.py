@@ -92,8 +92,8 @@ def test_a_working_folder_that_has_been_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "spins"),
     [
-        ({}, nmt_cli.SPINS),
-        ({"OMP_NUM_THREADS": "2"}, nmt_cli.SPINS),
+        ({}, nmt_cli.SPINS),  # type: ignore[attr-defined]
+        ({"OMP_NUM_THREADS": "2"}, nmt_cli.SPINS),  # type: ignore[attr-defined]
         ({"GOMP_SPINCOUNT": "7"}, "7"),
         ({"OMP_WAIT_POLICY": "active"}, "-"),
     ],

@@ -52,7 +52,7 @@ def test_every_recipe_that_ships_loads(name: str) -> None:
     assert bool(recipe.data.generator) != bool(recipe.data.train_source)
 
 
-PAPER = {
+PAPER: dict[str, dict[str, dict[str, Any]]] = {
     "both": {
         "data": {"joint_vocab": True},
         "model": {
@@ -617,9 +617,9 @@ def test_what_is_no_recipe_at_all_is_a_named_fault(values: Any) -> None:
 def test_a_recipe_cannot_be_changed_afterwards() -> None:
     recipe = Recipe.from_dict(MINIMAL, "test")
     with pytest.raises(ValidationError, match="frozen"):
-        recipe.train.updates = 3  # type: ignore[misc]
+        recipe.train.updates = 3
     with pytest.raises(ValidationError, match="frozen"):
-        recipe.data = DataSection(generator="teaching")  # type: ignore[misc]
+        recipe.data = DataSection(generator="teaching")
 
 
 def test_every_number_of_a_recipe_has_bounds_that_refuse_minus_one_and_infinity() -> None:

@@ -45,7 +45,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def attend(
-    *arguments: object, stdin: bytes = b"", prelude: str = "", **extra: str
+    *arguments: object, stdin: bytes = b"", prelude: str = "", **extra: Any
 ) -> subprocess.CompletedProcess[bytes]:
     return forked.run(Path.cwd(), "attend", *arguments, text=stdin, prelude=prelude, **extra)
 
@@ -317,7 +317,7 @@ def test_interrupting_is_quiet() -> None:
         assert process.stderr is not None
         process.stdin.write(b"the cat.\n")
         process.stdin.flush()
-        wait_until(lambda: was_read(process.stdin.fileno()))  # it waits for the end of the input
+        wait_until(functools.partial(was_read, process.stdin.fileno()))  # it waits for the end of the input
         process.send_signal(signal.SIGINT)
         assert process.wait(LIMIT) == 130
         assert process.stderr.read() == b"interrupted\n"

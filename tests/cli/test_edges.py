@@ -603,7 +603,7 @@ def test_translate_refuses_utf_16_only_with_its_mark(folder: Path) -> None:
 
 
 def test_json_with_names_that_are_not_utf_8_is_json(folder: Path) -> None:
-    shutil.copy(folder / "hyp", os.fsencode(folder) + b"/h\xff\xc3\xbc")
+    shutil.copy(os.fsencode(folder / "hyp"), os.fsencode(folder) + b"/h\xff\xc3\xbc")
     done = subprocess.run(
         [sys.executable, "-m", "nmt_cli", "score", b"h\xff\xc3\xbc", "--ref", "ref", "--json"],
         cwd=folder,

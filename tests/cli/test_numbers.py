@@ -165,7 +165,7 @@ def test_numbers_of_numpy_and_whole_numbers_are_numbers(model: Path) -> None:
         plain = translator.translate(LINES, sample=True, nbest=2, top_k=9, temperature=2.0, seed=3)
         options: dict[str, Any] = {"nbest": np.int64(2), "top_k": np.int32(9), "temperature": 2, "seed": np.uint8(3)}
         assert translator.translate(LINES, sample=True, **options) == plain
-        assert translator.translate(LINES, sample=True, temperature=10**30, top_p=np.float32(0.5))
+        assert translator.translate(LINES, sample=True, temperature=10**30, top_p=np.float32(0.5))  # type: ignore[call-overload]
 
 
 # Recipes: the sections of training

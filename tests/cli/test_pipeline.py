@@ -455,7 +455,8 @@ def test_tensorboard_without_its_package(place: Path) -> None:
 
 
 def test_help_answers_without_torch(tmp_path: Path) -> None:
-    commands = ([], ["preprocess"], ["train"], ["average"], ["translate"], ["score"], ["export"], ["info"])
+    names = ("", "preprocess", "train", "average", "translate", "score", "export", "info")
+    commands = [name.split() for name in names]
     code = f"""
 import sys
 from nmt_cli.cli.app import run

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 from typer.testing import CliRunner, Result
 
 from nmt_cli import evaluate
@@ -63,7 +66,7 @@ def scores(*arguments: str) -> dict[str, Any]:
 def test_a_blank_line_is_no_reference_where_another_has_text() -> None:
     """As sacrebleu scores None, whatever the order of the references."""
     expected = {
-        name: metric.corpus_score(HYP, [REF, [line.strip() or None for line in SECOND]]).score
+        name: metric.corpus_score(HYP, [REF, [line.strip() or None for line in SECOND]]).score  # type: ignore[misc]
         for name, metric in (("bleu", BLEU()), ("chrf", CHRF()), ("ter", TER()))
     }
     assert scores("hyp", "--ref", "ref", "--ref", "second") == pytest.approx(expected)
@@ -110,10 +113,10 @@ class Exact(SentenceStatisticsMetric):
     def __init__(self) -> None:
         super().__init__("Exact", version="1")
 
-    def rows(self, hypotheses, references):
+    def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[float]]:
         return [[h == r, 1] for h, r in zip(hypotheses, references[0], strict=True)]
 
-    def value(self, sums):
+    def value(self, sums: Sequence[float]) -> float:
         return 100 * sums[0] / sums[1]
 
 

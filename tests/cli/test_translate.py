@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import forked
 import pytest
@@ -32,7 +33,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
-def nmt(*args: object, stdin: bytes = b"", **extra: str) -> subprocess.CompletedProcess[bytes]:
+def nmt(*args: object, stdin: bytes = b"", **extra: Any) -> subprocess.CompletedProcess[bytes]:
     return forked.run(Path.cwd(), "translate", *args, text=stdin, **extra)
 
 
@@ -88,7 +89,7 @@ def test_nothing_in_nothing_out(folder: Path, given: bytes, expected: bytes) -> 
 def test_who_types_at_a_terminal_sees_a_prompt_and_no_bar(folder: Path) -> None:
     """Each line is answered before the next one is typed."""
     terminal, far_end = pty.openpty()
-    command = [sys.executable, "-m", "nmt_cli", "translate", "--model", folder, "--devices", "1"]
+    command = [sys.executable, "-m", "nmt_cli", "translate", "--model", str(folder), "--devices", "1"]
     with subprocess.Popen(command, stdin=far_end, stderr=far_end, stdout=subprocess.PIPE, env=environment()) as process:
         os.close(far_end)
         said = b""

@@ -32,7 +32,7 @@ PACKED = {
 
 @pytest.fixture(params=PACKED)
 def packed(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    path = tmp_path / request.param
+    path: Path = tmp_path / request.param
     path.write_bytes(PACKED[request.param](FILES))
     return path
 

@@ -245,7 +245,7 @@ def test_unequal_line_counts_name_both_counts_and_leave_nothing(
 
 
 def test_a_test_set_of_another_length_is_refused(make: Callable[..., Summary]) -> None:
-    longer = replace(MADE, texts=(replace(MADE.texts[0], lines=4),))  # type: ignore[type-var]
+    longer = replace(MADE, texts=(replace(MADE.texts[0], lines=4),))  # type: ignore[arg-type]
     with pytest.raises(
         DataError, match=r"'test.en' and 'test.de' come to 3 lines, expected 4: .*test.tgz' is not the archive"
     ):

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,8 +73,9 @@ def test_training_text_alone_is_cleaned_and_test_sets_have_a_known_length() -> N
 
 
 def test_the_test_sets_checksums_are_sacrebleus() -> None:
-    from sacrebleu.dataset import DATASETS as theirs
+    import sacrebleu.dataset
 
+    theirs: dict[str, Any] = sacrebleu.dataset.DATASETS
     for archive, name in ((TEST_FULL, "wmt14/full"), (TEST_FILTERED, "wmt14")):
         assert archive.sources[0].digest == f"md5:{theirs[name].md5[0]}"
         assert archive.name == theirs[name].data[0].rsplit("/", 1)[-1]

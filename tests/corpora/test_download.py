@@ -7,7 +7,9 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import socket
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +18,8 @@ from typing import Any
 import pytest
 from website import Site, serve
 
-from nmt_cli.corpora import download, partial
+from nmt_cli import console
+from nmt_cli.corpora import download
 from nmt_cli.corpora.dataset import Archive, Source
 from nmt_cli.corpora.download import fetch
 from nmt_cli.corpora.sums import forget, record, recorded
@@ -179,12 +182,12 @@ def test_a_server_that_ignores_if_range_is_found_out_by_its_etag(
 ) -> None:
     begun(tmp_path, CONTENT[:70_000], f"{site.address}/data/{NAME}")
     site.files[NAME], site.marks[NAME] = OTHER, '"second"'
-    request = download.urllib.request.Request
+    request = urllib.request.Request
 
     def forgetful(url: str, headers: dict[str, str]) -> Any:
         return request(url, headers={key: value for key, value in headers.items() if key != "If-Range"})
 
-    monkeypatch.setattr(download.urllib.request, "Request", forgetful)
+    monkeypatch.setattr(urllib.request, "Request", forgetful)
     assert fetch(archive(site, digest=None), tmp_path).path.read_bytes() == OTHER
     assert site.asked(NAME, "range") == ["bytes=70000-", None]
 
@@ -399,7 +402,7 @@ def test_too_little_room_is_told_before_a_byte_is_kept(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = type("Usage", (), {"free": 50_000})
-    monkeypatch.setattr(partial.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(
         DataError, match=r"no space for 'corpus.tgz': 0.1 MB are missing, and at .* the disk has 0.1 MB free"
     ):
@@ -420,7 +423,7 @@ def test_a_disk_that_fills_keeps_what_came_and_the_rest_is_fetched_later(
         return taken
 
     with monkeypatch.context() as full:
-        full.setattr(partial.os, "write", filling)
+        full.setattr(os, "write", filling)
         with pytest.raises(
             DataError, match=r"the disk is full.*What was downloaded is kept; run the same command again to resume"
         ):
@@ -451,7 +454,7 @@ def test_a_stop_midway_keeps_what_came(site: Site, tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(download, "PIECE", 10_000)
     with monkeypatch.context() as stopping:
-        stopping.setattr(download.console, "progress", lambda *_: Stopping())
+        stopping.setattr(console, "progress", lambda *_: Stopping())
         with pytest.raises(KeyboardInterrupt):
             fetch(archive(site, digest=None), tmp_path)
     came = (tmp_path / f"{NAME}.part").read_bytes()

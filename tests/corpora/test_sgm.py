@@ -3,6 +3,7 @@
 import gzip
 import io
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import pytest
 
@@ -68,7 +69,7 @@ PLAIN = {
 @originals
 @pytest.mark.parametrize("name", PLAIN)
 def test_wmts_own_files_come_out_as_the_plain_text(name: str) -> None:
-    with gzip.open(WMT / "sgm" / f"{name}.sgm.gz", "rb") as stream:
+    with cast(BinaryIO, gzip.open(WMT / "sgm" / f"{name}.sgm.gz", "rb")) as stream:
         found = list(segments(stream, name))
     assert found == (WMT / PLAIN[name]).read_text(encoding="utf-8").split("\n")[:-1]
     assert len(found) == (3000 if "2013" in name else 2737 if "filtered" in PLAIN[name] else 3003)
@@ -77,9 +78,9 @@ def test_wmts_own_files_come_out_as_the_plain_text(name: str) -> None:
 @originals
 def test_the_english_of_all_3003_lines_is_that_of_the_full_set() -> None:
     """test-full's en-de direction has the documents of its de-en direction, whose English is here as the reference."""
-    with gzip.open(WMT / "sgm" / "newstest2014-deen-ref.en.sgm.gz", "rb") as stream:
+    with cast(BinaryIO, gzip.open(WMT / "sgm" / "newstest2014-deen-ref.en.sgm.gz", "rb")) as stream:
         full = list(segments(stream, "full"))
-    with gzip.open(WMT / "sgm" / "newstest2014-deen-src.en.sgm.gz", "rb") as stream:
+    with cast(BinaryIO, gzip.open(WMT / "sgm" / "newstest2014-deen-src.en.sgm.gz", "rb")) as stream:
         filtered = list(segments(stream, "filtered"))
     assert full == (WMT / "newstest2014-ende-full.en").read_text(encoding="utf-8").split("\n")[:-1]
     assert set(filtered) <= set(full)

@@ -38,12 +38,12 @@ def recipe(**data: Any) -> Recipe:
 
 def some_pairs(count: int, highest: int = 300) -> Pairs:
     random = np.random.default_rng(count)
-    return [tuple(random.integers(4, highest, random.integers(0, 9)).tolist() for _ in range(2)) for _ in range(count)]  # type: ignore[misc]
+    return [tuple(random.integers(4, highest, random.integers(0, 9)).tolist() for _ in range(2)) for _ in range(count)]
 
 
 def block_of(pairs: list[tuple[list[int], list[int]]], dtype: type = np.uint16) -> Block:
     sides = list(zip(*pairs, strict=True)) or [(), ()]
-    flat = [np.array([number for ids in side for number in ids], dtype) for side in sides]
+    flat: list[np.ndarray] = [np.array([number for ids in side for number in ids], dtype) for side in sides]
     lengths = [np.array([len(ids) for ids in side], np.int32) for side in sides]
     return Block(flat[0], flat[1], lengths[0], lengths[1])
 
@@ -51,7 +51,7 @@ def block_of(pairs: list[tuple[list[int], list[int]]], dtype: type = np.uint16) 
 def make(
     folder: Path, train: Pairs, valid: Pairs, shard_pairs: int = 7, block: int = 5, dtype: Any = np.uint16
 ) -> ShardIndex:
-    splits = {}
+    splits: dict[Any, Any] = {}
     for split, pairs in (("train", train), ("valid", valid)):
         writer = ShardWriter(folder, split, shard_pairs, dtype)  # type: ignore[arg-type]
         for i in range(0, len(pairs), block):

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
+from nmt_cli.data.normalization import META_SPACE
 from nmt_cli.data.tokenizer import (
     BOS,
     EOS,
     JOINT_FILE,
-    META_SPACE,
     PAD,
     SOURCE_FILE,
     TARGET_FILE,

@@ -32,11 +32,12 @@ def hypotheses(beam: int) -> tuple[Tensor, Tensor]:
 
 def top_candidates(*given: Any) -> tuple[Tensor, Tensor]:
     """The engine's, as tensors."""
-    values, flat = rank(*(each.numpy() if isinstance(each, Tensor) else each for each in given))
+    arrays: list[Any] = [each.numpy() if isinstance(each, Tensor) else each for each in given]
+    values, flat = rank(*arrays)
     return torch.from_numpy(values), torch.from_numpy(flat)
 
 
-def same(best: Callable[[Callable[..., tuple[Tensor, Tensor]]], tuple[Tensor, Tensor]], exact: bool = False) -> Tensor:
+def same(best: Callable[..., tuple[Tensor, Tensor]], exact: bool = False) -> Tensor:
     """`best(function)` calls the function. Return the values; those of torch are nearly the same, and the candidates are."""
     (values, flat), (plain_values, plain_flat) = best(top_candidates), best(TORCH.top_candidates)
     count = plain_values.size(1)

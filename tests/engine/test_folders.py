@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from small_models import BOS, EOS, needs_engine, sources
+from small_models import needs_engine, sources
 from untrained import write_untrained
 
 import nmt_cli as nmt
+from nmt_cli.data.tokenizer import BOS, EOS
 from nmt_cli.engine.model import EngineModel
 from nmt_cli.interface.loading import open_models
 from nmt_cli.model.folder import load_model, weights_of

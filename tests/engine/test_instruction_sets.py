@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_models import BOS, EOS, OPTIONS, VOCABULARY, searched, small, sources
+from small_models import OPTIONS, VOCABULARY, searched, small, sources
 
+from nmt_cli.data.tokenizer import BOS, EOS
 from nmt_cli.engine.library import NEEDS, path_of, summary
 from nmt_cli.engine.model import EngineModel
 from nmt_cli.hardware import cpu_flags

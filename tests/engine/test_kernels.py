@@ -73,7 +73,7 @@ def as_c(argument: object) -> object:
     return ctypes.c_void_p(None) if argument is None else ctypes.c_int64(int(argument))  # type: ignore[call-overload]
 
 
-def same_everywhere(libraries: list[Run], compute: Callable[[Run], NDArray]) -> NDArray:
+def same_everywhere(libraries: list[Run], compute: Callable[[Run], np.ndarray]) -> np.ndarray:
     """Compute with each library; fail unless the bits are the same, and return them. All NaN are taken as one."""
     first, *others = [compute(run) for run in libraries]
     for other in others:
@@ -190,11 +190,11 @@ def test_logits_without_a_value(libraries: list[Run]) -> None:
     assert math.isnan(log_sum(-np.inf, -np.inf))
 
 
-def written(x: Array, kind: int) -> Callable[[Run], NDArray]:
+def written(x: Array, kind: int) -> Callable[[Run], np.ndarray]:
     """Write rows x as `kind`, in bytes, with their scales behind them."""
     width = x.shape[1] * {FP32: 4, BF16: 2}.get(kind, 1)
 
-    def compute(run: Run) -> NDArray:
+    def compute(run: Run) -> np.ndarray:
         out, scales = np.empty((len(x), width), np.uint8), np.zeros(len(x), np.float32)
         run("write_rows", *x.shape, x, kind, out, scales)
         return np.concatenate([out, np.nan_to_num(scales, nan=-1).view(np.uint8).reshape(-1, 4)], 1)
@@ -207,9 +207,9 @@ def test_rows_in_fp32_and_bf16(libraries: list[Run]) -> None:
     for size in SIZES:
         x = drawn(3, size)
         x[0, : len(special)] = special[:size]
-        for kind, expected in [(FP32, x), (BF16, in_bf16(x)[0])]:
+        for kind, expected in ((FP32, x.tobytes()), (BF16, in_bf16(x)[0].tobytes())):
             out = same_everywhere(libraries, written(x, kind))
-            assert out[:, :-4].tobytes() == expected.tobytes()
+            assert out[:, :-4].tobytes() == expected
     out = same_everywhere(libraries, written(np.full((1, 40), 0x7FFFFFFF, np.uint32).view(np.float32), BF16))
     assert (out[:, :-4].view(np.uint16) == 0x7FC0).all()
 
@@ -312,21 +312,22 @@ def test_embeddings(libraries: list[Run]) -> None:
         integers, scales = rng.integers(-127, 128, (9, size)).astype(np.int8), np.abs(drawn(9, seed=3)) / 100
         ids, at = rng.integers(0, 9, 6), rng.integers(0, 5, 6)
         factor = np.float32(size**0.5)
-        for numbers, s, p in [
+        cases: list[tuple[np.ndarray, np.ndarray | None, Array | None]] = [
             (table, None, positions),
             (table, None, None),
             (integers, scales, positions),
             (integers, scales, None),
-        ]:
+        ]
+        for numbers, s, p in cases:
 
             def compute(
                 run: Run,
                 size: int = size,
-                numbers: NDArray = numbers,
-                s: Array | None = s,
+                numbers: np.ndarray = numbers,
+                s: np.ndarray | None = s,
                 p: Array | None = p,
-                ids: NDArray = ids,
-                at: NDArray = at,
+                ids: np.ndarray = ids,
+                at: np.ndarray = at,
                 factor: float = float(factor),
             ) -> Array:
                 out = np.empty((6, size), np.float32)
@@ -344,7 +345,7 @@ def test_rotations(libraries: list[Run]) -> None:
         x, angles, at = drawn(4, width), drawn(6, key // 2, seed=2, scale=3).astype(np.float64), np.array([3, 0, 5, 3])
         turns = np.stack([np.cos(angles), np.sin(angles)], 2).reshape(6, key).astype(np.float32)
 
-        def compute(run: Run, x: Array = x, turns: Array = turns, at: NDArray = at, key: int = key) -> Array:
+        def compute(run: Run, x: Array = x, turns: Array = turns, at: np.ndarray = at, key: int = key) -> Array:
             y = x.copy()
             run("rotated", *y.shape, 3, key, turns, at, y)
             return y
@@ -358,13 +359,13 @@ def test_rotations(libraries: list[Run]) -> None:
         assert np.array_equal(out[:, heads * key :], x[:, heads * key :])
 
 
-def memory_of(rows: int, width: int, dtype: int) -> tuple[NDArray, Array]:
+def memory_of(rows: int, width: int, dtype: int) -> tuple[np.ndarray, Array]:
     """Return keys and values: as they are stored, and as fp32."""
     numbers = drawn(rows, width, seed=2)
     return in_bf16(numbers) if dtype == BF16 else (numbers, numbers)
 
 
-def attention(q: Array, keys: Array, values: Array, heads: int, scale: float) -> tuple[NDArray, NDArray]:
+def attention(q: Array, keys: Array, values: Array, heads: int, scale: float) -> tuple[np.ndarray, np.ndarray]:
     """Equation (1) in float64 of one query (H * K): the result (H * V), and the weights (H, count)."""
     count = len(keys)
     scores = np.einsum(
@@ -443,7 +444,9 @@ def test_attention_over_slots(libraries: list[Run], key: int, value: int, dtype:
             slots = np.tile(rng.permutation(90)[:count], (rows, 1)).astype(np.int32)
             slots[:, count // 2 :] = rng.integers(0, 90, (rows, count - count // 2))
 
-            def compute(run: Run, as_written: bool = False, queries: Array = queries, slots: NDArray = slots) -> Array:
+            def compute(
+                run: Run, as_written: bool = False, queries: Array = queries, slots: np.ndarray = slots
+            ) -> Array:
                 out = np.empty((len(queries), heads * value), np.float32)
                 values = stored.reshape(-1)[heads * key :]
                 run(

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import EOS, VOCABULARY, needs_engine, small, sources
+from small_models import VOCABULARY, needs_engine, small, sources
 from torch import Tensor
 
-from nmt_cli.data.tokenizer import BOS
+from nmt_cli.data.tokenizer import BOS, EOS
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from small_models import EOS, SMALL, VOCABULARY, needs_engine, small
+from small_models import SMALL, VOCABULARY, needs_engine, small
 from torch import nn
 
-from nmt_cli.data.tokenizer import BOS
+from nmt_cli.data.tokenizer import BOS, EOS
 from nmt_cli.engine.model import EngineDecoder, EngineModel, EngineSearch, SearchRequest, unsupported
 from nmt_cli.errors import ModelError
 from nmt_cli.model.folder import weights_of
@@ -208,7 +208,7 @@ def decoder(beam: int = 2) -> EngineDecoder:
 
 def best(one: EngineDecoder, count: int = 4, **changes: Any) -> object:
     arguments = {"banned": [0], "only": None, "banned_counts": None, "so_far": np.zeros((2, 2)), "rows": [0, 2]}
-    return one.best(np.full((2, 2), 5), count=count, **{**arguments, **changes})  # type: ignore[arg-type]
+    return one.best(np.full((2, 2), 5), count=count, **{**arguments, **changes})
 
 
 @pytest.mark.parametrize(
@@ -308,8 +308,8 @@ def test_attention_of_several_pairs_is_refused() -> None:
 def test_random_calls_end_no_process() -> None:
     """Right and wrong calls in any order: each returns, or raises an error by name."""
     rng, model, refused = random.Random(1), packed(), 0
-    number = lambda: rng.choice([0, 0, 1, 1, 2, 3, 5, 59, 60, -1, 1 << 62, -(1 << 63)])  # noqa: E731
-    numbers = lambda: [number() for _ in range(rng.choice([0, 1, 1, 2, 3]))]  # noqa: E731
+    number: Callable[[], int] = lambda: rng.choice([0, 0, 1, 1, 2, 3, 5, 59, 60, -1, 1 << 62, -(1 << 63)])  # noqa: E731
+    numbers: Callable[[], list[int]] = lambda: [number() for _ in range(rng.choice([0, 1, 1, 2, 3]))]  # noqa: E731
     search, one = model.search(REQUEST), model.decoder(2)
     calls: list[Callable[[], object]] = [
         lambda: search.add(numbers(), [numbers() for _ in range(rng.randrange(3))], numbers(), PENALTIES[: number()]),
@@ -326,7 +326,7 @@ def test_random_calls_end_no_process() -> None:
         lambda: one.attention(),
         lambda: one.best(
             np.full((one.sentences, 2), 5), np.arange(2 * one.sentences), np.zeros((one.sentences, 2)),
-            rng.choice([-1, 0, 1, 4, 300]), numbers(), rng.choice([None, numbers()]), rng.choice([None, numbers()]),
+            rng.choice([-1, 0, 1, 4, 300]), numbers(), rng.choice([None, numbers()]), rng.choice([None, numbers()]),  # type: ignore[arg-type]
         ),
         lambda: model.forced([numbers()], [numbers()], [numbers()], attention=["encoder", "decoder", "cross"]),
     ]  # fmt: skip

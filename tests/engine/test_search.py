@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 from both_arrays import TORCH
-from small_models import EOS, OPTIONS, VOCABULARY, needs_engine, searched, small, sources
+from small_models import OPTIONS, VOCABULARY, needs_engine, searched, small, sources
 
-from nmt_cli.data.tokenizer import BOS, PAD, UNK
+from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
 from nmt_cli.engine.model import use_threads
 from nmt_cli.errors import ModelError
 from nmt_cli.model.transformer import Transformer
@@ -59,12 +59,12 @@ ENTERING = [(0, [0, 1, 2, 3]), (1, [4, 5]), (7, [6]), (60, [7, 8, 9])]
 def model(sure: bool = False, seed: int = 3, **changes: Any) -> Transformer:
     """A model whose outputs end after any number of tokens; one that is `sure` of its next token ends many outputs early."""
     one = small(seed=seed, **changes)
-    shift = one.decoder[-1].around_feed_forward.norm
+    shift: Any = one.decoder[-1].around_feed_forward.norm
     with torch.no_grad():
         table = one.embeddings["shared"]
-        table.mul_(5.0 if sure else 2.5)  # type: ignore[operator]
+        table.mul_(5.0 if sure else 2.5)
         direction = shift.bias if hasattr(shift, "bias") else shift.weight
-        table[EOS] = 0.3 * table[EOS] + (18.0 if sure else 4.0) * direction / direction.square().sum()  # type: ignore[index, operator]
+        table[EOS] = 0.3 * table[EOS] + (18.0 if sure else 4.0) * direction / direction.square().sum()
     return one
 
 
@@ -124,7 +124,7 @@ def test_equal_scores_are_ordered_by_hypothesis_and_token(beam: int) -> None:
     """All logits are 0."""
     torch_model = small()
     with torch.no_grad():
-        torch_model.embeddings["shared"].zero_()  # type: ignore[operator]
+        torch_model.embeddings["shared"].zero_()
     packed, options = engine_model(torch_model, "fp32"), replace(OPTIONS, beam=beam, nbest=beam)
     ours = searched(PlainSearch(packed, options), SENTENCES)
     same(ours, searched(over(lambda: CachedDecoder(torch_model, [], beam), options), SENTENCES))
@@ -199,7 +199,7 @@ def test_dropped_sentences_leave_without_results() -> None:
 def test_sentences_with_inputs_of_constraints_are_searched_step_by_step() -> None:
     packed = engine_model(model(), "fp32")
     sentences = [replace(one, inputs={"prefix": [7, 8]} if i % 2 else {}) for i, one in enumerate(SENTENCES)]
-    step_by_step = lambda: over(lambda: EngineDecoder(packed, OPTIONS.beam), OPTIONS)  # noqa: E731
+    step_by_step: Callable[[], Search] = lambda: over(lambda: EngineDecoder(packed, OPTIONS.beam), OPTIONS)  # noqa: E731
     search = Searcher(EngineModels([packed], 1, 1), OPTIONS, 1000).new_search()
     assert isinstance(search, MixedSearch)
     ours = searched(search, sentences, ENTERING)

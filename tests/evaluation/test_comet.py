@@ -124,7 +124,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
         import yaml
         from comet.models import RegressionMetric
         from tokenizers import Tokenizer, models, pre_tokenizers, processors
-        from transformers import XLMRobertaConfig, XLMRobertaTokenizerFast
+        from transformers import XLMRobertaConfig, XLMRobertaTokenizerFast  # type: ignore[attr-defined]
 
         letters = [(letter, -1.0) for letter in "▁abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,'äöüß"]
         pieces = [(special, 0.0) for special in ("<s>", "<pad>", "</s>", "<unk>")] + letters + [("<mask>", 0.0)]

@@ -5,6 +5,7 @@ import re
 import ssl
 import sys
 import urllib.error
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,11 +133,11 @@ URL = "https://tinyurl.com/flores200sacrebleuspm"
     "fault",
     [
         urllib.error.URLError("no route"),
-        urllib.error.HTTPError(URL, 404, "Not Found", None, None),
+        urllib.error.HTTPError(URL, 404, "Not Found", http.client.HTTPMessage(), None),
         ssl.SSLError("no certificate"),
         http.client.IncompleteRead(b""),
         TimeoutError("timed out"),
-    ],  # type: ignore[arg-type]
+    ],
 )
 def test_a_model_that_cannot_be_downloaded_is_named(
     fault: Exception, models: Path, monkeypatch: pytest.MonkeyPatch
@@ -218,14 +219,14 @@ class Exact(SentenceStatisticsMetric):
     def __init__(self) -> None:
         super().__init__("Exact", version="1")
 
-    def rows(self, hypotheses, references):
+    def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[float]]:
         Exact.calls += 1
         return [[hypothesis in streams, 1] for hypothesis, *streams in zip(hypotheses, *references, strict=True)]
 
-    def value(self, sums):
+    def value(self, sums: Sequence[float]) -> float:
         return 100 * sums[0] / sums[1]
 
-    def details(self, sums):
+    def details(self, sums: Sequence[float]) -> str:
         return f"{sums[0]:.0f} of {sums[1]:.0f}"
 
 
@@ -282,9 +283,11 @@ def test_the_lines_of_a_system_are_read_once() -> None:
 
 @pytest.mark.parametrize("metric", DEFAULT_METRICS)
 def test_a_scorer_gives_what_sacrebleu_gives_for_the_whole_and_for_a_part(metric: str) -> None:
-    import sacrebleu.metrics
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+    from sacrebleu.metrics.ter import TER
 
-    theirs = {"bleu": sacrebleu.metrics.BLEU, "chrf": sacrebleu.metrics.CHRF, "ter": sacrebleu.metrics.TER}[metric]()
+    theirs = {"bleu": BLEU, "chrf": CHRF, "ter": TER}[metric]()
     streams = [REFERENCES, ["A cat lay on a mat .", "The dog barked at the postman ."]]
     scorer = Scorer(metric, streams)
     for hypotheses in (HYPOTHESES, HYPOTHESES[::-1], REFERENCES):

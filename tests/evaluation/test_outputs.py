@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -69,7 +70,8 @@ def test_loops_are_those_of_brute_force() -> None:
         part = "".join(draw.choice(letters) for _ in range(draw.randint(1, 5)))
         text += part * draw.randint(0, 7) + draw.choice([text[::-1], part[:3]])
         for least in (2, 3, 4):
-            assert repeated(text, lambda ngram, least=least: least) == brute_force(text, least), text
+            enough: Callable[..., int] = lambda ngram, least=least: least  # noqa: E731
+            assert repeated(text, enough) == brute_force(text, least), text
         counts.add(repeated(text, lambda ngram: 2))
     assert counts >= {2, 3, 4, 5, 6, 7}
 

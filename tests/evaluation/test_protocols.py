@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,10 +24,10 @@ MOSES = os.environ.get("NMT_MOSES")
 PAPER = Protocol("paper")
 
 
-def paper(hypotheses: list[str], references: list[list[str]], *, lowercase: bool = False, **changes: object) -> Score:
+def paper(hypotheses: list[str], references: list[list[str]], *, lowercase: bool = False, **changes: Any) -> Score:
     return compute(
         "bleu", hypotheses, references, MetricOptions(lowercase=lowercase, protocol=Protocol("paper", **changes))
-    )  # type: ignore[arg-type]
+    )
 
 
 @pytest.mark.parametrize(

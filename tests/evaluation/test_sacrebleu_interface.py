@@ -50,7 +50,7 @@ def test_a_method_that_takes_something_else_is_named(method: str, monkeypatch: p
 
 def test_statistics_that_give_another_score_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        BLEU, "corpus_score", lambda self, *_: sacrebleu.metrics.BLEUScore(50.0, [1], [2], [50.0], 1.0, 6, 6)
+        BLEU, "corpus_score", lambda self, *_: sacrebleu.metrics.bleu.BLEUScore(50.0, [1], [2], [50.0], 1.0, 6, 6)
     )
     with pytest.raises(
         UsageError, match="has changed its sentence statistics: the results differ from those of `corpus_score`"

@@ -117,7 +117,7 @@ def train(folder: Path) -> None:
         )
         logits = model.logits(model(src, attention_mask((src != PAD).sum(1), src.size(1)), tgt_in))
         optimiser.zero_grad()
-        F.cross_entropy(logits.flatten(0, 1), tgt_out.flatten(), ignore_index=PAD).backward()
+        F.cross_entropy(logits.flatten(0, 1), tgt_out.flatten(), ignore_index=PAD).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     save(folder / "model", model.eval(), recipe, vocabulary)
 

@@ -220,8 +220,8 @@ def test_the_shortest_output_is_the_recipe_s(
     """A model that ends as soon as it may: the README's lines write as many tokens as `nmt translate`, and the same."""
     loaded, vocabulary = load_model(made()), Vocabulary.load(tmp_path / "model")
     with torch.no_grad():
-        norm = loaded.model.decoder[-1].around_feed_forward.norm  # type: ignore[union-attr]
-        norm.bias += 40 * torch.nn.functional.normalize(loaded.model.output_weight[EOS], dim=0)  # type: ignore[operator]
+        norm: Any = loaded.model.decoder[-1].around_feed_forward.norm
+        norm.bias += 40 * torch.nn.functional.normalize(loaded.model.output_weight[EOS], dim=0)
     recipe = loaded.recipe.model_copy(
         update={"decode": loaded.recipe.decode.model_copy(update={"min_length": least, "beam": 1})}
     )

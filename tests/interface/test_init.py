@@ -8,6 +8,7 @@ import os
 import random
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from forked import run
@@ -159,7 +160,7 @@ def test_sets_that_are_given_are_used_as_they_are(text: Path, tmp_path: Path) ->
         (tmp_path / "held" / f"v.{language}").write_text(
             "".join(line + "\n" for line in lines(text / f"text.{language}")[:50]), encoding="utf-8"
         )
-    held = {
+    held: dict[str, Any] = {
         f"{kind}_{side}": tmp_path / "held" / f"v.{language}"
         for kind in ("valid", "test")
         for side, language in (("source", "en"), ("target", "de"))
@@ -275,7 +276,7 @@ def test_the_learning_rate_rises_before_it_falls(updates: int) -> None:
 
 
 def test_a_training_says_that_its_learning_rate_does_not_rise() -> None:
-    def said(**keys: int) -> str:
+    def said(**keys: Any) -> str:
         return " ".join(concerns(TrainSection(**keys)))
 
     assert said(updates=600, warmup=100, decay_updates=240) == ""
@@ -319,7 +320,7 @@ def test_whatever_a_file_is_called_the_recipe_names_it(
         }
         for language, file in files.items():
             file.symlink_to(text / f"text.{language}")
-        held = {
+        held: dict[str, Any] = {
             f"{kind}_{side}": files[language]
             for kind in ("valid", "test")
             for side, language in (("source", "en"), ("target", "de"))

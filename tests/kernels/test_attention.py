@@ -34,7 +34,7 @@ def test_values_and_gradients_are_those_of_equation_1(
     results = []
     for function in (attend_short, attend_plain):
         parts = [x.clone().requires_grad_() for x in inputs()]
-        out = function(*parts, mask, causal)
+        out = function(parts[0], parts[1], parts[2], mask, causal)
         results.append((out, *torch.autograd.grad((out * direction).sum(), parts)))
     for fast, plain in zip(*results, strict=True):
         torch.testing.assert_close(fast, plain, atol=1e-5, rtol=1e-5)
@@ -47,7 +47,7 @@ def test_in_bf16_only_the_products_are_rounded() -> None:
     results = []
     for function, dtype in ((attend_short, torch.bfloat16), (attend_plain, torch.float32)):
         parts = [x.to(dtype).requires_grad_() for x in rounded]
-        out = function(*parts, mask, True)
+        out = function(parts[0], parts[1], parts[2], mask, True)
         assert out.dtype == dtype
         results.append((out, *torch.autograd.grad((out.float() * direction).sum(), parts)))
     for fast, exact in zip(*results, strict=True):

@@ -17,11 +17,13 @@ LEVELS = 2**16
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    return FastDropout(p).train(training)(x)
+    dropped: Tensor = FastDropout(p).train(training)(x)
+    return dropped
 
 
 def add_dropout(x: Tensor, y: Tensor, p: float, training: bool) -> Tensor:
-    return FastDropoutAdd(p).train(training)(x, y)
+    added: Tensor = FastDropoutAdd(p).train(training)(x, y)
+    return added
 
 
 DRAWS = 200_000

@@ -35,7 +35,8 @@ class ScaleNorm(nn.Module):
         self.scale = nn.Parameter(torch.tensor(config.d_model**0.5))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.scale * x / x.norm(dim=-1, keepdim=True).clamp_min(1e-5)
+        scaled: Tensor = self.scale * x / x.norm(dim=-1, keepdim=True).clamp_min(1e-5)
+        return scaled
 
 
 class Cube(nn.Module):
@@ -58,7 +59,8 @@ class Scaled(nn.Module):
         self.norm = nn.LayerNorm(config.d_model)
 
     def forward(self, x: Tensor, sublayer: Any) -> Tensor:
-        return 0.5 * x + 0.5 * sublayer(self.norm(x))
+        halves: Tensor = 0.5 * x + 0.5 * sublayer(self.norm(x))
+        return halves
 
 
 class Flat(nn.Module):
@@ -69,10 +71,10 @@ class Flat(nn.Module):
         self.register_buffer("zero", torch.zeros(config.d_model), persistent=False)
 
     def forward(self, length: int, start: int = 0) -> Tensor:
-        return self.zero.expand(length, -1)  # type: ignore[no-any-return, operator]
+        return self.zero.expand(length, -1)  # type: ignore[operator]
 
     def at(self, positions: Tensor) -> Tensor:
-        return self.zero.expand(len(positions), -1)  # type: ignore[no-any-return, operator]
+        return self.zero.expand(len(positions), -1)  # type: ignore[operator]
 
 
 UNKNOWN = {

@@ -81,7 +81,7 @@ def reference(module: nn.Module, d_model: int, num_heads: int) -> nn.MultiheadAt
     theirs = nn.MultiheadAttention(d_model, num_heads, batch_first=True)
     joined = [module.query_key_value] if isinstance(module, SelfAttention) else [module.query, module.key_value]
     for part in [*joined, module.output]:
-        nn.init.normal_(part.bias)  # type: ignore[union-attr, arg-type]
+        nn.init.normal_(part.bias)
     with torch.no_grad():
         theirs.in_proj_weight.copy_(torch.cat([part.weight for part in joined]))  # type: ignore[union-attr, misc]
         theirs.in_proj_bias.copy_(torch.cat([part.bias for part in joined]))  # type: ignore[union-attr, misc]
@@ -142,7 +142,7 @@ def test_each_projection_is_drawn_as_a_matrix_of_its_own() -> None:
     torch.manual_seed(7)
     weight = SelfAttention(ModelSection(d_model=64, num_heads=4)).query_key_value.weight
     bound = math.sqrt(6 / 128)
-    for part in weight.split(64):
+    for part in weight.split(64):  # type: ignore[no-untyped-call]
         assert 0.99 * bound < part.abs().max().item() <= bound
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -79,6 +81,7 @@ def test_dropout_inside_the_feed_forward_network_follows_the_activation(precisio
     )
     model = Transformer(config, 8, 8).to(precision)
     seen: list[Tensor] = []
+    feed_forward: Any
     for feed_forward in (model.encoder[0].feed_forward, apply_kernels(model).model.encoder[0].feed_forward):
         hook = feed_forward.outer.register_forward_pre_hook(lambda _, given: seen.append(given[0].float()))
         x = torch.randn(8, 16, dtype=precision)

@@ -65,15 +65,15 @@ class Torch(nn.Module):
     def __init__(self, ours: Transformer) -> None:
         super().__init__()
         config = ours.config
-        options = {"dropout": 0.0, "batch_first": True, "norm_first": config.residual == "pre"}
+        options: dict[str, Any] = {"dropout": 0.0, "batch_first": True, "norm_first": config.residual == "pre"}
         if config.residual == "pre":
-            both = nn.Transformer(D, H, LAYERS, LAYERS, FF, **options)  # type: ignore[arg-type]
+            both = nn.Transformer(D, H, LAYERS, LAYERS, FF, **options)
             self.encoder, self.decoder = both.encoder, both.decoder
         else:
             self.encoder = nn.TransformerEncoder(
                 nn.TransformerEncoderLayer(D, H, FF, **options), LAYERS, enable_nested_tensor=False
-            )  # type: ignore[arg-type]
-            self.decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(D, H, FF, **options), LAYERS)  # type: ignore[arg-type]
+            )
+            self.decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(D, H, FF, **options), LAYERS)
         self.embedding = nn.Parameter(torch.empty(V, D))
         with torch.no_grad():
             for theirs, parts in counterparts(self, ours):
@@ -290,7 +290,7 @@ def test_learned_positions_are_trained_rows_of_their_own_for_source_and_target()
     trained = make(positions="learned", max_positions=40)
     (trained(*batch()) * torch.randn(4, T, D)).sum().backward()
     for rows, length in ((trained.source_positions.weight, S), (trained.target_positions.weight, T)):
-        used = rows.grad.abs().sum(-1) > 0  # type: ignore[union-attr]
+        used = rows.grad.abs().sum(-1) > 0  # type: ignore[union-attr, operator]
         assert used.tolist() == [True] * length + [False] * (40 - length)
 
 
@@ -309,7 +309,7 @@ def test_untied_embeddings_are_three_parameters_of_their_vocabularies() -> None:
     assert count_parameters(model)["embeddings"] == (30 + 2 * V) * D
     assert model.target_vocab == V
     src, mask, tgt_in = batch()
-    model.logits(model(src % 30, mask, tgt_in)).logsumexp(-1).sum().backward()
+    model.logits(model(src % 30, mask, tgt_in)).logsumexp(-1).sum().backward()  # type: ignore[no-untyped-call]
     assert all(model.embeddings[use].grad.any() for use in ("source", "target", "output"))
 
 
@@ -386,14 +386,14 @@ def test_heads_and_their_sizes_are_free_of_d_model(changes: dict[str, int], use:
         assert layer.self_attention.query_key_value.weight.shape == (
             heads * (2 * config.key_size + config.value_size),
             D,
-        )  # type: ignore[union-attr]
-        assert layer.self_attention.output.weight.shape == (D, heads * config.value_size)  # type: ignore[union-attr]
+        )
+        assert layer.self_attention.output.weight.shape == (D, heads * config.value_size)
 
 
 def test_an_output_row_is_made_by_the_definition_of_the_layer_norm() -> None:
     """Post-norm ends in a LayerNorm: undo its weight and bias, and mean 0, variance 1 are left (section 3.1)."""
     model = make()
-    norm: Any = model.decoder[-1].around_feed_forward.norm  # type: ignore[union-attr]
+    norm: Any = model.decoder[-1].around_feed_forward.norm
     plain = (model(*batch()) - norm.bias) / norm.weight
     torch.testing.assert_close(plain.mean(-1), torch.zeros(4, T), atol=1e-4, rtol=0)
     torch.testing.assert_close(plain.var(-1, unbiased=False), torch.ones(4, T), atol=1e-3, rtol=0)

@@ -111,7 +111,7 @@ def log_coverage(model: Transformer, source: list[int], tokens: list[int]) -> fl
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("search", [BeamSearch, DiverseBeamSearch])
 def test_scores_have_the_coverage_of_a_pass_over_the_output(
-    search: type[BeamSearch], kind: Callable[..., Decoder], features: dict[str, object]
+    search: type[BeamSearch], kind: Callable[..., Decoder], features: dict[str, Any]
 ) -> None:
     model, batch = make(**features), sources(8)
     opts = options(diverse=DiverseOptions(groups=2, penalty=0.5))
@@ -147,7 +147,7 @@ def test_a_wide_beam_is_brute_force(beta: float) -> None:
 
 @pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_decoders_are_the_reference(kind: Callable[..., Decoder], features: dict[str, object]) -> None:
+def test_decoders_are_the_reference(kind: Callable[..., Decoder], features: dict[str, Any]) -> None:
     model, batch = make(**features), sources(9)
     fast, plain = (searched(each, model, batch, options()) for each in (kind, ReferenceDecoder))
     assert [[h.tokens for h in row] for row in fast] == [[h.tokens for h in row] for row in plain]
@@ -214,7 +214,7 @@ def test_outputs_that_cover_more_win() -> None:
 def test_without_a_penalty_nothing_is_recorded() -> None:
     """A decoder that reports no attention will do."""
     batch = sources(5)
-    limits = torch.tensor([3 + len(source) for source in batch])
+    limits = [3 + len(source) for source in batch]
     plain = beam_search(CachedDecoder(make(), batch, 4), limits, options(beta=0.0))
     assert plain == searched(CachedDecoder, make(), batch, options(beta=0.0))
     assert all(
@@ -235,7 +235,7 @@ def test_searchers_use_the_attention_of_an_ensembles_first_model(beta: float, mo
     opts = options(beta=beta)
     searcher = Searcher(models_of([make(), make(1)], "fp32", 1, 1), opts, 1000, BeamSearch)
     found = search_all(searcher, sentences(sources(5)))
-    plain = EnsembleDecoder([ReferenceDecoder(model, sources(5), 4) for model in (make(), make(1))])
+    plain = EnsembleDecoder([ReferenceDecoder(model, sources(5), 4) for model in (make(), make(1))])  # type: ignore[misc]
     with torch.inference_mode():
         expected = run_to_end(BeamSearch(plain, opts), sentences(sources(5)))
     assert [[h.tokens for h in result.hypotheses] for result in found] == [[h.tokens for h in row] for row in expected]

@@ -168,7 +168,8 @@ def test_numbers_are_the_models_own(more: dict[str, Any]) -> None:
         assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
         assert len({tuple(h.tokens) for h in found}) == len(found)
         for h in found:
-            history, path = (BOS,), []
+            history: tuple[int, ...] = (BOS,)
+            path = []
             for token in (*h.tokens, EOS):
                 path.append(toy_logits(sentence, history, 9, 1.5).log_softmax(-1)[token].item())
                 history += (token,)
@@ -276,7 +277,8 @@ def test_constraints_that_edit_hold_in_every_group() -> None:
         assert found == searched([sentence], opts)[0]
         for h in found:
             assert 6 not in h.tokens
-            history, total = (BOS,), 0.0
+            history: tuple[int, ...] = (BOS,)
+            total = 0.0
             for token in (*h.tokens, EOS):
                 total += toy_logits(sentence, history, 9, 1.5).log_softmax(-1)[token].item()
                 history += (token,)

@@ -90,7 +90,7 @@ def brute_force(
 ) -> list[tuple[str, float, float]]:
     """Text, expected utility and greatest log P of each distinct text, best first."""
     texts = texts_of([h.tokens for h in hypotheses])
-    expected = {}
+    expected: dict[str, tuple[float, float]] = {}
     for hypothesis, text in zip(hypotheses, texts, strict=True):
         value = sum(weight * utility(text, reference) for weight, reference in zip(weights, texts, strict=True)) / sum(
             weights

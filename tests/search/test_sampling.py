@@ -47,7 +47,7 @@ class Chain:
     def reorder(self, parents: Tensor) -> None:
         """A chain knows nothing of its outputs."""
 
-    def keep(self, sentences: Tensor) -> None:
+    def keep(self, sentences: np.ndarray) -> None:
         """A chain knows nothing of its sentences."""
 
 
@@ -78,7 +78,8 @@ def left(logits: np.ndarray, sampling: SamplingOptions, banned: tuple[int, ...] 
     before = np.concatenate([[0.0], chances[order].cumsum()[:-1]])
     chances[order[before >= sampling.top_p]] = 0  # what comes before it reaches p already
     chances[chances < sampling.min_p * chances.max()] = 0
-    return chances / chances.sum()
+    chances /= chances.sum()
+    return chances
 
 
 @pytest.mark.parametrize(
@@ -95,11 +96,11 @@ def left(logits: np.ndarray, sampling: SamplingOptions, banned: tuple[int, ...] 
         {"top_p": 0.9, "min_p": 0.1},
     ],
 )
-def test_outputs_are_as_frequent_as_their_probability_says(settings: dict[str, float]) -> None:
+def test_outputs_are_as_frequent_as_their_probability_says(settings: dict[str, Any]) -> None:
     """All outputs of at most two tokens, by chi-square; what is cut off never comes."""
-    sampling = SamplingOptions(**settings)  # type: ignore[arg-type]
+    sampling = SamplingOptions(**settings)
     steps = [left(row, sampling) for row in Chain().logits.double().numpy()]
-    expected = {(): steps[BOS][EOS]}
+    expected: dict[tuple[int, ...], float] = {(): steps[BOS][EOS]}
     for first in range(EOS + 1, SIZE):
         expected |= {(first,): steps[BOS][first] * steps[first][EOS]}
         expected |= {(first, second): steps[BOS][first] * steps[first][second] for second in range(EOS + 1, SIZE)}
@@ -127,7 +128,8 @@ def test_outputs_are_no_shorter_than_asked_and_as_frequent_as_before_among_thems
     def without(row: int, *banned: int) -> np.ndarray:
         chances = steps[row].copy()
         chances[list(banned)] = 0
-        return chances / chances.sum()
+        chances /= chances.sum()
+        return chances
 
     expected: dict[tuple[int, ...], float] = {}
     for first in range(EOS + 1, SIZE):
@@ -152,8 +154,9 @@ def test_outputs_are_no_shorter_than_asked_and_as_frequent_as_before_among_thems
     assert statistic < len(often) + 4 * math.sqrt(2 * len(often))
 
 
-def tokens_of(logits: Tensor, uniform: Tensor, **settings: float) -> Tensor:
-    return draw(logits, uniform, Bans((), None), SamplingOptions(**settings))  # type: ignore[arg-type]
+def tokens_of(logits: Tensor, uniform: Tensor, **settings: Any) -> Tensor:
+    tokens: Tensor = draw(logits, uniform, Bans((), None), SamplingOptions(**settings))
+    return tokens
 
 
 def random_logits(rows: int, size: int, spread: float) -> Tensor:
@@ -228,14 +231,14 @@ def test_a_row_is_drawn_alike_whatever_its_neighbours(settings: dict[str, float]
 
 @pytest.mark.parametrize("settings", WAYS)
 @pytest.mark.parametrize("uniform", [0.0, 1 - 2**-53])
-def test_the_ends_of_the_unit_interval_give_tokens_that_may_follow(settings: dict[str, float], uniform: float) -> None:
+def test_the_ends_of_the_unit_interval_give_tokens_that_may_follow(settings: dict[str, Any], uniform: float) -> None:
     """Not a banned token, nor one whose probability is rounded to 0, nor one beyond the vocabulary; logits are not changed."""
     logits = random_logits(50, 640, 1.0)
     logits[:, 30:] = -1000.0
     before, banned = logits.clone(), (0, 1, 2, 29)
     tokens = draw(
         logits, torch.full((50,), uniform, dtype=torch.double), Bans(banned, None), SamplingOptions(**settings)
-    )  # type: ignore[arg-type]
+    )
     assert logits.equal(before)
     assert set(tokens.tolist()) <= set(range(30)) - set(banned)
 
@@ -250,8 +253,8 @@ def test_bans_differ_by_row() -> None:
 
 def test_of_equal_logits_top_k_keeps_k() -> None:
     uniform = torch.linspace(0, 0.999, 500, dtype=torch.double)
-    assert len(tokens_of(torch.zeros(500, 200), uniform, top_k=7).unique()) == 7
-    assert len(tokens_of(torch.zeros(500, 200), uniform, top_p=0.5).unique()) == 100
+    assert len(tokens_of(torch.zeros(500, 200), uniform, top_k=7).unique()) == 7  # type: ignore[no-untyped-call]
+    assert len(tokens_of(torch.zeros(500, 200), uniform, top_p=0.5).unique()) == 100  # type: ignore[no-untyped-call]
 
 
 VOCABULARY = 150
@@ -279,7 +282,7 @@ def samples(
     width: int = 2,
     prefixes: list[list[int]] | None = None,
     nbest: int | None = None,
-    **settings: float,
+    **settings: Any,
 ) -> list[list[Hypothesis]]:
     return sample(
         CachedDecoder(model(), batch, width), limits(batch), options(width, nbest, **settings), batch, prefixes
@@ -289,7 +292,7 @@ def samples(
 @pytest.mark.parametrize(
     "settings", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-6}, {"temperature": 1e-30}, {"min_p": 1.0}]
 )
-def test_what_leaves_one_token_is_greedy_search(settings: dict[str, float]) -> None:
+def test_what_leaves_one_token_is_greedy_search(settings: dict[str, Any]) -> None:
     greedy = beam_search(CachedDecoder(model(), sources(), 1), limits(sources()), options(1))
     found = samples(sources(), 3, **settings)
     assert [[h.tokens for h in row] for row in found] == [[row[0].tokens] * 3 for row in greedy]
@@ -298,7 +301,7 @@ def test_what_leaves_one_token_is_greedy_search(settings: dict[str, float]) -> N
 
 
 @pytest.mark.parametrize("settings", [{}, {"top_p": 0.9, "temperature": 0.8}, {"top_k": 9, "min_p": 0.1}])
-def test_neighbours_change_nothing(settings: dict[str, float]) -> None:
+def test_neighbours_change_nothing(settings: dict[str, Any]) -> None:
     """Alone, in threes, in another order: equal tokens, and equal scores to the last bit."""
     together = samples(sources(), **settings)
     for size in (1, 3):
@@ -336,7 +339,7 @@ def log_prob(source: list[int], tokens: list[int]) -> float:
 
 
 @pytest.mark.parametrize("settings", [{}, {"top_k": 5, "temperature": 3.0}])
-def test_log_prob_is_the_models_own(settings: dict[str, float]) -> None:
+def test_log_prob_is_the_models_own(settings: dict[str, Any]) -> None:
     for source, row in zip(sources(), samples(sources(), **settings), strict=True):
         for h in row:
             assert h.log_prob == pytest.approx(log_prob(source, h.tokens), abs=1e-3)

@@ -48,7 +48,7 @@ class NumPyToy(Toy):
 
     arrays = NUMPY
 
-    def step(self, tokens: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    def step(self, tokens: Any, rows: np.ndarray) -> Any:
         return super().step(tokens, rows).numpy()
 
 
@@ -80,7 +80,8 @@ def search(
 
 
 def log_prob(sentence: int, tokens: tuple[int, ...], size: int, spread: float = 1.0) -> float:
-    history, total = (BOS,), 0.0
+    history: tuple[int, ...] = (BOS,)
+    total = 0.0
     for token in (*tokens, EOS):
         total += toy_logits(sentence, history, size, spread).log_softmax(-1)[token].item()
         history += (token,)
@@ -126,7 +127,7 @@ def test_a_wide_beam_is_brute_force_over_outputs_that_are_long_enough(
         assert [h.score for h in found] == pytest.approx([score for score, _ in expected[:5]], abs=1e-5)
 
 
-SHORT = {"min_length": 2, "textless": (5, 7)}
+SHORT: dict[str, Any] = {"min_length": 2, "textless": (5, 7)}
 """Options with which many hypotheses are too short, for a model that ends early."""
 
 
@@ -208,7 +209,7 @@ def test_where_nothing_is_too_short_candidates_are_sought_as_without_a_shortest_
 ) -> None:
     """The very same calls: nothing banned but what is never generated."""
     for min_length, calls_with_bans in ((0, 0), (1, 1)):
-        asked = []
+        asked: list[Any] = []
 
         class Recording(TorchArrays):
             def top_candidates(self, *given: Any, asked: list[Any] = asked) -> tuple[torch.Tensor, torch.Tensor]:
@@ -398,7 +399,7 @@ def test_largest_log_probs_are_a_plain_topk(width: int, size: int, count: int) -
 
 @pytest.mark.parametrize("kind", [Toy, pytest.param(NumPyToy, marks=needs_engine)])
 def test_a_model_whose_logits_are_nan_is_named(kind: Any) -> None:
-    class Broken(kind):
+    class Broken(kind):  # type: ignore[misc]
         def step(self, tokens: Any, rows: np.ndarray) -> Any:
             logits = super().step(tokens, rows)
             logits[::2] = math.nan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 from urllib.error import HTTPError
 
 import pytest
@@ -18,8 +19,9 @@ def answer_of(served: Served, path: str, **values: object) -> httpx.Response:
     return post(served.url + path, json=values)
 
 
-def translated(translator: nmt.Translator, text: str, **options: object) -> str:
-    return translator.translate([text], **options)[0].text  # type: ignore[arg-type]
+def translated(translator: nmt.Translator, text: str, **options: Any) -> str:
+    found: str = translator.translate([text], **options)[0].text
+    return found
 
 
 def test_a_text(served: Served, translator: nmt.Translator) -> None:

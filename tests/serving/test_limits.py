@@ -240,7 +240,7 @@ def test_models_are_loaded_anew_again_and_again_under_constant_load(model: Path)
         expected = [translate(served, text).json() for text in texts]
         loaded, stop = [served.models.pairs], threading.Event()
 
-        def ask(first: int) -> int:
+        def ask(first: int) -> int:  # type: ignore[return]
             with httpx.Client(timeout=LIMIT) as client:
                 for count in itertools.count(first):
                     if stop.is_set():

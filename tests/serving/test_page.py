@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import threading
+from typing import Any
 
 import pytest
 
@@ -202,7 +203,7 @@ def test_one_pair_is_named_and_offers_no_choice(page: Page) -> None:
 def test_targets_are_those_of_the_source_and_swapping_takes_the_translation(page: Page) -> None:
     page.site.languages = THREE
     page.open()
-    options = lambda name: [option.text for option in page(name).find_elements("tag name", "option")]  # noqa: E731
+    options: Any = lambda name: [option.text for option in page(name).find_elements("tag name", "option")]  # noqa: E731
     assert options("source") == ["Auto-detect", "English", "German"]
     page("source").send_keys("English")
     assert options("target") == ["German", "French"]

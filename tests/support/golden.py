@@ -28,9 +28,10 @@ from untrained import WORDS, sentence
 
 import nmt_cli as nmt
 from nmt_cli.data.tokenizer import TARGET, learn_bpe, learn_symbols
+from nmt_cli.model.contents import TABLES
 from nmt_cli.model.folder import weights_of
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.model.weights import TABLES, write_model
+from nmt_cli.model.weights import write_model
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection, Recipe
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "golden"
@@ -234,7 +235,7 @@ def _drawn(name: str, weight: torch.Tensor, noise: int) -> torch.Tensor:
     normal = torch.from_numpy(values).float()
     if weight.dim() == 1:
         return (GAIN if name.endswith("decoder_norm.weight") else "norm.weight" in name) + 0.1 * normal
-    return normal * (1.0 if "embeddings" in name else GAIN) / weight.shape[-1] ** 0.5
+    return normal * (1.0 if "embeddings" in name else GAIN) / float(weight.shape[-1] ** 0.5)
 
 
 DECODE = DecodeSection(max_extra=6, beam=4)

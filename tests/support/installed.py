@@ -31,7 +31,7 @@ def run(*arguments: str, text: str = "") -> str:
 
 def answer(model: str) -> str:
     """Return the translation of SENTENCE by a server of `model`. Raises AssertionError if it fails."""
-    command = [NMT, "serve", "--model", model, "--port", "0", "--device", "cpu", "--precision", "fp32"]
+    command = [str(NMT), "serve", "--model", model, "--port", "0", "--device", "cpu", "--precision", "fp32"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, encoding="utf-8") as server:
         assert server.stderr
         lines: list[str] = []

@@ -95,7 +95,7 @@ class Page:
         )
         return {word: float(weight) for word, weight in found if weight}
 
-    def until(self, condition: Callable[[], object]) -> None:
+    def until(self, condition: Callable[..., object]) -> None:
         """Wait until this holds."""
         wait_until(
             condition,

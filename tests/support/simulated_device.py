@@ -40,7 +40,7 @@ class DeviceTensor(Tensor):
     """A tensor on the device; `held` has its numbers."""
 
     held: Tensor
-    device = torch.device(DEVICE)  # type: ignore[assignment]  # what Python code sees; to torch's own it is "meta", a device that it knows
+    device = torch.device(DEVICE)  # what Python code sees; to torch's own it is "meta", a device that it knows
 
     @staticmethod
     def __new__(cls, held: Tensor) -> DeviceTensor:
@@ -51,37 +51,37 @@ class DeviceTensor(Tensor):
                 strides=held.stride(),
                 storage_offset=held.storage_offset(),
                 dtype=held.dtype,
-                device="meta",
+                device=torch.device("meta"),
             )
         tensor.held = held
         return tensor
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         raise RuntimeError(f"{func} was called outside `with SimulatedDevice()`")
 
     def tolist(self) -> Any:
         return self.to("cpu").tolist()
 
-    def __repr__(self, **_: Any) -> str:
+    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"DeviceTensor({self.held})"
 
 
-class SimulatedDevice(TorchDispatchMode):
+class SimulatedDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """See the module."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.waits, self.operations, self.tensors = Counter[str](), 0, _Tensors()
 
     def __enter__(self) -> SimulatedDevice:
-        self.tensors.__enter__()
-        super().__enter__()
+        self.tensors.__enter__()  # type: ignore[no-untyped-call]
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        self.tensors.__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self.tensors.__exit__(*error)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})

@@ -18,7 +18,14 @@ from nmt_cli.search.sentence import Hypothesis, Sentence
 
 VOCABULARY = 60
 OPTIONS = SearchOptions(beam=4, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS))
-SMALL = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "d_ff": 64, "num_heads": 2, "max_positions": 71}
+SMALL: dict[str, Any] = {
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "d_model": 32,
+    "d_ff": 64,
+    "num_heads": 2,
+    "max_positions": 71,
+}
 
 needs_engine = pytest.mark.skipif(library() is None, reason="there is no engine for this processor")
 

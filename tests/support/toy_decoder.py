@@ -12,6 +12,7 @@ from run_search import beam_search, sample
 from torch import Tensor
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
+from nmt_cli.search.arrays import Arrays
 from nmt_cli.search.constraint import Constraint
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.search import SearchOptions
@@ -33,7 +34,7 @@ def toy_log_probs(sentence: int, history: Sequence[int], size: int, known: Seque
 class Histories:
     """The part of a `Decoder` that follows hypotheses: sentences are numbers; histories are tuples of tokens."""
 
-    arrays = TorchArrays(torch.device("cpu"))
+    arrays: Arrays = TorchArrays(torch.device("cpu"))
 
     def __init__(self, sentences: Sequence[int], beam: int) -> None:
         self.sentences, self.beam = list(sentences), beam

@@ -102,10 +102,8 @@ def parameters(handler: BaseHTTPRequestHandler) -> dict[str, Any]:
         assert isinstance(found, dict)
         return found
     form = BytesParser().parsebytes(b"Content-Type: " + kind.encode() + b"\r\n\r\n" + body)
-    return {
-        str(part.get_param("name", header="content-disposition")): part.get_payload(decode=True)
-        for part in form.get_payload()
-    }  # type: ignore[union-attr]
+    parts: Any = form.get_payload()
+    return {str(part.get_param("name", header="content-disposition")): part.get_payload(decode=True) for part in parts}
 
 
 def answer(site: Site, handler: BaseHTTPRequestHandler, parameters: dict[str, Any]) -> None:

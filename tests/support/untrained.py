@@ -97,8 +97,8 @@ def write_untrained_parser(folder: Path, terminals: str, max_length: int = 40, q
         joint_vocab=False,
         target_vocab_size=40,
         target_tokenization="words",
-        terminals=terminals,
-    )  # type: ignore[arg-type]
+        terminals=terminals,  # type: ignore[arg-type]
+    )
     model = ModelSection(
         encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64, tie_embeddings=False
     )

@@ -19,7 +19,7 @@ LIMIT = 180.0
 """Seconds."""
 
 
-def wait_until(condition: Callable[[], T], failed: Callable[[], object] = lambda: "it never came true") -> T:
+def wait_until(condition: Callable[..., T], failed: Callable[[], object] = lambda: "it never came true") -> T:
     """Wait until `condition()` is true, and return its value. Raises AssertionError, with `failed()`, after LIMIT seconds."""
     end = time.monotonic() + LIMIT
     while not (value := condition()):

@@ -128,7 +128,7 @@ def test_form_of_the_sentences(splits: Splits) -> None:
 
 def test_average_length(splits: Splits) -> None:
     for side in (0, 1):
-        average = sum(len(e[side].split()) for e in splits["train"]) / len(splits["train"])
+        average = sum(len(str(e[side]).split()) for e in splits["train"]) / len(splits["train"])
         assert 7 < average < 12
 
 

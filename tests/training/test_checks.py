@@ -161,7 +161,7 @@ def test_a_disk_without_space_is_refused_and_one_with_little_is_a_warning(
 ) -> None:
     size = nmt.forecast("short.toml").parameters * 12
     for free, refused in ((size - 1, True), (size + 1, False)):
-        usage = shutil._ntuple_diskusage(10 * size, 0, free)  # type: ignore[attr-defined]
+        usage = shutil._ntuple_diskusage(10 * size, 0, free)
         monkeypatch.setattr(shutil, "disk_usage", lambda path, usage=usage: usage)
         for start in (nmt.forecast, nmt.train):
             capsys.readouterr()

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -193,7 +194,7 @@ os.kill(hanging, 9)
 def heard() -> dict[tuple[str, str], tuple[str, str]]:
     """What the exception meant, and its summary, by case and rank: in each case rank 1 does something to rank 0."""
     stores = {
-        case: dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        case: dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
         for case in ("killed", "leaves", "hangs", "shapes")
     }
     cases = [f"{case}={store.port}" for case, store in stores.items()]
@@ -224,15 +225,15 @@ def test_gloo_between_real_processes(heard: dict[tuple[str, str], tuple[str, str
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> dist.Store:
-    return dist.FileStore(str(tmp_path / "store"), 4)
+def store(tmp_path: Path) -> Any:
+    return dist.FileStore(str(tmp_path / "store"), 4)  # type: ignore[attr-defined]
 
 
 def of(rank: int, local: int = 0) -> ProcessGroup:
     return ProcessGroup(rank, local, 4, 2)
 
 
-def test_an_error_is_reported_by_the_rank_that_had_it_first(store: dist.Store) -> None:
+def test_an_error_is_reported_by_the_rank_that_had_it_first(store: Any) -> None:
     assert report_end(TrainingError("the disk is full"), store, of(0)) is None
     instead = report_end(PeerLost("rank 1 no longer hears"), store, of(1, 1))
     assert instead
@@ -245,14 +246,14 @@ def test_an_error_is_reported_by_the_rank_that_had_it_first(store: dist.Store) -
     assert report_end(TrainingError("another error"), store, of(3, 1)) is None
 
 
-def test_the_others_end_with_its_status(store: dist.Store) -> None:
+def test_the_others_end_with_its_status(store: Any) -> None:
     assert report_end(Stopped(15, "stopped at update 3", reported=True), store, of(1, 1)) is None
     instead = report_end(PeerLost("rank 0 no longer hears"), store, of(0))
     assert instead
     assert instead.exit_code == 143
 
 
-def test_on_another_machine_it_is_reported_once_more(store: dist.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_another_machine_it_is_reported_once_more(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GROUP_RANK", "0")
     assert report_end(IndexError("list index out of range"), store, of(1, 1)) is None
     monkeypatch.setenv("GROUP_RANK", "1")
@@ -265,8 +266,8 @@ def test_on_another_machine_it_is_reported_once_more(store: dist.Store, monkeypa
 
 
 def test_a_store_that_is_gone_hides_no_error() -> None:
-    server = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    client = dist.TCPStore("localhost", server.port, is_master=False)
+    server = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+    client = dist.TCPStore("localhost", server.port, is_master=False)  # type: ignore[attr-defined]
     del server
     assert report_end(PeerLost("rank 1 no longer hears"), client, of(1)) is None
 

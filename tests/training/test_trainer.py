@@ -332,7 +332,9 @@ def test_on_a_terminal_a_bar_moves_with_every_micro_batch(
     trainer = start(micro_batch_tokens=128)
     advance = trainer.report.advance
     monkeypatch.setattr(
-        trainer.report, "advance", lambda updates, describe: (moved.append(updates), advance(updates, describe))
+        trainer.report,
+        "advance",
+        lambda updates, describe: (moved.append(updates), advance(updates, describe)),  # type: ignore[func-returns-value]
     )
     trainer.train()
     assert len(moved) >= 2 * 20

@@ -285,7 +285,7 @@ def fail_on(updater: Updater, when: Callable[[int], bool]) -> list[int]:
     tried: list[int] = []
     through = updater.forward_backward
 
-    def failing(micro_batch: Any, tokens: int) -> Tensor:
+    def failing(micro_batch: Any, target_tokens: int) -> Tensor:
         tried.append(micro_batch.pairs)
         if when(tried[-1]):
             torch.randn(1)  # random numbers are used before the memory runs out
@@ -293,7 +293,7 @@ def fail_on(updater: Updater, when: Callable[[int], bool]) -> list[int]:
             raise RuntimeError(
                 "[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes."
             )
-        return through(micro_batch, tokens)
+        return through(micro_batch, target_tokens)
 
     updater.forward_backward = failing  # type: ignore[method-assign]
     return tried
@@ -359,8 +359,8 @@ def test_a_gradient_that_is_not_finite_leaves_parameters_and_optimizer_state_unc
     )
     through = updater.forward_backward
 
-    def broken(micro_batch: Any, tokens: int) -> Tensor:
-        sums = through(micro_batch, tokens)
+    def broken(micro_batch: Any, target_tokens: int) -> Tensor:
+        sums = through(micro_batch, target_tokens)
         updater.weights.main_grads[5] = float("nan")
         return sums
 

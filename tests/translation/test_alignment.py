@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from nmt_cli.translation.torch_models import engine_model
 
 BOS, EOS = 2, 3
 SOURCE, TARGET = [9, 30, 8, 7, 41, EOS], [BOS, 20, 7, 33, 12]
-FEATURES: list[dict[str, object]] = [{}, {"residual": "pre", "positions": "learned"}, {"d_k": 8, "d_v": 24}]
+FEATURES: list[dict[str, Any]] = [{}, {"residual": "pre", "positions": "learned"}, {"d_k": 8, "d_v": 24}]
 
 
 def cross_attention(model: Transformer, source: list[int], target: list[int], layer: int | None = None) -> Tensor:
@@ -61,7 +62,7 @@ def by_the_models_own_pass(model: Transformer, number: int) -> Tensor:
 
 @pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_weights_are_those_of_the_models_own_pass(features: dict[str, object], number: int) -> None:
+def test_weights_are_those_of_the_models_own_pass(features: dict[str, Any], number: int) -> None:
     model = make(**features)
     found = cross_attention(model, SOURCE, TARGET, number)
     torch.testing.assert_close(found, by_the_models_own_pass(model, number), atol=1e-6, rtol=1e-5)

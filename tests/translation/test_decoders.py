@@ -28,8 +28,8 @@ from nmt_cli.translation.torch_models import engine_model
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 VOCABULARY = 150
-MONOTONIC: dict[str, object] = {"residual": "pre", "monotonic_attention": True}
-FEATURES: list[dict[str, object]] = [
+MONOTONIC: dict[str, Any] = {"residual": "pre", "monotonic_attention": True}
+FEATURES: list[dict[str, Any]] = [
     {},
     {"residual": "pre", "positions": "learned"},
     {"positions": "rotary", "num_heads": 1},
@@ -73,7 +73,7 @@ def options(beam: int, **more: Any) -> SearchOptions:
 def translate(
     kind: Kind, model: Transformer, batch: list[list[int]], beam: int = 4, nbest: int = 1
 ) -> list[list[Hypothesis]]:
-    limits = torch.tensor([len(source) + 4 for source in batch])
+    limits = [len(source) + 4 for source in batch]
     return beam_search(kind(model, batch, beam), limits, options(beam, nbest=nbest))
 
 
@@ -81,7 +81,7 @@ def translate(
     ("features", "beam"), [*((features, beam) for features in FEATURES for beam in (1, 3)), ({}, 20)]
 )
 @torch.inference_mode()
-def test_a_decoder_with_caches_is_the_reference_step_by_step(features: dict[str, object], beam: int) -> None:
+def test_a_decoder_with_caches_is_the_reference_step_by_step(features: dict[str, Any], beam: int) -> None:
     """Random tokens, parents, closed hypotheses and departures, beyond the caches' first room: log-probabilities equal to 1e-5."""
     model, generator = make(**features), torch.Generator().manual_seed(5)
     batch = sources(7)
@@ -111,7 +111,7 @@ def test_a_decoder_with_caches_is_the_reference_step_by_step(features: dict[str,
 
 @pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_searches_are_the_reference_search(kind: Kind, features: dict[str, object]) -> None:
+def test_searches_are_the_reference_search(kind: Kind, features: dict[str, Any]) -> None:
     model, batch = make(**features), sources(9)
     plain, fast = translate(ReferenceDecoder, model, batch, nbest=4), translate(kind, model, batch, nbest=4)
     assert [[h.tokens for h in row] for row in fast] == [[h.tokens for h in row] for row in plain]
@@ -132,7 +132,7 @@ def test_monotonic_attention_changes_outputs() -> None:
     [(1, {}), (4, {}), (4, {"d_k": 8, "d_v": 24}), (4, {"num_heads": 1}), (5, {"num_heads": 2}), (3, MONOTONIC)],
 )
 def test_a_sentence_does_not_depend_on_its_neighbours(
-    kind: Kind, precision: str, beam: int, features: dict[str, object]
+    kind: Kind, precision: str, beam: int, features: dict[str, Any]
 ) -> None:
     """Alone, in threes, all together, in another order, of all lengths: equal tokens, and equal scores to the last bit."""
     model, batch = convert(make(**features), precision), sources(12)
@@ -186,7 +186,7 @@ def test_an_ensemble_averages_probabilities(kind: Kind) -> None:
 @pytest.mark.parametrize(("beam", "features"), [(1, {}), (4, {}), (3, MONOTONIC)])
 @torch.inference_mode()
 def test_sentences_that_join_others_are_computed_as_if_alone(
-    kind: Kind, precision: str, beam: int, features: dict[str, object]
+    kind: Kind, precision: str, beam: int, features: dict[str, Any]
 ) -> None:
     """To the last bit; also those that enter when all others have left."""
     model, batch = convert(make(**features), precision), sources(18)

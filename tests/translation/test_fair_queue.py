@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from nmt_cli.translation.pool import FairQueue
 
@@ -13,7 +14,7 @@ class Request:
     running: int = 0
 
 
-def take(queue: FairQueue[Request, int], *, fresh_only: bool = False) -> str | None:
+def take(queue: Any, *, fresh_only: bool = False) -> str | None:
     """Take an item as a pool does. Return the name of its request and the item."""
     taken = queue.take(fresh_only=fresh_only)
     if taken is None:
@@ -23,7 +24,7 @@ def take(queue: FairQueue[Request, int], *, fresh_only: bool = False) -> str | N
 
 
 def test_requests_take_turns_and_a_new_one_is_first() -> None:
-    queue: FairQueue[Request, int] = FairQueue()
+    queue: Any = FairQueue()
     document, other, late = Request("a"), Request("b"), Request("c")
     queue.put(document, [0, 1, 2, 3])
     queue.put(other, [0, 1])
@@ -35,7 +36,7 @@ def test_requests_take_turns_and_a_new_one_is_first() -> None:
 
 
 def test_beyond_the_capacity_only_requests_of_which_nothing_is_searched() -> None:
-    queue: FairQueue[Request, int] = FairQueue()
+    queue: Any = FairQueue()
     document, single = Request("a"), Request("b")
     queue.put(document, [0, 1, 2])
     assert [take(queue, fresh_only=True), take(queue, fresh_only=True)] == ["a0", None]
@@ -47,7 +48,7 @@ def test_beyond_the_capacity_only_requests_of_which_nothing_is_searched() -> Non
 
 
 def test_what_comes_back_is_taken_first() -> None:
-    queue: FairQueue[Request, int] = FairQueue()
+    queue: Any = FairQueue()
     request = Request("a")
     queue.put(request, [0, 1])
     assert take(queue) == "a0"
@@ -56,7 +57,7 @@ def test_what_comes_back_is_taken_first() -> None:
 
 
 def test_dropped_requests_leave_nothing() -> None:
-    queue: FairQueue[Request, int] = FairQueue()
+    queue: Any = FairQueue()
     one, two = Request("a"), Request("b")
     queue.put(one, [0, 1, 2])
     queue.put(two, [0, 1])

@@ -400,7 +400,7 @@ def test_workers_stop_in_the_middle_of_a_batch_when_nobody_waits_any_more(
     results = some.translate(given)
     assert next(results).text == ""
     gate.begun()
-    results.close()  # type: ignore[attr-defined]
+    results.close()
     wait_until(lambda: some.models.pool.running == 0)
 
 
@@ -433,7 +433,7 @@ def test_two_models_are_searched_by_their_mean_probability() -> None:
     models = [model(), model(seed=1)]
     given = [line for line in lines() if line.strip()][:20]
     sources = [[*ids, EOS] for ids in tokenizer().encode(given)]
-    plain = EnsembleDecoder([ReferenceDecoder(one, sources, 4) for one in models])
+    plain = EnsembleDecoder([ReferenceDecoder(one, sources, 4) for one in models])  # type: ignore[misc]
     limits = [len(source) + 2 for source in sources]
     best = beam_search(
         plain,

@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from pathlib import Path
@@ -117,11 +117,12 @@ def test_prefixes_and_terms(one: nmt.Translator) -> None:
 
 
 def test_wrong_options_are_named_at_once(one: nmt.Translator) -> None:
-    for call, text in (
+    calls: list[tuple[Callable[[], object], str]] = [
         (lambda: one.submit("a text"), "expected a list of lines"),
         (lambda: one.submit(["a\nb"]), "contains a line end"),
         (lambda: one.submit(["a"], beam=0), "beam"),
-    ):
+    ]
+    for call, text in calls:
         with pytest.raises(nmt.NmtError, match=text):
             call()
 

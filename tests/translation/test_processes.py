@@ -28,14 +28,8 @@ from nmt_cli.registry import SEARCHES
 from nmt_cli.search.search import SamplingOptions
 from nmt_cli.translation.confidence import DEFAULT
 from nmt_cli.translation.line_translator import LineTranslator
-from nmt_cli.translation.processes import (
-    DeviceProcesses,
-    ForkedSession,
-    SearchableModels,
-    SpawnedSession,
-    ThreadSession,
-    WorkerDied,
-)
+from nmt_cli.translation.pool import ThreadSession
+from nmt_cli.translation.processes import DeviceProcesses, ForkedSession, SearchableModels, SpawnedSession, WorkerDied
 from nmt_cli.translation.searchers import search_all
 from nmt_cli.translation.torch_models import ConvertedModels, DeviceModels, _converted, searchable
 from nmt_cli.translation.translation import Translation
@@ -197,7 +191,7 @@ def test_closing_early_stops_the_search(
     results = over(models, folder, search="held").translate(iter([" "] * 64 + LONG))
     next(results)
     gate.begun()
-    results.close()  # type: ignore[attr-defined]
+    results.close()
     if isinstance(models, DeviceModels):  # they go on with the group that they have
         gate.open()
     else:

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ WORDS = [
     "and",
     "then",
 ]
-FEATURES: list[dict[str, object]] = [
+FEATURES: list[dict[str, Any]] = [
     {},
     {"residual": "pre", "positions": "learned"},
     {"d_k": 8, "d_v": 24},
@@ -144,7 +145,7 @@ def sound(limit: int = 64) -> list[int]:
 
 @pytest.mark.parametrize("features", FEATURES, ids=str)
 @torch.no_grad()
-def test_log_probs_equal_torchs_cross_entropy_of_each_pair_alone(by: str, features: dict[str, object]) -> None:
+def test_log_probs_equal_torchs_cross_entropy_of_each_pair_alone(by: str, features: dict[str, Any]) -> None:
     ours, reference = scorer(by, **features), model(**features)
     for result in ours.score([pair for pair in pairs() if any(map(str.strip, pair))][::3]):
         source, target = ids((result.source.strip(), result.target.strip()), ours.vocabulary)
@@ -160,7 +161,7 @@ def test_log_probs_equal_torchs_cross_entropy_of_each_pair_alone(by: str, featur
 
 @pytest.mark.parametrize("features", FEATURES[:4], ids=str)
 @torch.no_grad()
-def test_the_sum_is_the_nll_of_training(by: str, features: dict[str, object]) -> None:
+def test_the_sum_is_the_nll_of_training(by: str, features: dict[str, Any]) -> None:
     ours, chosen = scorer(by, **features), [pairs()[i] for i in sound(40) if all(map(str.strip, pairs()[i]))]
     results = list(ours.score(chosen))
     batch = collate([tuple(np.array(side) for side in ids(pair, ours.vocabulary)) for pair in chosen])  # type: ignore[misc]
@@ -229,8 +230,10 @@ def test_a_blank_side_is_its_end_symbol_alone(by: str) -> None:
         logits = reference.logits(reference(torch.tensor([[*source, EOS]]), None, torch.tensor([[BOS, *target]])))[0]
         return -float(F.cross_entropy(logits, torch.tensor([*target, EOS]), reduction="sum"))
 
-    assert (of_text.tokens, of_text.log_prob) == (1, pytest.approx(log_prob(source, []), abs=1e-5))
-    assert (of_nothing.tokens, of_nothing.log_prob) == (len(target) + 1, pytest.approx(log_prob([], target), abs=1e-5))
+    assert of_text.tokens == 1
+    assert of_text.log_prob == pytest.approx(log_prob(source, []), abs=1e-5)
+    assert of_nothing.tokens == len(target) + 1
+    assert of_nothing.log_prob == pytest.approx(log_prob([], target), abs=1e-5)
 
 
 @pytest.mark.parametrize("longest", [48, 49, 50, 51])

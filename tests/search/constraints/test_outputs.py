@@ -16,7 +16,7 @@ from nmt_cli.errors import UsageError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 from nmt_cli.search.arrays import Arrays
-from nmt_cli.search.constraint import Step
+from nmt_cli.search.constraint import Constraint, Step
 from nmt_cli.search.constraints.no_repeat_ngram import NoRepeatNgram
 from nmt_cli.search.constraints.outputs import Outputs
 from nmt_cli.search.constraints.prefix import Prefix
@@ -55,7 +55,7 @@ def ids(entries: list[str]) -> list[tuple[int, ...]]:
     return sorted({tuple(tokens) for tokens in tokenizer().encode(entries)})
 
 
-def toy(*constraints: object, entries: list[str] = ENTRIES) -> ToySearch:
+def toy(*constraints: Constraint, entries: list[str] = ENTRIES) -> ToySearch:
     known = sorted({token for tokens in ids([*entries, "under"]) for token in tokens})
     return ToySearch(tokenizer().vocab_size, known, [*constraints, Outputs(entries, tokenizer())])
 
@@ -179,5 +179,5 @@ def test_sentences_of_other_longest_outputs_do_not_matter() -> None:
     assert both == [beam_search(*_batch(search, [0], [2]))[0], beam_search(*_batch(search, [1], [30]))[0]]
 
 
-def _batch(search: ToySearch, sentences: list[int], longest: list[int]) -> tuple[object, list[int], SearchOptions]:
+def _batch(search: ToySearch, sentences: list[int], longest: list[int]) -> tuple[ToyDecoder, list[int], SearchOptions]:
     return ToyDecoder(sentences, 4, search.size, search.known), longest, search.options(4)

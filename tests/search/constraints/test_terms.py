@@ -6,6 +6,7 @@ import random
 import re
 from collections import Counter
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -158,11 +159,11 @@ def requests() -> list[Request]:
 
 
 def constrained(
-    some: list[Request], nbest: int = 3, beam: int = 4, devices: int = 0, **decode: object
+    some: list[Request], nbest: int = 3, beam: int = 4, devices: int = 0, **decode: Any
 ) -> list[Translation]:
     section = DecodeSection(
         beam=beam, max_extra=16, min_length=2, batch_tokens=100_000 if not devices else 60, **decode
-    )  # type: ignore[arg-type]
+    )
     translator = LineTranslator(
         model(), tokenizer(), tokenizer(), section, nbest=nbest, constraints={"terms": None}, workers=devices or 1
     )
