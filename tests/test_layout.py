@@ -149,7 +149,7 @@ def test_the_architecture_page_shows_the_layers_and_the_rooms() -> None:
     assert sorted(rooms) == sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
     assert [LAYERS[room] for room in rooms] == sorted((LAYERS[room] for room in rooms), reverse=True)
     files = {"/".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in FILES}
-    assert {name for name in re.findall(r"\b(?:data|model|training|translation)/\w+", text)} - {"data/NAME"} <= files
+    assert set(re.findall(r"\b(?:data|model|training|translation)/\w+", text)) - {"data/NAME"} <= files
 
 
 def test_imports_are_seen_at_all() -> None:
