@@ -26,6 +26,7 @@ from pydantic.fields import FieldInfo
 
 import nmt_cli
 from nmt_cli.cli.app import app
+from nmt_cli.interface.options import TranslateOptions
 from nmt_cli.recipe import SECTIONS, Option, recipe_names
 
 ROOT = Path(__file__).parents[1]
@@ -96,6 +97,7 @@ def prose(text: str) -> str:
     """Return text of a docstring or of --help for Markdown: what is between backticks stays, the rest has no markup."""
     parts = " ".join(text.split()).split("`")
     plain = [re.sub(r"([*_\[\]|\\])", r"\\\1", html.escape(part, quote=False)) for part in parts[::2]]
+    plain = [re.sub(r"(?<![\w-])--[a-z][\w-]*", r"`\g<0>`", part) for part in plain]
     marked = [f"`{part}`" for part in parts[1::2]]
     return "".join(part for pair in zip(plain, [*marked, ""], strict=True) for part in pair)
 
@@ -117,7 +119,7 @@ def of_group(group: Any, context: Any, level: int) -> Iterator[str]:
         inner = command.context_class(command, info_name=name, parent=context)
         usage = code(" ".join([inner.command_path, *command.collect_usage_pieces(inner)]), "")
         paragraphs = "\n\n".join(prose(part) for part in (command.help or "").split("\n\n"))
-        yield f"{'#' * level} {inner.command_path}\n\n{paragraphs}\n\n{usage}\n{''.join(options(command, inner))}"
+        yield f"{'#' * level} {inner.command_path}\n\n{usage}\n{paragraphs}\n\n{''.join(options(command, inner))}"
         if hasattr(command, "list_commands"):
             yield from of_group(command, inner, level + 1)
 
@@ -186,8 +188,12 @@ def recipes() -> str:
 
 def python() -> str:
     """Return the page of the public names; mkdocstrings puts in what each is."""
-    names = [name for name in nmt_cli.__all__ if not name.startswith("__")]
-    intro = "# Python\n\n`import nmt_cli as nmt` has these names. [A guide](../python.md) shows how they are used.\n\n"
+    names = [name for name in vars(nmt_cli)["__all__"] if not name.startswith("__")]
+    options = ", ".join(f"`{name}`" for name in TranslateOptions.__annotations__)
+    intro = (
+        "# Python\n\n`import nmt_cli as nmt` has these names. [A guide](../python.md) shows how they are used.\n\n"
+        f"`TranslateOptions` are those of [`nmt translate`](commands.md#nmt-translate): {options}.\n\n"
+    )
     return intro + "\n".join(f"::: nmt_cli.{name}\n" for name in names)
 
 
