@@ -3,6 +3,7 @@
 # make test-all, make check   every test; with lint and types
 # make coverage  every test, and the branches that none of them takes
 # make fuzz    wrong models and calls for the engine, under sanitizers, for FUZZ_SECONDS (120)
+# make docs    the documentation site, in build/site
 # make wheel   this platform's wheel, in dist/
 # make image   a Docker image of nmt serve, without torch
 # make pictures  the pictures of README, after make demo
@@ -14,7 +15,7 @@ PACKAGES = $(VENV)/.packages
 SOURCES = $(wildcard nmt_cli/engine/src/*)
 WORKERS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-all coverage lint types check fuzz wheel image pictures clean
+.PHONY: demo test test-all coverage lint types check fuzz docs wheel image pictures clean
 
 $(PACKAGES): pyproject.toml constraints.txt nmt_cli/engine/CMakeLists.txt $(SOURCES)
 	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] <= (3, 13); sys.exit(0 if ok else "nmt needs Python 3.11 to 3.13; this is %s. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" % sys.version.split()[0])'
@@ -77,6 +78,15 @@ fuzz:
 	$(CXX) -fsanitize=thread -DNMT_THREADS $(FUZZ_FLAGS) -o $(FUZZ)-threads
 	$(FUZZ)-threads threads 10
 
+$(VENV)/.docs: $(PACKAGES)
+	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt 'nmt-cli[docs]'
+	@touch $@
+
+# Strict: a broken link or anchor is an error.
+docs: $(VENV)/.docs
+	$(VENV)/bin/python tools/documentation.py build/docs-source
+	$(VENV)/bin/zensical build --clean --strict
+
 wheel: $(PACKAGES)
 	$(VENV)/bin/python -m build
 
@@ -88,4 +98,4 @@ image:
 	docker build --tag nmt .
 
 clean:
-	rm -rf build dist nmt_cli/engine/lib $(VENV)
+	rm -rf .cache build dist nmt_cli/engine/lib $(VENV)

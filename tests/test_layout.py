@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ import nmt_cli
 
 PACKAGE = Path(nmt_cli.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
+ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"
 
 LAYERS = {
     "__main__": 15,
@@ -136,6 +138,18 @@ def test_every_part_has_its_layer() -> None:
     assert {"cli", "training", "search", "data", "model", "evaluation", "recipe", "errors"} <= {
         part(path) for path in FILES
     }
+
+
+@pytest.mark.skipif(not ARCHITECTURE.exists(), reason="the documents are not here")
+def test_the_architecture_page_shows_the_layers_and_the_rooms() -> None:
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    drawn = re.findall(r"^ +(\d+)  (.+)$", text, re.MULTILINE)
+    assert {name: int(number) for number, names in drawn for name in names.split(" · ")} == LAYERS
+    rooms = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+    assert sorted(rooms) == sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+    assert [LAYERS[room] for room in rooms] == sorted((LAYERS[room] for room in rooms), reverse=True)
+    files = {"/".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in FILES}
+    assert set(re.findall(r"\b(?:data|model|training|translation)/\w+", text)) - {"data/NAME"} <= files
 
 
 def test_imports_are_seen_at_all() -> None:

@@ -27,7 +27,7 @@ from nmt_cli.recipe import load_recipe, recipe_names
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), RESULTS]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), RESULTS]
 MARKS = (
     "needs the network",
     "needs several machines",

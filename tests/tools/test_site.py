@@ -1,0 +1,184 @@
+"""The documentation site: it builds strictly, loads nothing from elsewhere, and has every command, key and public name."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from html.parser import HTMLParser
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+import typer
+from shared import shared
+
+import nmt_cli
+from nmt_cli.cli.app import app
+from nmt_cli.recipe import SECTIONS, recipe_names
+
+ROOT = Path(__file__).parents[2]
+CONFIG = ROOT / "zensical.toml"
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (find_spec("zensical") and find_spec("mkdocstrings")), reason="needs the extra docs: make docs installs it"
+    ),
+    pytest.mark.skipif(not CONFIG.exists(), reason="the documents are not here"),
+]
+
+
+def build(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Build the site of the sources in a folder."""
+    shutil.copy(CONFIG, folder)
+    if not (folder / "nmt_cli").exists():
+        (folder / "nmt_cli").symlink_to(Path(nmt_cli.__file__).parent)
+    command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def make(folder: Path) -> None:
+    script = [sys.executable, str(ROOT / "tools" / "documentation.py"), str(folder / "build" / "docs-source")]
+    subprocess.run(script, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
+    done = build(folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shared(tmp_path_factory, "site", make)
+
+
+@pytest.fixture
+def site(folder: Path) -> Path:
+    return folder / "build" / "site"
+
+
+class Page(HTMLParser):
+    """What a page loads, where it leads, and its anchors."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.leads: list[str] = []
+        self.ids: set[str] = set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attributes}
+        self.ids |= {found[name] for name in ("id", "name") if name in found}
+        if "src" in found or (tag == "link" and "href" in found):
+            self.loads.append(found.get("src") or found["href"])
+        elif tag == "a" and "href" in found:
+            self.leads.append(found["href"])
+
+
+page = cache(Page)
+
+
+def pages(site: Path) -> Iterator[Path]:
+    found = [path for path in site.rglob("*.html") if path.name != "404.html"]  # is served for any path
+    assert len(found) > 25
+    yield from found
+
+
+def is_elsewhere(address: str) -> bool:
+    return re.match(r"(\w+:)?//|\w+:", address) is not None
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    for path in site.rglob("*.html"):
+        assert page(path).loads
+        assert [address for address in page(path).loads if is_elsewhere(address)] == [], path
+    for path in site.rglob("*.css"):
+        assert not re.search(r"@import|url\(['\"]?(https?:)?//", path.read_text(encoding="utf-8")), path
+
+
+def test_every_link_leads_to_a_page_and_its_anchor(site: Path) -> None:
+    for path in pages(site):
+        for address in {*page(path).leads, *page(path).loads}:
+            if is_elsewhere(address):
+                continue
+            name, _, anchor = unquote(address).partition("#")
+            target = (path.parent / name.partition("?")[0]).resolve() if name else path
+            assert target.is_file(), f"{path.relative_to(site)}: {address}"
+            if anchor and target.suffix == ".html":
+                assert anchor in page(target).ids, f"{path.relative_to(site)}: {address}"
+
+
+def test_a_broken_link_or_anchor_fails_the_build(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "build" / "docs-source", tmp_path / "build" / "docs-source")
+    guide = tmp_path / "build" / "docs-source" / "docs" / "documents.md"
+    guide.write_text("# Documents\n\n[page](nowhere.md) [anchor](training.md#nowhere)\n", encoding="utf-8")
+    done = build(tmp_path)
+    assert done.returncode != 0
+    assert "2 issues found" in done.stdout + done.stderr
+
+
+def test_search_has_the_words_of_guides_and_references(site: Path) -> None:
+    """As a file that a script loads, too: pages opened as files cannot fetch."""
+    items = json.loads((site / "search.json").read_text(encoding="utf-8"))["items"]
+    assert (site / "search.js").read_text(encoding="utf-8").startswith("var __index")
+    for word, where in (
+        ("BPE-dropout", "docs/training.html"),
+        ("--no-repeat-ngram", "docs/reference/commands.html"),
+        ("warm_up", "docs/reference/python.html"),
+        ("bpe_dropout", "docs/reference/recipe.html"),
+    ):
+        found = [item for item in items if word in item["title"] + re.sub(r"<.*?>", "", item["text"])]
+        assert where in {item["location"].partition("#")[0] for item in found}, word
+
+
+def test_every_page_is_in_the_navigation(folder: Path) -> None:
+    def named(entries: list[dict[str, Any]]) -> Iterator[str]:
+        for value in (value for entry in entries for value in entry.values()):
+            yield from [value] if isinstance(value, str) else named(value)
+
+    source = folder / "build" / "docs-source"
+    nav = list(named(tomllib.loads(CONFIG.read_text(encoding="utf-8"))["project"]["nav"]))
+    assert len(nav) == len({*nav})
+    assert {str(path.relative_to(source)) for path in source.rglob("*.md")} - {*nav} == {"nmt_cli/registry.py.md"}
+
+
+def names_of(group: Any, context: Any) -> Iterator[tuple[str, Any]]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        inner = command.context_class(command, info_name=name, parent=context)
+        yield inner.command_path, command
+        if hasattr(command, "list_commands"):
+            yield from names_of(command, inner)
+
+
+def test_every_command_and_option_has_an_entry(site: Path) -> None:
+    group = typer.main.get_command(app)
+    path = site / "docs" / "reference" / "commands.html"
+    text = re.sub(r"<.*?>", "", path.read_text(encoding="utf-8"))
+    commands = dict(names_of(group, group.make_context("nmt", [], resilient_parsing=True)))
+    assert len(commands) > 15
+    assert {name.replace(" ", "-") for name in commands} <= page(path).ids
+    for command in commands.values():
+        shown = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
+        missing = [option for parameter in shown for option in parameter.opts if option.startswith("--")]
+        assert [option for option in missing if option not in text] == []
+
+
+def test_every_public_name_has_an_entry(site: Path) -> None:
+    names = {f"nmt_cli.{name}" for name in nmt_cli.__all__ if not name.startswith("__")}
+    assert names <= page(site / "docs" / "reference" / "python.html").ids
+
+
+def test_every_key_and_recipe_has_an_entry(site: Path) -> None:
+    reference = site / "docs" / "reference"
+    text = (reference / "recipe.html").read_text(encoding="utf-8")
+    assert {*SECTIONS} <= page(reference / "recipe.html").ids
+    for kind in SECTIONS.values():
+        assert [key for key in kind.model_fields if f"<td><code>{key}</code></td>" not in text] == []
+    assert {*recipe_names()} <= page(reference / "recipes.html").ids
