@@ -215,4 +215,4 @@ def print_rows(rows: Sequence[Sequence[str]], markdown: bool = False) -> None:
     first_width, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *others in rows:
         cells = [f"{cell:>{width}}" for cell, width in zip(others, widths, strict=True)]
-        print("  ".join([f"{first:<{first_width}}", *cells]), flush=True)
+        print("  ".join([f"{first:<{first_width}}", *cells]).rstrip(), flush=True)
