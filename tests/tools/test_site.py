@@ -171,7 +171,7 @@ def test_every_command_and_option_has_an_entry(site: Path) -> None:
 
 
 def test_every_public_name_has_an_entry(site: Path) -> None:
-    names = {f"nmt_cli.{name}" for name in nmt_cli.__all__ if not name.startswith("__")}
+    names = {f"nmt_cli.{name}" for name in vars(nmt_cli)["__all__"] if not name.startswith("__")}
     assert names <= page(site / "docs" / "reference" / "python.html").ids
 
 
