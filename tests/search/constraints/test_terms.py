@@ -89,10 +89,8 @@ def test_an_output_without_its_terms_does_not_end() -> None:
     state = rule.start([Sentence([], 9, {"terms": encoded}), Sentence([], 9)], 2, TORCH)
     log_probs = torch.zeros(4, tokenizer().vocab_size)
     log_probs[:, -1] = 1
-    step = Step(
-        torch.arange(4), torch.zeros(2, 2, 9, dtype=torch.long), torch.zeros(2, dtype=torch.long), torch.full((2,), 9)
-    )
-    rule.edit(state, step, log_probs)
+    zeros = torch.zeros(2, 2, 9, dtype=torch.long)
+    rule.edit(state, Step(torch.arange(4), zeros, zeros[0, 0, :2], torch.full((2,), 9)), log_probs)
     assert log_probs[:, EOS].isneginf().tolist() == [True, True, False, False]
     assert log_probs[:, EOS + 1 :].isfinite().all()
 
@@ -103,13 +101,8 @@ def test_where_the_model_would_end_a_term_must_follow() -> None:
     state = rule.start([Sentence([], 9, {"terms": encoded})], 1, TORCH)
     log_probs = torch.zeros(1, tokenizer().vocab_size)
     log_probs[:, EOS] = 3
-    rule.edit(
-        state,
-        Step(
-            torch.arange(1), torch.zeros(1, 1, 9, dtype=torch.long), torch.zeros(1, dtype=torch.long), torch.tensor([9])
-        ),
-        log_probs,
-    )
+    zeros = torch.zeros(1, 1, 9, dtype=torch.long)
+    rule.edit(state, Step(torch.arange(1), zeros, zeros[0, 0, :1], torch.tensor([9])), log_probs)
     assert log_probs[0].isfinite().nonzero().flatten().tolist() == [tokenizer().encode(["cat"])[0][0]]
 
 
@@ -234,12 +227,9 @@ def test_diverse_beam_search_has_all_terms() -> None:
 
 
 def test_random_samples_cannot_be_made_to_contain_words() -> None:
+    more = {"search": "sample", "constraints": {"terms": None}}
     with pytest.raises(UsageError, match="need beam search"):
-        list(
-            LineTranslator(
-                model(), tokenizer(), tokenizer(), DecodeSection(), search="sample", constraints={"terms": None}
-            ).translate(["the cat"])
-        )
+        list(LineTranslator(model(), tokenizer(), tokenizer(), DecodeSection(), **more).translate(["the cat"]))
 
 
 def test_terms_the_vocabulary_cannot_write_are_named(capsys: pytest.CaptureFixture[str]) -> None:
