@@ -200,9 +200,6 @@ def test_without_a_penalty_nothing_is_recorded() -> None:
     assert all(
         h.score == pytest.approx(h.log_prob / gnmt(len(h.tokens) + 1, 0.6), rel=1e-6) for row in plain for h in row
     )
-
-
-def test_a_decoder_without_attention_is_named() -> None:
     with pytest.raises(
         UsageError, match="the decoder ToyDecoder does not report its attention, which a coverage penalty needs"
     ):

@@ -257,16 +257,13 @@ def test_constraints_that_edit_hold_in_every_group() -> None:
             assert h.log_prob == pytest.approx(total, abs=1e-4)
 
 
-def test_a_model_whose_logits_are_nan_is_named() -> None:
+def test_what_it_does_not_take_is_named() -> None:
     class Broken(Toy):
         def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
             return super().step(tokens, rows) * math.nan
 
     with pytest.raises(ModelError, match="not a number"):
         diverse(Broken([0, 1], 4), plain_sentences([3, 3]), options(4, 2))
-
-
-def test_a_beam_that_is_no_multiple_of_the_groups_is_named() -> None:
     with pytest.raises(
         UsageError,
         match="a beam of 6 cannot be divided into 4 groups of equal size: give a beam that is a multiple of 4",

@@ -162,7 +162,7 @@ def same(texts: Sequence[str]) -> np.ndarray:
     return np.ones((len(texts), len(texts)))
 
 
-def test_equal_utilities_are_ordered_by_log_prob_then_as_they_come() -> None:
+def test_equal_utilities_are_ordered_and_misuse_is_named() -> None:
     hypotheses = [Hypothesis([number], log_prob, 0.0) for number, log_prob in enumerate([-3.0, -1.0, -2.0, -1.0, -0.5])]
     found = by_expected_utility(hypotheses, ["a", "b", "c", "d", "a"], np.ones(5), same)
     assert [(h.tokens, h.log_prob, h.score) for h in found] == [
@@ -171,9 +171,6 @@ def test_equal_utilities_are_ordered_by_log_prob_then_as_they_come() -> None:
         ([3], -1.0, 1.0),
         ([2], -2.0, 1.0),
     ]
-
-
-def test_options_that_do_not_fit_are_named() -> None:
     decoder = CachedDecoder(model(), sources(), SAMPLES)
     with pytest.raises(ValueError, match="detokenize"):
         MbrSearch(decoder, replace(options(), detokenize=None))

@@ -214,15 +214,12 @@ def test_the_ends_of_the_unit_interval_give_tokens_that_may_follow(settings: dic
     assert set(tokens.tolist()) <= set(range(30)) - set(banned)
 
 
-def test_bans_differ_by_row() -> None:
+def test_bans_differ_by_row_and_of_equal_logits_top_k_keeps_k() -> None:
     counts = torch.arange(100) % 4
     tokens = draw(
         torch.zeros(100, 3 + 1), torch.zeros(100, dtype=torch.double), Bans((0, 1, 2), counts), SamplingOptions()
     )
     assert tokens.equal(counts)
-
-
-def test_of_equal_logits_top_k_keeps_k() -> None:
     uniform = torch.linspace(0, 0.999, 500, dtype=torch.double)
     assert len(tokens_of(torch.zeros(500, 200), uniform, top_k=7).unique()) == 7
     assert len(tokens_of(torch.zeros(500, 200), uniform, top_p=0.5).unique()) == 100
@@ -291,12 +288,9 @@ def test_the_seed_and_the_sentence_choose() -> None:
     assert first[0].tokens != first[1].tokens  # samples of a sentence are drawn independently
 
 
-def test_more_samples_are_the_same_and_more() -> None:
+def test_more_samples_are_the_same_and_more_and_ranked() -> None:
     for few, many in zip(samples(sources(), 2), samples(sources(), 5), strict=True):
         assert {tuple(h.tokens) for h in few} < {tuple(h.tokens) for h in many}
-
-
-def test_samples_are_ranked_by_score() -> None:
     ranked = samples(sources(), 5)
     for row in ranked:
         assert [h.score for h in row] == sorted((h.score for h in row), reverse=True)

@@ -94,19 +94,16 @@ def test_a_line_in_parts_has_an_end_symbol_after_each() -> None:
     found = words(pieces, numbers, (3, 2, 1))
     assert found == [("the", -1.0), ("cat", -5.0), ("a ", -9.0), ("dog", -6.0)]
     assert words(["▁", "▁a"], [-1.0, -9.0, -2.0, -9.0], (1, 1)) == [("a", -2.0)]  # the first part has no text
+    pieces = ["▁好", "。", "▁是", "。", "▁ok"]
+    numbers = [-1.0, -2.0, -9.0, -3.0, -4.0, -9.0, -5.0, -9.0]
+    assert words(pieces, numbers, (2, 2, 1)) == [("好。是。ok", -15.0)]
+    assert joined(["好。", "是。", "ok"]) == "好。是。ok"
 
 
 @pytest.mark.parametrize(("numbers", "lengths"), [(2, ()), (4, ()), (3, (1, 1)), (4, (1, 2))])
 def test_numbers_that_do_not_match_the_pieces_are_refused(numbers: int, lengths: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="log-probabilities for 2 pieces"):
         words(["▁a", "▁b"], [-1.0] * numbers, lengths)
-
-
-def test_parts_in_chinese_writing_are_joined_without_a_space() -> None:
-    pieces = ["▁好", "。", "▁是", "。", "▁ok"]
-    numbers = [-1.0, -2.0, -9.0, -3.0, -4.0, -9.0, -5.0, -9.0]
-    assert words(pieces, numbers, (2, 2, 1)) == [("好。是。ok", -15.0)]
-    assert joined(["好。", "是。", "ok"]) == "好。是。ok"
 
 
 def test_words_and_end_symbols_of_a_translation_add_up_to_its_log_prob() -> None:
@@ -158,12 +155,15 @@ def drawn(lines: int, seed: int = 0, noise: float = 0.05) -> tuple[list[dict[str
     return rows, (100 * np.clip(expected + rng.normal(0, noise, lines), 0, 1)).tolist()
 
 
-def test_fit_recovers_known_coefficients() -> None:
+def test_the_regression_recovers_coefficients_and_needs_lines() -> None:
     rows, chrf = drawn(20_000, noise=0.01)
     found = Calibration.fit(rows, chrf)
     assert found.lines == 20_000
     assert found.intercept == pytest.approx(INTERCEPT, abs=0.05)
     assert found.coefficients == pytest.approx(TRUE, abs=0.03)
+    rows, chrf = drawn(LINES - 1)
+    with pytest.raises(DataError, match=f"needs {LINES} lines or more that are not blank, here are {LINES - 1}"):
+        Calibration.fit(rows, chrf)
 
 
 def test_estimates_are_calibrated_and_independent_of_scale() -> None:
@@ -207,12 +207,6 @@ def test_a_feature_that_never_varies_and_equal_targets_do_no_harm() -> None:
         assert [same.estimate(row) for row in rows] == pytest.approx([value / 100] * LINES, abs=0.002)
     twice = Calibration.fit([{**row, "word": row["token"]} for row in rows], chrf)
     assert twice.coefficients["word"] == pytest.approx(twice.coefficients["token"])
-
-
-def test_too_few_lines_are_refused() -> None:
-    rows, chrf = drawn(LINES - 1)
-    with pytest.raises(DataError, match=f"needs {LINES} lines or more that are not blank, here are {LINES - 1}"):
-        Calibration.fit(rows, chrf)
 
 
 def test_rank_correlation() -> None:

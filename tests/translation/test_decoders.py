@@ -108,10 +108,13 @@ def test_searches_are_the_reference_search(kind: Kind, features: dict[str, objec
         assert [h.log_prob for h in left] == pytest.approx([h.log_prob for h in right], abs=1e-3)
 
 
-def test_monotonic_attention_changes_outputs() -> None:
+def test_monotonic_attention_changes_outputs_and_rows_come_in_few_numbers() -> None:
     assert translate(CachedDecoder, make(**MONOTONIC), sources(9)) != translate(
         CachedDecoder, make(residual="pre"), sources(9)
     )
+    sizes = {padded_rows(count) for count in range(1, 1025)}
+    assert len(sizes) < 70
+    assert all(count <= padded_rows(count) <= max(MIN_ROWS, count * 9 / 8) for count in range(1, 1025))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
@@ -143,12 +146,6 @@ def test_rounded_precisions_are_near_the_model(precision: str) -> None:
         tokens, rows = torch.full((6, 4), BOS + step), np.arange(24)
         difference = rounded.step(tokens, rows).log_softmax(-1) - plain.step(tokens, rows).log_softmax(-1)
         assert 1e-4 < float(difference.abs().max()) < 0.2
-
-
-def test_rows_come_in_few_numbers() -> None:
-    sizes = {padded_rows(count) for count in range(1, 1025)}
-    assert len(sizes) < 70
-    assert all(count <= padded_rows(count) <= max(MIN_ROWS, count * 9 / 8) for count in range(1, 1025))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -169,35 +169,21 @@ def test_each_part_of_a_line_has_its_own_shortest_output() -> None:
 
 
 @pytest.mark.usefixtures("reluctant")
-def test_the_longest_output_wins_over_the_shortest() -> None:
+def test_the_shortest_output_gives_way_and_counts_a_prefix() -> None:
     for line, result in zip(lines(), translator(min_length=10**6).translate(lines()), strict=True):
         [ids] = tokenizer().encode([line])
         assert result.length == (len(ids) + 3 + 1 if ids else 0)
-
-
-@pytest.mark.usefixtures("reluctant")
-def test_a_prefix_counts_in_the_shortest_output() -> None:
     [result] = translator().translate([Request("the cat", {"prefix": "a dog"})])
     assert result.text == "a dog"
 
 
-def test_characters_that_others_take_for_line_ends_stay_inside() -> None:
+def test_no_character_and_no_output_ends_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     odd = [f"the cat{c}the dog" for c in ("\u2028", "\u2029", "\x85", "\r", "\v", "\f", "\x1c", "\x00", "\ufffd", "🐈")]
     results = list(translator().translate(odd))
     assert len(results) == len(odd)
     assert not any("\n" in result.text for result in results)
-
-
-def test_no_line_break_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tokenizer, "decode", lambda self, rows: ["a\nb"] * len(list(rows)))
     assert [r.text for r in translator().translate(["the cat"])] == ["a b"]
-
-
-def test_an_output_is_no_longer_than_its_own_input_allows() -> None:
-    encode = tokenizer().encode
-    for line, result in zip(lines(), expected(), strict=True):
-        [ids] = encode([line])
-        assert result.length <= len(ids) + 3 + 1
 
 
 def test_nbest_is_ranked_and_its_best_is_the_best() -> None:
@@ -215,13 +201,15 @@ def test_a_long_line_is_translated_in_parts() -> None:
     assert whole[0].log_prob == pytest.approx(sum(r.log_prob for r in alone))
     assert whole[0].length == sum(r.length for r in alone)
     assert whole[0].score == pytest.approx(whole[0].log_prob / ((5 + whole[0].length) / 6) ** 0.6)
-
-
-def test_lines_longer_than_the_model_are_split_even_where_nobody_says_so() -> None:
     long = " ".join(WORDS * 12)
     results = list(translator(max_positions=30).translate([long, "the cat"]))
     assert results[0].length > 30
     assert results[1] == next(iter(translator(max_positions=30).translate(["the cat"])))
+    first, second = two_sentences()
+    [whole] = translator(longest=14).translate([Request(f"{first} {second}", {"prefix": "a dog and"})])
+    begun, rest = translator(longest=14).translate([Request(first, {"prefix": "a dog and"}), second])
+    assert begun.text.startswith("a dog and")
+    assert whole.text == f"{begun.text} {rest.text}"
 
 
 def test_output_begins_before_input_ends() -> None:
@@ -276,12 +264,16 @@ def test_the_end_symbol_closes_every_source() -> None:
     )
 
 
-def test_pieces_are_the_subwords_of_the_text() -> None:
+def test_pieces_are_the_subwords_of_the_text_and_no_more_than_the_input_allows() -> None:
     for line, result in zip(lines(), translator(nbest=2).translate(lines()), strict=True):
         assert ids_of(result.source_tokens) == tokenizer().encode([line])[0]
         for candidate in result.nbest:
             assert tokenizer().decode([ids_of(candidate.tokens)]) == [candidate.text]
         assert result.length == (len(result.tokens) + 1 if line.strip() else 0)
+    encode = tokenizer().encode
+    for line, result in zip(lines(), expected(), strict=True):
+        [ids] = encode([line])
+        assert result.length <= len(ids) + 3 + 1
 
 
 @pytest.fixture
@@ -374,10 +366,11 @@ def ensemble(*models: Transformer, **more: Any) -> LineTranslator:
     return LineTranslator(models, tokenizer(), tokenizer(), DecodeSection(max_extra=3), **more)
 
 
-def test_a_model_twice_is_the_model() -> None:
+def test_an_ensemble_of_one_model_and_of_models_of_other_lengths() -> None:
     for one, twice in zip(expected(), ensemble(model(), model()).translate(lines()), strict=True):
         assert twice.text == one.text
         assert twice.score == pytest.approx(one.score, abs=1e-5)
+    assert ensemble(model(), model(30)).longest == 29
 
 
 def test_two_models_are_searched_by_their_mean_probability() -> None:
@@ -401,10 +394,6 @@ def test_neighbours_and_workers_change_nothing_in_an_ensemble() -> None:
     assert [result for line in lines()[:10] for result in ensemble(*models).translate([line])] == several[:10]
 
 
-def test_lines_are_as_long_as_the_smallest_model_of_an_ensemble_takes() -> None:
-    assert ensemble(model(), model(30)).longest == 29
-
-
 def test_a_translation_begins_with_its_prefix() -> None:
     given = [Request(line, {"prefix": "the red cat" if number % 2 else " "}) for number, line in enumerate(lines())]
     found = list(translator(nbest=2).translate(given))
@@ -426,14 +415,6 @@ def test_prefixes_mix_with_plain_lines_and_neighbours_with_prefixes_change_nothi
     assert [result for line in given for result in translator().translate([line])] == together
 
 
-def test_of_a_line_in_parts_the_first_has_the_prefix() -> None:
-    first, second = two_sentences()
-    [whole] = translator(longest=14).translate([Request(f"{first} {second}", {"prefix": "a dog and"})])
-    begun, rest = translator(longest=14).translate([Request(first, {"prefix": "a dog and"}), second])
-    assert begun.text.startswith("a dog and")
-    assert whole.text == f"{begun.text} {rest.text}"
-
-
 def test_the_longest_output_grows_by_its_prefix_up_to_the_models_length() -> None:
     [result] = translator(max_extra=1).translate([Request("the cat", {"prefix": " ".join(WORDS)})])
     assert result.text.startswith(" ".join(WORDS))
@@ -448,6 +429,10 @@ def test_alignments_follow_the_attention() -> None:
         places = aligned(TorchForced(model()), [*source, EOS], output)
         assert result.alignment == tuple((place, token) for token, place in enumerate(places) if place < len(source))
         assert result.nbest == next(iter(translator().translate([line]))).nbest
+    blank, line = translator(more={"align": True}).translate([" ", "the cat"])
+    assert blank.alignment == ()
+    assert line.alignment
+    assert {result.alignment for result in expected()} == {None}
 
 
 def test_alignments_of_a_line_in_parts_count_over_all_parts() -> None:
@@ -459,13 +444,6 @@ def test_alignments_of_a_line_in_parts_count_over_all_parts() -> None:
     assert second.alignment is not None
     assert whole.alignment == (*first.alignment, *((i + sources, j + targets) for i, j in second.alignment))
     assert whole.source_tokens == first.source_tokens + second.source_tokens
-
-
-def test_blank_lines_have_no_alignments_and_nobody_gets_them_unasked() -> None:
-    blank, line = translator(more={"align": True}).translate([" ", "the cat"])
-    assert blank.alignment == ()
-    assert line.alignment
-    assert {result.alignment for result in expected()} == {None}
 
 
 def test_samples_are_those_of_line_and_seed() -> None:

@@ -102,12 +102,9 @@ def test_they_are_the_same_under_load(translator: nmt.Translator, lines: list[st
     assert (translator.pool.waiting, translator.pool.running) == (0, 0)
 
 
-def test_lines_without_sentences(one: nmt.Translator) -> None:
+def test_requests_without_sentences_with_prefixes_and_with_terms(one: nmt.Translator) -> None:
     assert [translation.text for translation in one.submit(["", "  "]).result()] == ["", ""]
     assert one.submit([]).result() == []
-
-
-def test_prefixes_and_terms(one: nmt.Translator) -> None:
     given = [nmt.Line("the cat.", prefix="a dog"), nmt.Line("a house.", terms=["red"])]
     found = one.submit(given).result()
     assert found == one.translate(given)

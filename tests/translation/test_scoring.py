@@ -211,13 +211,10 @@ def test_an_error_of_the_input_comes_after_the_pairs_before_it(by: str) -> None:
     assert results == expected(by)[:70]
 
 
-def test_perplexity_is_always_a_number() -> None:
+def test_perplexity_is_always_a_number_and_bf16_near_fp32() -> None:
     assert perplexity(-4.0, 2) == pytest.approx(math.exp(2.0))
     assert perplexity(0.0, 0) == 1.0
     assert math.isfinite(perplexity(-1e30, 1))
-
-
-def test_bf16_is_near_fp32() -> None:
     near = list(Scorer(TorchForced(convert(model(), "bf16")), vocabulary()).score(pairs()))
     for ours, exact in zip(near, expected("torch"), strict=True):
         assert ours.tokens == exact.tokens

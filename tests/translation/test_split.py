@@ -109,12 +109,6 @@ def test_a_sentence_has_a_letter_or_numbers_alone() -> None:
     assert sentences("A man sits. and a dog runs.") == ["A man sits. and a dog runs."]
 
 
-def test_a_sentence_that_is_too_long_is_split_wherever_a_sentence_may_end() -> None:
-    texts = ["The cat sees 12.", "the dog is 15.", "it is the house."]
-    assert sentences(" ".join(texts)) == [" ".join(texts)]
-    assert split_at(" ".join(texts), longest=24, safe=20) == tokenizer().encode(texts)
-
-
 @pytest.mark.parametrize(
     "text", ["the cat sees " * 500, "cat" * 900, "x" * 3000, "the cat. " * 700 + "end", "猫が好き。" * 300, "🐈" * 400]
 )
@@ -136,7 +130,7 @@ def test_splits_are_sought_at_sentence_ends_first_then_clauses_then_words() -> N
     assert " ".join(parts) == text
 
 
-def test_each_sentence_of_a_line_beyond_the_safe_length_is_a_part() -> None:
+def test_each_sentence_beyond_the_safe_length_is_a_part_and_whole_where_it_can_be() -> None:
     texts = ["the cat sees.", "the dog and the house and the cat sees the dog.", "the house."]
     ids = tokenizer().encode(texts)
     assert len(ids[1]) > 8
@@ -144,13 +138,13 @@ def test_each_sentence_of_a_line_beyond_the_safe_length_is_a_part() -> None:
     [whole] = tokenizer().encode([" ".join(texts)])
     assert split_at(" ".join(texts), longest=40, safe=len(whole)) == [whole]
     assert split_at(" ".join(texts), longest=40, safe=len(whole) - 1) == ids
-
-
-def test_a_sentence_is_whole_as_long_as_the_model_can_read_it() -> None:
     text = "the cat, the dog, the house, the cat and the dog."
     [ids] = tokenizer().encode([text])
     assert split_at(text, longest=len(ids), safe=3) == [ids]
     assert all(len(part) <= 8 for part in split_at(text, longest=len(ids) - 1, safe=8))
+    texts = ["The cat sees 12.", "the dog is 15.", "it is the house."]
+    assert sentences(" ".join(texts)) == [" ".join(texts)]
+    assert split_at(" ".join(texts), longest=24, safe=20) == tokenizer().encode(texts)
 
 
 @pytest.mark.parametrize("unit", ["x", "The cat sees the dog. ", ".", ". ", "Mr. ", "5. ", "，", "กข ", '."', "a, "])

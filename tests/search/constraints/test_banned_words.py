@@ -224,11 +224,8 @@ def test_a_prefix_may_contain_a_banned_word() -> None:
             assert h.score > LAST_RESORT / 2
 
 
-def test_the_tokenizer_normalises_banned_words() -> None:
+def test_words_are_normalised_and_none_is_no_rule() -> None:
     assert BannedWords(["  do\xadg \t big "], tokenizer()).matcher.phrases == ["dog big"]
-
-
-def test_no_word_is_no_rule() -> None:
     assert not BannedWords([], tokenizer()).edits
 
 
