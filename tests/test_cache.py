@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -55,27 +55,30 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o7777
 
 
-def test_the_folder_is_made_for_the_user_alone(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_folder_and_a_file_are_the_users_alone(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the umask."""
     before = os.umask(0)
     try:
         assert cache_folder() == base / "nmt"
+        write_private(tmp_path / "file", b"data")
     finally:
         os.umask(before)
-    assert (mode(base), mode(base / "nmt")) == (0o700, 0o700)
+    assert (mode(base), mode(base / "nmt"), mode(tmp_path / "file")) == (0o700, 0o700, 0o600)
+    assert sorted(os.listdir(tmp_path)) == ["cache", "file"]
     assert cache_folder() == base / "nmt"
     assert warnings(capsys) == []
 
 
 @pytest.mark.parametrize("value", ["", "relative/cache", "."])
-def test_without_an_absolute_path_it_is_in_the_home_folder(
-    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_an_absolute_path_it_is_at_home(value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "home").mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", value)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert cache_folder() == tmp_path / "home" / ".cache" / "nmt"
-    assert sorted(os.listdir(tmp_path)) == ["home"]
+    assert os.listdir(tmp_path) == ["home"]
 
 
 def test_a_link_to_another_disk_is_followed_once(base: Path, tmp_path: Path) -> None:
@@ -86,9 +89,7 @@ def test_a_link_to_another_disk_is_followed_once(base: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("bits", [0o777, 0o770, 0o702, 0o1777])
-def test_a_folder_that_others_may_write_to_is_not_used(
-    bits: int, base: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_others_write_to_is_not_used(bits: int, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (base / "nmt").mkdir(parents=True)
     (base / "nmt").chmod(bits)
     assert cache_folder() is None
@@ -98,9 +99,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(
         assert part in line
 
 
-def test_a_folder_of_another_user_is_not_used(
-    base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nor_is_another_users(base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert cache_folder() is not None
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
@@ -151,7 +150,7 @@ def test_nor_is_one_that_others_could_replace(
         (8, "me", [], False),
     ],
 )
-def test_a_group_of_the_user_alone(
+def test_a_group_of_its_own(
     gid: int, name: str, members: list[str], own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_name="me", pw_gid=7))
@@ -194,47 +193,35 @@ def test_without_a_folder_hashes_are_computed(
     assert fault != "a file in the way" or (base / "nmt").read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    "fault",
-    ["a link", "a pipe", "a folder", "writable by the group", "writable by all", "of another user", "too large"],
-)
-def test_a_file_that_others_could_have_written_is_not_read(
+OWNER = os.geteuid()
+
+
+def in_turn(*steps: Callable[[], object]) -> None:
+    for step in steps:
+        step()
+
+
+UNSAFE: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], object], str]] = {
+    "a link": (lambda path, _: path.symlink_to(path.rename(path.with_name("other"))), "symbolic links"),
+    "a pipe": (lambda path, _: in_turn(path.unlink, lambda: os.mkfifo(path)), "regular file"),
+    "a folder": (lambda path, _: in_turn(path.unlink, path.mkdir), "directory"),
+    "writable by the group": (lambda path, _: path.chmod(0o620), "has mode 6"),
+    "writable by all": (lambda path, _: path.chmod(0o602), "has mode 6"),
+    "of another user": (lambda _, patch: patch.setattr(os, "geteuid", lambda: OWNER + 1), f"belongs to user {OWNER}"),
+    "too large": (lambda _, patch: patch.setattr(cache, "LARGEST", 3), "regular file"),
+}
+
+
+@pytest.mark.parametrize("fault", UNSAFE)
+def test_a_file_that_others_could_write_is_not_read(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "file"
+    path, (change, reason) = tmp_path / "file", UNSAFE[fault]
     write_private(path, b"data")
     assert read_private(path) == b"data"
-    owner = os.geteuid()
-    if fault == "a link":
-        path.rename(tmp_path / "other")
-        path.symlink_to(tmp_path / "other")
-    elif fault == "a pipe":
-        path.unlink()
-        os.mkfifo(path)
-    elif fault == "a folder":
-        path.unlink()
-        path.mkdir()
-    elif fault == "of another user":
-        monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    elif fault == "too large":
-        monkeypatch.setattr(cache, "LARGEST", 3)
-    else:
-        path.chmod(0o620 if fault == "writable by the group" else 0o602)
-    reasons = {"a link": "symbolic links", "of another user": f"belongs to user {owner}", "a folder": "directory"}
-    with pytest.raises(
-        OSError, match=reasons.get(fault, "has mode 6" if fault.startswith("writable") else "regular file")
-    ):
+    change(path, monkeypatch)
+    with pytest.raises(OSError, match=reason):
         read_private(path)
-
-
-def test_files_are_the_users_alone_whatever_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0)
-    try:
-        write_private(tmp_path / "file", b"data")
-    finally:
-        os.umask(before)
-    assert mode(tmp_path / "file") == 0o600
-    assert os.listdir(tmp_path) == ["file"]
 
 
 def test_a_hash_is_computed_once(base: Path, tmp_path: Path, computed: list[Path]) -> None:
@@ -250,44 +237,44 @@ def test_a_hash_is_computed_once(base: Path, tmp_path: Path, computed: list[Path
     assert mode(record.parent) == 0o700
 
 
-@pytest.mark.parametrize(
-    "change", ["a flipped bit", "replaced", "overwritten", "cut off", "through a hard link", "a link to another file"]
-)
-def test_a_changed_file_is_noticed_though_its_mtime_is_restored(
-    change: str, tmp_path: Path, computed: list[Path]
-) -> None:
+def overwrite(path: Path, data: bytes) -> None:
+    with path.open("r+b") as stream:
+        stream.write(data)
+
+
+CHANGES: dict[str, Callable[[Path, Path], object]] = {
+    "a flipped bit": lambda file, _: overwrite(file, b"v"),
+    "replaced": lambda file, other: in_turn(
+        other.unlink, lambda: other.write_bytes(b"WEIGHTS"), lambda: other.replace(file)
+    ),
+    "overwritten": lambda file, _: overwrite(file, b"WEIGHTS"),
+    "cut off": lambda file, _: os.truncate(file, 3),
+    "through a hard link": lambda _, other: overwrite(other, b"WEIGHTS"),
+    "a link to another file": lambda file, other: in_turn(
+        other.unlink, lambda: other.write_bytes(b"WEIGHTS"), file.unlink, lambda: file.symlink_to(other)
+    ),
+}
+"""Of a file, or a link to one, and of its hard link."""
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_is_noticed_though_the_mtime_is_restored(change: str, tmp_path: Path, computed: list[Path]) -> None:
     file, other = tmp_path / "file", tmp_path / "other"
-    real = file
-    if change == "a link to another file":
-        real = tmp_path / "real"
-        file.symlink_to(real)
+    real = tmp_path / "real" if change == "a link to another file" else file
     real.write_bytes(b"weights")
-    if change == "through a hard link":
-        os.link(file, other)
+    os.link(real, other)
+    if real != file:
+        file.symlink_to(real)
     times = os.stat(file)
     assert remembered_sha256(file) == remembered_sha256(file) == hashlib.sha256(b"weights").hexdigest()
     assert len(computed) == 1
-    if change in ("replaced", "a link to another file"):
-        other.write_bytes(b"WEIGHTS")
-        if change == "replaced":
-            other.replace(file)
-        else:
-            file.unlink()
-            file.symlink_to(other)
-    else:
-        with (other if change == "through a hard link" else file).open("r+b") as stream:
-            if change == "cut off":
-                stream.truncate(3)
-            else:
-                stream.write(b"v" if change == "a flipped bit" else b"WEIGHTS")
+    CHANGES[change](file, other)
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert os.stat(file).st_mtime_ns == times.st_mtime_ns
     assert remembered_sha256(file) == sha256(file) != hashlib.sha256(b"weights").hexdigest()
 
 
-def test_what_changed_a_moment_ago_is_not_remembered(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_changed_just_now_is_not_remembered(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second change within the clock's tick would leave the times as they are."""
     now = time.time_ns()
     file = tmp_path / "file"
@@ -304,9 +291,7 @@ def test_what_changed_a_moment_ago_is_not_remembered(
     assert len(list((base / "nmt" / "sha256").iterdir())) == 1
 
 
-def test_nor_is_what_changes_while_it_is_read(
-    tmp_path: Path, computed: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nor_is_what_changes_meanwhile(tmp_path: Path, computed: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"weights")
 
@@ -391,9 +376,7 @@ def test_a_cache_that_cannot_be_written_changes_nothing(
     assert warnings(capsys) == []
 
 
-def test_old_records_are_removed(
-    base: Path, tmp_path: Path, computed: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_records_go(base: Path, tmp_path: Path, computed: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST_RECORDS == 4096
     monkeypatch.setattr(cache, "MOST_RECORDS", 8)
     files = [tmp_path / str(number) for number in range(30)]
@@ -479,9 +462,7 @@ print(torch.compile(lambda x: (2 * x).relu())(torch.ones(9)).tolist() == [2.0] *
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler for torch.compile")
-def test_torch_keeps_compiled_code_in_the_cache_folder(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_torch_keeps_its_code_in_the_cache_folder(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And none in a folder for temporary files, where others can have put some before."""
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
@@ -494,14 +475,12 @@ def test_torch_keeps_compiled_code_in_the_cache_folder(
     ] == []
 
 
-def test_unless_another_folder_is_named(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_folder_for_compiled_code(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/mine")
     compile_cache()
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "/mine"
     assert not base.exists()
-
-
-def test_or_in_a_folder_of_the_process(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
     monkeypatch.setattr(atexit, "register", lambda *_, **__: None)
     base.mkdir()
     base.chmod(0o777)

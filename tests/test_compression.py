@@ -169,12 +169,16 @@ def test_files_of_the_formats_own_tools(command: str, suffix: str, tmp_path: Pat
 # Content decides
 
 
-def test_a_text_with_the_name_of_a_compressed_file_is_read(tmp_path: Path) -> None:
+def test_text_with_such_a_name_and_text_about_archives_is_read(tmp_path: Path) -> None:
     for content in (b"plain words\n", b"Gr\xfc\xdfe\n", "größer\t東京\f\n".encode(), b"BZh9 is how this text begins\n"):
         for suffix in FORMATS:
             (tmp_path / f"text{suffix}").write_bytes(content)
             with open_binary(tmp_path / f"text{suffix}") as stream:
                 assert stream.read() == content
+    for content in (b"ustar".rjust(262) + b" text", b"PK is a name\n", b"7z and Rar!\n"):
+        (tmp_path / "text").write_bytes(content)
+        with open_binary(tmp_path / "text") as stream:
+            assert stream.read() == content
 
 
 @pytest.mark.parametrize("content", [b"", bytes(1000), b"\x1f\x8b\x00" + bytes(range(1, 256)), bytes(range(256))])
@@ -232,13 +236,6 @@ def test_archives_of_several_files_are_refused(kind: str, pack: Callable[[bytes]
         stream.read()
 
 
-def test_text_about_archives_is_text(tmp_path: Path) -> None:
-    for content in (b"ustar".rjust(262) + b" text", b"PK is a name\n", b"7z and Rar!\n"):
-        (tmp_path / "text").write_bytes(content)
-        with open_binary(tmp_path / "text") as stream:
-            assert stream.read() == content
-
-
 # Written
 
 
@@ -259,14 +256,11 @@ def test_a_stream_is_compressed_as_the_name_says(suffix: str) -> None:
     assert unpacked(written[0]) == ONE * 1000
 
 
-def test_gzip_without_time_and_name() -> None:
+def test_gzip_has_no_time_and_other_names_are_plain() -> None:
     sink = io.BytesIO()
     with compressing(sink, "out.gz"):
         pass
     assert sink.getvalue()[3:8] == bytes(5)  # no flags, no time
-
-
-def test_other_names_are_plain() -> None:
     for name in ("out", "out.txt", "gz", ".gz", "out.gz.txt"):
         sink = io.BytesIO()
         with compressing(sink, name) as stream:

@@ -32,12 +32,8 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("two_gpus")
 def test_each_rank_of_a_machine_has_a_gpu_of_its_own() -> None:
-    assert [device_named(device, 1) for device in ("auto", "cuda", "cuda:0", "cpu")] == [
-        "cuda:1",
-        "cuda:1",
-        "cuda:0",
-        "cpu",
-    ]
+    for device, name in (("auto", "cuda:1"), ("cuda", "cuda:1"), ("cuda:0", "cuda:0"), ("cpu", "cpu")):
+        assert device_named(device, 1) == name
     for device, rank in (("cuda", 2), ("cuda:7", 0)):
         with pytest.raises(UsageError, match="torch sees 2 CUDA devices here, counted from 0"):
             device_named(device, rank)
@@ -68,17 +64,10 @@ def test_the_precision_is_what_the_gpu_computes_fast(
     assert fast_precision("cuda:0") == expected
 
 
-def test_a_gpus_rank_names_its_device_to_nccl() -> None:
+def test_what_a_device_can_do() -> None:
     assert communication("cuda:1") == {"backend": "cpu:gloo,cuda:nccl", "device_id": torch.device("cuda:1")}
     assert communication("cpu") == {"backend": "gloo"}
-
-
-def test_apples_gpus_have_no_float64() -> None:
-    assert [widest_float(device) for device in ("mps:0", "cpu", "cuda:0")] == [
-        torch.float32,
-        torch.float64,
-        torch.float64,
-    ]
+    assert [widest_float(name) for name in ("mps:0", "cpu", "cuda:0")] == [torch.float32, torch.float64, torch.float64]
 
 
 def test_a_machine_whose_threads_do_not_get_their_time_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:

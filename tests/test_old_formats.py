@@ -65,29 +65,11 @@ def test_an_old_model_and_run_are_described(old: Path) -> None:
 
 
 def test_an_old_run_resumes_to_the_same_weights(old: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "nmt_cli",
-        "train",
-        "count.toml",
-        "--run",
-        "run",
-        "--data",
-        "shards",
-        "--threads",
-        "1",
-        "--set",
-        "train.updates=1550",
-    ]
+    command = [sys.executable, "-m", "nmt_cli", "train", "count.toml", "--run", "run", "--data", "shards"]
     drawn_as_then = {"ATEN_CPU_CAPABILITY": "avx2"}  # with AVX-512, torch draws other numbers for dropout
-    subprocess.run(
-        command,
-        cwd=old,
-        check=True,
-        capture_output=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **drawn_as_then},
-    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **drawn_as_then}
+    command += ["--threads", "1", "--set", "train.updates=1550"]
+    subprocess.run(command, cwd=old, check=True, capture_output=True, env=environment)
     ours, expected = (load_file(folder / "model.safetensors") for folder in (old / "run/last", old / "resumed"))
     assert ours.keys() == expected.keys()
     for name, weights in expected.items():

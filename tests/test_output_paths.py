@@ -38,13 +38,10 @@ def names(folder: Path) -> list[str]:
 # A file
 
 
-def test_a_new_file_and_its_folders_are_made(tmp_path: Path) -> None:
-    write(tmp_path / "a" / "b" / "file")
-    assert (tmp_path / "a/b/file").read_bytes() == b"new"
-
-
-def test_a_file_is_replaced_with_its_mode_kept(tmp_path: Path) -> None:
-    path = tmp_path / "file"
+def test_a_new_file_and_its_folders_are_made_and_a_file_is_replaced_with_its_mode_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "file"
+    write(path)
+    assert path.read_bytes() == b"new"
     path.write_bytes(b"old")
     path.chmod(0o640)
     write(path)
@@ -114,14 +111,9 @@ def test_its_own_input_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "input").write_bytes(b"text")
     (tmp_path / "link").symlink_to("input")
     (tmp_path / "model").mkdir()
-    for path, inputs in (
-        ("input", ["input"]),
-        ("link", ["input"]),
-        ("input", ["link"]),
-        ("model/config.json", ["model"]),
-    ):
+    for path, given in (("input", "input"), ("link", "input"), ("input", "link"), ("model/config.json", "model")):
         with pytest.raises(UsageError, match="its own input"):
-            write(tmp_path / path, inputs=[tmp_path / name for name in inputs])
+            write(tmp_path / path, inputs=[tmp_path / given])
     assert (tmp_path / "input").read_bytes() == b"text"
     assert names(tmp_path / "model") == []
 

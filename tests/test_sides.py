@@ -82,14 +82,11 @@ def test_shifted_sides(pairs: list[Pair], said: Said, lines: int) -> None:
     )
 
 
-def test_sides_that_are_shifted_from_a_line_on(pairs: list[Pair], said: Said) -> None:
+def test_sides_that_are_shifted_late_or_not_parallel(pairs: list[Pair], said: Said) -> None:
     assert (
         "are shifted against each other from about line 3,073 on: line 3,969 of 'text.en' belongs to line 3,970"
         in said(shifted(pairs, 1, start=3200))
     )
-
-
-def test_sides_that_are_not_parallel(pairs: list[Pair], said: Said) -> None:
     targets = [target for _, target in pairs]
     random.Random(1).shuffle(targets)
     warning = said([(source, target) for (source, _), target in zip(pairs, targets, strict=True)])

@@ -179,7 +179,7 @@ def test_the_command_for_another_encoding_converts_it(tmp_path: Path, encoding: 
     assert (tmp_path / "text.utf8.xx").read_text(encoding="utf-8") == text
 
 
-def test_an_encoding_that_is_not_recognised(tmp_path: Path) -> None:
+def test_encodings_that_are_not_recognised_or_none(tmp_path: Path) -> None:
     drawn = random.Random(1)
     data = b"\n".join(bytes(drawn.choices(range(0x80, 0x100), k=20)) for _ in range(20))
     (tmp_path / "text").write_bytes(data)
@@ -187,9 +187,6 @@ def test_an_encoding_that_is_not_recognised(tmp_path: Path) -> None:
     assert (
         "Convert it, with the name of its encoding, such as WINDOWS-1252, KOI8-R or GB18030: iconv -f ENCODING" in said
     )
-
-
-def test_damaged_lines_are_no_other_encoding(tmp_path: Path) -> None:
     lines = SENTENCES.encode().split(b"\n")
     for number in range(0, 80, 2):
         lines[number] = lines[number].replace("é".encode(), b"\xc3")

@@ -49,22 +49,16 @@ def test_source_and_target_are_of_their_languages(name: str) -> None:
                 assert re.findall(r"\.(en|de|fr)\b", member or archive.name)[-1] == language
 
 
-def test_addresses_are_https_and_checksums_well_formed() -> None:
+def test_addresses_names_and_lengths_are_well_formed() -> None:
     for source in SOURCES:
         assert re.fullmatch(r"https://[\w.]+/[\w./-]+\.(tgz|tar|zip|gz|en|de)", source.url), source.url
         assert source.digest is None or re.fullmatch(r"sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}", source.digest), (
             source.digest
         )
-
-
-def test_one_name_is_one_archive_within_a_data_set() -> None:
-    """Archives of a data set lie in one folder."""
+    # Archives of a data set lie in one folder.
     for dataset in DATASETS.values():
         names = [source.name for archive in dataset.archives for source in archive.sources]
         assert len(names) == len(set(names))
-
-
-def test_training_text_alone_is_cleaned_and_test_sets_have_a_known_length() -> None:
     for dataset in DATASETS.values():
         for text in dataset.texts:
             if isinstance(text, Text):

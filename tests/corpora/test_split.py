@@ -32,9 +32,6 @@ def test_nothing_held_out_is_in_another_part_on_either_side() -> None:
         assert not keys["train"] & keys["valid"]
         assert not keys["train"] & keys["test"]
         assert not keys["valid"] & keys["test"]
-
-
-def test_a_paraphrase_is_never_held_out() -> None:
     twice = [("Hi!", "Hallo!"), ("hi", "Servus."), ("Good day.", "hallo")]
     parts = cut([*twice, *made(60)], 18)
     assert set(twice) <= set(parts["train"])
@@ -47,7 +44,7 @@ def test_the_same_pairs_are_cut_alike_and_train_is_shuffled() -> None:
     assert train != [pair for pair in made() if pair in set(train)]
 
 
-def test_pairs_are_tidied_and_come_once() -> None:
+def test_pairs_are_tidied_and_compared_without_case_and_punctuation() -> None:
     lines = [
         "Cafe\u0301\u202fnow.\tEin\u00a0 Café.\tCC-BY 2.0 (France)",
         "Café now.\t Ein Café. ",
@@ -56,16 +53,10 @@ def test_pairs_are_tidied_and_come_once() -> None:
         "Go.\tGeh.",
     ]
     assert read_pairs(lines, "deu.txt") == [("Café now.", "Ein Café."), ("Go.", "Geh.")]
-
-
-def test_what_is_compared_leaves_case_and_punctuation_out() -> None:
     assert key("„Straße“, sagt er: 10 €!") == key("STRASSE sagt er 10")
     assert key("rock-'n'-roll") == "rock n roll"
     assert key("...") == ""
     assert tidy(" a\u3000b\n") == "a b"
-
-
-def test_a_line_without_a_tab_is_named() -> None:
     with pytest.raises(DataError, match=r"'deu.txt', line 2: 'no tab here' has no tab"):
         read_pairs(["Go.\tGeh.", "no tab here"], "deu.txt")
 

@@ -27,26 +27,15 @@ def sentences(count: int) -> list[tuple[str, str]]:
 
 
 def test_what_the_text_is_like(tmp_path: Path) -> None:
-    pairs = [
-        *sentences(20),
-        ("The 3 cats, see.", "x"),
-        ("the 3 CATS see!", "x"),
-        ("", "nichts"),
-        (" ", "nichts"),
-        ("...", "Punkte"),
-        ("copied text", "copied text "),
-        ("a b c d e f g h", "kurz ist"),
-        ("привет", "Hallo"),
-    ]
+    pairs = [*sentences(20), ("The 3 cats, see.", "x"), ("the 3 CATS see!", "x"), ("", "nichts"), (" ", "nichts")]
+    pairs += [("...", "Punkte"), ("copied text", "copied text "), ("a b c d e f g h", "kurz ist"), ("привет", "Hallo")]
     text = survey(*write(tmp_path, pairs), str)
     assert (text.pairs, text.empty, text.copies, text.repeated, text.odd, text.useful) == (28, 2, 1, 1, 1, 24)
     assert (text.source.longest, text.target.longest) == (8, 6)
     assert list(text.source.scripts)[:2] == ["LATIN", "CYRILLIC"]
     assert set(text.target.scripts) == {"LATIN"}
-    assert set(text.alone) == {
-        *range(20),
-        27,
-    }  # the paraphrases share a side, the others have no letters, or are copied or odd
+    # the paraphrases share a side, the others have no letters, or are copied or odd
+    assert set(text.alone) == {*range(20), 27}
 
 
 def test_words_of_scripts_without_spaces_are_counted_by_letters() -> None:

@@ -50,7 +50,7 @@ def test_no_update_exceeds_its_tokens_and_the_typical_one_is_near(batch_tokens: 
     assert sizes.max(1).mean() > 0.85 * batch_tokens
 
 
-def test_an_update_is_the_papers_eight_cells() -> None:
+def test_an_update_is_the_papers_eight_cells_and_mixes_lengths() -> None:
     """Each padded to at most 1/8 of the tokens: what one of eight GPUs took."""
     assert buckets_of(25_000) == (8, 3125)
     assert buckets_of(4096) == (2, 2048)
@@ -59,28 +59,19 @@ def test_an_update_is_the_papers_eight_cells() -> None:
     update = next(plan.updates(0))
     parts = micro_batches(plan, update, 3125)[0]
     assert 8 <= len(parts) <= 16
-
-
-def test_an_update_mixes_short_and_long_sentences() -> None:
-    """Cells are of like length, the eight of an update are drawn from anywhere."""
+    # Cells are of like length, the eight of an update are drawn from anywhere.
     source, _ = lengths()
     means = [source[update].mean() for update in plan_of().updates(0)]
     spreads = [source[update].std() for update in plan_of().updates(0)]
     assert np.std(means) < np.mean(spreads)
 
 
-def test_the_same_seed_gives_the_same_plan() -> None:
-    for epoch in (0, 3):
-        for one, other in zip(plan_of().updates(epoch), plan_of().updates(epoch), strict=True):
-            np.testing.assert_array_equal(one, other)
-
-
-def test_a_plan_does_not_depend_on_the_epochs_asked_before() -> None:
+def test_the_same_seed_gives_the_same_plan_whichever_epochs_were_asked_before() -> None:
     plan = plan_of()
     next(plan.updates(0))
-    third = plan.updates(2)
-    for one, other in zip(third, plan_of().updates(2), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for epoch in (0, 3, 2):
+        for one, other in zip(plan.updates(epoch), plan_of().updates(epoch), strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def contents(plan: EpochPlan, epoch: int) -> list[frozenset[int]]:
@@ -91,11 +82,7 @@ def test_another_epoch_or_seed_has_other_updates() -> None:
     plan = plan_of()
     assert not set(contents(plan, 0)) & set(contents(plan, 1))
     assert not set(contents(plan, 0)) & set(contents(plan_of(seed=2), 0))
-
-
-def test_target_tokens_count_the_end_symbols() -> None:
-    plan = EpochPlan(np.array([3, 1, 2], np.int32), np.array([4, 1, 7], np.int32), 1000, 1)
-    assert plan.target_tokens(np.array([0, 2])) == 5 + 8
+    assert not set(contents(windowed(), 0)) & set(contents(windowed(), 1))
 
 
 # Windows of a corpus that is larger than one
@@ -122,11 +109,6 @@ def test_a_window_is_drawn_from_the_whole_corpus() -> None:
         runs = np.unique(update // 256)
         assert len(runs) > 15
         assert runs.min() < 20 < 60 < runs.max()
-
-
-def test_windows_differ_between_epochs() -> None:
-    plan = windowed()
-    assert not set(contents(plan, 0)) & set(contents(plan, 1))
 
 
 @pytest.mark.parametrize("start", [0, 1, 70, 71, 200, 100_000])
@@ -228,18 +210,20 @@ def test_ranks_get_like_amounts_of_work() -> None:
         assert max(tokens) < 1.5 * min(tokens)
 
 
-def test_fewer_pairs_than_ranks_leave_some_ranks_empty_parts() -> None:
+def test_few_and_long_pairs() -> None:
     plan = plan_of(pairs=3)
     parts = micro_batches(plan, np.arange(3), 10_000, 8)
     assert [len(mine) for mine in parts] == [1] * 8
     sizes = sorted(len(mine[0]) for mine in parts)
     assert sizes == [0] * 5 + [1] * 3
-
-
-def test_a_pair_longer_than_the_limit_is_taken_alone_not_dropped() -> None:
     plan = EpochPlan(np.array([50, 4, 4], np.int32), np.array([50, 4, 4], np.int32), 1000, 1)
-    parts = micro_batches(plan, np.arange(3), 20)[0]
-    assert sorted(sorted(part.tolist()) for part in parts) == [[0], [1, 2]]
+    first = micro_batches(plan, np.arange(3), 20)[0]
+    assert sorted(sorted(part.tolist()) for part in first) == [[0], [1, 2]]
+    source, target = np.array([2, 2, 2, 5, 5, 20, 1]), np.array([1, 3, 3, 1, 1, 1, 1])
+    assert list(spans(source, target, 10)) == [(0, 3), (3, 5), (5, 6), (6, 7)]
+    assert list(spans(source[:0], target[:0], 10)) == []
+    plan = EpochPlan(np.array([3, 1, 2], np.int32), np.array([4, 1, 7], np.int32), 1000, 1)
+    assert plan.target_tokens(np.array([0, 2])) == 5 + 8
 
 
 @pytest.mark.parametrize(
@@ -264,47 +248,22 @@ def test_the_share_of_padding_is_what_collated_batches_hold() -> None:
     assert padding_share(plan, 0, 1024) == pytest.approx(padding / tokens)
 
 
-def test_spans_cut_where_a_padded_side_would_be_too_large() -> None:
-    source, target = np.array([2, 2, 2, 5, 5, 20, 1]), np.array([1, 3, 3, 1, 1, 1, 1])
-    assert list(spans(source, target, 10)) == [(0, 3), (3, 5), (5, 6), (6, 7)]
-    assert list(spans(source[:0], target[:0], 10)) == []
-
-
 # Tensors
 
 
 def test_a_batch_has_its_symbols_and_padding_in_place() -> None:
-    pairs = [
-        (np.array([10, 11, 12], np.uint16), np.array([20], np.uint16)),
-        (np.array([13], np.uint16), np.array([21, 22], np.uint16)),
-    ]
-    batch = collate(pairs)
+    pairs = [([10, 11, 12], [20]), ([13], [21, 22])]
+    batch = collate([(np.array(source, np.uint16), np.array(target, np.uint16)) for source, target in pairs])
     assert batch.src.tolist() == [[10, 11, 12, EOS], [13, EOS, PAD, PAD]]
     assert batch.tgt_in.tolist() == [[BOS, 20, PAD], [BOS, 21, 22]]
     assert batch.tgt_out.tolist() == [[20, EOS, PAD], [21, 22, EOS]]
     assert batch.src_lengths.tolist() == [4, 2]
     assert batch.tgt_lengths.tolist() == [2, 3]
-    assert {t.dtype for t in (batch.src, batch.tgt_in, batch.tgt_out, batch.src_lengths, batch.tgt_lengths)} == {
-        torch.int64
-    }
+    assert {tensor.dtype for tensor in vars(batch).values()} == {torch.int64}
 
 
-def test_ids_beyond_16_bits_survive() -> None:
+def test_ids_beyond_16_bits_survive_and_an_empty_side_is_its_symbol_alone() -> None:
     batch = collate([(np.array([65_000], np.uint16), np.array([100_000], np.uint32))])
-    assert batch.src.tolist() == [[65_000, EOS]]
-    assert batch.tgt_out.tolist() == [[100_000, EOS]]
-
-
-def test_the_target_is_shifted_by_one() -> None:
-    random = np.random.default_rng(5)
-    pairs = [(random.integers(4, 99, n), random.integers(4, 99, m)) for n, m in ((3, 9), (7, 2), (1, 1))]
-    batch = collate(pairs)
-    for row, (_, target) in enumerate(pairs):
-        length = int(batch.tgt_lengths[row])
-        assert length == len(target) + 1
-        assert batch.tgt_in[row, 1:length].tolist() == target.tolist() == batch.tgt_out[row, : length - 1].tolist()
-
-
-def test_an_empty_side_is_its_symbol_alone() -> None:
+    assert (batch.src.tolist(), batch.tgt_out.tolist()) == ([[65_000, EOS]], [[100_000, EOS]])
     batch = collate([(np.array([], np.uint16), np.array([], np.uint16))])
     assert (batch.src.tolist(), batch.tgt_in.tolist(), batch.tgt_out.tolist()) == ([[EOS]], [[BOS]], [[EOS]])

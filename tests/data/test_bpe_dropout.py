@@ -61,10 +61,13 @@ def test_any_segmentation_has_the_same_text(tokenizer: Tokenizer, lines: list[st
     assert 1.5 < longer < 5
 
 
-def test_with_certain_dropout_words_are_characters(tokenizer: Tokenizer) -> None:
+def test_with_certain_dropout_words_are_characters_and_draws_differ(tokenizer: Tokenizer) -> None:
     ids = ids_of(tokenizer, "the old house")
     cut = WordCutter(tokenizer, 1.0).cut(ids, np.zeros(len(ids), np.uint8))
     assert [tokenizer.table[number] for number in cut] == list("▁the▁old▁house")
+    ids = ids_of(tokenizer, "conversation")
+    cutter = WordCutter(tokenizer, 0.3)
+    assert len({cutter.cut(ids, np.full(len(ids), draw, np.uint8)).tobytes() for draw in range(DRAWS)}) > 5
 
 
 def exact(tokenizer: Tokenizer, parts: tuple[str, ...], p: float) -> dict[tuple[str, ...], float]:
@@ -81,9 +84,7 @@ def exact(tokenizer: Tokenizer, parts: tuple[str, ...], p: float) -> dict[tuple[
     return found
 
 
-def test_segmentations_have_the_probabilities_of_algorithm_1(
-    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_segmentations_are_those_of_algorithm_1(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bpe_dropout, "DRAWS", 20_000)
     cutter, word = WordCutter(tokenizer, 0.3), "house"
     ids = ids_of(tokenizer, word).tolist()
@@ -98,9 +99,7 @@ def test_segmentations_have_the_probabilities_of_algorithm_1(
         assert counts[parts] / 20_000 == pytest.approx(probability, abs=4.5 * deviation + 1e-9), parts
 
 
-def test_a_pair_is_cut_differently_in_each_epoch_and_equally_in_each_process(
-    tokenizer: Tokenizer, lines: list[str]
-) -> None:
+def test_a_pair_is_cut_differently_by_epoch_and_equally_by_process(tokenizer: Tokenizer, lines: list[str]) -> None:
     pairs = pairs_of(tokenizer, lines[:100])
     first, other = (BpeDropout(Vocabulary(tokenizer, tokenizer), 0.3, seed=1, longest=1000) for _ in range(2))
     in_order = {(epoch, number): first(pair, epoch, number) for epoch in range(3) for number, pair in enumerate(pairs)}
@@ -115,7 +114,7 @@ def test_a_pair_is_cut_differently_in_each_epoch_and_equally_in_each_process(
     )
 
 
-def test_what_is_forgotten_is_cut_the_same_way_again(
+def test_what_is_forgotten_is_cut_alike(
     tokenizer: Tokenizer, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = BpeDropout(Vocabulary(tokenizer, tokenizer), 0.3, seed=1, longest=1000)
@@ -128,13 +127,10 @@ def test_what_is_forgotten_is_cut_the_same_way_again(
         assert all(len(cutter._kept) <= 3 for cutter in forgetful._cutters if cutter)
 
 
-def test_a_side_that_would_be_too_long_keeps_its_ids(tokenizer: Tokenizer) -> None:
+def test_a_side_that_would_be_too_long_keeps_its_ids_and_an_empty_one_is_empty(tokenizer: Tokenizer) -> None:
     ids = ids_of(tokenizer, "the old house")
     cut = BpeDropout(Vocabulary(tokenizer, tokenizer), 0.99, seed=1, longest=len(ids))
     assert all(side is ids for side in cut((ids, ids), 0, 0))
-
-
-def test_an_empty_side_stays_empty(tokenizer: Tokenizer) -> None:
     empty = np.array([], DTYPE)
     source, target = BpeDropout(Vocabulary(tokenizer, tokenizer), 0.5, seed=1, longest=9)(
         (empty, ids_of(tokenizer, "a house")), 0, 0
@@ -143,9 +139,7 @@ def test_an_empty_side_stays_empty(tokenizer: Tokenizer) -> None:
     assert len(target)
 
 
-def test_symbols_stay_whole_and_a_vocabulary_of_symbols_alone_is_refused(
-    tokenizer: Tokenizer, lines: list[str]
-) -> None:
+def test_symbols_stay_whole_and_symbols_alone_are_refused(tokenizer: Tokenizer, lines: list[str]) -> None:
     symbols = learn_symbols(count_words(lines).items(), section(joint_vocab=False))
     ids = np.array(symbols.encode([lines[0]])[0], DTYPE)
     assert not symbols.by_words
@@ -166,9 +160,3 @@ def test_brackets_of_trees_stay_whole_among_subwords(lines: list[str]) -> None:
     assert (cut[0], cut[-1]) == (ids[0], ids[-1])
     assert len(cut) > len(ids)
     assert tokenizer.decode([cut]) == tokenizer.decode([ids])
-
-
-def test_there_are_enough_draws_to_tell_segmentations_apart(tokenizer: Tokenizer) -> None:
-    ids = ids_of(tokenizer, "conversation")
-    cutter = WordCutter(tokenizer, 0.3)
-    assert len({cutter.cut(ids, np.full(len(ids), draw, np.uint8)).tobytes() for draw in range(DRAWS)}) > 5

@@ -34,11 +34,11 @@ from nmt_cli.errors import DataError, NmtError
 from nmt_cli.recipe import Recipe
 
 NAMES = {
-    "train_source": ["train.en"],
-    "train_target": ["train.de"],
-    "valid_source": ["valid.en"],
-    "valid_target": ["valid.de"],
+    f"{kind}_{side}": [f"{kind}.{code}"]
+    for kind in ("train", "valid")
+    for side, code in (("source", "en"), ("target", "de"))
 }
+VALID = {"valid-00000.safetensors", "valid.source.txt", "valid.target.txt"}
 ODD = "a small\u2028dog\u0085and\x0ba large\rcat"
 
 
@@ -49,14 +49,8 @@ def recipe(**data: Any) -> Recipe:
 
 def sentences(count: int, seed: int = 0) -> list[tuple[str, str]]:
     rng = random.Random(seed)
-    words = [
-        ("dog", "Hund"),
-        ("cat", "Katze"),
-        ("house", "Haus"),
-        ("sees", "sieht"),
-        ("small", "klein"),
-        ("green", "grün"),
-    ]
+    words = [("dog", "Hund"), ("cat", "Katze"), ("house", "Haus")]
+    words += [("sees", "sieht"), ("small", "klein"), ("green", "grün")]
     chosen = [rng.choices(words, k=rng.randint(1, 9)) for _ in range(count)]
     return [(" ".join(en for en, _ in row), " ".join(de for _, de in row)) for row in chosen]
 
@@ -86,30 +80,18 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def decoded(folder: Path, split: Any) -> list[tuple[str, str]]:
     vocabulary, corpus = Vocabulary.load(folder), Corpus.open(folder, split)
-    sides = zip(*map(corpus.pair, range(len(corpus))), strict=True)
-    return list(
-        zip(
-            *(
-                tokenizer.decode(side)
-                for tokenizer, side in zip((vocabulary.source, vocabulary.target), sides, strict=True)
-            ),
-            strict=True,
-        )
-    )
+    source, target = zip(*map(corpus.pair, range(len(corpus))), strict=True)
+    return list(zip(vocabulary.source.decode(source), vocabulary.target.decode(target), strict=True))
 
 
 def test_text_becomes_shards_and_can_be_read_back(text: Path, out: Path) -> None:
     summary = prepare(recipe(shard_pairs=150), [text], out, workers=1)
-    assert sorted(contents(out)) == [
-        "index.json",
+    assert set(contents(out)) == {
+        INDEX_FILE,
         "tokenizer.model",
-        "train-00000.safetensors",
-        "train-00001.safetensors",
-        "train-00002.safetensors",
-        "valid-00000.safetensors",
-        "valid.source.txt",
-        "valid.target.txt",
-    ]
+        *(f"train-0000{n}.safetensors" for n in range(3)),
+        *VALID,
+    }
     assert decoded(out, "train") == sentences(400)
     assert decoded(out, "valid") == sentences(20, seed=1)
     assert valid_text(out) == tuple(map(list, zip(*sentences(20, seed=1), strict=True)))
@@ -119,9 +101,7 @@ def test_text_becomes_shards_and_can_be_read_back(text: Path, out: Path) -> None
     assert not list(out.parent.glob(".*"))
 
 
-def test_two_workers_write_what_one_writes(
-    text: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_workers_write_the_same(text: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK", 64)
     prepare(recipe(shard_pairs=150), [text], out, workers=1)
     prepare(recipe(shard_pairs=150), [text], tmp_path / "two", workers=2)
@@ -144,13 +124,8 @@ def test_other_shards_are_not_overwritten(text: Path, out: Path) -> None:
     write(text, "train", sentences(300))
     with pytest.raises(DataError) as caught:
         prepare(recipe(vocab_size=310), [text], out, workers=1)
-    for part in (
-        "data.vocab_size: was 330, is 310",
-        "train_source: the contents of 'train.en' have changed",
-        "--force",
-        "another --out",
-    ):
-        assert part in str(caught.value)
+    changes = ("data.vocab_size: was 330, is 310", "train_source: the contents of 'train.en' have changed")
+    assert all(part in str(caught.value) for part in (*changes, "--force", "another --out"))
     assert "valid_source" not in str(caught.value)
     assert contents(out) == before
 
@@ -162,17 +137,9 @@ def test_force_replaces_what_is_ours_and_nothing_else(text: Path, out: Path) -> 
     (out / "mine" / "train-00000.safetensors").write_text("mine too")
     write(text, "train", sentences(300))
     assert prepare(recipe(joint_vocab=False, vocab_size=300), [text], out, force=True, workers=1).fresh
-    assert sorted(contents(out)) == [
-        "index.json",
-        "mine/train-00000.safetensors",
-        "notes.txt",
-        "tokenizer.source.model",
-        "tokenizer.target.model",
-        "train-00000.safetensors",
-        "valid-00000.safetensors",
-        "valid.source.txt",
-        "valid.target.txt",
-    ]
+    tokenizers = {"tokenizer.source.model", "tokenizer.target.model"}
+    mine = {"mine/train-00000.safetensors", "notes.txt"}
+    assert set(contents(out)) == {INDEX_FILE, "train-00000.safetensors", *tokenizers, *VALID, *mine}
     assert (out / "notes.txt").read_text() == "mine"
     assert (out / "mine" / "train-00000.safetensors").read_text() == "mine too"
     assert decoded(out, "train") == sentences(300)
@@ -234,20 +201,14 @@ def test_force_does_not_replace_files_of_these_names_without_an_index(text: Path
 
 def test_an_index_that_lists_files_of_others_is_not_believed(text: Path, out: Path) -> None:
     prepare(recipe(), [text], out, workers=1)
-    for name, path in (
-        ("../mine", out.parent / "mine"),
-        ("notes.txt", out / "notes.txt"),
-        (str(out.parent / "absolute"), out.parent / "absolute"),
-        ("text/../mine", out / "mine"),
-    ):
+    paths = [out.parent / "mine", out / "notes.txt", out.parent / "absolute", out / "mine"]
+    for name, path in zip(("../mine", "notes.txt", str(paths[2]), "text/../mine"), paths, strict=True):
         path.write_text("mine")
         index = json.loads((out / INDEX_FILE).read_text())
         sealed.change(out / INDEX_FILE, files=[*index["files"], shards.file_entry(path, name).model_dump()])
     (out / "text").mkdir()
     prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
-    assert [
-        path.read_text() for path in (out.parent / "mine", out / "notes.txt", out.parent / "absolute", out / "mine")
-    ] == ["mine"] * 4
+    assert [path.read_text() for path in paths] == ["mine"] * 4
 
 
 def test_shards_in_use_are_not_replaced(text: Path, out: Path) -> None:
@@ -286,14 +247,7 @@ def test_an_installation_that_was_killed_is_finished_by_the_next_command(
     killed.rename(out)
     assert not prepare(recipe(vocab_size=310), [text], out, workers=1).fresh
     assert verify(out).source_size == 310
-    assert set(contents(out)) == {
-        INDEX_FILE,
-        "tokenizer.model",
-        "train-00000.safetensors",
-        "valid-00000.safetensors",
-        "valid.source.txt",
-        "valid.target.txt",
-    }
+    assert set(contents(out)) == {INDEX_FILE, "tokenizer.model", "train-00000.safetensors", *VALID}
     assert not (out / ".out.partial").exists()
 
 
@@ -307,14 +261,8 @@ def test_a_folder_aside_that_is_someones_own_stays(text: Path, out: Path) -> Non
 
 
 def test_pairs_are_dropped_for_a_reason_and_counted(text: Path, out: Path) -> None:
-    odd = [
-        ("", "Hund"),
-        ("dog", " \t"),
-        ("dog " * 60, "Hund " * 60),
-        ("dog", "Hund " * 20),
-        ("dog " * 20, "Hund"),
-        ("dog", "Hund"),
-    ]
+    odd = [("", "Hund"), ("dog", " \t"), ("dog " * 60, "Hund " * 60)]
+    odd += [("dog", "Hund " * 20), ("dog " * 20, "Hund"), ("dog", "Hund")]
     write(text, "train", sentences(400) + odd)
     write(text, "valid", odd)
     index = prepare(recipe(max_length=50, max_ratio=5.0), [text], out, workers=1).index
@@ -376,14 +324,8 @@ def test_targets_far_longer_than_their_sources_are_kept(out: Path, tmp_path: Pat
     pairs = [(f"word number {i % 9}", " ".join(["(NP"] * 40 + ["XX"] + [")NP"] * 40)) for i in range(50)]
     for name in ("train", "valid"):
         write(tmp_path, name, pairs)
-    long = {
-        "vocab_size": 40,
-        "joint_vocab": False,
-        "target_tokenization": "words",
-        "byte_fallback": False,
-        "max_length": 81,
-        "max_ratio": 30.0,
-    }
+    long = {"joint_vocab": False, "target_tokenization": "words", "byte_fallback": False}
+    long |= {"vocab_size": 40, "max_length": 81, "max_ratio": 30.0}
     split = prepare(recipe(**long), [tmp_path], out).index.splits["train"]
     assert (split.pairs, split.dropped, split.longest_target) == (50, {"empty": 0, "too_long": 0, "ratio": 0}, 81)
     with pytest.raises(DataError, match=r"all 50 train pairs were dropped .*ratio 50"):
@@ -398,10 +340,8 @@ def test_keys_that_came_later_leave_the_fingerprint_of_earlier_shards() -> None:
     assert fingerprint_of(data, {}) == hashlib.sha256(known.encode()).hexdigest()
     words = {"joint_vocab": False, "target_tokenization": "words"}
     assert fingerprint_of(recipe(**words).data, {}) != fingerprint_of(recipe(joint_vocab=False).data, {})
-    assert (
-        len({fingerprint_of(recipe(**words, terminals=kind).data, {}) for kind in ("", "xx", "tags", "words", "both")})
-        == 5
-    )
+    kinds = ("", "xx", "tags", "words", "both")
+    assert len({fingerprint_of(recipe(**words, terminals=kind).data, {}) for kind in kinds}) == 5
 
 
 def test_an_existing_tokenizer_is_used(text: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -661,11 +601,8 @@ def test_the_command(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_preprocess_needs_no_torch() -> None:
-    code = "import sys, nmt_cli.data.prepare, nmt_cli.data.shards, nmt_cli.cli.preprocess; sys.exit('torch' in sys.modules)"
-    assert (
-        subprocess.run([sys.executable, "-c", code], cwd=Path(shards.__file__).parents[2], check=False).returncode == 0
-    )
-    code = "import sys, nmt_cli.cli.preprocess; sys.exit(bool({'numpy', 'pydantic', 'sentencepiece', 'multiprocessing'} & set(sys.modules)))"
-    assert (
-        subprocess.run([sys.executable, "-c", code], cwd=Path(shards.__file__).parents[2], check=False).returncode == 0
-    )
+    imports = "nmt_cli.data.prepare, nmt_cli.data.shards, nmt_cli.cli.preprocess"
+    late = {"numpy", "pydantic", "sentencepiece", "multiprocessing"}
+    for modules, absent in ((imports, {"torch"}), ("nmt_cli.cli.preprocess", late)):
+        code = f"import sys, {modules}; sys.exit(bool({absent} & set(sys.modules)))"
+        subprocess.run([sys.executable, "-c", code], cwd=Path(shards.__file__).parents[2], check=True)

@@ -58,21 +58,12 @@ def make(
             writer.write(block_of(pairs[i : i + block], dtype))
         splits[split] = writer.close()
     for name in VALID_TEXT:
-        (folder / name).write_text(
-            "".join(f"{name} {i}\u2028\n" for i in range(len(valid))), encoding="utf-8", newline="\n"
-        )
-    index = ShardIndex(
-        recipe="tiny",
-        data=recipe().data.model_dump(),
-        joint=True,
-        source_size=300,
-        target_size=300,
-        tokenizer_sha256="0" * 64,
-        splits=splits,
-        files=[file_entry(folder / name) for name in VALID_TEXT],
-        inputs={},
-        fingerprint="f",
-    )
+        lines = (f"{name} {i}\u2028\n" for i in range(len(valid)))
+        (folder / name).write_text("".join(lines), encoding="utf-8", newline="\n")
+    values: dict[str, Any] = {"joint": True, "source_size": 300, "target_size": 300, "tokenizer_sha256": "0" * 64}
+    values |= {"splits": splits, "files": [file_entry(folder / name) for name in VALID_TEXT]}
+    values |= {"recipe": "tiny", "data": recipe().data.model_dump(), "inputs": {}, "fingerprint": "f"}
+    index = ShardIndex(**values)
     write_index(folder, index)
     return index
 
@@ -99,27 +90,22 @@ def test_what_is_written_is_read_back(tmp_path: Path, count: int, block: int) ->
 
 
 def test_shards_do_not_depend_on_the_blocks_they_came_in(tmp_path: Path) -> None:
+    found = []
     for block in (1, 40):
         (tmp_path / str(block)).mkdir()
         make(tmp_path / str(block), some_pairs(33), [], block=block)
-    first, second = ([path.read_bytes() for path in sorted((tmp_path / name).iterdir())] for name in ("1", "40"))
-    assert first == second
+        found.append([path.read_bytes() for path in sorted((tmp_path / str(block)).iterdir())])
+    assert found[0] == found[1]
 
 
 def test_the_format_is_plain_safetensors(tmp_path: Path) -> None:
     make(tmp_path, [([5, 6], [7]), ([], [8, 9, 10])], [])
     tensors = load_file(tmp_path / "train-00000.safetensors")
-    assert {name: tensor.tolist() for name, tensor in tensors.items()} == {
-        "source": [5, 6],
-        "target": [7, 8, 9, 10],
-        "source_offsets": [0, 2, 2],
-        "target_offsets": [0, 1, 4],
-    }
-    assert {name: str(tensor.dtype) for name, tensor in tensors.items()} == {
-        "source": "uint16",
-        "target": "uint16",
-        "source_offsets": "int64",
-        "target_offsets": "int64",
+    assert {name: (str(tensor.dtype), tensor.tolist()) for name, tensor in tensors.items()} == {
+        "source": ("uint16", [5, 6]),
+        "target": ("uint16", [7, 8, 9, 10]),
+        "source_offsets": ("int64", [0, 2, 2]),
+        "target_offsets": ("int64", [0, 1, 4]),
     }
 
 
@@ -136,21 +122,15 @@ def test_ids_above_65535_take_four_bytes(tmp_path: Path) -> None:
 def test_counts(tmp_path: Path) -> None:
     index = make(tmp_path, [([5, 6], [7]), ([5], [8, 9, 10])], [([4], [4])])
     train = index.splits["train"]
-    assert (train.pairs, train.source_tokens, train.target_tokens, train.longest_source, train.longest_target) == (
-        2,
-        3,
-        4,
-        2,
-        3,
-    )
+    assert (train.pairs, train.source_tokens, train.target_tokens) == (2, 3, 4)
+    assert (train.longest_source, train.longest_target) == (2, 3)
     assert open_index(tmp_path) == index == verify(tmp_path)
 
 
 def resident() -> int:
     """Kilobytes of this process in memory."""
-    return int(
-        next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS")).split()[1]
-    )
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")

@@ -2,6 +2,7 @@
 
 import io
 import pickle
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -28,15 +29,11 @@ from nmt_cli.recipe import DataSection
 
 SENTENCES = [
     f"the {a} {b} sees {c} houses"
-    for a in ("small", "large", "old")
-    for b in ("dog", "cat", "bird")
-    for c in ("two", "no", "many")
+    for a, b, c in product(("small", "large", "old"), ("dog", "cat", "bird"), ("two", "no", "many"))
 ]
 GERMAN = [
     f"der {a} {b} sieht {c} Häuser"
-    for a in ("kleine", "große", "alte")
-    for b in ("Hund", "Kater", "Vogel")
-    for c in ("zwei", "keine", "viele")
+    for a, b, c in product(("kleine", "große", "alte"), ("Hund", "Kater", "Vogel"), ("zwei", "keine", "viele"))
 ]
 
 
@@ -54,6 +51,7 @@ def test_the_special_ids_are_ours(tokenizer: Tokenizer) -> None:
     assert tokenizer.vocab_size == 330
     ids = tokenizer.encode(["the small dog", "<s> x </s> <pad> <unk>"])
     assert not {PAD, UNK, BOS, EOS} & {i for row in ids for i in row}
+    assert "".join(tokenizer.pieces("the small dog")).replace("▁", " ").strip() == "the small dog"
 
 
 @pytest.mark.parametrize(
@@ -73,15 +71,12 @@ def test_round_trip_after_normalisation(tokenizer: Tokenizer, text: str, back: s
     assert tokenizer.decode(tokenizer.encode([text])) == [back]
 
 
-def test_round_trip_without_normalisation() -> None:
+def test_round_trips_by_the_other_rules() -> None:
     plain = learn_bpe(SENTENCES, section(normalization="identity"))
     text = "ﬁne ² Ａ… cafe\u0301"
     assert plain.decode(plain.encode([text])) == [text]
     unseen = "a\u2028b\x0bc\rd\u0085e\x00f\xadg"
     assert plain.decode(plain.encode([unseen])) == ["a b c d efg"]
-
-
-def test_the_older_rule_rewrites_the_text() -> None:
     older = learn_bpe(SENTENCES, section(normalization="nmt_nfkc"))
     assert older.decode(older.encode(["ﬁne ² Ａ…"])) == ["fine 2 A..."]
 
@@ -100,19 +95,8 @@ def test_pieces_without_text_are_white_space_and_control_symbols(tokenizer: Toke
     """And whatever holds any other piece reads as text that is not blank; bytes of white-space characters do not count."""
     table = tokenizer.table
     without = {table[number] for number in tokenizer.textless}
-    assert {
-        "<pad>",
-        "<s>",
-        "</s>",
-        META_SPACE,
-        "<0x20>",
-        "<0x0A>",
-        "<0xC2>",
-        "<0xA0>",
-        "<0xE2>",
-        "<0x80>",
-        "<0xE3>",
-    } <= without
+    bytes_of_spaces = {f"<0x{byte:02X}>" for byte in b" \n\xc2\xa0\xe2\x80\xe3"}
+    assert {"<pad>", "<s>", "</s>", META_SPACE, *bytes_of_spaces} <= without
     assert not {"<unk>", "<0x00>", "<0x41>", "<0xC3>", "<0xFF>", "s", f"{META_SPACE}the"} & without
     for space in ("\u00a0", "\u2003", "\u3000", "\x85"):
         spelled = [table.index(f"<0x{byte:02X}>") for byte in space.encode()]
@@ -123,36 +107,21 @@ def test_pieces_without_text_are_white_space_and_control_symbols(tokenizer: Toke
         assert number in tokenizer.textless or tokenizer.decode([[*blank, number, *blank]])[0].strip()
 
 
-def test_symbols_carry_text() -> None:
-    symbols = learn_symbols([("(S", 3), (")S", 3), ("(NP", 2)], section())
-    assert [symbols.table[number] for number in symbols.textless] == ["<pad>", "<s>", "</s>"]
-
-
-def test_pieces(tokenizer: Tokenizer) -> None:
-    assert "".join(tokenizer.pieces("the small dog")).replace("▁", " ").strip() == "the small dog"
-
-
-def test_saving_loading_and_pickling_keep_every_byte(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_the_same_text_gives_the_same_bytes_which_are_kept(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    again = learn_bpe(iter(SENTENCES + GERMAN), section(vocab_size=330))
+    assert again.model == tokenizer.model
     tokenizer.save(tmp_path / "t.model")
     for again in (Tokenizer.load(tmp_path / "t.model"), pickle.loads(pickle.dumps(tokenizer))):
         assert again.sha256 == tokenizer.sha256
         assert again.encode(["the old cat"]) == tokenizer.encode(["the old cat"])
 
 
-def test_the_same_text_gives_the_same_bytes(tokenizer: Tokenizer) -> None:
-    again = learn_bpe(iter(SENTENCES + GERMAN), section(vocab_size=330))
-    assert again.model == tokenizer.model
-
-
-def test_a_small_text_gets_all_the_pieces_that_it_has() -> None:
+def test_small_texts_get_their_pieces_and_small_vocabularies_are_refused() -> None:
     largest = learn_bpe(SENTENCES, section(vocab_size=5000))
     assert 300 < largest.vocab_size < 1000
     assert learn_bpe(SENTENCES, section(vocab_size=largest.vocab_size)).sha256 == largest.sha256
     words = count_words(SENTENCES).items()
     assert learn_from_words(words, section(vocab_size=5000)).table == largest.table
-
-
-def test_a_vocabulary_smaller_than_the_characters() -> None:
     with pytest.raises(
         DataError, match=r"data.vocab_size = 100 is too small: .* need (\d+). Give --set data.vocab_size=\1 or more"
     ):
@@ -210,6 +179,9 @@ def test_separate_vocabularies_are_two(tmp_path: Path) -> None:
     (tmp_path / TARGET_FILE).unlink()
     with pytest.raises(DataError, match=r"no tokenizer at .*target"):
         Vocabulary.load(tmp_path)
+    (tmp_path / SOURCE_FILE).unlink()
+    with pytest.raises(DataError, match=r"holds no tokenizer; expected tokenizer.model, or"):
+        Vocabulary.load(tmp_path)
 
 
 SYMBOLS = ["(S (NP XX )NP (VP XX )VP )S", "(S (VP XX (NP-SBJ=1 XX )NP-SBJ=1 )VP ﬁ İ )S", "(S XX )S"]
@@ -219,6 +191,7 @@ def test_each_symbol_is_a_piece_as_it_stands() -> None:
     words = learn_symbols(count_words(SYMBOLS).items(), section())
     pieces = {symbol for line in SYMBOLS for symbol in line.split()}
     assert set(words.table[4:]) == {f"▁{symbol}" for symbol in pieces}  # fewer than vocab_size = 300
+    assert [words.table[number] for number in words.textless] == ["<pad>", "<s>", "</s>"]
     ids = words.encode(SYMBOLS)
     assert [len(row) for row in ids] == [len(line.split()) for line in SYMBOLS]
     assert words.decode(ids) == SYMBOLS  # nothing is normalised, no letter's case changed
@@ -236,9 +209,7 @@ def test_a_parsers_subwords_have_each_bracket_and_tag_whole() -> None:
     for kind, tags in (("words", []), ("both", ["/DT", "/NNS", "/VBG"])):
         subwords = learn_from_words(count_words(lines).items(), section(terminals=kind, vocab_size=300))
         symbols = ["(NP", "(S", "(SBAR", ")NP", ")S", ")SBAR", *tags]
-        assert sorted(piece for piece in subwords.table if piece[1:] in symbols) == sorted(
-            f"▁{symbol}" for symbol in symbols
-        )
+        assert {piece for piece in subwords.table if piece[1:] in symbols} == {f"▁{symbol}" for symbol in symbols}
         assert all(len(subwords.encode([symbol])[0]) == 1 for symbol in symbols)
         assert len(subwords.encode([")P"])[0]) > 1
         assert subwords.decode(subwords.encode(lines)) == lines
@@ -247,9 +218,6 @@ def test_a_parsers_subwords_have_each_bracket_and_tag_whole() -> None:
 def test_of_more_symbols_than_fit_the_most_frequent_are_kept() -> None:
     words = learn_symbols({"a": 1, "b": 2, "c": 3, "d": 2, "e": 1}.items(), section(vocab_size=8))
     assert words.table[4:] == ["▁c", "▁b", "▁d", "▁a"]
-
-
-def test_very_long_symbols_are_learned() -> None:
     rare = "(" + "LONG-" * 40
     assert f"▁{rare}" in learn_symbols([("XX", 9), (rare, 1)], section()).table
 
@@ -283,17 +251,9 @@ def test_each_side_may_leave_rare_characters_to_bytes() -> None:
         Vocabulary.learn(words, section(**values | {"target_character_coverage": 1.0}))
 
 
-def test_a_folder_without_tokenizer(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"holds no tokenizer; expected tokenizer.model, or"):
-        Vocabulary.load(tmp_path)
-
-
 def test_every_unknown_word_of_a_list_of_words_is_one_unknown_token() -> None:
     """SentencePiece joins those that follow each other; a parse would then have too few words."""
-    data = DataSection.model_validate(
-        {"train_source": ["s"], "train_target": ["t"], "vocab_size": 40, "joint_vocab": False}
-    )
-    symbols = learn_symbols([("(S", 9), (")S", 9), ("dog", 5)], data)
+    symbols = learn_symbols([("(S", 9), (")S", 9), ("dog", 5)], section(vocab_size=40, joint_vocab=False))
     known = {piece: symbols.table.index(piece) for piece in ("▁(S", "▁dog", "▁)S")}
     [ids] = symbols.encode(["(S foo bar  dog baz )S"])
     assert ids == [known["▁(S"], UNK, UNK, known["▁dog"], UNK, known["▁)S"]]

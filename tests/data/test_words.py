@@ -56,16 +56,15 @@ def test_words_teach_what_sentences_teach(text: list[str], normalization: str) -
     assert pieces(learn_from_words(count_words(lines).items(), data)) == pieces(learn_bpe(lines, data))
 
 
-def test_the_order_of_words_does_not_matter(text: list[str]) -> None:
+def test_the_order_of_words_does_not_matter_and_there_must_be_some(text: list[str]) -> None:
     words = list(count_words(text).items())
     assert learn_from_words(reversed(words), section()).model == learn_from_words(words, section()).model
+    with pytest.raises(DataError, match="the training text is empty"):
+        learn_from_words([], section())
 
 
-def test_counting_parts_at_spaces_and_tabs() -> None:
+def test_words_are_counted_between_spaces_and_tabs_chunk_by_chunk(text: list[str]) -> None:
     assert count_words(["a b\ta", "  a", "", "c\u00a0d"]) == {"a": 3, "b": 1, "c\u00a0d": 1}
-
-
-def test_counts_of_chunks_add_up(text: list[str]) -> None:
     counts = WordCounts()
     for first in range(0, len(text), 100):
         counts.add(count_words(text[first : first + 100]))
@@ -104,16 +103,9 @@ def test_text_without_spaces_is_sampled_not_lost() -> None:
     for first in range(0, len(lines), 100):
         counts.add(count_words(lines[first : first + 100]))
     assert 300 < len(counts) <= 1000
-    whole, sampled = (
-        learn_from_words(words, section(vocab_size=400))
-        for words in (count_words(lines).items(), counts.most_frequent())
-    )
+    several = count_words(lines).items(), counts.most_frequent()
+    whole, sampled = (learn_from_words(words, section(vocab_size=400)) for words in several)
     assert len(set(whole.table) & set(sampled.table)) > 250
-
-
-def test_no_words() -> None:
-    with pytest.raises(DataError, match="the training text is empty"):
-        learn_from_words([], section())
 
 
 # Encoding
@@ -162,16 +154,8 @@ def test_words_are_cut_once(text: list[str], monkeypatch: pytest.MonkeyPatch) ->
 
 def made(sentences: Iterable[str], **options: Any) -> Tokenizer:
     model = io.BytesIO()
-    options = {
-        "model_type": "bpe",
-        "vocab_size": 500,
-        "pad_id": 0,
-        "unk_id": 1,
-        "bos_id": 2,
-        "eos_id": 3,
-        "minloglevel": 2,
-        **options,
-    }
+    ids = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3}
+    options = {"model_type": "bpe", "vocab_size": 500, "minloglevel": 2, **ids, **options}
     sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(sentences), model_writer=model, **options)
     return Tokenizer(model.getvalue())
 

@@ -104,9 +104,7 @@ def test_a_wheel_holds_the_package_the_recipes_and_the_libraries(wheel: Path, tm
 
 
 @needs_compiler
-def test_without_torch_and_without_a_compiler_an_installed_wheel_translates_and_serves(
-    wheel: Path, tmp_path: Path
-) -> None:
+def test_without_torch_and_a_compiler_an_installed_wheel_translates_and_serves(wheel: Path, tmp_path: Path) -> None:
     """The packages come from the index of pip. Nothing is written beside them, so they may be on a read-only disk."""
     model = write_untrained(tmp_path / "model")
     site = tmp_path / "venv"
@@ -159,9 +157,7 @@ def test_an_error_in_the_sources_fails_the_build(small: Path, tmp_path: Path) ->
 
 
 @needs_compiler
-def test_a_checkout_has_its_libraries_beside_the_sources_and_replaces_them_by_renaming(
-    small: Path, tmp_path: Path
-) -> None:
+def test_a_checkout_has_its_libraries_beside_the_sources_and_renames_new_ones(small: Path, tmp_path: Path) -> None:
     assert not [name for name in content(build("editable", small, tmp_path / "first")) if name.startswith("nmt_cli/")]
     lib = small / LIB
     assert {path.name for path in lib.iterdir()} == {Path(name).name for name in LIBRARIES}
@@ -182,9 +178,7 @@ def path_in(folder: Path, name: str) -> Path:
     return folder / path_of(name).name
 
 
-def test_an_installed_checkout_is_read_where_it_is_and_builds_nothing_when_it_is_imported(
-    small: Path, tmp_path: Path
-) -> None:
+def test_an_installed_checkout_is_read_where_it_is_and_builds_nothing_then(small: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(build("editable", small, tmp_path / "wheel", CXX=str(tmp_path / "no-compiler"))) as archive:
         archive.extractall(tmp_path / "site")
     for program in ("cmake", "ninja", "c++"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import os
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,18 +34,8 @@ Run = Callable[..., None]
 
 
 def compiled(compiler: str, name: str, path: Path, *more: str) -> Path:
-    command = [
-        *compiler.split(),
-        *FLAGS.split(),
-        "-O2",
-        *SETS[name].split(),
-        *more,
-        f"-I{INCLUDED}",
-        str(SOURCE),
-        "-o",
-        str(path),
-    ]
-    subprocess.run(command, check=True)
+    flags = [*FLAGS.split(), "-O2", *SETS[name].split(), *more, f"-I{INCLUDED}"]
+    subprocess.run([*compiler.split(), *flags, str(SOURCE), "-o", str(path)], check=True)
     return path
 
 
@@ -243,12 +235,8 @@ def test_rows_without_a_scale(libraries: list[Run], grid: int) -> None:
 @pytest.mark.parametrize("kind", ["layer", "rms", "none"])
 def test_norm(libraries: list[Run], kind: str, post: bool) -> None:
     for size in SIZES:
-        before, added, weight, bias = (
-            drawn(3, size, scale=3) + 1,
-            drawn(3, size, seed=2),
-            drawn(size, seed=3),
-            drawn(size, seed=4),
-        )
+        before, added = drawn(3, size, scale=3) + 1, drawn(3, size, seed=2)
+        weight, bias = drawn(size, seed=3), drawn(size, seed=4)
         for y in (added, None):
 
             def compute(
@@ -312,26 +300,12 @@ def test_embeddings(libraries: list[Run]) -> None:
         integers, scales = rng.integers(-127, 128, (9, size)).astype(np.int8), np.abs(drawn(9, seed=3)) / 100
         ids, at = rng.integers(0, 9, 6), rng.integers(0, 5, 6)
         factor = np.float32(size**0.5)
-        cases: list[tuple[np.ndarray, np.ndarray | None, Array | None]] = [
-            (table, None, positions),
-            (table, None, None),
-            (integers, scales, positions),
-            (integers, scales, None),
-        ]
-        for numbers, s, p in cases:
+        stored: list[tuple[Any, Any]] = [(table, None), (integers, scales)]
+        for (numbers, s), p in itertools.product(stored, [positions, None]):
 
-            def compute(
-                run: Run,
-                size: int = size,
-                numbers: np.ndarray = numbers,
-                s: np.ndarray | None = s,
-                p: Array | None = p,
-                ids: np.ndarray = ids,
-                at: np.ndarray = at,
-                factor: float = float(factor),
-            ) -> Array:
-                out = np.empty((6, size), np.float32)
-                run("embedded", 6, size, numbers, s, ids, factor, p, at, out)
+            def compute(run: Run, given: Any = (6, size, numbers, s, ids, float(factor), p, at)) -> Array:
+                out = np.empty((6, given[1]), np.float32)
+                run("embedded", *given, out)
                 return out
 
             scaled = numbers[ids] * s[ids, None] if s is not None else numbers[ids]
@@ -395,29 +369,13 @@ def test_attention_over_ranges(libraries: list[Run], key: int, value: int, dtype
         out = np.full((tokens + 1, heads * value), 9, np.float32)
         weights = np.empty(heads * int(count.sum()), np.float32) if with_weights else None
         values = stored.reshape(-1)[heads * key :]
-        run(
-            "attended_range",
-            tokens + 1,
-            heads,
-            key,
-            value,
-            scale,
-            queries,
-            stored,
-            values,
-            dtype,
-            first,
-            count,
-            out,
-            weights,
-        )
+        sizes, inputs = (tokens + 1, heads, key, value, scale), (queries, stored, values, dtype, first, count)
+        run("attended_range", *sizes, *inputs, out, weights)
         return np.concatenate([out.ravel(), weights]) if weights is not None else out.ravel()
 
     results = same_everywhere(libraries, compute)
-    out, weights = (
-        results[: (tokens + 1) * heads * value].reshape(tokens + 1, -1),
-        results[(tokens + 1) * heads * value :],
-    )
+    out, weights = np.split(results, [(tokens + 1) * heads * value])
+    out = out.reshape(tokens + 1, -1)
     assert np.array_equal(out.ravel(), compute(libraries[0], with_weights=False))
     offset = 0
     for n in range(tokens):
@@ -449,22 +407,8 @@ def test_attention_over_slots(libraries: list[Run], key: int, value: int, dtype:
             ) -> Array:
                 out = np.empty((len(queries), heads * value), np.float32)
                 values = stored.reshape(-1)[heads * key :]
-                run(
-                    "attended_slots",
-                    len(queries),
-                    heads,
-                    key,
-                    value,
-                    scale,
-                    queries,
-                    stored,
-                    values,
-                    dtype,
-                    slots,
-                    slots.shape[1],
-                    as_written,
-                    out,
-                )
+                sizes, inputs = (len(queries), heads, key, value, scale), (queries, stored, values, dtype, slots)
+                run("attended_slots", *sizes, *inputs, slots.shape[1], as_written, out)
                 return out
 
             out = same_everywhere(libraries, compute)

@@ -68,9 +68,7 @@ def test_a_name_that_is_no_library_is_an_error(monkeypatch: pytest.MonkeyPatch) 
 
 
 @needs_x86
-def test_a_library_that_the_processor_does_not_run_is_an_error_only_if_it_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_library_that_the_processor_does_not_run_is_an_error_if_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "cpu_flags", lambda: set(engine.NEEDS["avx2"]) - {"fma", "f16c"})
     assert name_of_loaded() == "portable"
     monkeypatch.setenv("NMT_ENGINE", "avx2")
@@ -81,9 +79,7 @@ def test_a_library_that_the_processor_does_not_run_is_an_error_only_if_it_is_nam
         engine.library()
 
 
-def test_a_library_that_is_not_built_is_an_error_only_if_it_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_library_that_is_not_built_is_an_error_if_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(engine, "FOLDER", tmp_path)
     assert engine.library() is None
     missing = f"there is no {engine.path_of('portable')}, because the package was built without a C++ compiler; install"
@@ -112,9 +108,7 @@ def test_a_library_of_another_interface_is_refused_by_name(monkeypatch: pytest.M
 
 
 @needs_engine
-def test_a_library_that_lacks_a_function_or_is_damaged_is_refused_by_name(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_library_without_a_function_or_damaged_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(engine.FUNCTIONS, "nmt_nothing", (None, []))
     path = engine.path_of(RUNNING[0])
     assert re.fullmatch(rf"{path} cannot be loaded \(.*nmt_nothing.*\); install the package again", engine.missing())
@@ -127,9 +121,7 @@ def test_a_library_that_lacks_a_function_or_is_damaged_is_refused_by_name(
 
 @needs_engine
 @pytest.mark.skipif(sys.platform != "linux", reason="libraries here are no ELF files")
-def test_a_library_that_is_cut_off_is_refused_by_name_wherever_it_ends(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_library_that_is_cut_off_anywhere_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     whole = engine.path_of(RUNNING[0]).read_bytes()
     monkeypatch.setattr(engine, "FOLDER", tmp_path)
     path = engine.path_of(RUNNING[0])

@@ -134,9 +134,7 @@ def test_a_step_and_a_pass_are_the_models_own_pass(form: dict[str, Any]) -> None
     """The longest source and output that the model takes, and the shortest ones."""
     model = small(**form)
     packed, sizes = engine_model(model, "fp32"), [(71, 71), (1, 71), (30, 1)]
-    pairs = [
-        ([*sources(size - 1, seed=size)[0], EOS], [BOS, *sources(length, seed=length)[0]]) for size, length in sizes
-    ]
+    pairs = [([*sources(s - 1, seed=s)[0], EOS], [BOS, *sources(t, seed=t)[0]]) for s, t in sizes]
     log_probs, _ = packed.forced([s for s, _ in pairs], [t[:-1] for _, t in pairs], [t[1:] for _, t in pairs])
     for (source, target), found in zip(pairs, log_probs, strict=True):
         expected = forward(model, source, target[:-1])

@@ -107,6 +107,9 @@ def test_a_configuration_that_is_not_the_models(changes: dict[str, Any], message
         packed(**changes)
 
 
+IN_FOURS = "the engine multiplies int8 in fours, and the model has a width of"
+
+
 class Cube(nn.Module):
     """An activation that the engine does not have."""
 
@@ -126,21 +129,9 @@ def test_forms_that_the_engine_does_not_have(monkeypatch: pytest.MonkeyPatch) ->
         (config, "bf16", "the engine has no bf16"),
         (ModelSection(**SMALL, activation="cube"), "fp32", "the engine has no model.activation = 'cube'"),
         (ModelSection(**{**SMALL, "d_ff": 62}), "fp32", ""),
-        (
-            ModelSection(**{**SMALL, "d_ff": 62}),
-            "int8",
-            "the engine multiplies int8 in fours, and the model has a width of 62",
-        ),
-        (
-            ModelSection(**{**SMALL, "d_model": 34}),
-            "int8",
-            "the engine multiplies int8 in fours, and the model has a width of 34",
-        ),
-        (
-            ModelSection(**{**SMALL, "d_v": 5}),
-            "int8",
-            "the engine multiplies int8 in fours, and the model has a width of 10",
-        ),
+        (ModelSection(**{**SMALL, "d_ff": 62}), "int8", f"{IN_FOURS} 62"),
+        (ModelSection(**{**SMALL, "d_model": 34}), "int8", f"{IN_FOURS} 34"),
+        (ModelSection(**{**SMALL, "d_v": 5}), "int8", f"{IN_FOURS} 10"),
     ]:
         assert unsupported(changed, precision) == reason
         if reason:
@@ -252,13 +243,15 @@ def test_calls_that_a_decoder_does_not_take(call: Callable[[EngineDecoder], obje
     assert np.array_equal(ours.step(tokens, rows), theirs.step(tokens, rows))
 
 
-def test_an_output_has_as_many_tokens_as_the_model_has_positions() -> None:
+def test_too_long_outputs_and_attention_of_several_pairs() -> None:
     one = packed().decoder(1)
     one.add([[5, EOS]])
     for _ in range(71):
         one.step(np.array([[5]]), np.array([0]))
     with pytest.raises(ModelError, match="an output has more than 71 tokens"):
         one.step(np.array([[5]]), np.array([0]))
+    with pytest.raises(ModelError, match="2, expected 1"):
+        packed().forced([[5], [6]], [[2], [2]], attention=["cross"])
 
 
 def test_a_decoder_without_sentences() -> None:
@@ -298,11 +291,6 @@ def test_a_decoder_without_sentences() -> None:
 def test_translations_that_a_pass_does_not_take(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         packed().forced(*arguments)
-
-
-def test_attention_of_several_pairs_is_refused() -> None:
-    with pytest.raises(ModelError, match="2, expected 1"):
-        packed().forced([[5], [6]], [[2], [2]], attention=["cross"])
 
 
 def test_random_calls_end_no_process() -> None:

@@ -47,12 +47,9 @@ SEARCHES = {
     "token by token": replace(OPTIONS, nbest=3, token_log_probs=True),
     "one step a call": replace(OPTIONS, steps=1, compact_below=0.0),
 }
-SENTENCES = [
-    Sentence(tokens, longest)
-    for tokens, longest in zip(
-        sources(1, 3, 20, 70, 8, 5, 12, 2, 9, 30), [0, 1, 2, 70, 14, 6, 20, 8, 15, 40], strict=True
-    )
-]
+LENGTHS = {1: 0, 3: 1, 20: 2, 70: 70, 8: 14, 5: 6, 12: 20, 2: 8, 9: 15, 30: 40}
+"""The longest output by the length of the source."""
+SENTENCES = [Sentence(tokens, LENGTHS[len(tokens)]) for tokens in sources(*LENGTHS)]
 ENTERING = [(0, [0, 1, 2, 3]), (1, [4, 5]), (7, [6]), (60, [7, 8, 9])]
 
 
@@ -103,18 +100,14 @@ def test_every_option_matters_to_the_models_of_these_tests() -> None:
         ]
         for name, options in SEARCHES.items()
     }
-    for one, other in [
-        ("paper", "greedy"),
-        ("paper", "long"),
-        ("paper", "many banned"),
-        ("long", "long in text"),
-        ("long", "no token with text"),
+    for one, *others in [
+        ("paper", "greedy", "long", "many banned"),
+        ("long", "long in text", "no token with text"),
         ("no penalty", "token by token"),
         ("average", "wide"),
-        ("one ahead", "three ahead"),
-        ("three ahead", "all ahead"),
+        ("three ahead", "one ahead", "all ahead"),
     ]:
-        assert found[one] != found[other], (one, other)
+        assert found[one] not in [found[other] for other in others], one
     assert found["all ahead"] == found["to the end"]
     assert len({len(tokens) for one in found["wide"] for tokens in one}) > 20
 
@@ -135,9 +128,7 @@ def test_equal_scores_are_ordered_by_hypothesis_and_token(beam: int) -> None:
 def test_a_vocabulary_smaller_than_the_beam() -> None:
     torch_model = small(vocabulary=7)
     packed, options = engine_model(torch_model, "fp32"), replace(OPTIONS, beam=12, nbest=12)
-    sentences = [
-        Sentence(tokens, longest) for tokens, longest in zip(sources(3, 9, 5, vocabulary=7), [0, 1, 9], strict=True)
-    ]
+    sentences = [Sentence(*one) for one in zip(sources(3, 9, 5, vocabulary=7), [0, 1, 9], strict=True)]
     ours = searched(PlainSearch(packed, options), sentences)
     same(ours, searched(over(lambda: CachedDecoder(torch_model, [], 12), options), sentences))
     assert [len(one) for one in ours] == [1, 4, 12]

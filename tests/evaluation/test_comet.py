@@ -35,23 +35,16 @@ def layout(folder: Path, *checkpoints: str, hparams: str = "hparams.yaml") -> Pa
 
 def test_the_checkpoint_is_found(tmp_path: Path) -> None:
     plain = layout(tmp_path / "wmt22-comet-da", "checkpoints/model.ckpt")
-    assert (
-        find_checkpoint(plain) == find_checkpoint(plain / "checkpoints/model.ckpt") == plain / "checkpoints/model.ckpt"
-    )
-    cached = layout(
-        tmp_path / "models--Unbabel--wmt22-comet-da",
-        "snapshots/a1b2/checkpoints/model.ckpt",
-        hparams="snapshots/a1b2/hparams.yaml",
-    )
-    assert (
-        find_checkpoint(cached)
-        == find_checkpoint(cached / "snapshots/a1b2")
-        == cached / "snapshots/a1b2/checkpoints/model.ckpt"
-    )
-    assert [model_name(find_checkpoint(path)) for path in (plain, cached)] == [
-        "wmt22-comet-da",
-        "Unbabel/wmt22-comet-da",
-    ]
+    files = ("snapshots/a1b2/checkpoints/model.ckpt", "snapshots/a1b2/hparams.yaml")
+    cached = layout(tmp_path / "models--Unbabel--wmt22-comet-da", files[0], hparams=files[1])
+    for path, expected, name in (
+        (plain, plain / "checkpoints/model.ckpt", "wmt22-comet-da"),
+        (plain / "checkpoints/model.ckpt", plain / "checkpoints/model.ckpt", "wmt22-comet-da"),
+        (cached, cached / files[0], "Unbabel/wmt22-comet-da"),
+        (cached / "snapshots/a1b2", cached / files[0], "Unbabel/wmt22-comet-da"),
+    ):
+        assert find_checkpoint(path) == expected
+        assert model_name(expected) == name
 
 
 def test_a_checkpoint_in_the_folder_where_one_stands_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,9 +69,7 @@ def test_what_is_no_model_is_named(tmp_path: Path) -> None:
         find_checkpoint(layout(tmp_path / "bare", "checkpoints/model.ckpt", hparams="other.yaml"))
 
 
-def test_a_model_that_cannot_be_read_is_named_with_its_own_cause(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_cannot_be_read_is_named_with_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nmt_cli.evaluation.comet.version", lambda _: "2.2.7")
     with pytest.raises(
         ModelError,
@@ -135,14 +126,13 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         encoder = root / "encoder"
         XLMRobertaTokenizerFast(tokenizer_object=tokenizer).save_pretrained(encoder)
-        XLMRobertaConfig(
-            vocab_size=len(pieces),
-            hidden_size=16,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=32,
-            max_position_embeddings=130,
-        ).save_pretrained(encoder)
+        sizes: dict[str, Any] = {
+            "hidden_size": 16,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 32,
+        }
+        XLMRobertaConfig(vocab_size=len(pieces), max_position_embeddings=130, **sizes).save_pretrained(encoder)
         torch.manual_seed(0)
         model = RegressionMetric(
             pretrained_model=str(encoder), hidden_sizes=[8], load_pretrained_weights=False, local_files_only=True
@@ -150,14 +140,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder = layout(root / "tiny", "checkpoints/model.ckpt")
         hyper = dict(model.hparams)
         (folder / "hparams.yaml").write_text(yaml.dump({**hyper, "class_identifier": "regression_metric"}))
-        saved = {
-            "state_dict": model.state_dict(),
-            "hyper_parameters": hyper,
-            "pytorch-lightning_version": "2.0.0",
-            "epoch": 0,
-            "global_step": 0,
-        }
-        torch.save(saved, folder / "checkpoints/model.ckpt")
+        saved = {"state_dict": model.state_dict(), "hyper_parameters": hyper, "epoch": 0, "global_step": 0}
+        torch.save({**saved, "pytorch-lightning_version": "2.0.0"}, folder / "checkpoints/model.ckpt")
     return folder
 
 

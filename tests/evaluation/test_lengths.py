@@ -29,18 +29,12 @@ def test_bounds_belong_to_the_bucket_below() -> None:
     ]
 
 
-def test_lines_without_words_have_a_bucket_where_there_are_any() -> None:
-    assert [(bucket.name, bucket.lines) for bucket in buckets([0, 3, 0], [5])] == [
-        ("0", (0, 2)),
-        ("1-5", (1,)),
-        ("6+", ()),
-    ]
-    assert "0" not in [bucket.name for bucket in buckets([3])]
-
-
-def test_every_line_is_in_one_bucket() -> None:
+def test_every_line_is_in_one_bucket_and_lines_without_words_have_one_where_there_are_any() -> None:
     lines = [line for bucket in buckets([count % 67 for count in range(1, 300)]) for line in bucket.lines]
     assert sorted(lines) == list(range(299))
+    found = [(bucket.name, bucket.lines) for bucket in buckets([0, 3, 0], [5])]
+    assert found == [("0", (0, 2)), ("1-5", (1,)), ("6+", ())]
+    assert "0" not in [bucket.name for bucket in buckets([3])]
 
 
 def test_each_bucket_is_scored_as_if_it_stood_alone() -> None:
@@ -51,10 +45,7 @@ def test_each_bucket_is_scored_as_if_it_stood_alone() -> None:
     parts = by_length(hypotheses, reference, scorers)
     assert [len(part.bucket.lines) for part in parts] == [12, 20, 20, 8, 0, 0]
     for part in parts[:4]:
-        own, streams = (
-            [hypotheses[k] for k in part.bucket.lines],
-            [[stream[k] for k in part.bucket.lines] for stream in (reference, other)],
-        )
+        own, *streams = ([stream[k] for k in part.bucket.lines] for stream in (hypotheses, reference, other))
         assert part.scores == {metric: compute(metric, own, streams) for metric in DEFAULT_METRICS}
         assert part.ratio == sum(len(line.split()) for line in own) / sum(len(line.split()) for line in streams[0])
         assert part.ratio > 1
@@ -69,31 +60,18 @@ def test_the_words_of_trees_are_counted() -> None:
         ("(S (NP The /DT dog /NN )NP (VP barks /VBZ )VP . /. )S", "(X -LRB- /UH )X"),
     ):
         for metrics in (["evalb"], ["bleu", "evalb"]):
-            parts = by_length(
-                [first, second], reference, {metric: Scorer(metric, [reference]) for metric in metrics}, [1, 3]
-            )
-            assert [(part.bucket.name, part.bucket.lines, part.ratio) for part in parts] == [
-                ("1", (1,), 1.0),
-                ("2-3", (), None),
-                ("4+", (0,), 1.0),
-            ]
+            several = {metric: Scorer(metric, [reference]) for metric in metrics}
+            parts = by_length([first, second], reference, several, [1, 3])
+            found = [(part.bucket.name, part.bucket.lines, part.ratio) for part in parts]
+            assert found == [("1", (1,), 1.0), ("2-3", (), None), ("4+", (0,), 1.0)]
 
 
-def test_a_part_for_json() -> None:
+def test_a_part_for_json_and_bounds_as_they_are_written() -> None:
     reference = [words(3)] * 2
     part, rest = by_length([words(3), words(6)], reference, {"ter": Scorer("ter", [reference])}, [4])
-    assert part.as_dict() == {
-        "words": "1-4",
-        "shortest": 1,
-        "longest": 4,
-        "lines": 2,
-        "ratio": 1.5,
-        "scores": {"ter": 50.0},
-    }
+    common = {"words": "1-4", "shortest": 1, "longest": 4, "lines": 2}
+    assert part.as_dict() == {**common, "ratio": 1.5, "scores": {"ter": 50.0}}
     assert rest.as_dict() == {"words": "5+", "shortest": 5, "longest": None, "lines": 0, "ratio": None, "scores": {}}
-
-
-def test_bounds_as_they_are_written() -> None:
     assert parse_bounds("10,20,30,40,50") == BOUNDS
     assert parse_bounds(" 7 ") == (7,)
 

@@ -66,9 +66,14 @@ def test_a_step(step: str, language: str, line: str, expected: str) -> None:
     assert STEPS[step](language)[1](line) == expected
 
 
-def test_the_paper_has_three_steps_and_can_leave_compounds() -> None:
+def test_the_paper_has_three_steps_and_wrong_names_are_named() -> None:
     assert list(steps(PAPER)) == ["punct", "tok", "compounds"] == list(PROTOCOLS["paper"])
     assert list(steps(Protocol("paper", compounds=False))) == ["punct", "tok"]
+    assert {"de", "en", "fr", "cs", "zh"} <= set(languages())
+    with pytest.raises(UsageError, match=r"protocol 'papr': expected paper\. Did you mean 'paper'\?"):
+        build(Protocol("papr"))
+    with pytest.raises(UsageError, match=r"language 'xx': expected as, .* or zh\."):
+        build(Protocol("paper", "xx"))
 
 
 HYPOTHESIS, REFERENCE = ["Das Rich-Text-Format ist alt."], ["Das Rich-Text-Format ist „neu“."]
@@ -98,57 +103,32 @@ def test_without_a_common_4_gram_it_is_0_for_nothing_is_smoothed() -> None:
     assert paper(["a b"], [["a b"]]).value == 0.0  # no 4-gram at all
 
 
-def test_of_lengths_equally_close_the_shorter_counts() -> None:
+def test_counts_of_words_lines_and_references() -> None:
     """4 tokens against 3 and 5: both are one off, multi-bleu takes 3, so there is no penalty; against 5 alone exp(1 - 5/4)."""
     assert paper(["a b c d"], [["a b c"], ["a b c d e"]]).value == pytest.approx(100.0)
     assert paper(["a b c d"], [["a b c d e"], ["a b c"]]).value == pytest.approx(100.0)
     assert paper(["a b c d"], [["a b c d e"]]).value == pytest.approx(100 * math.exp(-1 / 4))
-
-
-def test_a_repeated_word_counts_as_often_as_the_best_reference_has_it() -> None:
-    """die ×4: one reference has it twice, the other once: 2 of 4 unigrams, "die die" 1 of 3, no longer ones."""
+    # die ×4: one reference has it twice, the other once: 2 of 4 unigrams, "die die" 1 of 3, no longer ones.
     score = paper(["die die die die"], [["die die da hier"], ["die Katze ist da"]])
     assert score.details.startswith("50.0/33.3/0.0/0.0 (BP = 1.000")
-
-
-def test_the_brevity_penalty_is_of_the_whole_text() -> None:
-    """A line too short and one too long: 8 tokens against 8 in all, no penalty; of their 4-grams the first line has none."""
+    # A line too short and one too long: 8 tokens against 8 in all, no penalty; of their 4-grams the first line has none.
     score = paper(["a b c", "d e f g h"], [["a b c x", "d e f g"]])
     assert "BP = 1.000 ratio = 1.000 hyp_len = 8 ref_len = 8" in score.details
     assert score.value == pytest.approx(100 * (7 / 8 * 5 / 6 * 3 / 4 * 1 / 2) ** 0.25)
-
-
-def test_blank_lines_are_no_tokens() -> None:
     score = paper(["", "a b c d", " \u00a0 "], [["", "a b c d", "x"]])
     assert "hyp_len = 4 ref_len = 5" in score.details
     assert paper([""], [["a"]]).value == 0.0
 
 
+STEP_WORDS = (
+    "Haus, Rich-Text ö-ä-ü „ja“ «non» 3,5 z.B. Dr. 12. l'eau isn't R&D ... (x) 5\xa0% 日本 a|b [c] U-Bahn-Hof? –"
+)
+
+
 def sentences(count: int, seed: int = 0) -> list[str]:
     """Lines with what the steps look for."""
     rng = random.Random(seed)
-    words = [
-        "Haus,",
-        "Rich-Text",
-        "ö-ä-ü",
-        "„ja“",
-        "«non»",
-        "3,5",
-        "z.B.",
-        "Dr.",
-        "12.",
-        "l'eau",
-        "isn't",
-        "R&D",
-        "...",
-        "(x)",
-        "5\xa0%",
-        "日本",
-        "a|b",
-        "[c]",
-        "U-Bahn-Hof?",
-        "–",
-    ]
+    words = STEP_WORDS.split(" ")
     return [" ".join(rng.choices(words, k=rng.randint(1, 12))) + rng.choice([".", "!", "", " ."]) for _ in range(count)]
 
 
@@ -161,19 +141,15 @@ def test_it_is_sacrebleus_bleu_of_the_same_tokens(compounds: bool) -> None:
     for k in range(0, 200, 2):
         hypotheses[k] = references[k // 2 % 2][k].replace("Haus", "Heim")
     made = build(ours.protocol or PAPER)
-    tokens, of_references = (
-        [made.tokens(line) for line in hypotheses],
-        [[made.tokens(line) for line in stream] for stream in references],
-    )
+    tokens, *of_references = ([made.tokens(line) for line in stream] for stream in (hypotheses, *references))
     assert any("##AT##" in line for line in tokens) == compounds
     theirs = sacrebleu.corpus_bleu(tokens, of_references, tokenize="none", smooth_method="none", force=True)
     score = Scorer("bleu", references, ours).score(hypotheses)
     assert 20 < score.value < 90
     assert score.value == theirs.score
     if not compounds:  # then sacrebleu's own default smoothing makes no difference either: every order has matches
-        assert score.value == pytest.approx(
-            compute("bleu", tokens, of_references, MetricOptions(tokenize="none")).value
-        )
+        again = compute("bleu", tokens, of_references, MetricOptions(tokenize="none"))
+        assert score.value == pytest.approx(again.value)
 
 
 def test_lower_casing_is_that_of_multi_bleu_which_knows_a_to_z() -> None:
@@ -192,9 +168,6 @@ def test_references_may_be_tokenised_already() -> None:
     assert score.value == pytest.approx(100.0)
     assert "|refs:tokenized|" in score.signature
     assert paper(['Das Rich-Text-Format ist "neu".'], [tokenised]).value < 100  # &quot; is escaped once more
-
-
-def test_in_tokenised_references_ascii_spaces_alone_part_tokens() -> None:
     made = build(Protocol("paper", tokenized_references=True))
     assert len(made.tokens("5\u00a0% \u2028x \x1c y\tz", reference=True).split()) == 5
     assert len(made.tokens("5\u00a0% \u2028x").split()) == 3  # Moses parts there
@@ -212,14 +185,6 @@ def test_the_signature_names_every_step() -> None:
         paper(["a"], [["a"], ["b"]], language="fr", compounds=False).signature
         == f"nrefs:2|case:mixed|protocol:paper|punct:unicode|tok:moses-fr|compounds:no{ends}"
     )
-
-
-def test_wrong_names_are_named() -> None:
-    assert {"de", "en", "fr", "cs", "zh"} <= set(languages())
-    with pytest.raises(UsageError, match=r"protocol 'papr': expected paper\. Did you mean 'paper'\?"):
-        build(Protocol("papr"))
-    with pytest.raises(UsageError, match=r"language 'xx': expected as, .* or zh\."):
-        build(Protocol("paper", "xx"))
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,15 +92,7 @@ def test_one_call_gives_what_a_scorer_gives() -> None:
 def test_the_command_prints_what_is_published() -> None:
     folder = PUBLISHED / "wmt14.de-en"
     (path,) = folder.glob("kit.3109.*.gz")
-    done = run(
-        folder,
-        "score",
-        path.name,
-        "--ref",
-        SHARED / "wmt-newstest" / REFERENCES[folder.name],
-        "--metric",
-        "bleu",
-        "--lowercase",
-    )
+    reference = SHARED / "wmt-newstest" / REFERENCES[folder.name]
+    done = run(folder, "score", path.name, "--ref", reference, "--metric", "bleu", "--lowercase")
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.startswith(b"BLEU    28.27  nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|")

@@ -120,12 +120,8 @@ def test_transformers_finds_every_tensor_and_saves_the_model_again(kind: str, ma
         part.save_pretrained(tmp_path / "again")
     shutil.rmtree(tmp_path / "out")
     texts = ["Anna reads a book.", "The dog sleeps."]
-    assert (
-        verify(
-            exported.source_model, find_exporter("huggingface").read(tmp_path / "again"), texts, tmp_path / "again"
-        ).sentences
-        == 2
-    )
+    again = find_exporter("huggingface").read(tmp_path / "again")
+    assert verify(exported.source_model, again, texts, tmp_path / "again").sentences == 2
 
 
 @pytest.mark.parametrize("kind", CTRANSLATE2_ALONE)
@@ -160,23 +156,14 @@ def test_a_trained_model_is_verified_equal(exported: tuple[str, Path, Any]) -> N
 def test_files_of_the_folder(exported: tuple[str, Path, Any], trained: Path) -> None:
     to, out, _ = exported
     names = {
-        "ctranslate2": {"model.bin", "config.json", "shared_vocabulary.json", "tokenizer.model", "README.md"},
-        "huggingface": {
-            "model.safetensors",
-            "config.json",
-            "generation_config.json",
-            "tokenizer_config.json",
-            "source.spm",
-            "target.spm",
-            "vocab.json",
-            "README.md",
-        },
+        "ctranslate2": {"model.bin", "shared_vocabulary.json", "tokenizer.model"},
+        "huggingface": {"model.safetensors", "generation_config.json", "tokenizer_config.json"}
+        | {"source.spm", "target.spm", "vocab.json"},
     }
-    assert {item.name for item in out.iterdir()} == names[to]
+    assert {item.name for item in out.iterdir()} == names[to] | {"config.json", "README.md"}
     assert len({stat.S_IMODE(item.stat().st_mode) for item in out.iterdir()}) == 1
-    assert str(out.parent) not in "".join(
-        item.read_text(encoding="utf-8") for item in out.glob("*.json")
-    )  # it may be moved
+    for item in out.glob("*.json"):  # it may be moved
+        assert str(out.parent) not in item.read_text(encoding="utf-8")
     if to == "ctranslate2":
         assert (out / "tokenizer.model").read_bytes() == (trained / "tokenizer.model").read_bytes()
     else:
@@ -225,10 +212,8 @@ def test_the_shortest_output_is_the_recipe_s(
     recipe = loaded.recipe.model_copy(
         update={"decode": loaded.recipe.decode.model_copy(update={"min_length": least, "beam": 1})}
     )
-    sizes, files = (
-        (vocabulary.source_size, vocabulary.target_size),
-        {name: part.model for name, part in vocabulary.files.items()},
-    )
+    sizes = vocabulary.source_size, vocabulary.target_size
+    files = {name: part.model for name, part in vocabulary.files.items()}
     (tmp_path / "brief").mkdir()
     write_model(tmp_path / "brief", weights_of(loaded.model), recipe, sizes, files, {})
     export(tmp_path / "brief", to, tmp_path / "out")
@@ -291,11 +276,8 @@ def test_generation_follows_the_recipe(exported: tuple[str, Path, Any]) -> None:
     if to == "ctranslate2":
         assert "min_decoding_length=1," in usage_of(out)
         config = json.loads((out / "config.json").read_text(encoding="utf-8"))
-        assert (config["decoder_start_token"], config["add_source_eos"], config["layer_norm_epsilon"]) == (
-            "<s>",
-            True,
-            1e-5,
-        )
+        expected = {"decoder_start_token": "<s>", "add_source_eos": True, "layer_norm_epsilon": 1e-5}
+        assert config.items() >= expected.items()
     else:
         config = json.loads((out / "generation_config.json").read_text(encoding="utf-8"))
         assert (config["num_beams"], config["length_penalty"], config["max_new_tokens"]) == (4, 0.5, 73)
@@ -324,9 +306,7 @@ def test_the_nearest_length_penalty() -> None:
 
 
 @pytest.mark.parametrize("to", BOTH)
-def test_a_library_that_is_not_installed_is_named_with_its_package(
-    to: str, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_library_is_named(to: str, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = {"huggingface": "transformers"}.get(to, to)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(UsageError, match=rf"pip install '{package}>="):
@@ -371,10 +351,8 @@ def test_given_lines_are_verified_besides_the_generated_ones(trained: Path, tmp_
     plain = export(trained, "ctranslate2", tmp_path / "plain").verification
     with gzip.open(tmp_path / "text.gz", "wt", encoding="utf-8") as file:
         file.write("\n".join(["Anna reads.", "", "Ω ≈ 3 😀", "The dog sleeps."]))
-    assert (
-        export(trained, "ctranslate2", tmp_path / "out", tmp_path / "text.gz").verification.sentences
-        == plain.sentences + 3
-    )
+    more = export(trained, "ctranslate2", tmp_path / "out", tmp_path / "text.gz").verification
+    assert more.sentences == plain.sentences + 3
 
 
 def _write_copy(source_model: SourceModel, folder: Path) -> None:
@@ -386,7 +364,7 @@ def _write_copy(source_model: SourceModel, folder: Path) -> None:
 COPY = Exporter(ctranslate2.check, _write_copy, ctranslate2.read)
 
 
-def test_an_exporter_from_outside_the_package_is_used_and_verified(
+def test_an_exporter_from_outside_is_used(
     trained: Path, tmp_path: Path, short: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(EXPORTERS, "copy", f"{__name__}:COPY")

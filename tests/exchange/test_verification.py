@@ -147,12 +147,16 @@ def output(tokens: list[int], best: list[float], second: list[float]) -> Output:
 SENTENCE = Sentence(7, "some text", [5, 3])
 
 
-def test_what_agrees_is_counted() -> None:
+def test_what_agrees_is_counted_and_what_may_not_be_generated_is_not() -> None:
     verification = Verification()
     ours = output([4, 5, 3], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0])
     compare(SENTENCE, ours, replace(ours, logits=ours.logits + 5e-5), verification)
     assert (verification.steps, verification.ties) == (3, 0)
     assert verification.largest == pytest.approx({"logits": 5e-5, "log-probabilities": 0.0}, abs=1e-6)
+    ours = output([4, 3], [1.0, 1.0], [0.0, 0.0])
+    logits = ours.logits.clone()
+    logits[:, :3] = float("-inf")
+    compare(SENTENCE, ours, replace(ours, logits=logits), Verification())
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 2 * TOLERANCE])
@@ -164,14 +168,7 @@ def test_numbers_that_are_none_or_too_far_are_differences(value: float) -> None:
         compare(SENTENCE, ours, replace(ours, logits=logits), Verification())
 
 
-def test_what_may_not_be_generated_is_not_compared() -> None:
-    ours = output([4, 3], [1.0, 1.0], [0.0, 0.0])
-    logits = ours.logits.clone()
-    logits[:, :3] = float("-inf")
-    compare(SENTENCE, ours, replace(ours, logits=logits), Verification())
-
-
-def test_another_token_is_a_difference_and_a_tie_is_not() -> None:
+def test_other_tokens_and_lengths_are_differences_and_ties_are_not() -> None:
     ours = output([4, 5, 3], [1.0, 1.0, 1.0], [0.0, 0.5, 0.0])
     with pytest.raises(
         Difference, match=r"greedy output at step 2: token 5 here, 9 there \(0\.5 below in our logits\)"
@@ -180,9 +177,6 @@ def test_another_token_is_a_difference_and_a_tie_is_not() -> None:
     verification, tied = Verification(), output([4, 5, 3], [1.0, 1.0, 1.0], [0.0, 1.0 - 1e-6, 0.0])
     compare(SENTENCE, tied, replace(tied, tokens=[4, 9, 8, 3]), verification)
     assert (verification.steps, verification.ties) == (2, 1)
-
-
-def test_another_length_is_a_difference() -> None:
     ours = output([4, 5], [1.0, 1.0], [0.0, 0.0])
     with pytest.raises(Difference, match="greedy output has 2 tokens here, 3 there"):
         compare(SENTENCE, ours, replace(ours, tokens=[4, 5, 8]), Verification())

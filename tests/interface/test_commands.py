@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from untrained import sentence
+from untrained import SMALLEST, sentence
 
 import nmt_cli as nmt
 from nmt_cli.cli import app
@@ -31,21 +31,12 @@ from nmt_cli.training.run import RunFolder
 
 TINY: dict[str, object] = {
     "data.generator": "",
-    "data.train_source": ["text.en"],
-    "data.train_target": ["text.de"],
-    "data.valid_source": ["valid.en"],
-    "data.valid_target": ["valid.de"],
     "data.vocab_size": 330,
-    "model.encoder_layers": 1,
-    "model.decoder_layers": 1,
-    "model.d_model": 32,
-    "model.d_ff": 64,
-    "model.num_heads": 2,
-    "train.batch_tokens": 512,
-    "train.updates": 4,
-    "train.log_every": 2,
-    "train.valid_every": 2,
-    "train.checkpoint_every": 1,
+    **{f"data.{kind}_source": [f"{name}.en"] for kind, name in (("train", "text"), ("valid", "valid"))},
+    **{f"data.{kind}_target": [f"{name}.de"] for kind, name in (("train", "text"), ("valid", "valid"))},
+    **{f"model.{key}": value for key, value in SMALLEST.items() if key != "max_positions"},
+    **{"train.batch_tokens": 512, "train.updates": 4, "train.checkpoint_every": 1},
+    **{"train.log_every": 2, "train.valid_every": 2},
 }
 
 
@@ -53,9 +44,8 @@ def write_text() -> None:
     rng = random.Random(0)
     for name, count in (("text", 300), ("valid", 10)):
         for language in ("en", "de"):
-            Path(f"{name}.{language}").write_text(
-                "".join(sentence(rng, rng.randint(2, 9)) + "\n" for _ in range(count)), encoding="utf-8"
-            )
+            lines = [sentence(rng, rng.randint(2, 9)) + "\n" for _ in range(count)]
+            Path(f"{name}.{language}").write_text("".join(lines), encoding="utf-8")
 
 
 def test_from_text_to_an_averaged_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,16 +57,8 @@ def test_from_text_to_an_averaged_model(tmp_path: Path, monkeypatch: pytest.Monk
     assert not nmt.preprocess("demo", overrides=TINY, data_dirs=["."], out="shards", workers=1, progress=False).fresh
     assert {progress.what for progress in seen} >= {"encoding train", "encoding valid"}
     seen.clear()
-    run = nmt.train(
-        "demo",
-        overrides=TINY,
-        data="shards",
-        run="run",
-        device="cpu",
-        threads=1,
-        precision="fp32",
-        progress=seen.append,
-    )
+    where = {"data": "shards", "run": "run", "device": "cpu", "threads": 1, "precision": "fp32"}
+    run = nmt.train("demo", overrides=TINY, progress=seen.append, **where)  # type: ignore[arg-type]
     training = [progress for progress in seen if progress.what == "training"]
     assert (training[0].done, training[-1].done, training[-1].total, training[-1].unit) == (0, 4, 4, "updates")
     assert "validating" in {progress.what for progress in seen}
@@ -136,42 +118,31 @@ def test_several_systems_and_files(tmp_path: Path) -> None:
     json.dumps([good, bad])
 
 
-def test_information_is_what_the_command_prints(
+def test_information_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_text()
     nmt.preprocess("demo", overrides=TINY, data_dirs=["."], out="shards", workers=1)
     nmt.train("demo", overrides={**TINY, "train.updates": 2}, data="shards", run="run", device="cpu", threads=1)
-    for what, options, kind in (
-        ("demo", {"overrides": {"model.d_ff": 96}}, "recipe"),
-        ("shards", {"verify": True}, "shards"),
-        ("run", {}, "run"),
-        ("run/last", {"devices": 2}, "model"),
+    for what, options, given, kind in (
+        ("demo", {"overrides": {"model.d_ff": 96}}, ["--set", "model.d_ff=96"], "recipe"),
+        ("shards", {"verify": True}, ["--verify"], "shards"),
+        ("run", {}, [], "run"),
+        ("run/last", {"devices": 2}, ["--devices", "2"], "model"),
     ):
         values = nmt.info(what, device="cpu", **options)
         assert values["kind"] == kind
-        given = [
-            text
-            for key, value in options.items()
-            for text in (
-                ("--set", "model.d_ff=96")
-                if key == "overrides"
-                else (f"--{key}", *([] if value is True else [str(value)]))
-            )
-        ]
         monkeypatch.setattr(sys, "argv", ["nmt", "info", what, "--device", "cpu", "--json", *given])
         assert app.run() == 0
         printed = json.loads(capsys.readouterr().out)
-        changing = {
-            "memory_free_bytes",
-            "memory_bytes",
-            "micro_batch_tokens",
-            "micro_batches_per_update",
-        }  # with the memory that is free
-        assert {key: value for key, value in printed.items() if key not in changing} == {
-            key: value for key, value in json.loads(json.dumps(values)).items() if key not in changing
-        }
+        # with the memory that is free
+        changing = {"memory_free_bytes", "memory_bytes", "micro_batch_tokens", "micro_batches_per_update"}
+        fixed, expected = (
+            {key: value for key, value in each.items() if key not in changing}
+            for each in (printed, json.loads(json.dumps(values)))
+        )
+        assert fixed == expected
     assert nmt.info("demo", probe=True, overrides=TINY, device="cpu")["hours"] > 0
     table = nmt.table3(device="cpu")
     assert (table["device"], len(table["rows"])) == ("cpu", 20)
@@ -219,25 +190,8 @@ def test_a_forecast_makes_the_checks_and_writes_nothing(
     with pytest.raises(DataError, match="nowhere"):
         nmt.forecast("demo", overrides=TINY, data="nowhere")
     settings = [part for key, value in TINY.items() for part in ("--set", f"{key}={json.dumps(value)}")]
-    monkeypatch.setattr(
-        sys,
-        "argv",
-        [
-            "nmt",
-            "train",
-            "demo",
-            "--dry-run",
-            "--device",
-            "cpu",
-            "--threads",
-            "1",
-            "--data",
-            "shards",
-            "--run",
-            "run",
-            *settings,
-        ],
-    )
+    options = [word for key, value in where.items() for word in (f"--{key}", str(value))]
+    monkeypatch.setattr(sys, "argv", ["nmt", "train", "demo", "--dry-run", *options, *settings])
     assert app.run() == 0
     said = capsys.readouterr().err
     assert "4 updates, 4 of them done" in said

@@ -52,6 +52,11 @@ def lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
+def changed(**train: int) -> list[str]:
+    """Options of a command."""
+    return [word for key, value in train.items() for word in ("--set", f"train.{key}={value}")]
+
+
 def test_from_two_files_to_a_trained_model(text: Path, tmp_path: Path) -> None:
     done = run(tmp_path, "init", "mine", "--source", text / "text.en.gz", "--target", text / "text.de", "--time", "5m")
     said = done.stderr.decode()
@@ -59,33 +64,17 @@ def test_from_two_files_to_a_trained_model(text: Path, tmp_path: Path) -> None:
     assert "1,500 pairs" in said
     assert "next: nmt preprocess mine.toml" in said
     recipe = load_recipe(str(tmp_path / "mine.toml"))
-    assert (recipe.data.source_language, recipe.data.target_language, recipe.data.train_source) == (
-        "en",
-        "de",
-        ["mine-text/train.en"],
-    )
+    assert (recipe.data.source_language, recipe.data.target_language) == ("en", "de")
+    assert recipe.data.train_source == ["mine-text/train.en"]
     parts = {name: [lines(tmp_path / "mine-text" / f"{name}.{language}") for language in ("en", "de")] for name in SETS}
     assert sorted(pair for both in parts.values() for pair in zip(*both, strict=True)) == sorted(
         zip(lines(text / "text.en"), lines(text / "text.de"), strict=True)
     )
-    assert (
-        f"mine-text: train {len(parts['train'][0]):,} pairs, valid {len(parts['valid'][0]):,} pairs, test {len(parts['test'][0]):,} pairs"
-        in said
-    )
+    counted = ", ".join(f"{name} {len(parts[name][0]):,} pairs" for name in SETS)
+    assert f"mine-text: {counted}" in said
     steps = [
         ["preprocess", "mine.toml"],
-        [
-            "train",
-            "mine.toml",
-            "--set",
-            "train.updates=2",
-            "--set",
-            "train.decay_updates=1",
-            "--set",
-            "train.valid_every=2",
-            "--set",
-            "train.batch_tokens=512",
-        ],
+        ["train", "mine.toml", *changed(updates=2, decay_updates=1, valid_every=2, batch_tokens=512)],
         ["score", "mine-text/test.de", "--ref", "mine-text/test.de"],
     ]
     for step in steps:
@@ -106,16 +95,7 @@ def adapts(text: Path, folder: Path, first: Recipe) -> None:
     assert (recipe.train.init, recipe.data.tokenizer) == (model, model)
     assert recipe.model.model_copy(update={"dropout": 0}) == first.model.model_copy(update={"dropout": 0})
     assert peak(recipe) == pytest.approx(peak(first) / 2, rel=1e-3)
-    small = [
-        "--set",
-        "train.updates=2",
-        "--set",
-        "train.decay_updates=0",
-        "--set",
-        "train.warmup=1",
-        "--set",
-        "train.batch_tokens=512",
-    ]
+    small = changed(updates=2, decay_updates=0, warmup=1, batch_tokens=512)
     for step in (["preprocess", "more.toml"], ["train", "more.toml", *small]):
         done = run(folder, *step)
         assert done.returncode == 0, done.stderr.decode()
@@ -154,28 +134,25 @@ def test_nothing_is_replaced(text: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.toml", "b-text"]
 
 
+def held_out(files: dict[str, Any], kinds: tuple[str, str] = ("valid", "test")) -> dict[str, Any]:
+    """Options of `nmt.init`, or keys of a recipe."""
+    sides = ("source", "en"), ("target", "de")
+    return {f"{kind}_{side}": files[language] for kind in kinds for side, language in sides}
+
+
 def test_sets_that_are_given_are_used_as_they_are(text: Path, tmp_path: Path) -> None:
     (tmp_path / "held").mkdir()
     for language in ("en", "de"):
         (tmp_path / "held" / f"v.{language}").write_text(
             "".join(line + "\n" for line in lines(text / f"text.{language}")[:50]), encoding="utf-8"
         )
-    held: dict[str, Any] = {
-        f"{kind}_{side}": tmp_path / "held" / f"v.{language}"
-        for kind in ("valid", "test")
-        for side, language in (("source", "en"), ("target", "de"))
-    }
+    held = held_out({language: tmp_path / "held" / f"v.{language}" for language in ("en", "de")})
     whole = nmt.init(tmp_path / "whole", text / "text.en", [text / "text.de"], **held)
     assert (whole.text, whole.pairs, (tmp_path / "whole-text").exists()) == (None, {}, False)
     data = load_recipe(str(whole.recipe)).data
     assert (data.train_source, data.valid_target) == ([str(text / "text.en")], ["held/v.de"])
-    part = nmt.init(
-        tmp_path / "part",
-        text / "text.en",
-        text / "text.de",
-        valid_source=held["valid_source"],
-        valid_target=held["valid_target"],
-    )
+    valid = {key: file for key, file in held.items() if key.startswith("valid")}
+    part = nmt.init(tmp_path / "part", text / "text.en", text / "text.de", **valid)
     assert part.pairs == {"train": 1425, "test": 75}
     data = load_recipe(str(part.recipe)).data
     assert (data.train_source, data.valid_source) == (["part-text/train.en"], ["held/v.en"])
@@ -289,14 +266,9 @@ def test_a_training_says_that_its_learning_rate_does_not_rise() -> None:
 
 def test_durations() -> None:
     assert [duration(text) for text in ("90m", "1h", "2d12h", "1.5h", "30 s")] == [5400, 3600, 216_000, 5400, 30]
-    assert [spoken(seconds) for seconds in (5, 150, 3700, 9000, 40_000, 10**6)] == [
-        "5 seconds",
-        "2 minutes",
-        "62 minutes",
-        "2.5 hours",
-        "11 hours",
-        "12 days",
-    ]
+    times = {5: "5 seconds", 150: "2 minutes", 3700: "62 minutes", 9000: "2.5 hours"}
+    for seconds, said in {**times, 40_000: "11 hours", 10**6: "12 days"}.items():
+        assert spoken(seconds) == said
 
 
 # What is written is TOML
@@ -305,9 +277,7 @@ def test_durations() -> None:
 CHARACTERS = "a\"'\\#[]{}=,$ \t\n\r\b\f\v\0\x1b\x7f\x80\x85\u00a0ß漢\u2028\ufeff\ufffe😀\U0010ffff"
 
 
-def test_whatever_a_file_is_called_the_recipe_names_it(
-    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recipe_names_a_file_of_any_name(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names of random characters: the recipe is read back as it was meant, and has no other keys."""
     monkeypatch.setattr(importlib.import_module("nmt_cli.interface.init"), "_measured", lambda *_: 0.01)
     rng = random.Random(1)
@@ -320,18 +290,10 @@ def test_whatever_a_file_is_called_the_recipe_names_it(
         }
         for language, file in files.items():
             file.symlink_to(text / f"text.{language}")
-        held: dict[str, Any] = {
-            f"{kind}_{side}": files[language]
-            for kind in ("valid", "test")
-            for side, language in (("source", "en"), ("target", "de"))
-        }
-        written = nmt.init(tmp_path / f"r{number}", files["en"], files["de"], **held).recipe
+        written = nmt.init(tmp_path / f"r{number}", files["en"], files["de"], **held_out(files)).recipe
         recipe = tomllib.loads(written.read_text(encoding="utf-8"))
-        expected = {
-            f"{kind}_{side}": [str(files[language].relative_to(tmp_path))]
-            for kind in ("train", "valid")
-            for side, language in (("source", "en"), ("target", "de"))
-        }
+        named = {language: [str(file.relative_to(tmp_path))] for language, file in files.items()}
+        expected = held_out(named, ("train", "valid"))
         assert {key: value for key, value in recipe["data"].items() if key in expected} == expected
         assert recipe.keys() == {"data", "model", "train", "decode"}
         assert load_recipe(str(written)).data.train_source == expected["train_source"]
@@ -347,16 +309,8 @@ def test_any_value_is_read_back_from_toml_and_no_comment_ends_before_its_line() 
         )
 
     for _ in range(2000):
-        value = rng.choice(
-            [
-                text(),
-                [text() for _ in range(3)],
-                rng.getrandbits(40) - 2**39,
-                rng.random() * 10.0 ** rng.randint(-30, 30),
-                True,
-                [],
-            ]
-        )
+        numbers = [rng.getrandbits(40) - 2**39, rng.random() * 10.0 ** rng.randint(-30, 30)]
+        value = rng.choice([text(), [text() for _ in range(3)], *numbers, True, []])
         line = f"key = {toml_value(value)} {toml_comment(text() + chr(0xDC80 + rng.randrange(128)))}\n"
         assert tomllib.loads(line.encode().decode()) == {"key": value}
         assert type(tomllib.loads(line)["key"]) is type(value)

@@ -33,22 +33,10 @@ def test_it_has_the_options_of_the_command() -> None:
     "options", [{}, {"beam": 2}, {"batch_tokens": 30}, {"overrides": ['decode.constraints=["tree"]']}], ids=str
 )
 def test_the_trees_are_those_of_the_command(models: Path, options: dict[str, object]) -> None:
-    arguments = [
-        text
-        for name, value in options.items()
-        for text in (("--set", value[0]) if isinstance(value, list) else (f"--{name.replace('_', '-')}", value))
-    ]
-    done = run(
-        models,
-        "parse",
-        "--model",
-        "tags",
-        "--devices",
-        "1",
-        "--tokenized",
-        *arguments,
-        text="".join(f"{line}\n" for line in SENTENCES).encode(),
-    )
+    arguments: list[object] = ["--model", "tags", "--devices", "1", "--tokenized"]
+    for name, value in options.items():
+        arguments += ["--set", *value] if isinstance(value, list) else [f"--{name.replace('_', '-')}", value]
+    done = run(models, "parse", *arguments, text="".join(f"{line}\n" for line in SENTENCES).encode())
     assert done.returncode == 0, done.stderr
     with nmt.load(models / "tags", devices=1) as parser:
         parses = parser.parse(SENTENCES, tokenized=True, **options)  # type: ignore[call-overload]

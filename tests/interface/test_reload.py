@@ -15,9 +15,7 @@ from served import post, running
 @pytest.mark.parametrize(
     "error", [RuntimeError("out of order"), SystemExit("out of order"), UnicodeDecodeError("utf-8", b"", 0, 1, "order")]
 )
-def test_any_error_of_a_reload_is_said_and_the_old_models_stay(
-    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_error_of_a_reload_is_said(error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise error
 

@@ -67,7 +67,7 @@ def check(folder: Path, *arguments: str) -> str:
     ],
     ids=["name", "version", "key", "section", "field", "file", "format", "value"],
 )
-def test_a_text_of_config_json_is_shown_and_does_not_act(
+def test_a_text_of_config_json_does_not_act(
     folder: Path, change: Callable[[dict[str, Any], Any], None], value: Any
 ) -> None:
     config = json.loads((folder / "config.json").read_text())

@@ -13,7 +13,7 @@ BARKS = "(TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks)) (. .)))"
 RUNS = "(TOP (S (NP (NNS Cats)) (VP (VBP run))))"
 
 
-def test_pairs_of_a_file_and_back(tmp_path: Path) -> None:
+def test_pairs_of_a_file_and_back_and_repaired_parses(tmp_path: Path) -> None:
     (tmp_path / "some.trees").write_text(f"{BARKS}\n{RUNS}\n")
     [written] = nmt.trees(tmp_path / "some.trees", tmp_path / "pairs", terminals="tags")
     assert (written.trees, written.words, written.left_out) == (2, 6, 0)
@@ -23,6 +23,9 @@ def test_pairs_of_a_file_and_back(tmp_path: Path) -> None:
     assert (
         [str(parse) for parse in nmt.brackets(words, linear)] == gold.read_text().splitlines() == [BARKS, RUNS]
     )  # terminals as recorded
+    right, wrong = nmt.brackets(["Cats run", "Cats run"], ["(S (NP XX )NP (VP XX )VP )S", "(S (NP XX )NP (VP"])
+    assert (right.repaired, wrong.repaired) == (False, True)
+    assert wrong.words == ["Cats", "run"]
 
 
 def test_lines_have_a_name_for_messages(tmp_path: Path) -> None:
@@ -32,12 +35,6 @@ def test_lines_have_a_name_for_messages(tmp_path: Path) -> None:
         nmt.trees(("the bank", []), tmp_path / "none", name="all")
     with pytest.raises(UsageError, match="the bank has no name"):
         nmt.trees(("the bank", [BARKS]), tmp_path)
-
-
-def test_a_wrong_parse_is_repaired_and_says_so() -> None:
-    right, wrong = nmt.brackets(["Cats run", "Cats run"], ["(S (NP XX )NP (VP XX )VP )S", "(S (NP XX )NP (VP"])
-    assert (right.repaired, wrong.repaired) == (False, True)
-    assert wrong.words == ["Cats", "run"]
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

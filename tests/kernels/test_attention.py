@@ -25,7 +25,7 @@ def inputs() -> list[Tensor]:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("long", [False, True])
-def test_values_and_gradients_are_those_of_equation_1(
+def test_values_and_gradients_of_equation_1(
     masked: bool, causal: bool, long: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if long:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from loss_cases import SHAPES, case, close, gradients
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
@@ -12,34 +13,14 @@ from nmt_cli.kernels.chunked_loss import chunked_loss, supports
 from nmt_cli.training.loss import label_smoothed_loss
 from nmt_cli.training.update import vocabulary_loss
 
-SHAPES = [(1, 4, 2), (7, 8, 13), (40, 16, 101), (33, 5, 257)]  # N, D, V
-
-
-def case(tokens: int, d_model: int, vocabulary: int, scale: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(tokens)
-    hidden = (scale * torch.randn(tokens, d_model, generator=generator)).requires_grad_()
-    weight = torch.randn(vocabulary, d_model, generator=generator).requires_grad_()
-    return hidden, weight, torch.randint(vocabulary, (tokens,), generator=generator)
-
-
-def gradients(value: Tensor, hidden: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
-    return torch.autograd.grad(value, (hidden, weight))
-
-
-def close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5) -> None:
-    assert (ours - theirs).abs().max() <= tolerance * max(1.0, theirs.abs().max().item())
-
 
 def equals_the_reference(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0) -> None:
-    ours, reference = (
-        chunked_loss(hidden, weight, target, smoothing, r_drop),
-        label_smoothed_loss(hidden, weight, target, smoothing, r_drop),
-    )
-    for value, expected in zip(ours, reference, strict=True):
-        close(value, expected)
-    for value, expected in zip(
-        gradients(ours[0], hidden, weight), gradients(reference[0], hidden, weight), strict=True
-    ):
+    found = []
+    for function in (chunked_loss, label_smoothed_loss):
+        loss, nll = function(hidden, weight, target, smoothing, r_drop)
+        assert not nll.requires_grad
+        found.append((loss, nll, *gradients(loss, hidden, weight)))
+    for value, expected in zip(*found, strict=True):
         close(value, expected)
 
 
@@ -58,7 +39,7 @@ def test_the_size_of_a_chunk_does_not_matter(rows: float, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("rows", [0.1, 2, 3, 7, 38, 100])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_r_drop_equals_that_of_the_reference_in_chunks_of_any_size(
+def test_r_drop_equals_the_reference_in_any_chunks(
     rows: float, smoothing: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(kernel.CHUNK_SCORES, "cpu", int(rows * 101))
@@ -78,16 +59,8 @@ def test_in_bf16_r_drop_differs_by_the_rounding_of_products(monkeypatch: pytest.
         assert (ours - exact).norm() <= 0.02 * exact.norm()
 
 
-def test_an_evaluation_with_r_drop_computes_no_gradient() -> None:
-    hidden, weight, target = case(40, 16, 101)
-    target = target[:20].repeat(2)
-    trained = chunked_loss(hidden, weight, target, 0.1, 2.5)
-    with torch.no_grad():
-        assert torch.equal(torch.stack(chunked_loss(hidden, weight, target, 0.1, 2.5)), torch.stack(trained))
-
-
 @pytest.mark.parametrize(("rows", "chunks"), [(1, [1] * 40), (13, [13, 13, 13, 1]), (41, [40]), (0.1, [1] * 40)])
-def test_no_more_scores_than_those_of_a_chunk_are_computed_at_once(
+def test_no_more_scores_than_of_a_chunk_at_once(
     rows: float, chunks: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hidden, weight, target = case(40, 16, 101)
@@ -99,23 +72,20 @@ def test_no_more_scores_than_those_of_a_chunk_are_computed_at_once(
     ]
 
 
-def test_the_nll_has_no_gradient() -> None:
-    assert not chunked_loss(*case(7, 8, 13), 0.1)[1].requires_grad
-
-
-def test_gradients_are_scaled_by_what_follows() -> None:
+def test_gradients_are_scaled_and_sums_add_up() -> None:
     hidden, weight, target = case(7, 8, 13)
     whole = gradients(chunked_loss(hidden, weight, target, 0.1)[0], hidden, weight)
     divided = gradients(chunked_loss(hidden, weight, target, 0.1)[0] / 7, hidden, weight)
     for a, b in zip(whole, divided, strict=True):
         close(b, a / 7)
-
-
-def test_sums_of_two_halves_are_the_sum_of_the_whole() -> None:
     hidden, weight, target = case(40, 16, 101)
     halves = [chunked_loss(hidden[part], weight, target[part], 0.1) for part in (slice(0, 11), slice(11, 40))]
     for whole, first, second in zip(chunked_loss(hidden, weight, target, 0.1), *halves, strict=True):
         close(first + second, whole)
+    hidden, weight, target = case(7, 8, 13)
+    loss, nll = chunked_loss(hidden[:0], weight, target[:0], 0.1)
+    assert loss.item() == nll.item() == 0
+    assert not gradients(loss, hidden, weight)[1].any()
 
 
 @pytest.mark.parametrize("scale", [1e3, 1e5])
@@ -131,10 +101,8 @@ def test_large_scores_do_not_overflow(scale: float) -> None:
 
 def test_bf16_products_stay_close_and_sums_stay_in_fp32() -> None:
     hidden, weight, target = case(40, 16, 101)
-    (loss, nll), reference = (
-        chunked_loss(hidden.bfloat16(), weight.bfloat16(), target, 0.1),
-        label_smoothed_loss(hidden, weight, target, 0.1),
-    )
+    loss, nll = chunked_loss(hidden.bfloat16(), weight.bfloat16(), target, 0.1)
+    reference = label_smoothed_loss(hidden, weight, target, 0.1)
     assert loss.dtype == nll.dtype == torch.float32
     assert loss.item() == pytest.approx(reference[0].item(), rel=5e-3)
     assert nll.item() == pytest.approx(reference[1].item(), rel=5e-3)
@@ -145,7 +113,7 @@ def test_bf16_products_stay_close_and_sums_stay_in_fp32() -> None:
 
 
 @pytest.mark.parametrize(("chunk", "block"), [(5, 13), (13, 13), (7, 40), (40, 40), (1, 1)])
-def test_in_bf16_the_sizes_of_chunks_and_blocks_do_not_matter(
+def test_in_bf16_sizes_of_chunks_and_blocks_are_no_matter(
     chunk: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hidden, weight, target = case(40, 16, 101)
@@ -157,18 +125,13 @@ def test_in_bf16_the_sizes_of_chunks_and_blocks_do_not_matter(
         assert (ours - theirs).norm() <= 0.01 * theirs.norm()
 
 
-def test_evaluation_without_gradients_gives_the_same_values() -> None:
-    hidden, weight, target = case(7, 8, 13)
-    trained = chunked_loss(hidden, weight, target, 0.1)
+@pytest.mark.parametrize("r_drop", [0.0, 2.5])
+def test_evaluation_without_gradients_gives_the_same_values(r_drop: float) -> None:
+    hidden, weight, target = case(40, 16, 101)
+    target = target[:20].repeat(2)
+    trained = chunked_loss(hidden, weight, target, 0.1, r_drop)
     with torch.no_grad():
-        assert torch.equal(torch.stack(chunked_loss(hidden, weight, target, 0.1)), torch.stack(trained))
-
-
-def test_the_sums_of_no_tokens_are_zero() -> None:
-    hidden, weight, target = case(7, 8, 13)
-    loss, nll = chunked_loss(hidden[:0], weight, target[:0], 0.1)
-    assert loss.item() == nll.item() == 0
-    assert not gradients(loss, hidden, weight)[1].any()
+        assert torch.equal(torch.stack(chunked_loss(hidden, weight, target, 0.1, r_drop)), torch.stack(trained))
 
 
 # --- what it supports ---

@@ -57,13 +57,10 @@ def test_values_and_gradients_are_those_of_the_plain_modules() -> None:
         torch.testing.assert_close(own, other, atol=1e-5, rtol=1e-4)
 
 
-def test_spare_rows_change_nothing() -> None:
+def test_spare_rows_change_nothing_and_a_padded_batch_goes_to_the_plain_modules() -> None:
     kernel = replace_modules(Transformer(CONFIG, VOCABULARY, VOCABULARY), packed)
     (ours, _), (theirs, _) = gradients(kernel), gradients(kernel, spare=7)
     assert torch.equal(ours, theirs)
-
-
-def test_a_padded_batch_goes_to_the_plain_modules() -> None:
     plain = Transformer(CONFIG, VOCABULARY, VOCABULARY)
     src, tgt = torch.randint(4, VOCABULARY, (3, 6)), torch.randint(4, VOCABULARY, (3, 5))
     torch.testing.assert_close(replace_modules(plain, packed)(src, None, tgt), plain(src, None, tgt))
@@ -84,14 +81,12 @@ def test_it_declines_what_flash_attention_does_not_compute() -> None:
     assert supports(module, torch.device("cpu"), torch.bfloat16) == "attention in bfloat16 on 'cpu' has no kernel"
     assert supports(module, CUDA, torch.float32) == "attention in float32 on 'cuda' has no kernel"
     assert supports(Windowed(CONFIG), CUDA, torch.bfloat16) == "attention 'Windowed' has no kernel"
-    assert (
-        supports(SelfAttention(CONFIG.model_copy(update={"d_v": 16})), CUDA, torch.bfloat16)
-        == "attention with d_k other than d_v has no kernel"
-    )
-    assert "d_k = 4 " in supports(SelfAttention(CONFIG.model_copy(update={"d_k": 4, "d_v": 4})), CUDA, torch.bfloat16)
-    assert "d_k = 264 " in supports(
-        CrossAttention(CONFIG.model_copy(update={"d_k": 264, "d_v": 264})), CUDA, torch.bfloat16
-    )
+    for kind, sizes, said in (
+        (SelfAttention, {"d_v": 16}, "attention with d_k other than d_v has no kernel"),
+        (SelfAttention, {"d_k": 4, "d_v": 4}, "d_k = 4 "),
+        (CrossAttention, {"d_k": 264, "d_v": 264}, "d_k = 264 "),
+    ):
+        assert said in supports(kind(CONFIG.model_copy(update=sizes)), CUDA, torch.bfloat16)
 
 
 def test_what_does_not_work_is_declined() -> None:

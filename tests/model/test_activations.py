@@ -25,17 +25,11 @@ def test_swiglu_is_llamas() -> None:
         hidden_size=8, intermediate_size=24, num_attention_heads=2, mlp_bias=True, hidden_act="silu"
     )
     torch.manual_seed(1)
-    ours, theirs = (
-        FeedForward(ModelSection(d_model=8, d_ff=24, num_heads=2, activation="swiglu")),
-        llama.LlamaMLP(configuration),
-    )
+    ours = FeedForward(ModelSection(d_model=8, d_ff=24, num_heads=2, activation="swiglu"))
+    theirs = llama.LlamaMLP(configuration)
     torch.nn.init.normal_(ours.inner.bias)
-    for part, (weight, bias) in zip(
-        (theirs.gate_proj, theirs.up_proj),
-        zip(ours.inner.weight.chunk(2), ours.inner.bias.chunk(2), strict=True),
-        strict=True,
-    ):
-        part.load_state_dict({"weight": weight, "bias": bias})
+    for number, part in enumerate((theirs.gate_proj, theirs.up_proj)):
+        part.load_state_dict({"weight": ours.inner.weight.chunk(2)[number], "bias": ours.inner.bias.chunk(2)[number]})
     theirs.down_proj.load_state_dict(ours.outer.state_dict())
     x = torch.randn(5, 8)
     torch.testing.assert_close(ours(x), theirs(x))

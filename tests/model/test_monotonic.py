@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_models import section
 
 from nmt_cli.data.tokenizer import EOS, PAD, UNK, Vocabulary, learn_from_words, learn_symbols
 from nmt_cli.errors import ModelError, RecipeError
@@ -17,25 +18,18 @@ from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer, attention_mask
 from nmt_cli.model.weights import write_model
 from nmt_cli.parsing.word_tables import word_tables
-from nmt_cli.recipe import ModelSection, Recipe
+from nmt_cli.recipe import Recipe
 
 SIZE = 60
+DATA = {"train_source": ["a"], "train_target": ["b"], "target_tokenization": "words"}
 BEGINS = torch.arange(SIZE) % 3 == 0
 ENDS = torch.arange(SIZE) % 4 == 1
 
 
 def make(**changes: object) -> Transformer:
     torch.manual_seed(3)
-    sizes = {
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "d_model": 32,
-        "d_ff": 48,
-        "num_heads": 4,
-        "max_positions": 64,
-        "monotonic_attention": True,
-    }
-    model = Transformer(ModelSection.model_validate({**sizes, **changes}), SIZE, SIZE).eval()
+    sizes = {"d_ff": 48, "num_heads": 4, "max_positions": 64, "monotonic_attention": True}
+    model = Transformer(section(**{**sizes, **changes}), SIZE, SIZE).eval()
     if model.next_word is not None:
         model.next_word.set(BEGINS, ENDS)
     return model
@@ -94,17 +88,8 @@ def test_packed_and_padded_passes_are_equal_and_read_the_next_word(residual: str
 
 def test_the_tables_are_stored_with_the_weights(tmp_path: Path) -> None:
     model = make()
-    data = {
-        "train_source": ["a"],
-        "train_target": ["b"],
-        "terminals": "tags",
-        "joint_vocab": False,
-        "target_tokenization": "words",
-        "max_length": 60,
-    }
-    recipe = Recipe.from_dict(
-        {"name": "tiny", "data": data, "model": {**model.config.model_dump(), "tie_embeddings": False}}, "test"
-    )
+    data = {**DATA, "terminals": "tags", "joint_vocab": False, "max_length": 60}
+    recipe = Recipe.from_dict({"data": data, "model": {**model.config.model_dump(), "tie_embeddings": False}}, "test")
     torch.manual_seed(1)
     model = Transformer(recipe.model, SIZE, SIZE).eval()
     assert model.next_word is not None
@@ -114,13 +99,8 @@ def test_the_tables_are_stored_with_the_weights(tmp_path: Path) -> None:
     loaded = load_model(tmp_path / "fp32")
     assert loaded.config.parameters == recipe.model.parameters(SIZE, SIZE)
     quantized = load_model(quantize(tmp_path / "fp32", tmp_path / "int8").path, quantized=True).model
-    for other in (
-        loaded.model,
-        build(recipe, SIZE, SIZE, weights_of(model)),
-        quantized,
-        convert(model, "int8"),
-        convert(model, "bf16"),
-    ):
+    built = build(recipe, SIZE, SIZE, weights_of(model))
+    for other in (loaded.model, built, quantized, convert(model, "int8"), convert(model, "bf16")):
         assert other.next_word is not None
         assert torch.equal(other.next_word.begins.bool(), BEGINS)
         assert torch.equal(other.next_word.ends.bool(), ENDS)
@@ -138,20 +118,8 @@ def test_the_tables_are_stored_with_the_weights(tmp_path: Path) -> None:
     ],
 )
 def test_words_end_with_their_terminals(kind: str, line: str, ends: str) -> None:
-    data = Recipe.from_dict(
-        {
-            "data": {
-                "train_source": ["a"],
-                "train_target": ["b"],
-                "vocab_size": 285,
-                "joint_vocab": False,
-                "target_tokenization": "words",
-                "terminals": kind,
-            },
-            "model": {"tie_embeddings": False},
-        },
-        "t",
-    ).data
+    values = {**DATA, "vocab_size": 285, "joint_vocab": False, "terminals": kind}
+    data = Recipe.from_dict({"data": values, "model": {"tie_embeddings": False}}, "t").data
     source = learn_from_words([("the", 9), ("small", 5), ("dogs", 4)], data)
     target = learn_symbols([(word, 3) for word in dict.fromkeys(line.split())], data)
     begins, ended = word_tables(Vocabulary(source, target), kind)
@@ -165,6 +133,6 @@ def test_words_end_with_their_terminals(kind: str, line: str, ends: str) -> None
 
 @pytest.mark.parametrize(("terminals", "tokenization"), [("", "bpe"), ("words", "bpe")])
 def test_only_parsers_may_have_it(terminals: str, tokenization: str) -> None:
-    data = {"train_source": ["a"], "train_target": ["b"], "terminals": terminals, "target_tokenization": tokenization}
+    data = {**DATA, "terminals": terminals, "target_tokenization": tokenization}
     with pytest.raises(RecipeError, match="monotonic_attention = true with"):
         Recipe.from_dict({"data": data, "model": {"monotonic_attention": True}}, "test")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from small_models import section
 from torch import Tensor
 
 from nmt_cli.model.packing import ROWS, Packing
 from nmt_cli.model.transformer import Transformer, attention_mask
-from nmt_cli.recipe import ModelSection
 
 V = 50
 LENGTHS = [([9, 3, 6, 1], [7, 8, 2, 5]), ([4, 4], [4, 4]), ([1], [1]), ([3, 70, 12], [64, 1, 63])]
@@ -19,16 +19,7 @@ LENGTHS = [([9, 3, 6, 1], [7, 8, 2, 5]), ([4, 4], [4, 4]), ([1], [1]), ([3, 70, 
 
 def make(**changes: Any) -> Transformer:
     torch.manual_seed(0)
-    values: dict[str, Any] = {
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "d_model": 32,
-        "d_ff": 48,
-        "num_heads": 4,
-        "dropout": 0.0,
-        "max_positions": 100,
-    }
-    model = Transformer(ModelSection(**{**values, **changes}), V, V)
+    model = Transformer(section(**{"d_ff": 48, "num_heads": 4, "dropout": 0.0, "max_positions": 100, **changes}), V, V)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 1:
@@ -48,7 +39,7 @@ def padded(lengths: list[int]) -> Tensor:
     ids=str,
 )
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
-def test_values_and_gradients_equal_those_of_the_padded_block(
+def test_values_and_gradients_are_the_padded_blocks(
     changes: dict[str, Any], lengths: tuple[list[int], list[int]]
 ) -> None:
     model = make(**changes)
@@ -80,9 +71,6 @@ def test_every_token_has_a_row_and_padding_reads_a_spare_one() -> None:
     assert packing.mask is not None
     assert packing.mask.flatten(1).sum(1).tolist() == [3, 1, 2]
     assert Packing(torch.tensor([2, 2])).mask is None
-
-
-def test_there_is_always_a_spare_row() -> None:
     assert Packing(torch.full((ROWS,), 1)).size == 2 * ROWS
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from small_models import section
 
 from nmt_cli.errors import RecipeError
 from nmt_cli.model.attention import SelfAttention
@@ -30,23 +31,15 @@ def test_rotations_are_roformers() -> None:
 
 def test_a_sequence_that_is_moved_attends_alike() -> None:
     torch.manual_seed(1)
-    attention, x = (
-        SelfAttention(ModelSection(d_model=16, d_ff=8, num_heads=2, positions="rotary")),
-        torch.randn(2, 7, 16),
-    )
+    attention = SelfAttention(ModelSection(d_model=16, d_ff=8, num_heads=2, positions="rotary"))
+    x = torch.randn(2, 7, 16)
     torch.testing.assert_close(attention(x, None, True, start=100), attention(x, None, True), atol=1e-5, rtol=1e-4)
     assert not torch.allclose(attention(x.flip(1), None).flip(1), attention(x, None), atol=1e-3)  # but the order counts
 
 
 def test_packed_and_padded_sequences_are_rotated_alike() -> None:
     torch.manual_seed(1)
-    model = Transformer(
-        ModelSection(
-            encoder_layers=2, decoder_layers=1, d_model=16, d_ff=8, num_heads=2, positions="rotary", dropout=0.0
-        ),
-        20,
-        20,
-    )
+    model = Transformer(section(d_model=16, d_ff=8, positions="rotary", dropout=0.0), 20, 20)
     src = torch.randint(4, 20, (3, 9))
     lengths = torch.tensor([9, 4, 1])
     packing = Packing(lengths)
@@ -57,11 +50,7 @@ def test_packed_and_padded_sequences_are_rotated_alike() -> None:
 
 
 def test_half_a_pair_cannot_be_rotated() -> None:
+    model = {"d_model": 12, "num_heads": 4, "positions": "rotary"}
+    values = {"data": {"train_source": ["a"], "train_target": ["b"]}, "model": model}
     with pytest.raises(RecipeError, match="heads of 3 numbers are odd: rotary positions rotate pairs of them"):
-        Recipe.from_dict(
-            {
-                "data": {"train_source": ["a"], "train_target": ["b"]},
-                "model": {"d_model": 12, "num_heads": 4, "positions": "rotary"},
-            },
-            "test",
-        )
+        Recipe.from_dict(values, "test")

@@ -308,26 +308,24 @@ def test_a_tokenizer_of_nonsense_is_refused(folder: Path, change: Callable[[byte
 # Runs
 
 
-def spoil(kind: str, averaged: Path) -> None:
-    if kind == "without config.json":
-        (averaged / "config.json").unlink()
-    elif kind == "empty":
-        shutil.rmtree(averaged)
-        averaged.mkdir()
-    elif kind == "a file":
-        shutil.rmtree(averaged)
-        averaged.touch()
-    elif kind == "a link to nothing":
-        shutil.rmtree(averaged)
-        averaged.symlink_to("gone")
-    else:
-        (averaged / "config.json").write_bytes(b"{")
+def emptied(folder: Path) -> Path:
+    shutil.rmtree(folder)
+    return folder
 
 
-@pytest.mark.parametrize("kind", ["without config.json", "empty", "a file", "a link to nothing", "damaged"])
+SPOILS: dict[str, Callable[[Path], object]] = {
+    "without config.json": lambda averaged: (averaged / "config.json").unlink(),
+    "empty": lambda averaged: emptied(averaged).mkdir(),
+    "a file": lambda averaged: emptied(averaged).touch(),
+    "a link to nothing": lambda averaged: emptied(averaged).symlink_to("gone"),
+    "damaged": lambda averaged: (averaged / "config.json").write_bytes(b"{"),
+}
+
+
+@pytest.mark.parametrize("kind", SPOILS)
 def test_a_damaged_average_is_refused_and_no_checkpoint_takes_its_place(folder: Path, kind: str) -> None:
     averaged = run_of(folder)
-    spoil(kind, averaged)
+    SPOILS[kind](averaged)
     said = refusals(averaged.parent)
     assert "averaged" in said
     assert "Restore" in said

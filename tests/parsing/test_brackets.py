@@ -43,11 +43,8 @@ def test_the_root_is_taken_off_whatever_it_is_called_and_put_on_in_writing() -> 
         assert str(one(text)) == f"(TOP {DOG})"
 
 
-def test_only_the_outermost_bracket_is_the_root() -> None:
+def test_only_the_outermost_bracket_is_the_root_and_several_constituents_may_stand_below_it() -> None:
     assert one("(ROOT (ROOT (NN a)))").spans == (Span("ROOT", 0, 1),)
-
-
-def test_several_constituents_and_bare_words_stand_below_the_root() -> None:
     assert one("( (NP (NN a)) (. .) )").spans == (Span("NP", 0, 1),)
     assert (one("(ROOT (VB Run))"), one("(VB Run)")) == (Tree((Leaf("VB", "Run"),), ()),) * 2
 
@@ -63,24 +60,15 @@ def test_trees_go_over_lines_and_stand_side_by_side() -> None:
     assert [str(tree) for tree in read(text)] == [f"(TOP {DOG})", "(TOP (NN a))", "(TOP (NN b))"]
 
 
-def test_odd_spaces_are_characters_of_a_word() -> None:
+def test_odd_spaces_are_characters_of_a_word_and_nothing_is_no_tree() -> None:
     assert one("(NP (NN a\u00a0b) (NN c\u2028d))").words == ["a\u00a0b", "c\u2028d"]
-
-
-def test_nothing_is_no_tree() -> None:
     assert read("") == read("\n \n") == []
 
 
 def test_function_tags_and_indices_are_cut_off_but_tags_that_begin_with_a_hyphen_stay() -> None:
-    assert [bare(label) for label in ("NP-SBJ", "NP=2", "PP-LOC-PRD-3", "NP", "-LRB-", "-NONE-", "S-TPC=1")] == [
-        "NP",
-        "NP",
-        "PP",
-        "NP",
-        "-LRB-",
-        "-NONE-",
-        "S",
-    ]
+    for label, cut in (("NP-SBJ", "NP"), ("NP=2", "NP"), ("PP-LOC-PRD-3", "PP"), ("S-TPC=1", "S")):
+        assert bare(label) == bare(cut) == cut
+    assert (bare("-LRB-"), bare("-NONE-")) == ("-LRB-", "-NONE-")
     tree = one("(S (NP-SBJ=1 (-LRB- -LRB-) (NN-x a)))").without_functions()
     assert str(tree) == "(TOP (S (NP (-LRB- -LRB-) (NN-x a))))"
 
@@ -93,64 +81,38 @@ def test_traces_go_and_what_holds_nothing_else() -> None:
 
 
 def test_brackets_in_words_are_escaped_in_trees_and_plain_for_people() -> None:
-    assert [plain(word) for word in ("-LRB-", "-LRB-a-RRB-", r"1\/2", r"\*", "``", "-", "-RSB-", "-LCB-")] == [
-        "(",
-        "(a)",
-        "1/2",
-        "*",
-        "``",
-        "-",
-        "]",
-        "{",
-    ]
+    words = ("-LRB-", "-LRB-a-RRB-", r"1\/2", r"\*", "``", "-", "-RSB-", "-LCB-")
+    assert [plain(word) for word in words] == ["(", "(a)", "1/2", "*", "``", "-", "]", "{"]
     assert escaped("(a)") == "-LRB-a-RRB-"
     assert str(Tree((Leaf("XX", "("),), ())) == "(TOP (XX -LRB-))"
 
 
+WORD = "expected (TAG WORD): each word has its own bracket."
+NO_WORD = "contains no word; expected (TAG WORD), or (LABEL …) around such; empty elements are (-NONE- *)."
+LACKS = "lacks 1 closing bracket(s) at the end of the text; close it, or restore the file if it was cut."
+
+
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "line", "said"),
     [
-        (
-            "(S (NN a)\n(NN b)",
-            "'some.mrg', line 1: the tree that begins here lacks 1 closing bracket(s) at the end of the text; close it, or restore the file if it was cut.",
-        ),
-        ("(S (NN a))\n)", "'some.mrg', line 2: a bracket closes that was never opened; remove it, or open the tree."),
-        (
-            "# heading\n(NN a)",
-            "'some.mrg', line 1: '#' is outside of any tree; remove it: comments and headings are no trees.",
-        ),
-        (
-            "(S (NP ) (NN a))",
-            "'some.mrg', line 1: the bracket (NP ) contains no word; expected (TAG WORD), or (LABEL …) around such; empty elements are (-NONE- *).",
-        ),
-        (
-            "(NN a)\n\n()",
-            "'some.mrg', line 3: the bracket ( ) contains no word; expected (TAG WORD), or (LABEL …) around such; empty elements are (-NONE- *).",
-        ),
-        (
-            "(S\n(NP the (NN a)))",
-            "'some.mrg', line 2: a bracket opens after the word 'the'; expected (TAG WORD): each word has its own bracket.",
-        ),
-        (
-            "(NP (NN a) dog)",
-            "'some.mrg', line 1: 'dog' is in a bracket that has content already; expected (TAG WORD): each word has its own bracket.",
-        ),
-        (
-            "(NN a b)",
-            "'some.mrg', line 1: 'b' is in a bracket that has content already; expected (TAG WORD): each word has its own bracket.",
-        ),
+        ("(S (NN a)\n(NN b)", 1, f"the tree that begins here {LACKS}"),
+        ("(S (NN a))\n)", 2, "a bracket closes that was never opened; remove it, or open the tree."),
+        ("# heading\n(NN a)", 1, "'#' is outside of any tree; remove it: comments and headings are no trees."),
+        ("(S (NP ) (NN a))", 1, f"the bracket (NP ) {NO_WORD}"),
+        ("(NN a)\n\n()", 3, f"the bracket ( ) {NO_WORD}"),
+        ("(S\n(NP the (NN a)))", 2, f"a bracket opens after the word 'the'; {WORD}"),
+        ("(NP (NN a) dog)", 1, f"'dog' is in a bracket that has content already; {WORD}"),
+        ("(NN a b)", 1, f"'b' is in a bracket that has content already; {WORD}"),
         (
             "(S ((NN a)))",
-            "'some.mrg', line 1: a bracket inside a tree has no label; expected (LABEL …); only the outermost bracket may have none.",
+            1,
+            "a bracket inside a tree has no label; expected (LABEL …); only the outermost bracket may have none.",
         ),
-        (
-            "((NN a) b)",
-            "'some.mrg', line 1: 'b' is in a bracket that has content already; expected (TAG WORD): each word has its own bracket.",
-        ),
+        ("((NN a) b)", 1, f"'b' is in a bracket that has content already; {WORD}"),
     ],
 )
-def test_a_fault_names_the_file_the_line_and_the_way_out(text: str, said: str) -> None:
-    assert fault(text) == said
+def test_a_fault_names_the_file_the_line_and_the_way_out(text: str, line: int, said: str) -> None:
+    assert fault(text) == f"'some.mrg', line {line}: {said}"
 
 
 def test_a_long_token_is_shown_in_part() -> None:

@@ -15,8 +15,9 @@ import pytest
 import torch
 from both_arrays import TORCH
 from engine_switch import with_and_without_engine
-from run_search import run_to_end
-from toy_decoder import ALPHA, Histories, ToyDecoder, toy_log_probs
+from run_search import ALPHA, run_to_end, search_options
+from small_models import section
+from toy_decoder import Histories, ToyDecoder, toy_log_probs
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, TARGET, UNK, Tokenizer, learn_bpe, learn_from_words, learn_symbols
 from nmt_cli.data.words import count_words
@@ -24,7 +25,7 @@ from nmt_cli.errors import ModelError, UsageError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.parsing.constraint import MOST_OPENED, Tree
 from nmt_cli.parsing.linearization import TERMINALS, delinearise, repaired
-from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
+from nmt_cli.recipe import DataSection, DecodeSection
 from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.constraint import Step
 from nmt_cli.search.constraints.prefix import Prefix
@@ -99,14 +100,8 @@ def is_tree(output: Sequence[str], kind: str, words: Sequence[str]) -> bool:
 
 
 def longest_chain(output: Sequence[str]) -> int:
-    return max(
-        (
-            len(list(group))
-            for opens, group in itertools.groupby(output, lambda symbol: symbol.startswith("("))
-            if opens
-        ),
-        default=0,
-    )
+    groups = itertools.groupby(output, lambda symbol: symbol.startswith("("))
+    return max((len(list(group)) for opens, group in groups if opens), default=0)
 
 
 def sentences(kind: str, lines: Sequence[str], longest: Sequence[int], prefix: Sequence[int] = ()) -> list[Sentence]:
@@ -119,23 +114,10 @@ def sentences(kind: str, lines: Sequence[str], longest: Sequence[int], prefix: S
 
 def options(kind: str, beam: int, **more: Any) -> SearchOptions:
     rules = (Prefix(), Tree(kind, symbols(kind)))
-    common: dict[str, Any] = {
-        "beam": beam,
-        "alpha": ALPHA,
-        "bos": BOS,
-        "eos": EOS,
-        "nbest": beam,
-        "constraints": rules,
-        "detokenize": symbols(kind).decode,
-    }
-    return SearchOptions(
-        **{
-            **common,
-            "banned_tokens": (PAD, UNK, BOS)[:: 2 if rules[1].allows else 1],
-            "diverse": DiverseOptions(groups=min(beam, 2 if beam == 4 else 3)),
-            **more,
-        }
-    )
+    banned = (PAD, UNK, BOS)[:: 2 if rules[1].allows else 1]
+    chosen = {"constraints": rules, "detokenize": symbols(kind).decode, "banned_tokens": banned}
+    diverse = DiverseOptions(groups=min(beam, 2 if beam == 4 else 3))
+    return search_options(beam, **{**chosen, "diverse": diverse, **more})
 
 
 class Noise(Histories):
@@ -351,14 +333,9 @@ def subwords(kind: str) -> Tokenizer:
     rng = random.Random(0)
     words = [word for word in WORDS if "-" not in word]
     tags = [f"/{tag}" for tag in TAGS] if kind == "both" else [""]
-    lines = [
-        " ".join(
-            f"{word} {rng.choice(tags)} ({label} ){label}"
-            for word in rng.choices([*words, "zebra"], k=4)
-            for label in LABELS
-        )
-        for _ in range(300)
-    ]
+    pairs = [(word, label) for _ in range(300) for word in rng.choices([*words, "zebra"], k=4) for label in LABELS]
+    every = [f"{word} {rng.choice(tags)} ({label} ){label}" for word, label in pairs]
+    lines = [" ".join(every[start : start + 12]) for start in range(0, len(every), 12)]
     data = DataSection(generator="teaching", vocab_size=310, terminals=kind, byte_fallback=True)  # type: ignore[arg-type]
     return learn_from_words(count_words(lines).items(), data)
 
@@ -379,18 +356,8 @@ def test_with_subwords_every_output_is_a_tree(kind: str, search: str, what: str)
     encoded = tree.encode(lines, tokenizer, 1000)
     assert len(encoded[0]) > len(lines[0].split()) * (2 if kind == "both" else 1)
     searched = [Sentence([number], len(tokens) + 9, {"tree": tokens}) for number, tokens in enumerate(encoded)]
-    banned = (PAD, BOS)
-    chosen = SearchOptions(
-        beam=4,
-        alpha=ALPHA,
-        bos=BOS,
-        eos=EOS,
-        nbest=4,
-        constraints=(tree,),
-        detokenize=tokenizer.decode,
-        banned_tokens=banned,
-        diverse=DiverseOptions(groups=2),
-    )
+    more = {"constraints": (tree,), "detokenize": tokenizer.decode, "banned_tokens": (PAD, BOS)}
+    chosen = search_options(4, diverse=DiverseOptions(groups=2), **more)
     found = run_to_end(SEARCHES[search](Noise(len(lines), 4, tokenizer.vocab_size, liked), chosen), searched)
     for line, hypotheses in zip(lines, found, strict=True):
         for hypothesis in hypotheses:
@@ -414,19 +381,11 @@ def test_the_first_subword_gets_the_probability_of_all_that_begin_a_word_and_the
     for index, (token, _) in enumerate(encoded):
         log_probs = torch.randn(1, tokenizer.vocab_size).log_softmax(1)
         before = log_probs.clone()
-        tree.edit(
-            state,
-            Step(torch.tensor([0]), torch.zeros(1, 1, 50), torch.tensor([index]), torch.tensor([50 - index])),
-            log_probs,
-        )
-        begins = [
-            n
-            for n, piece in enumerate(tokenizer.table)
-            if n == UNK or (piece.startswith("\u2581") and not set("()") & set(piece))
-        ]
-        assert log_probs[0, token].item() == pytest.approx(
-            before[0, begins].logsumexp(0).item() if index == 0 else 0.0, abs=1e-5
-        )
+        lengths, remaining = torch.tensor([index]), torch.tensor([50 - index])
+        tree.edit(state, Step(torch.tensor([0]), torch.zeros(1, 1, 50), lengths, remaining), log_probs)
+        words = [n for n, piece in enumerate(tokenizer.table) if piece[0] == "\u2581" and not set("()") & set(piece)]
+        expected = before[0, [UNK, *words]].logsumexp(0).item() if index == 0 else 0.0
+        assert log_probs[0, token].item() == pytest.approx(expected, abs=1e-5)
         allowed = log_probs[0].isfinite().nonzero().flatten().tolist()
         opening = [n for n, piece in enumerate(tokenizer.table) if piece in {f"\u2581({label}" for label in LABELS}]
         assert allowed == sorted([token, *opening] if index == 0 else [token])
@@ -448,26 +407,15 @@ def source() -> Tokenizer:
 @cache
 def model(kind: str, positions: int = 64) -> Transformer:
     torch.manual_seed(0)
-    config = ModelSection(
-        encoder_layers=1,
-        decoder_layers=2,
-        d_model=32,
-        d_ff=64,
-        num_heads=2,
-        max_positions=positions,
-        tie_embeddings=False,
-    )
+    config = section(encoder_layers=1, max_positions=positions, tie_embeddings=False)
     return Transformer(config, source().vocab_size, symbols(kind).vocab_size).eval()
 
 
 def translated(kind: str, lines: Sequence[Any], search: str = "beam", **more: Any) -> list[Translation]:
     decode = DecodeSection(max_extra=6, batch_tokens=100_000, constraints=["tree"], diverse_groups=2)
-    more = {"nbest": 3, "longest": 20, **more}
-    return list(
-        LineTranslator(
-            model(kind), source(), symbols(kind), decode, search=search, defaults={"tree": kind}, **more
-        ).translate(lines)
-    )
+    more = {"nbest": 3, "longest": 20, "defaults": {"tree": kind}, **more}
+    translator = LineTranslator(model(kind), source(), symbols(kind), decode, search=search, **more)
+    return list(translator.translate(lines))
 
 
 def lines() -> list[str]:
@@ -526,8 +474,7 @@ def test_a_line_is_never_split() -> None:
 def test_a_line_whose_terminals_do_not_fit_into_an_output_is_reported() -> None:
     """Words and tags are twice as many tokens as words."""
     line = " ".join(["dog"] * 40)
-    assert not translated("words", [line])[0].too_long
-    assert translated("both", [line])[0].too_long
+    assert [translated(kind, [line])[0].too_long for kind in ("words", "both")] == [False, True]
 
 
 def test_words_can_differ_from_the_text_that_the_model_reads() -> None:
@@ -536,15 +483,7 @@ def test_words_can_differ_from_the_text_that_the_model_reads() -> None:
 
 
 def test_a_value_of_the_translator_overrides_the_default() -> None:
-    translator = LineTranslator(
-        model("both"),
-        source(),
-        symbols("both"),
-        DecodeSection(constraints=["tree"]),
-        defaults={"tree": "words"},
-        constraints={"tree": "both"},
-    )
-    [result] = translator.translate([LINE])
+    [result] = translated("both", [LINE], defaults={"tree": "words"}, constraints={"tree": "both"})
     assert is_tree(symbols_of(result.text), "both", LINE.split())
 
 

@@ -20,22 +20,10 @@ Image = pytest.importorskip("PIL.Image", reason="matplotlib comes with it")
 PIECES = ["▁The", "▁cat", "▁sees", "</s>"]
 
 
-def view(
-    weights: torch.Tensor,
-    rows: list[str] = PIECES,
-    columns: list[str] = PIECES,
-    kind: str = "cross",
-    first_head: int = 1,
-) -> View:
+def view(weights: torch.Tensor, rows: list[str] = PIECES, columns: list[str] = PIECES, first_head: int = 1) -> View:
     layers, heads = weights.shape[:2]
-    return View(
-        kind,
-        tuple(rows),
-        tuple(columns),
-        tuple(range(1, layers + 1)),
-        tuple(range(first_head, first_head + heads)),
-        weights.numpy(),
-    )
+    numbers = tuple(range(1, layers + 1)), tuple(range(first_head, first_head + heads))
+    return View("cross", tuple(rows), tuple(columns), *numbers, weights.numpy())
 
 
 def drawn(one: View, source: str = "The cat sees", translation: str = "Die Katze sieht") -> Any:
@@ -55,9 +43,8 @@ def count(image: Any, colour: str, weight: float = 1) -> int:
 def test_a_weight_of_one_has_its_heads_colour_and_others_a_shade_of_it() -> None:
     diagonal, half = torch.eye(4)[None, None], torch.full((1, 1, 4, 4), 0.25)
     cell = (0.26 * 160) ** 2
-    assert (
-        3 * cell < count(drawn(view(diagonal)), COLOURS[0]) < 6 * cell
-    )  # four cells, with what is written on them, and four lines
+    # four cells, with what is written on them, and four lines
+    assert 3 * cell < count(drawn(view(diagonal)), COLOURS[0]) < 6 * cell
     even = drawn(view(half))
     assert count(even, COLOURS[0]) == 0
     assert 10 * cell < count(even, COLOURS[0], 0.25) < 16.5 * cell
@@ -100,7 +87,7 @@ def test_the_same_weights_give_the_same_bytes() -> None:
 
 
 @pytest.mark.parametrize("heads", [1, 2])
-def test_any_characters_are_drawn_without_a_word(
+def test_any_characters_are_drawn(
     heads: int, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     odd = ["$x$", "$", r"\frac", "^_{", "▁مرحبا", "東京", "🙂", "\ue000", "<0x00>", "\x07", "&", "▁" * 3]

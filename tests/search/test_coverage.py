@@ -5,23 +5,23 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 from both_arrays import TORCH
+from few_words import adjectives_and_nouns
 from reference_decoder import KINDS, ReferenceDecoder
-from run_search import beam_search, plain_sentences, run_to_end
-from small_models import needs_engine
+from run_search import beam_search, plain_sentences, run_arrivals, run_to_end, search_options
+from small_models import needs_engine, section
 from toy_decoder import ToyDecoder
 
-from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
+from nmt_cli.data.tokenizer import BOS, EOS
 from nmt_cli.errors import UsageError
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
+from nmt_cli.recipe import DecodeSection
 from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.coverage import Coverage
 from nmt_cli.search.diverse_beam_search import DiverseBeamSearch
@@ -38,7 +38,6 @@ from nmt_cli.translation.torch_forced import TorchForced
 from nmt_cli.translation.torch_models import ConvertedModels, searchable
 from nmt_cli.translation.translation import Candidate
 
-PAD, UNK, BOS, EOS = 0, 1, 2, 3
 FEATURES: list[dict[str, object]] = [
     {},
     {"residual": "pre", "positions": "learned", "d_k": 8, "d_v": 24},
@@ -49,16 +48,8 @@ FEATURES: list[dict[str, object]] = [
 def make(seed: int = 0, vocabulary: int = 60, **features: object) -> Transformer:
     """An untrained model with sharper attention than usual, so that coverage differs between outputs."""
     torch.manual_seed(seed)
-    values = {
-        "encoder_layers": 1,
-        "decoder_layers": 3,
-        "d_model": 32,
-        "d_ff": 64,
-        "num_heads": 4,
-        "max_positions": 64,
-        **features,
-    }
-    model = Transformer(ModelSection.model_validate(values), vocabulary, vocabulary).eval()
+    config = section(**{"encoder_layers": 1, "decoder_layers": 3, "num_heads": 4, "max_positions": 64, **features})
+    model = Transformer(config, vocabulary, vocabulary).eval()
     for name, parameter in model.named_parameters():
         if "cross_attention.query" in name:
             parameter.data *= 5
@@ -75,18 +66,7 @@ def sentences(batch: list[list[int]], limit: int = 0) -> list[Sentence]:
 
 
 def options(beam: int = 4, beta: float = 0.3, **more: Any) -> SearchOptions:
-    return SearchOptions(
-        **{
-            "beam": beam,
-            "alpha": 0.6,
-            "bos": BOS,
-            "eos": EOS,
-            "banned_tokens": (PAD, UNK, BOS),
-            "nbest": beam,
-            "coverage_penalty": beta,
-            **more,
-        }
-    )
+    return search_options(beam, **{"coverage_penalty": beta, **more})
 
 
 @torch.inference_mode()
@@ -178,14 +158,14 @@ def test_a_sentence_does_not_depend_on_its_neighbours(
 def test_sentences_that_join_others_are_searched_as_if_alone(kind: Callable[..., GrowingDecoder]) -> None:
     batch = sources(18)
     decoder = kind(make(), [], 4)
-    search, found = BeamSearch(decoder, options()), dict[int, list[Hypothesis]]()
-    for step in range(300):
-        if entering := {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 18)}.get(step):
-            decoder.add([batch[i] for i in entering])
-            search.add(entering, sentences([batch[i] for i in entering]))
-        found.update(search.step())
-    assert not search.busy
-    assert [found[i] for i in range(18)] == searched(kind, make(), batch, options())
+    search = BeamSearch(decoder, options())
+
+    def enter(numbers: Sequence[int]) -> None:
+        decoder.add([batch[i] for i in numbers])
+        search.add(numbers, sentences([batch[i] for i in numbers]))
+
+    found = run_arrivals(search, {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 18)}, enter)
+    assert found == searched(kind, make(), batch, options())
 
 
 @pytest.mark.parametrize("beta", [0.05, 0.5])
@@ -220,9 +200,6 @@ def test_without_a_penalty_nothing_is_recorded() -> None:
     assert all(
         h.score == pytest.approx(h.log_prob / gnmt(len(h.tokens) + 1, 0.6), rel=1e-6) for row in plain for h in row
     )
-
-
-def test_a_decoder_without_attention_is_named() -> None:
     with pytest.raises(
         UsageError, match="the decoder ToyDecoder does not report its attention, which a coverage penalty needs"
     ):
@@ -239,24 +216,10 @@ def test_searchers_use_the_attention_of_an_ensembles_first_model(beta: float, mo
     with torch.inference_mode():
         expected = run_to_end(BeamSearch(plain, opts), sentences(sources(5)))
     assert [[h.tokens for h in result.hypotheses] for result in found] == [[h.tokens for h in row] for row in expected]
-
-
-def test_an_ensemble_has_the_attention_of_its_first_model() -> None:
-    models, batch = [make(seed) for seed in (0, 1)], sources(5)
-    for source, row in zip(
-        batch,
-        searched(
-            lambda _, *rest: EnsembleDecoder([CachedDecoder(model, *rest) for model in models]),
-            models[0],
-            batch,
-            options(),
-        ),
-        strict=True,
-    ):
-        for h in row:
-            assert h.score == pytest.approx(
-                h.log_prob / gnmt(len(h.tokens) + 1, 0.6) + 0.3 * log_coverage(models[0], source, h.tokens), abs=2e-5
-            )
+    for source, result in zip(sources(5), found, strict=True):
+        for h in result.hypotheses:
+            cover = beta * log_coverage(make(), source, h.tokens)
+            assert h.score == pytest.approx(h.log_prob / gnmt(len(h.tokens) + 1, 0.6) + cover, abs=2e-5)
 
 
 def test_a_token_without_any_attention_costs_much_and_not_everything() -> None:
@@ -269,26 +232,18 @@ def test_a_token_without_any_attention_costs_much_and_not_everything() -> None:
     assert found[1].tolist() == pytest.approx([math.log(0.5) + math.log(0.25), 0.0])
 
 
-@cache
-def tokenizer() -> Tokenizer:
-    text = [
-        f"the {adjective} {noun} sees a {noun}."
-        for adjective in ("red", "big", "small", "old")
-        for noun in ("cat", "dog", "house", "tree")
-    ]
-    return learn_bpe(text * 4, DataSection(generator="teaching", vocab_size=290))
-
-
 @pytest.mark.parametrize("search", ["beam", "diverse"])
 def test_a_translator_penalises_by_its_recipe_whatever_the_batches(search: str) -> None:
-    network = make(vocabulary=tokenizer().vocab_size)
+    network = make(vocabulary=adjectives_and_nouns().vocab_size)
     lines = ["the red cat", "", "a dog sees the old old house.", "tree", *["the big dog sees a cat."] * 3]
 
     def translated(**decode: Any) -> list[tuple[Candidate, ...]]:
         section = DecodeSection.model_validate({"search": search, "max_extra": 4, **decode})
         return [
             result.nbest
-            for result in LineTranslator(network, tokenizer(), tokenizer(), section, nbest=4).translate(lines)
+            for result in LineTranslator(
+                network, adjectives_and_nouns(), adjectives_and_nouns(), section, nbest=4
+            ).translate(lines)
         ]
 
     found = translated(coverage_penalty=0.5)

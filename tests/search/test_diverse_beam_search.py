@@ -14,14 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import toy_decoder
+from few_words import adjectives_and_nouns
 from reference_decoder import KINDS, ReferenceDecoder
-from run_search import beam_search, plain_sentences, run_to_end
-from toy_decoder import Histories
+from run_search import beam_search, plain_sentences, run_arrivals, run_to_end, search_options
+from small_models import section
+from toy_decoder import toy_logits
 
-from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
+from nmt_cli.data.tokenizer import BOS, EOS
 from nmt_cli.errors import ModelError, RecipeError, UsageError
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe import DataSection, DecodeSection, ModelSection, load_recipe
+from nmt_cli.recipe import DecodeSection, load_recipe
 from nmt_cli.search.arrays import Arrays
 from nmt_cli.search.constraint import Constraint, Step
 from nmt_cli.search.constraints.prefix import Prefix
@@ -34,40 +37,16 @@ from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.line_translator import LineTranslator
 from nmt_cli.translation.translation import Candidate
 
-PAD, UNK, BOS, EOS = 0, 1, 2, 3
-NEVER = (PAD, UNK, BOS)
 
-
-@cache
-def toy_logits(sentence: int, history: tuple[int, ...], size: int, spread: float) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(hash((sentence, *history)) % 2**31)
-    return torch.randn(size, generator=generator) * spread
-
-
-class Toy(Histories):
+class Toy(toy_decoder.Toy):
     """A model whose next logits are drawn from (sentence, history)."""
 
-    def __init__(self, sentences: list[int], beam: int, size: int = 9, spread: float = 1.5) -> None:
-        super().__init__(sentences, beam)
-        self.size, self.spread = size, spread
-
-    def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
-        return torch.stack([toy_logits(*pair, self.size, self.spread) for pair in self.extended(tokens, rows)])
+    def __init__(self, sentences: list[int], beam: int) -> None:
+        super().__init__(sentences, beam, 9, 1.5)
 
 
 def options(beam: int, groups: int, penalty: float = 0.5, **more: Any) -> SearchOptions:
-    return SearchOptions(
-        **{
-            "beam": beam,
-            "alpha": 0.6,
-            "bos": BOS,
-            "eos": EOS,
-            "banned_tokens": NEVER,
-            "nbest": beam,
-            "diverse": DiverseOptions(groups=groups, penalty=penalty),
-            **more,
-        }
-    )
+    return search_options(beam, diverse=DiverseOptions(groups=groups, penalty=penalty), **more)
 
 
 def diverse(decoder: Decoder, sentences: list[Sentence], opts: SearchOptions) -> list[list[Hypothesis]]:
@@ -199,21 +178,16 @@ def test_fewer_hypotheses_are_the_first_of_more_and_stopping_early_changes_nothi
 
 @pytest.mark.parametrize("groups", [2, 4])
 def test_sentences_that_come_and_go_are_searched_as_if_alone(groups: int) -> None:
-    opts, found = options(4, groups, nbest=2), dict[int, list[Hypothesis]]()
-    toy = Toy([], 4)
+    opts, toy = options(4, groups, nbest=2), Toy([], 4)
     search = DiverseBeamSearch(toy, opts)
-    batches = {0: [0, 1, 2], 2: [3], 3: [4, 5], 40: [6, 7], 41: [8]}
     limits, prefixes = [4 + s % 5 for s in range(9)], [[5] * (s % 3) for s in range(9)]
-    for step in range(60):
-        if sentences := batches.get(step):
-            toy.add(sentences)
-            search.add(sentences, plain_sentences([limits[s] for s in sentences], [prefixes[s] for s in sentences]))
-        for number, hypotheses in search.step():
-            assert number not in found
-            found[number] = hypotheses
-    assert not search.busy
-    for s in range(9):
-        assert found[s] == searched([s], opts, [prefixes[s]], [limits[s]])[0]
+
+    def enter(sentences: Sequence[int]) -> None:
+        toy.add(sentences)
+        search.add(sentences, plain_sentences([limits[s] for s in sentences], [prefixes[s] for s in sentences]))
+
+    found = run_arrivals(search, {0: [0, 1, 2], 2: [3], 3: [4, 5], 40: [6, 7], 41: [8]}, enter)
+    assert found == [searched([s], opts, [prefixes[s]], [limits[s]])[0] for s in range(9)]
 
 
 class NoSixes(Constraint):
@@ -285,16 +259,13 @@ def test_constraints_that_edit_hold_in_every_group() -> None:
             assert h.log_prob == pytest.approx(total, abs=1e-4)
 
 
-def test_a_model_whose_logits_are_nan_is_named() -> None:
+def test_what_it_does_not_take_is_named() -> None:
     class Broken(Toy):
         def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
             return super().step(tokens, rows) * math.nan
 
     with pytest.raises(ModelError, match="not a number"):
         diverse(Broken([0, 1], 4), plain_sentences([3, 3]), options(4, 2))
-
-
-def test_a_beam_that_is_no_multiple_of_the_groups_is_named() -> None:
     with pytest.raises(
         UsageError,
         match="a beam of 6 cannot be divided into 4 groups of equal size: give a beam that is a multiple of 4",
@@ -306,7 +277,7 @@ def test_a_beam_that_is_no_multiple_of_the_groups_is_named() -> None:
 def model() -> Transformer:
     """Untrained: its distribution is nearly flat, so that a rounding error would change the choice."""
     torch.manual_seed(0)
-    config = ModelSection(encoder_layers=1, decoder_layers=2, d_model=64, d_ff=128, num_heads=4, max_positions=128)
+    config = section(encoder_layers=1, d_model=64, d_ff=128, num_heads=4, max_positions=128)
     return Transformer(config, 150, 150).eval()
 
 
@@ -361,20 +332,10 @@ def test_recipes_choose_the_search(tmp_path: Path) -> None:
     assert (decode.search, decode.diverse_groups, decode.diversity_penalty) == ("diverse", 3, 0.5)
 
 
-@cache
-def tokenizer() -> Tokenizer:
-    text = [
-        f"the {adjective} {noun} sees a {noun}."
-        for adjective in ("red", "big", "small", "old")
-        for noun in ("cat", "dog", "house", "tree")
-    ]
-    return learn_bpe(text * 4, DataSection(generator="teaching", vocab_size=290))
-
-
 def test_a_translator_searches_by_its_recipe_whatever_the_batches() -> None:
-    config = ModelSection(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64)
+    config = section(encoder_layers=1, decoder_layers=1, max_positions=64)
     torch.manual_seed(3)
-    network = Transformer(config, tokenizer().vocab_size, tokenizer().vocab_size).eval()
+    network = Transformer(config, adjectives_and_nouns().vocab_size, adjectives_and_nouns().vocab_size).eval()
     lines = ["the red cat", "", "a dog sees the old old house.", "tree", *["the big dog sees a cat."] * 3]
 
     def translated(search: str = "diverse", **decode: Any) -> list[tuple[Candidate, ...]]:
@@ -383,7 +344,9 @@ def test_a_translator_searches_by_its_recipe_whatever_the_batches() -> None:
         )
         return [
             result.nbest
-            for result in LineTranslator(network, tokenizer(), tokenizer(), section, nbest=4).translate(lines)
+            for result in LineTranslator(
+                network, adjectives_and_nouns(), adjectives_and_nouns(), section, nbest=4
+            ).translate(lines)
         ]
 
     found = translated()

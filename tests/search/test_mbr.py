@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 import sacrebleu
 import torch
-from run_search import beam_search, plain_sentences, run_to_end, sample
+from run_search import beam_search, plain_sentences, run_arrivals, run_to_end, sample, search_options
+from small_models import section
 
+from nmt_cli.data.tokenizer import EOS
 from nmt_cli.errors import UsageError
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe import ModelSection
 from nmt_cli.search.mbr import MbrSearch, by_expected_utility
 from nmt_cli.search.search import MbrOptions, SamplingOptions, SearchOptions
 from nmt_cli.search.sentence import Hypothesis
 from nmt_cli.translation.cached_decoder import CachedDecoder
 
-PAD, UNK, BOS, EOS = 0, 1, 2, 3
 VOCABULARY = 60
 SAMPLES = 12
 SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprst" for vowel in ("a", "e", "i", "o", "u ")]
@@ -37,7 +37,7 @@ def texts_of(rows: list[list[int]]) -> list[str]:
 @cache
 def model() -> Transformer:
     torch.manual_seed(0)
-    config = ModelSection(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64)
+    config = section(encoder_layers=1, decoder_layers=1, max_positions=64)
     model = Transformer(config, VOCABULARY, VOCABULARY).eval()
     with torch.no_grad():
         model.output_weight.mul_(3.0)  # far from uniform, so that samples resemble each other
@@ -55,18 +55,8 @@ def limits(batch: list[list[int]]) -> list[int]:
 
 
 def options(nbest: int = SAMPLES, sampling: SamplingOptions | None = None, **mbr: Any) -> SearchOptions:
-    return SearchOptions(
-        beam=SAMPLES,
-        alpha=0.6,
-        nbest=nbest,
-        bos=BOS,
-        eos=EOS,
-        banned_tokens=(PAD, UNK, BOS),
-        min_length=1,
-        sampling=sampling or SamplingOptions(),
-        mbr=MbrOptions(**mbr),
-        detokenize=texts_of,
-    )
+    chosen = {"sampling": sampling or SamplingOptions(), "mbr": MbrOptions(**mbr)}
+    return search_options(SAMPLES, nbest=nbest, min_length=1, detokenize=texts_of, **chosen)
 
 
 def search(
@@ -107,7 +97,7 @@ def check(found: list[Hypothesis], expected: list[tuple[str, float, float]]) -> 
 
 @pytest.mark.parametrize("sampling", [SamplingOptions(), SamplingOptions(temperature=0.5, min_p=0.05, seed=4)])
 @pytest.mark.parametrize(("name", "utility"), [("chrf", sentence_chrf), ("bleu", sentence_bleu)])
-def test_samples_are_ranked_by_their_mean_utility(
+def test_samples_are_ranked_by_utility(
     sampling: SamplingOptions, name: str, utility: Callable[[str, str], float]
 ) -> None:
     chosen = options(sampling=sampling, utility=name)
@@ -154,24 +144,16 @@ def test_sentences_that_come_and_go_are_searched_as_if_alone(candidates: str) ->
         for source, prefix in zip(sources(), prefixes, strict=True)
     ]
     decoder = CachedDecoder(model(), [], SAMPLES)
-    running, found, finished_at = (
-        MbrSearch(decoder, options(candidates=candidates)),
-        dict[int, list[Hypothesis]](),
-        set[int](),
-    )
-    for step in range(100):
-        if entering := {0: range(4), 3: range(4, 6), 6: range(6, 9), 70: range(9, 12)}.get(step):
-            batch = [sources()[i] for i in entering]
-            decoder.add(batch)
-            running.add(entering, plain_sentences(limits(batch), [prefixes[i] for i in entering], batch))
-            assert running.busy
-            assert running.open_hypotheses >= len(batch)
-        if finished := running.step():
-            finished_at.add(step)
-            found.update(finished)
-    assert not running.busy
-    assert [found[i] for i in range(12)] == alone
-    assert len(finished_at) > 3
+    running = MbrSearch(decoder, options(candidates=candidates))
+
+    def enter(numbers: Sequence[int]) -> None:
+        batch = [sources()[i] for i in numbers]
+        decoder.add(batch)
+        running.add(numbers, plain_sentences(limits(batch), [prefixes[i] for i in numbers], batch))
+        assert running.busy
+        assert running.open_hypotheses >= len(batch)
+
+    assert run_arrivals(running, {0: range(4), 3: range(4, 6), 6: range(6, 9), 70: range(9, 12)}, enter) == alone
     for prefix, row in zip(prefixes, alone, strict=True):
         assert all(h.tokens[: len(prefix)] == prefix for h in row)
 
@@ -180,7 +162,7 @@ def same(texts: Sequence[str]) -> np.ndarray:
     return np.ones((len(texts), len(texts)))
 
 
-def test_equal_utilities_are_ordered_by_log_prob_then_as_they_come() -> None:
+def test_equal_utilities_are_ordered_and_misuse_is_named() -> None:
     hypotheses = [Hypothesis([number], log_prob, 0.0) for number, log_prob in enumerate([-3.0, -1.0, -2.0, -1.0, -0.5])]
     found = by_expected_utility(hypotheses, ["a", "b", "c", "d", "a"], np.ones(5), same)
     assert [(h.tokens, h.log_prob, h.score) for h in found] == [
@@ -189,9 +171,6 @@ def test_equal_utilities_are_ordered_by_log_prob_then_as_they_come() -> None:
         ([3], -1.0, 1.0),
         ([2], -2.0, 1.0),
     ]
-
-
-def test_options_that_do_not_fit_are_named() -> None:
     decoder = CachedDecoder(model(), sources(), SAMPLES)
     with pytest.raises(ValueError, match="detokenize"):
         MbrSearch(decoder, replace(options(), detokenize=None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -13,13 +14,13 @@ import pytest
 import torch
 from both_arrays import TORCH
 from reference_decoder import ReferenceDecoder, of_engine
-from run_search import beam_search, plain_sentences, sample
-from small_models import needs_engine
+from run_search import beam_search, plain_sentences, run_arrivals, sample, search_options
+from small_models import needs_engine, section
 from torch import Tensor
 
+from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
 from nmt_cli.errors import ModelError
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe import ModelSection
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.min_length import Bans
 from nmt_cli.search.sampling import SamplingSearch, draw
@@ -27,7 +28,6 @@ from nmt_cli.search.search import SamplingOptions, SearchOptions
 from nmt_cli.search.sentence import Hypothesis
 from nmt_cli.translation.cached_decoder import CachedDecoder
 
-PAD, UNK, BOS, EOS = 0, 1, 2, 3
 NEVER = (PAD, UNK, BOS)
 SIZE = 8
 DRAWS = 4000
@@ -52,15 +52,20 @@ class Chain:
 
 
 def options(width: int, nbest: int | None = None, **sampling: Any) -> SearchOptions:
-    return SearchOptions(
-        beam=width,
-        alpha=0.6,
-        nbest=nbest or width,
-        bos=BOS,
-        eos=EOS,
-        banned_tokens=NEVER,
-        sampling=SamplingOptions(**sampling),
-    )
+    return search_options(width, nbest=nbest or width, sampling=SamplingOptions(**sampling))
+
+
+def check_frequencies(found: list[Hypothesis], expected: dict[tuple[int, ...], float]) -> None:
+    """By chi-square; what has no probability never comes."""
+    assert sum(expected.values()) == pytest.approx(1)
+    counts = dict.fromkeys(expected, 0)
+    for hypothesis in found:
+        counts[tuple(hypothesis.tokens)] += 1
+    assert all(counts[output] == 0 for output, chance in expected.items() if chance == 0)
+    often = [output for output, chance in expected.items() if chance * DRAWS >= 5]
+    statistic = sum((counts[output] - expected[output] * DRAWS) ** 2 / (expected[output] * DRAWS) for output in often)
+    assert len(often) >= 3
+    assert statistic < len(often) + 4 * math.sqrt(2 * len(often))
 
 
 def left(logits: np.ndarray, sampling: SamplingOptions, banned: tuple[int, ...] = NEVER) -> np.ndarray:
@@ -104,24 +109,13 @@ def test_outputs_are_as_frequent_as_their_probability_says(settings: dict[str, A
     for first in range(EOS + 1, SIZE):
         expected |= {(first,): steps[BOS][first] * steps[first][EOS]}
         expected |= {(first, second): steps[BOS][first] * steps[first][second] for second in range(EOS + 1, SIZE)}
-    assert sum(expected.values()) == pytest.approx(1)
-
     [found] = sample(Chain(), [2], options(DRAWS, **settings), [[5, EOS]])
-    counts = dict.fromkeys(expected, 0)
-    for hypothesis in found:
-        counts[tuple(hypothesis.tokens)] += 1
-    assert all(counts[output] == 0 for output, chance in expected.items() if chance == 0)
-    often = [output for output, chance in expected.items() if chance * DRAWS >= 5]
-    statistic = sum((counts[output] - expected[output] * DRAWS) ** 2 / (expected[output] * DRAWS) for output in often)
-    assert len(often) >= 3
-    assert statistic < len(often) + 4 * math.sqrt(2 * len(often))
+    check_frequencies(found, expected)
 
 
 def test_outputs_are_no_shorter_than_asked_and_as_frequent_as_before_among_themselves() -> None:
     """Of token 5, which does not count, the first may not be the last; log P is the model's own."""
-    short = SearchOptions(
-        beam=DRAWS, alpha=0.6, nbest=DRAWS, bos=BOS, eos=EOS, banned_tokens=NEVER, min_length=1, textless=(5,)
-    )
+    short = search_options(DRAWS, min_length=1, textless=(5,))
     logits = Chain().logits.double().numpy()
     steps = [left(row, SamplingOptions()) for row in logits]
 
@@ -140,18 +134,12 @@ def test_outputs_are_no_shorter_than_asked_and_as_frequent_as_before_among_thems
         expected |= {
             (first, second): chance * following[second] for second in range(EOS + 1, SIZE) if following[second]
         }
-    assert sum(expected.values()) == pytest.approx(1)
     [found] = sample(Chain(), [2], short, [[5, EOS]])
-    counts = dict.fromkeys(expected, 0)
+    check_frequencies(found, expected)
     whole = Chain().logits.log_softmax(1)
     for hypothesis in found:
-        counts[tuple(hypothesis.tokens)] += 1
-        assert hypothesis.log_prob == pytest.approx(
-            sum(float(whole[a, b]) for a, b in itertools.pairwise([BOS, *hypothesis.tokens, EOS])), abs=1e-4
-        )
-    often = [output for output, chance in expected.items() if chance * DRAWS >= 5]
-    statistic = sum((counts[output] - expected[output] * DRAWS) ** 2 / (expected[output] * DRAWS) for output in often)
-    assert statistic < len(often) + 4 * math.sqrt(2 * len(often))
+        path = itertools.pairwise([BOS, *hypothesis.tokens, EOS])
+        assert hypothesis.log_prob == pytest.approx(sum(float(whole[a, b]) for a, b in path), abs=1e-4)
 
 
 def tokens_of(logits: Tensor, uniform: Tensor, **settings: Any) -> Tensor:
@@ -202,20 +190,6 @@ def test_cuts_and_probabilities_are_those_of_transformers(settings: dict[str, fl
 
 
 @pytest.mark.parametrize("settings", WAYS)
-@pytest.mark.parametrize("spread", [0.5, 3.0])
-def test_tokens_are_drawn_as_often_as_their_probability_says(settings: dict[str, float], spread: float) -> None:
-    """Chi-square over a vocabulary of several chunks."""
-    [logits] = random_logits(1, 500, spread)
-    expected = 20_000 * left(logits.double().numpy(), SamplingOptions(**settings), banned=())  # type: ignore[arg-type]
-    uniform = torch.rand(20_000, dtype=torch.double, generator=torch.Generator().manual_seed(1))
-    counts = tokens_of(logits.expand(20_000, -1), uniform, **settings).bincount(minlength=500).numpy()
-    assert not counts[expected == 0].any()
-    often = expected >= 5
-    statistic = ((counts - expected)[often] ** 2 / expected[often]).sum()
-    assert statistic < often.sum() + 4 * math.sqrt(2 * often.sum())
-
-
-@pytest.mark.parametrize("settings", WAYS)
 def test_a_row_is_drawn_alike_whatever_its_neighbours(settings: dict[str, float]) -> None:
     """Of a large vocabulary, where a row has few or many likely tokens."""
     logits = torch.cat([random_logits(20, 10_001, 1.0), random_logits(20, 10_001, 5.0)])[
@@ -243,15 +217,12 @@ def test_the_ends_of_the_unit_interval_give_tokens_that_may_follow(settings: dic
     assert set(tokens.tolist()) <= set(range(30)) - set(banned)
 
 
-def test_bans_differ_by_row() -> None:
+def test_bans_differ_by_row_and_of_equal_logits_top_k_keeps_k() -> None:
     counts = torch.arange(100) % 4
     tokens = draw(
         torch.zeros(100, 3 + 1), torch.zeros(100, dtype=torch.double), Bans((0, 1, 2), counts), SamplingOptions()
     )
     assert tokens.equal(counts)
-
-
-def test_of_equal_logits_top_k_keeps_k() -> None:
     uniform = torch.linspace(0, 0.999, 500, dtype=torch.double)
     assert len(tokens_of(torch.zeros(500, 200), uniform, top_k=7).unique()) == 7  # type: ignore[no-untyped-call]
     assert len(tokens_of(torch.zeros(500, 200), uniform, top_p=0.5).unique()) == 100  # type: ignore[no-untyped-call]
@@ -263,7 +234,7 @@ VOCABULARY = 150
 @cache
 def model() -> Transformer:
     torch.manual_seed(0)
-    config = ModelSection(encoder_layers=2, decoder_layers=2, d_model=64, d_ff=128, num_heads=4, max_positions=128)
+    config = section(d_model=64, d_ff=128, num_heads=4, max_positions=128)
     return Transformer(config, VOCABULARY, VOCABULARY).eval()
 
 
@@ -320,12 +291,9 @@ def test_the_seed_and_the_sentence_choose() -> None:
     assert first[0].tokens != first[1].tokens  # samples of a sentence are drawn independently
 
 
-def test_more_samples_are_the_same_and_more() -> None:
+def test_more_samples_are_the_same_and_more_and_ranked() -> None:
     for few, many in zip(samples(sources(), 2), samples(sources(), 5), strict=True):
         assert {tuple(h.tokens) for h in few} < {tuple(h.tokens) for h in many}
-
-
-def test_samples_are_ranked_by_score() -> None:
     ranked = samples(sources(), 5)
     for row in ranked:
         assert [h.score for h in row] == sorted((h.score for h in row), reverse=True)
@@ -399,12 +367,11 @@ def test_sentences_that_come_and_go_are_sampled_as_if_alone() -> None:
     prefixes = [[9, 8][: number % 3] for number in range(20)]
     alone = [samples([source], prefixes=[prefix])[0] for source, prefix in zip(sources(), prefixes, strict=True)]
     decoder = CachedDecoder(model(), [], 2)
-    search, found = SamplingSearch(decoder, options(2)), dict[int, list[Hypothesis]]()
-    for step in range(300):
-        if entering := {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 20)}.get(step):
-            batch = [sources()[i] for i in entering]
-            decoder.add(batch)
-            search.add(entering, plain_sentences(limits(batch), [prefixes[i] for i in entering], batch))
-        found.update(search.step())
-    assert not search.busy
-    assert [found[i] for i in range(20)] == alone
+    search = SamplingSearch(decoder, options(2))
+
+    def enter(numbers: Sequence[int]) -> None:
+        batch = [sources()[i] for i in numbers]
+        decoder.add(batch)
+        search.add(numbers, plain_sentences(limits(batch), [prefixes[i] for i in numbers], batch))
+
+    assert run_arrivals(search, {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 20)}, enter) == alone

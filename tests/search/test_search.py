@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from run_search import beam_search, plain_sentences
+from run_search import beam_search, plain_sentences, run_arrivals, search_options
 from small_models import needs_engine
-from toy_decoder import Histories
+from toy_decoder import Histories, Toy, toy_logits
 
+from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
 from nmt_cli.errors import ModelError
 from nmt_cli.search.arrays import NUMPY
 from nmt_cli.search.beam_search import BeamSearch
@@ -21,26 +23,7 @@ from nmt_cli.search.search import UNLIMITED, SearchOptions
 from nmt_cli.search.sentence import Hypothesis
 from nmt_cli.search.torch_arrays import TorchArrays, largest_log_probs
 
-PAD, UNK, BOS, EOS = 0, 1, 2, 3
 NEVER = (PAD, UNK, BOS)
-
-
-def toy_logits(sentence: int, history: tuple[int, ...], size: int, spread: float) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(hash((sentence, *history)) % 2**31)
-    return torch.randn(size, generator=generator) * spread
-
-
-class Toy(Histories):
-    """A model whose next logits are drawn from (sentence, history)."""
-
-    def __init__(self, sentences: list[int], beam: int, size: int, spread: float = 1.0) -> None:
-        super().__init__(sentences, beam)
-        self.size, self.spread, self.steps, self.asked = size, spread, 0, 0
-
-    def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
-        self.steps += 1
-        self.asked += len(rows)
-        return torch.stack([toy_logits(*pair, self.size, self.spread) for pair in self.extended(tokens, rows)])
 
 
 class NumPyToy(Toy):
@@ -68,8 +51,8 @@ class Scripted(Histories):
         return logits
 
 
-def options(beam: int, alpha: float = 0.6, **more: Any) -> SearchOptions:
-    return SearchOptions(beam=beam, alpha=alpha, bos=BOS, eos=EOS, banned_tokens=NEVER, **more)
+def options(beam: int, alpha: float = 0.6, nbest: int = 1, **more: Any) -> SearchOptions:
+    return search_options(beam, alpha=alpha, nbest=nbest, **more)
 
 
 def search(
@@ -114,9 +97,7 @@ def test_a_wide_beam_is_brute_force(alpha: float, limit: int) -> None:
 @pytest.mark.parametrize("textless", [(), (5,), (4, 6)])
 @pytest.mark.parametrize("min_length", [0, 1, 2, 3, 9])
 @pytest.mark.parametrize("limit", [0, 1, 4])
-def test_a_wide_beam_is_brute_force_over_outputs_that_are_long_enough(
-    limit: int, min_length: int, textless: tuple[int, ...]
-) -> None:
+def test_a_wide_beam_is_brute_force_over_long_outputs(limit: int, min_length: int, textless: tuple[int, ...]) -> None:
     """The limit wins over the shortest length; log P is the model's own."""
     for sentence in range(6):
         expected = brute_force(sentence, limit, 7, 0.6, min_length, textless)
@@ -204,9 +185,7 @@ def test_a_vocabulary_without_text_bans_nothing(size: int, textless: tuple[int, 
         assert search([0, 1], [3, 0], min_length=1, textless=textless, **some) == search([0, 1], [3, 0], **some)
 
 
-def test_where_nothing_is_too_short_candidates_are_sought_as_without_a_shortest_length(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_nothing_is_too_short_candidates_are_sought_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """The very same calls: nothing banned but what is never generated."""
     for min_length, calls_with_bans in ((0, 0), (1, 1)):
         asked: list[Any] = []
@@ -229,7 +208,7 @@ def greedy(sentence: int, limit: int, size: int, spread: float) -> list[int]:
     """The plain loop: the most probable token until it is the end symbol."""
     history: tuple[int, ...] = (BOS,)
     while len(history) <= limit:
-        logits = toy_logits(sentence, history, size, spread)
+        logits = toy_logits(sentence, history, size, spread).clone()
         logits[list(NEVER)] = -math.inf
         token = int(logits.argmax())
         if token == EOS:
@@ -264,15 +243,17 @@ def test_stopping_early_loses_nothing(alpha: float, nbest: int) -> None:
     assert early == late
 
 
-def test_stopping_early_saves_steps() -> None:
-    steps = []
+def test_stopping_early_saves_steps_and_giving_up_the_hopeless_asks_the_model_less() -> None:
+    steps, asked = [], []
     for stop_early in (True, False):
-        opts = options(beam=4, stop_early=stop_early)
-        toy = Toy(list(range(20)), 4, 7, 6.0)
-        beam_search(toy, [30] * 20, opts)
-        steps.append(toy.steps)
-    assert steps[1] == 31
-    assert steps[0] < 31
+        toys = Toy(list(range(20)), 4, 7, 6.0), Toy(list(range(20)), 4, 9, 4.0)
+        for toy, longest in zip(toys, (30, 12), strict=True):
+            beam_search(toy, [longest] * 20, options(beam=4, stop_early=stop_early))
+        steps.append(toys[0].steps)
+        asked.append(toys[1].asked)
+    assert steps[0] < steps[1] == 31
+    assert asked[1] == 20 + 12 * 20 * 4  # one hypothesis in the first step, four from then on
+    assert asked[0] < 0.8 * asked[1]
 
 
 @pytest.mark.parametrize("nbest", [1, 3])
@@ -300,16 +281,6 @@ def test_a_hypothesis_is_given_up_when_the_tokens_of_the_lookahead_would_have_to
             options(beam=2, length_penalty=lambda n, alpha: 10.0 ** (n - 1), lookahead=lookahead),
         )[0][0]
         assert best.tokens == tokens, lookahead
-
-
-def test_giving_up_the_hopeless_asks_the_model_less() -> None:
-    asked = []
-    for stop_early in (True, False):
-        toy = Toy(list(range(20)), 4, 9, 4.0)
-        beam_search(toy, [12] * 20, options(beam=4, stop_early=stop_early))
-        asked.append(toy.asked)
-    assert asked[1] == 20 + 12 * 20 * 4  # one hypothesis in the first step, four from then on
-    assert asked[0] < 0.8 * asked[1]
 
 
 @pytest.mark.parametrize("beam", [1, 4])
@@ -426,18 +397,14 @@ def test_over_arrays_of_numpy_candidates_are_the_same(beam: int, nbest: int, mor
 def test_sentences_that_come_and_go_are_searched_as_if_alone(alpha: float, more: dict[str, Any]) -> None:
     """They enter at any step, also after all others have left, with limits and prefixes of their own."""
 
-    opts, found = options(3, alpha=alpha, nbest=2, **more), {}
-    toy = Brief([], 3, 9, 2.0)
+    opts, toy = options(3, alpha=alpha, nbest=2, **more), Brief([], 3, 9, 2.0)
     search_ = BeamSearch(toy, opts)
-    batches = {0: [0, 1, 2], 2: [3], 3: [4, 5], 40: [6, 7], 41: [8]}
-    for step in range(60):
-        if sentences := batches.get(step):
-            toy.add(sentences)
-            search_.add(sentences, plain_sentences([4 + s % 5 for s in sentences], [[5] * (s % 3) for s in sentences]))
-        for key, hypotheses in search_.step():
-            assert key not in found
-            found[key] = hypotheses
-    assert not search_.busy
+
+    def enter(sentences: Sequence[int]) -> None:
+        toy.add(sentences)
+        search_.add(sentences, plain_sentences([4 + s % 5 for s in sentences], [[5] * (s % 3) for s in sentences]))
+
+    found = run_arrivals(search_, {0: [0, 1, 2], 2: [3], 3: [4, 5], 40: [6, 7], 41: [8]}, enter)
     for sentence in range(9):
         alone = beam_search(Brief([sentence], 3, 9, 2.0), [4 + sentence % 5], opts, [[5] * (sentence % 3)])[0]
         assert found[sentence] == alone

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from functools import cache
 
 import torch
+from small_models import section
+from untrained import WORDS as OTHERS
 
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe import DataSection, ModelSection
+from nmt_cli.recipe import DataSection
 from nmt_cli.translation.line_translator import Request
 
-WORDS = [
-    "the",
-    "a",
-    "small",
-    "big",
-    "red",
-    "cat",
-    "dog",
-    "house",
-    "sees",
-    "likes",
-    "finds",
-    "under",
-    "over",
-    "with",
-    "and",
-    "then",
-]
+WORDS = [*OTHERS, "then"]
 LIST = [" ".join(random.Random(n).choices(WORDS, k=1 + n % 6)) for n in range(60)]
 
 
@@ -38,17 +24,25 @@ def sentence(rng: random.Random, length: int) -> str:
 
 
 @cache
-def tokenizer() -> Tokenizer:
-    rng = random.Random(0)
-    return learn_bpe(
-        [sentence(rng, rng.randint(2, 9)) for _ in range(300)], DataSection(generator="teaching", vocab_size=330)
-    )
+def tokenizer(vocab_size: int = 330, seed: int = 0) -> Tokenizer:
+    """With bytes from 257 subwords on."""
+    rng = random.Random(seed)
+    data = DataSection(generator="teaching", vocab_size=vocab_size, byte_fallback=vocab_size > 256)
+    return learn_bpe([sentence(rng, rng.randint(2, 9)) for _ in range(300)], data)
 
 
 @cache
-def model() -> Transformer:
-    torch.manual_seed(0)
-    config = ModelSection(encoder_layers=1, decoder_layers=2, d_model=32, d_ff=64, num_heads=2, max_positions=64)
+def adjectives_and_nouns() -> Tokenizer:
+    """A tokenizer of sentences with other words."""
+    pairs = itertools.product(("red", "big", "small", "old"), ("cat", "dog", "house", "tree"))
+    text = [f"the {adjective} {noun} sees a {noun}." for adjective, noun in pairs]
+    return learn_bpe(text * 4, DataSection(generator="teaching", vocab_size=290))
+
+
+@cache
+def model(max_positions: int = 64, seed: int = 0) -> Transformer:
+    torch.manual_seed(seed)
+    config = section(encoder_layers=1, max_positions=max_positions)
     return Transformer(config, tokenizer().vocab_size, tokenizer().vocab_size).eval()
 
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 import torch.distributed as dist
+from small_models import SMALL
 from torch import Tensor
 
 from nmt_cli.data.batches import EpochPlan
@@ -40,27 +41,17 @@ def corpus() -> Corpus:
     )
 
 
+def recipe(**train: Any) -> Recipe:
+    model = {**SMALL, "num_heads": 4, "dropout": 0.0, "max_positions": 64}
+    data = {"train_source": ["a"], "train_target": ["b"], "vocab_size": V, "max_length": 40}
+    values = {"batch_tokens": 2048, "warmup": 10, **train}
+    return Recipe.from_dict({"data": data, "model": model, "train": values}, "test")
+
+
 def new_updater(group: ProcessGroup, precision: str, **train: Any) -> Updater:
     torch.manual_seed(1)
-    model = {
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "d_model": 32,
-        "d_ff": 64,
-        "num_heads": 4,
-        "dropout": 0.0,
-        "max_positions": 64,
-    }
-    values = {"batch_tokens": 2048, "warmup": 10, **train}
-    recipe = Recipe.from_dict(
-        {
-            "data": {"train_source": ["a"], "train_target": ["b"], "vocab_size": V, "max_length": 40},
-            "model": model,
-            "train": values,
-        },
-        "test",
-    )
-    return Updater(Transformer(recipe.model, V, V).train(), recipe, Hardware("cpu", precision, 2**32), group)
+    chosen = recipe(**train)
+    return Updater(Transformer(chosen.model, V, V).train(), chosen, Hardware("cpu", precision, 2**32), group)
 
 
 def batch_of(text: TrainingText, group: ProcessGroup, number: int = 0, tokens: int = 128) -> RankBatch:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
 from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.protocols import Decoder
 from nmt_cli.search.sampling import SamplingSearch
 from nmt_cli.search.search import SearchOptions, StepSearch
 from nmt_cli.search.sentence import Hypothesis, Sentence
+
+ALPHA = 0.6
+
+
+def search_options(beam: int, **more: Any) -> SearchOptions:
+    """Return options with as many hypotheses per sentence as the beam has, unless `more` says otherwise."""
+    symbols = {"bos": BOS, "eos": EOS, "banned_tokens": (PAD, UNK, BOS)}
+    return SearchOptions(**{"beam": beam, "nbest": beam, "alpha": ALPHA, **symbols, **more})
 
 
 def beam_search(
@@ -39,6 +49,21 @@ def run_to_end(search: StepSearch, sentences: Sequence[Sentence]) -> list[list[H
     while search.busy:
         results.update(search.step())
     return [results[number] for number in range(len(sentences))]
+
+
+def run_arrivals(
+    search: StepSearch, arrivals: Mapping[int, Sequence[int]], enter: Callable[[Sequence[int]], object]
+) -> list[list[Hypothesis]]:
+    """Return the hypotheses of each sentence; `arrivals` has the numbers of those that `enter` before a step."""
+    results = dict[int, list[Hypothesis]]()
+    for step in range(max(arrivals) + 100):
+        if numbers := arrivals.get(step):
+            enter(numbers)
+        for number, hypotheses in search.step():
+            assert number not in results
+            results[number] = hypotheses
+    assert not search.busy
+    return [results[number] for number in range(len(results))]
 
 
 def plain_sentences(

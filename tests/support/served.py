@@ -17,16 +17,8 @@ from typing import Any
 import pytest
 from waiting import LIMIT, wait_until
 
-for package in (
-    "fastapi",
-    "uvicorn",
-    "httptools",
-    "prometheus_client",
-    "python_multipart",
-    "py3langid",
-    "sentencex",
-    "defusedxml",
-):
+SERVER = ("fastapi", "uvicorn", "httptools", "prometheus_client", "python_multipart")
+for package in (*SERVER, "py3langid", "sentencex", "defusedxml"):
     pytest.importorskip(package, reason=f"{package} is not installed: pip install '.[serve,dev]'")
 httpx = pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install '.[dev]'")
 get, post = partial(httpx.get, timeout=LIMIT), partial(httpx.post, timeout=LIMIT)
@@ -72,24 +64,12 @@ class Command:
 
     def __init__(self, *arguments: str, prelude: str = "", environment: dict[str, str] | None = None) -> None:
         """`prelude` is Python code that is run before it in the same process."""
-        command = [
-            sys.executable,
-            "-c",
-            f"{prelude}\nfrom nmt_cli.__main__ import main\nmain()",
-            "serve",
-            "--port",
-            "0",
-            "--device",
-            "cpu",
-            "--devices",
-            "1",
-            *arguments,
-        ]
+        code = f"{prelude}\nfrom nmt_cli.__main__ import main\nmain()"
+        options = ["--port", "0", "--device", "cpu", "--devices", "1", *arguments]
         self.lines: list[str] = []
         self.process = subprocess.Popen(
-            command,
+            [sys.executable, "-c", code, "serve", *options],
             stderr=subprocess.PIPE,
-            text=True,
             encoding="utf-8",
             env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
         )

@@ -30,10 +30,15 @@ SMALL: dict[str, Any] = {
 needs_engine = pytest.mark.skipif(library() is None, reason="there is no engine for this processor")
 
 
+def section(**changes: Any) -> ModelSection:
+    """The form of a small model."""
+    return ModelSection(**{**SMALL, **changes})
+
+
 def small(vocabulary: int = VOCABULARY, seed: int = 3, **changes: Any) -> Transformer:
     """A random model. No bias is 0, and no weight of a norm is 1."""
     torch.manual_seed(seed)
-    model = Transformer(ModelSection(**{**SMALL, **changes}), vocabulary, vocabulary).eval()
+    model = Transformer(section(**changes), vocabulary, vocabulary).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter) if parameter.dim() == 1 else 0.0)

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
-from run_search import beam_search, sample
+from run_search import ALPHA, beam_search, sample, search_options
 from torch import Tensor
 
-from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
+from nmt_cli.data.tokenizer import EOS
 from nmt_cli.search.arrays import Arrays
 from nmt_cli.search.constraint import Constraint
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.search import SearchOptions
 from nmt_cli.search.sentence import Hypothesis
 from nmt_cli.search.torch_arrays import TorchArrays
-
-ALPHA = 0.6
 
 
 def toy_log_probs(sentence: int, history: Sequence[int], size: int, known: Sequence[int]) -> Tensor:
@@ -61,6 +60,25 @@ class Histories:
         self.histories = [self.histories[i] for i in sentences.tolist()]
 
 
+@cache
+def toy_logits(sentence: int, history: tuple[int, ...], size: int, spread: float) -> Tensor:
+    generator = torch.Generator().manual_seed(hash((sentence, *history)) % 2**31)
+    return torch.randn(size, generator=generator) * spread
+
+
+class Toy(Histories):
+    """A model whose next logits are drawn from (sentence, history)."""
+
+    def __init__(self, sentences: Sequence[int], beam: int, size: int, spread: float = 1.0) -> None:
+        super().__init__(sentences, beam)
+        self.size, self.spread, self.steps, self.asked = size, spread, 0, 0
+
+    def step(self, tokens: Tensor, rows: np.ndarray) -> Tensor:
+        self.steps += 1
+        self.asked += len(rows)
+        return torch.stack([toy_logits(*pair, self.size, self.spread) for pair in self.extended(tokens, rows)])
+
+
 class ToyDecoder(Histories):
     """Its probabilities are those of `toy_log_probs`."""
 
@@ -84,18 +102,7 @@ class ToySearch:
         self.size, self.known, self.constraints = size, known, tuple(constraints)
 
     def options(self, beam: int, **more: Any) -> SearchOptions:
-        return SearchOptions(
-            **{
-                "beam": beam,
-                "alpha": ALPHA,
-                "bos": BOS,
-                "eos": EOS,
-                "banned_tokens": (PAD, UNK, BOS),
-                "constraints": self.constraints,
-                "nbest": beam,
-                **more,
-            }
-        )
+        return search_options(beam, **{"constraints": self.constraints, **more})
 
     def beam_search(
         self,

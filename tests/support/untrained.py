@@ -14,6 +14,14 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.model.weights import write_model
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection, Recipe
 
+SMALLEST: dict[str, Any] = {
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "d_model": 32,
+    "d_ff": 64,
+    "num_heads": 2,
+    "max_positions": 64,
+}
 SYMBOLS = {
     "xx": ["XX"],
     "tags": ["DT", "NN", "VBZ", "."],
@@ -21,23 +29,8 @@ SYMBOLS = {
     "both": ["the", "cat", ".", "/DT", "/NN", "/."],
 }
 """Terminals of untrained parsers, by kind."""
-WORDS = [
-    "the",
-    "a",
-    "small",
-    "big",
-    "red",
-    "cat",
-    "dog",
-    "house",
-    "sees",
-    "likes",
-    "finds",
-    "under",
-    "over",
-    "with",
-    "and",
-]
+NAMES = ["the", "a", "small", "big", "red", "cat", "dog", "house"]
+WORDS = [*NAMES, "sees", "likes", "finds", "under", "over", "with", "and"]
 
 
 def sentence(rng: random.Random, length: int) -> str:
@@ -56,52 +49,27 @@ def write_untrained(
 ) -> Path:
     """Make `folder` a model folder: weights drawn from `seed`, a vocabulary learned from the sentences of seed `text`; `pair`: its languages."""
     rng = random.Random(text)
-    values = {
-        "encoder_layers": 1,
-        "decoder_layers": 1,
-        "d_model": 32,
-        "d_ff": 64,
-        "num_heads": 2,
-        "max_positions": 64,
-        **features,
-    }
+    languages: dict[str, Any] = {"source_language": pair[0], "target_language": pair[1]}
     recipe = Recipe(
-        data=DataSection(
-            generator="teaching", vocab_size=330, max_length=40, source_language=pair[0], target_language=pair[1]
-        ),
-        model=ModelSection(**values),
+        data=DataSection(generator="teaching", vocab_size=330, max_length=40, **languages),
+        model=ModelSection(**{**SMALLEST, **features}),
         decode=DecodeSection(max_extra=max_extra, beam=beam),
     )
     tokenizer = learn_bpe([sentence(rng, rng.randint(2, 9)) for _ in range(300)], recipe.data)
     torch.manual_seed(seed)
     size = tokenizer.vocab_size
     folder.mkdir(parents=True)
-    write_model(
-        folder,
-        weights_of(Transformer(recipe.model, size, size)),
-        recipe,
-        (size, size),
-        {"tokenizer.model": tokenizer.model},
-        {},
-    )
+    weights = weights_of(Transformer(recipe.model, size, size))
+    write_model(folder, weights, recipe, (size, size), {"tokenizer.model": tokenizer.model}, {})
     return folder
 
 
 def write_untrained_parser(folder: Path, terminals: str, max_length: int = 40, quotes: bool = False) -> Path:
     """Make `folder` a model folder whose target is linearised trees; with `quotes` its source has treebank quotes."""
     rng = random.Random(0)
-    data = DataSection(
-        generator="teaching",
-        vocab_size=330,
-        max_length=max_length,
-        joint_vocab=False,
-        target_vocab_size=40,
-        target_tokenization="words",
-        terminals=terminals,  # type: ignore[arg-type]
-    )
-    model = ModelSection(
-        encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64, tie_embeddings=False
-    )
+    symbols = {"joint_vocab": False, "target_vocab_size": 40, "target_tokenization": "words", "terminals": terminals}
+    data = DataSection(generator="teaching", vocab_size=330, max_length=max_length, **symbols)  # type: ignore[arg-type]
+    model = ModelSection(**SMALLEST, tie_embeddings=False)
     recipe = Recipe(data=data, model=model, decode=DecodeSection(max_extra=10, beam=2))
     source = learn_bpe([f"`` {sentence(rng, 5)} ''" if quotes else sentence(rng, 5) for _ in range(300)], data)
     target = learn_symbols(
@@ -110,12 +78,6 @@ def write_untrained_parser(folder: Path, terminals: str, max_length: int = 40, q
     torch.manual_seed(0)
     sizes = source.vocab_size, target.vocab_size
     folder.mkdir(parents=True)
-    write_model(
-        folder,
-        weights_of(Transformer(recipe.model, *sizes)),
-        recipe,
-        sizes,
-        {"tokenizer.source.model": source.model, "tokenizer.target.model": target.model},
-        {},
-    )
+    tokenizers = {"tokenizer.source.model": source.model, "tokenizer.target.model": target.model}
+    write_model(folder, weights_of(Transformer(recipe.model, *sizes)), recipe, sizes, tokenizers, {})
     return folder

@@ -61,8 +61,8 @@ def names(folders: list[Path]) -> list[int]:
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_the_average_is_numpys_mean(count: int, tmp_path: Path) -> None:
-    folders = [written(tmp_path / f"step-{seed}", seed) for seed in range(count)]
+def test_the_average_is_numpys_mean_with_the_tokenizer_and_recipe_of_its_parts(count: int, tmp_path: Path) -> None:
+    folders = [written(tmp_path / f"step-{seed}", seed, tokenizer=b"this one") for seed in range(count)]
     metrics, comparison = average(folders, tmp_path / "averaged")
     parts = [load_file(folder / "model.safetensors") for folder in folders]
     mean = load_file(tmp_path / "averaged" / "model.safetensors")
@@ -71,19 +71,11 @@ def test_the_average_is_numpys_mean(count: int, tmp_path: Path) -> None:
         expected = np.mean([part[name].astype(np.float64) for part in parts], axis=0)
         assert array.dtype == np.float32
         np.testing.assert_array_equal(array, expected.astype(np.float32))
+    assert load_model(tmp_path / "averaged").recipe == recipe_of()
+    assert (tmp_path / "averaged" / "tokenizer.model").read_bytes() == b"this one"
+    assert metrics == json.loads((tmp_path / "averaged" / "metrics.json").read_text(encoding="utf-8"))
     assert metrics == {"averaged": [f"step-{seed}" for seed in range(count)]}
     assert comparison is None  # there are no shards
-
-
-def test_the_average_is_a_model_folder_with_its_parts_tokenizer_and_recipe(tmp_path: Path) -> None:
-    folders = [written(tmp_path / f"step-{seed}", seed, tokenizer=b"this one") for seed in range(2)]
-    average(folders, tmp_path / "averaged")
-    loaded = load_model(tmp_path / "averaged")
-    assert loaded.recipe == recipe_of()
-    assert (tmp_path / "averaged" / "tokenizer.model").read_bytes() == b"this one"
-    assert json.loads((tmp_path / "averaged" / "metrics.json").read_text(encoding="utf-8")) == {
-        "averaged": ["step-0", "step-1"]
-    }
 
 
 def test_the_average_of_a_run_whose_decode_section_changed_has_the_newest(tmp_path: Path) -> None:
@@ -116,17 +108,13 @@ def test_the_same_weights_twice_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "averaged").exists()
 
 
-def test_different_architectures_are_refused(tmp_path: Path) -> None:
-    folders = [written(tmp_path / "a", 1), written(tmp_path / "b", 2, recipe_of({"d_ff": 16, "residual": "pre"}))]
-    with pytest.raises(ModelError, match=r"different models \(d_ff, residual differ\)") as raised:
-        average(folders, tmp_path / "averaged")
-    assert all(repr(str(folder)) in str(raised.value) for folder in folders)
-
-
-def test_different_tokenizers_are_refused(tmp_path: Path) -> None:
-    folders = [written(tmp_path / "a", 1), written(tmp_path / "b", 2, tokenizer=b"another")]
-    with pytest.raises(ModelError, match=r"different models \(tokenizer differ\)"):
-        average(folders, tmp_path / "averaged")
+def test_different_models_are_refused(tmp_path: Path) -> None:
+    first, other = written(tmp_path / "a", 1), written(tmp_path / "b", 2, recipe_of({"d_ff": 16, "residual": "pre"}))
+    another = written(tmp_path / "c", 2, tokenizer=b"another")
+    for folder, said in ((other, "d_ff, residual"), (another, "tokenizer")):
+        with pytest.raises(ModelError, match=rf"different models \({said} differ\)") as raised:
+            average([first, folder], tmp_path / "averaged")
+        assert all(repr(str(part)) in str(raised.value) for part in (first, folder))
 
 
 def test_a_damaged_part_is_refused_and_what_stood_there_stays(tmp_path: Path) -> None:
@@ -153,14 +141,11 @@ SCORES = {
 }
 
 
-def test_the_last_are_those_with_the_most_updates(tmp_path: Path) -> None:
+def test_the_last_are_those_with_the_most_updates_as_many_as_the_recipe_says(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", SCORES)
     assert names(choose(run, last=3)) == [300, 400, 1000]
     assert names(choose(run, last=5)) == [100, 200, 300, 400, 1000]
-
-
-def test_without_a_number_it_is_the_recipes(tmp_path: Path) -> None:
-    assert names(choose(run_of(tmp_path / "run", SCORES))) == [400, 1000]
+    assert names(choose(run)) == [400, 1000]
     assert names(choose(run_of(tmp_path / "short", {100: {}}))) == [100]
 
 
@@ -177,20 +162,13 @@ def test_the_best_are_those_with_the_best_score(metric: str, best: dict[int, lis
         assert names(choose(run, best=number)) == updates
 
 
-def test_fewer_than_asked_for_is_an_error_with_both_numbers(tmp_path: Path) -> None:
+def test_what_cannot_be_chosen_is_named(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", SCORES)
     with pytest.raises(ModelError, match="has 5 checkpoints, 6 were asked for"):
         choose(run, last=6)
     with pytest.raises(ModelError, match="has 4 validated checkpoints, 5 were asked for"):
         choose(run, best=5)
-
-
-def test_last_and_best_together_are_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--last 2 and --best 3: choose one"):
-        choose(run_of(tmp_path / "run", SCORES), last=2, best=3)
-
-
-def test_a_run_without_checkpoints_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="has no checkpoints to average") as raised:
-        choose(tmp_path / "run")
-    assert repr(str(tmp_path / "run")) in str(raised.value)
+        choose(run, last=2, best=3)
+    with pytest.raises(ModelError, match="none' has no checkpoints to average"):
+        choose(tmp_path / "none")

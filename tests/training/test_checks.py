@@ -114,9 +114,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_dry_run_refuses_what_training_refuses_before_it_starts(
-    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dry_run_refuses_what_training_refuses(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.LOGGERS, "none", f"{__name__}:NoLogger")
     match, recipe, set_up, overrides, loggers = CASES[name]
     set_up(folder)
@@ -138,7 +136,7 @@ def test_a_tokenizer_that_lacks_its_packages_is_noticed_by_a_dry_run(folder: Pat
         nmt.forecast("short.toml", overrides={"train.valid_bleu_tokenizer": "ja-mecab"})
 
 
-def test_some_validation_pairs_that_are_too_long_are_a_warning(
+def test_some_validation_pairs_that_are_too_long_are_warned_of(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for start in (nmt.forecast, nmt.train):
@@ -146,9 +144,7 @@ def test_some_validation_pairs_that_are_too_long_are_a_warning(
         assert "1 validation pair is longer than model.max_positions = 64" in capsys.readouterr().err
 
 
-def test_training_without_validation_pairs_is_a_warning_of_both(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_training_without_validation_pairs_is_warned_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "the shards hold no validation pairs: no scores, no best checkpoint, no early stopping"
     for start in (nmt.forecast, nmt.train):
         start("none.toml")

@@ -7,7 +7,7 @@ import multiprocessing
 import pickle
 from itertools import islice
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from nmt_cli.data.directions import BothDirections
 from nmt_cli.data.shards import Corpus
 from nmt_cli.hardware import Hardware
 from nmt_cli.training import loader
-from nmt_cli.training.loader import FlatBatch, MicroBatch, PackedBatch, TrainingText, rank_batches
+from nmt_cli.training.loader import FlatBatch, MicroBatch, PackedBatch, RankBatch, TrainingText, rank_batches
 from nmt_cli.training.process_group import ProcessGroup
 
 PAIRS = 3000
@@ -28,6 +28,12 @@ LENGTHS = np.random.default_rng(1).integers(1, 30, PAIRS).astype(np.int32)
 def corpus() -> Corpus:
     ids = np.arange(4, 40, dtype=np.uint16)
     return cast(Corpus, SimpleNamespace(pair=lambda i: (ids[: LENGTHS[i]], ids[: LENGTHS[i]])))
+
+
+def first(plan: EpochPlan, tokens: int = 1024, rank: int = 0, ranks: int = 1, **text: Any) -> RankBatch:
+    """The first batch of a rank on a CPU."""
+    group = ProcessGroup(rank, rank, ranks, ranks)
+    return next(rank_batches(TrainingText(corpus(), plan, **text), 0, 0, tokens, group, CPU))
 
 
 CPU = cast(Hardware, SimpleNamespace(device="cpu"))
@@ -52,10 +58,16 @@ def test_worker_processes_keep_the_order_from_epoch_to_epoch(start: int, window:
     assert updates(ELSEWHERE) == expected
 
 
-def test_from_the_end_of_an_epoch_on_the_next_one_follows() -> None:
+def test_epochs_follow_and_a_packed_batch_can_be_padded_again() -> None:
     plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1)
     batch = next(rank_batches(TrainingText(corpus(), plan), 0, plan.updates_per_epoch, 1024, ProcessGroup(), CPU))
     assert (batch.epoch, batch.pairs.tolist()) == (1, next(plan.updates(1)).tolist())
+    numbers = np.arange(4, 40, dtype=np.uint16)
+    padded_by_hand = collate([(numbers[:length], numbers[10 : 10 + length // 2]) for length in (3, 9, 1, 9)])
+    for passes in (1, 2):
+        padded = MicroBatch.of(padded_by_hand, passes).padded()
+        for ours, theirs in zip(vars(padded).values(), vars(padded_by_hand).values(), strict=True):
+            assert torch.equal(ours, theirs)
 
 
 def test_workers_end_with_the_stream() -> None:
@@ -73,13 +85,9 @@ def test_workers_end_with_the_stream() -> None:
 def test_on_a_gpu_padding_does_not_cut_micro_batches() -> None:
     plan = EpochPlan(LENGTHS, LENGTHS, 24_000, 1)
 
-    def micro_batches(hardware: Hardware) -> int:
-        return len(
-            next(rank_batches(TrainingText(corpus(), plan), 0, 0, 24_000, ProcessGroup(), hardware)).micro_batches
-        )
-
-    assert micro_batches(CPU) > 2
-    assert micro_batches(ELSEWHERE) <= 2
+    assert len(first(plan, 24_000).micro_batches) > 2
+    batch = next(rank_batches(TrainingText(corpus(), plan), 0, 0, 24_000, ProcessGroup(), ELSEWHERE))
+    assert len(batch.micro_batches) <= 2
 
 
 def assert_equal(copy: PackedBatch, batch: PackedBatch) -> None:
@@ -94,16 +102,16 @@ def assert_equal(copy: PackedBatch, batch: PackedBatch) -> None:
 def test_a_batch_that_travels_to_a_device_arrives_whole() -> None:
     """As to a GPU: in one tensor, through another process. Here the device is this one."""
     plan = EpochPlan(LENGTHS, LENGTHS, 8192, 1)
-    batch = next(rank_batches(TrainingText(corpus(), plan), 0, 0, 1024, ProcessGroup(), CPU))
+    batch = first(plan)
     assert len(batch.micro_batches) > 3
     flat = pickle.loads(pickle.dumps(FlatBatch.of(batch)))
     storages = {tensor.untyped_storage().data_ptr() for tensor in flat.outline.tensors} - {0}
     assert not storages  # only `numbers` has memory
     copy = flat.to("cpu")
-    assert (copy.target_tokens, copy.pairs.tolist(), copy.epoch) == (
+    assert (copy.target_tokens, copy.epoch, copy.pairs.tolist()) == (
         batch.target_tokens,
-        batch.pairs.tolist(),
         batch.epoch,
+        batch.pairs.tolist(),
     )
     for ours, theirs in zip(copy.micro_batches, batch.micro_batches, strict=True):
         assert (ours.weight, ours.passes) == (theirs.weight, theirs.passes)
@@ -111,28 +119,12 @@ def test_a_batch_that_travels_to_a_device_arrives_whole() -> None:
         assert_equal(ours.packed.with_tensors([tensor.clone() for tensor in ours.packed.tensors]), theirs.packed)
 
 
-def test_a_packed_batch_can_be_padded_again() -> None:
-    pairs = [
-        (np.arange(4, 4 + length, dtype=np.uint16), np.arange(14, 14 + length // 2, dtype=np.uint16))
-        for length in (3, 9, 1, 9)
-    ]
-    batch = collate(pairs)
-    for passes in (1, 2):
-        padded = MicroBatch.of(batch, passes).padded()
-        for ours, theirs in zip(vars(padded).values(), vars(batch).values(), strict=True):
-            assert torch.equal(ours, theirs)
-
-
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_two_passes_hold_every_pair_twice_in_micro_batches_of_the_same_size(ranks: int) -> None:
     plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1)
     seen: list[int] = []
     for rank in range(ranks):
-        batch = next(
-            rank_batches(
-                TrainingText(corpus(), plan, passes=2), 0, 0, 1024, ProcessGroup(rank, rank, ranks, ranks), CPU
-            )
-        )
+        batch = first(plan, rank=rank, ranks=ranks, passes=2)
         assert batch.target_tokens == plan.target_tokens(batch.pairs)
         for micro_batch in batch.micro_batches:
             packed, once = micro_batch.packed, int(micro_batch.padded().tgt_lengths.sum())
@@ -146,7 +138,7 @@ def test_two_passes_hold_every_pair_twice_in_micro_batches_of_the_same_size(rank
 
 def test_a_split_micro_batch_keeps_its_passes() -> None:
     plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1)
-    batch = next(rank_batches(TrainingText(corpus(), plan, passes=2), 0, 0, 1024, ProcessGroup(), CPU))
+    batch = first(plan, passes=2)
     halves = batch.micro_batches[0].split()
     assert [(half.passes, half.weight) for half in halves] == [(2, 0.5), (2, 0.5)]
     assert sum(half.packed.target.tokens for half in halves) == batch.micro_batches[0].packed.target.tokens
@@ -178,17 +170,11 @@ def test_in_both_directions_each_epoch_turns_another_half_of_the_pairs_round() -
 
     def turned(seed: int, epoch: int) -> list[bool]:
         read = [BothDirections(seed)(pair, epoch, number) for number, pair in enumerate(pairs)]
-        assert all(
-            {side.item() for side in now} == {side.item() for side in before}
-            for now, before in zip(read, pairs, strict=True)
-        )
+        for now, before in zip(read, pairs, strict=True):
+            assert {side.item() for side in now} == {side.item() for side in before}
         return [now[0] is before[1] for now, before in zip(read, pairs, strict=True)]
 
     first, again, later, other = turned(1, 0), turned(1, 0), turned(1, 1), turned(2, 0)
     assert first == again
-    for draws in (
-        first,
-        [a != b for a, b in zip(first, later, strict=True)],
-        [a != b for a, b in zip(first, other, strict=True)],
-    ):
+    for draws in (first, *([a != b for a, b in zip(first, others, strict=True)] for others in (later, other))):
         assert abs(sum(draws) - 1000) < 100  # 4.5 standard deviations

@@ -11,16 +11,8 @@ from forked import run
 from forked_ranks import FORKED
 from kills import prepare
 
-SHORT = [
-    "--threads",
-    "1",
-    "--set",
-    "train.updates=20",
-    "--set",
-    "train.valid_bleu_sentences=0",
-    "--set",
-    "train.best_metric=nll",
-]
+SETTINGS = ["train.updates=20", "train.valid_bleu_sentences=0", "train.best_metric=nll"]
+SHORT = ["--threads", "1", *(word for setting in SETTINGS for word in ("--set", setting))]
 OUTSIDE = """
 import json, sys, types
 from nmt_cli.registry import LOGGERS
@@ -77,15 +69,8 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_logger_from_outside_the_package_gets_every_record(place: Path, tmp_path: Path, devices: int) -> None:
-    train(
-        place,
-        tmp_path / "run",
-        "--logger",
-        "list",
-        "--devices",
-        str(devices),
-        prelude=(FORKED if devices > 1 else "") + OUTSIDE,
-    )
+    options, prelude = ["--logger", "list", "--devices", str(devices)], (FORKED if devices > 1 else "") + OUTSIDE
+    train(place, tmp_path / "run", *options, prelude=prelude)
     logged = json.loads((tmp_path / "run/list.json").read_text(encoding="utf-8"))
     assert logged == records(tmp_path / "run")
     assert {record["type"] for record in logged} == {"train", "valid"}

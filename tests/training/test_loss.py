@@ -6,27 +6,10 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
+from loss_cases import SHAPES, case, close, gradients
 from torch.nn import functional as F
 
 from nmt_cli.training.loss import label_smoothed_loss, symmetric_divergence
-
-SHAPES = [(1, 4, 2), (7, 8, 13), (40, 16, 101), (33, 5, 257)]  # N, D, V
-
-
-def case(tokens: int, d_model: int, vocabulary: int) -> tuple[Tensor, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(tokens)
-    hidden = torch.randn(tokens, d_model, generator=generator).requires_grad_()
-    weight = torch.randn(vocabulary, d_model, generator=generator).requires_grad_()
-    return hidden, weight, torch.randint(vocabulary, (tokens,), generator=generator)
-
-
-def gradients(value: Tensor, hidden: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
-    return torch.autograd.grad(value, (hidden, weight))
-
-
-def close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5) -> None:
-    assert (ours - theirs).abs().max() <= tolerance * max(1.0, theirs.abs().max().item())
 
 
 def test_three_words_by_hand() -> None:
@@ -39,7 +22,7 @@ def test_three_words_by_hand() -> None:
     assert nll.item() == pytest.approx(normalizer - 3, rel=1e-6)
 
 
-def test_the_target_distribution_is_the_papers() -> None:
+def test_the_target_distribution_is_the_papers_and_torchs_at_another_rate() -> None:
     """1 - e on the target, e / (V - 1) on each other entry: torch's KL divergence from it, plus its own entropy."""
     hidden, weight, target = case(7, 8, 13)
     distribution = torch.full((7, 13), 0.1 / 12)
@@ -50,10 +33,7 @@ def test_the_target_distribution_is_the_papers() -> None:
     loss, _ = label_smoothed_loss(hidden, weight, target, 0.1)
     close(loss, divergence + entropy)
     close(loss, F.cross_entropy(hidden @ weight.T, distribution, reduction="sum"))
-
-
-def test_it_is_torchs_label_smoothing_at_another_rate() -> None:
-    """torch puts e / V on all entries, the target included: e there is e (V - 1) / V here."""
+    # torch puts e / V on all entries, the target included: e there is e (V - 1) / V here.
     hidden, weight, target = case(7, 8, 13)
     torchs = F.cross_entropy(hidden @ weight.T, target, label_smoothing=0.13, reduction="sum")
     close(label_smoothed_loss(hidden, weight, target, 0.13 * 12 / 13)[0], torchs)
@@ -71,10 +51,8 @@ def test_the_nll_is_torchs_cross_entropy_and_has_no_gradient(shape: tuple[int, i
 @pytest.mark.parametrize("shape", SHAPES)
 def test_without_smoothing_loss_and_gradients_are_torchs_cross_entropy(shape: tuple[int, int, int]) -> None:
     hidden, weight, target = case(*shape)
-    ours, theirs = (
-        label_smoothed_loss(hidden, weight, target, 0.0)[0],
-        F.cross_entropy(hidden @ weight.T, target, reduction="sum"),
-    )
+    ours = label_smoothed_loss(hidden, weight, target, 0.0)[0]
+    theirs = F.cross_entropy(hidden @ weight.T, target, reduction="sum")
     close(ours, theirs)
     for a, b in zip(gradients(ours, hidden, weight), gradients(theirs, hidden, weight), strict=True):
         close(a, b)
@@ -93,11 +71,14 @@ def test_any_dtype_is_accepted_and_sums_are_in_fp32_at_least(dtype: torch.dtype,
     assert [loss.item(), nll.item()] == [pytest.approx(value.item(), rel=5e-3) for value in exact]
 
 
-def test_the_sums_of_no_tokens_are_zero() -> None:
+def test_no_tokens_have_no_loss_and_equal_passes_no_divergence() -> None:
     hidden, weight, target = case(7, 8, 13)
     loss, nll = label_smoothed_loss(hidden[:0], weight, target[:0], 0.1)
     assert loss.item() == nll.item() == 0
     assert not gradients(loss, hidden, weight)[1].any()
+    log_probs = torch.randn(7, 13).log_softmax(-1)
+    assert symmetric_divergence(log_probs, log_probs).item() == 0.0
+    assert symmetric_divergence(log_probs, log_probs.flip(1)).item() > 1.0
 
 
 # --- R-Drop ---
@@ -108,15 +89,6 @@ def test_r_drop_adds_torchs_divergences_of_both_passes() -> None:
     twice = target[:7].repeat(2)
     first, second = (hidden @ weight.T).log_softmax(-1).chunk(2)
     both = sum(F.kl_div(a, b, reduction="sum", log_target=True) for a, b in ((first, second), (second, first)))
-    plain, with_r_drop = (
-        label_smoothed_loss(hidden, weight, twice, 0.1),
-        label_smoothed_loss(hidden, weight, twice, 0.1, r_drop=3.0),
-    )
+    plain, with_r_drop = (label_smoothed_loss(hidden, weight, twice, 0.1, r_drop=r_drop) for r_drop in (0.0, 3.0))
     close(with_r_drop[0], plain[0] + 3.0 / 2 * both)
     close(with_r_drop[1], plain[1])
-
-
-def test_two_equal_passes_do_not_diverge() -> None:
-    log_probs = torch.randn(7, 13).log_softmax(-1)
-    assert symmetric_divergence(log_probs, log_probs).item() == 0.0
-    assert symmetric_divergence(log_probs, log_probs.flip(1)).item() > 1.0

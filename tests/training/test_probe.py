@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -44,41 +45,26 @@ def test_the_largest_batch_fits_and_wastes_little(start: int, limit: int) -> Non
     assert len(asked) <= 12
 
 
-def test_running_out_of_memory_while_probing_is_survived() -> None:
+def test_limits_of_memory_and_of_the_longest_pair() -> None:
     measure, _ = machine(100 * MB, MB, available=700 * MB)
     found = find_max_batch(measure, 8000, 8000, 60, 10_000 * MB, 100 * MB)
     assert 60 <= found <= 600
-
-
-def test_too_little_memory_for_the_longest_pair() -> None:
     measure, asked = machine(100 * MB, MB)
     assert find_max_batch(measure, 1000, 1000, 300, 200 * MB, 100 * MB) == 0
     assert asked[-1] == 300
-
-
-def test_a_limit_below_the_longest_pair_still_allows_that_pair() -> None:
     measure, _ = machine(100 * MB, MB)
     assert find_max_batch(measure, 50, 50, 300, 10_000 * MB, 100 * MB) == 300
 
 
 def new_updater(memory: int, **train: object) -> Updater:
-    model = {
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "d_model": 64,
-        "d_ff": 2048,
-        "num_heads": 4,
-        "dropout": 0.1,
-        "max_positions": 256,
-    }
+    model: dict[str, Any] = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 64, "d_ff": 2048, "num_heads": 4}
+    model |= {"dropout": 0.1, "max_positions": 256}
     data = {"train_source": ["a"], "train_target": ["b"], "vocab_size": 2000, "max_length": 100}
-    recipe = Recipe.from_dict(
-        {"data": data, "model": model, "train": {"batch_tokens": 8192, "precision": "fp32", **train}}, "test"
-    )
+    values = {"batch_tokens": 8192, "precision": "fp32", **train}
+    recipe = Recipe.from_dict({"data": data, "model": model, "train": values}, "test")
     torch.manual_seed(0)
-    return Updater(
-        Transformer(recipe.model, 2000, 2000).train(), recipe, Hardware("cpu", "fp32", memory), ProcessGroup()
-    )
+    network = Transformer(recipe.model, 2000, 2000).train()
+    return Updater(network, recipe, Hardware("cpu", "fp32", memory), ProcessGroup())
 
 
 def plan() -> EpochPlan:
@@ -86,11 +72,8 @@ def plan() -> EpochPlan:
     return EpochPlan(lengths, lengths, 8192, 1)
 
 
-def test_a_size_in_the_recipe_is_used_as_it_is() -> None:
+def test_a_size_in_the_recipe_is_used_as_it_is_and_a_resumed_run_takes_no_more_than_before() -> None:
     assert choose_micro_batch(new_updater(2**40, micro_batch_tokens=777), plan()) == 777
-
-
-def test_a_resumed_run_takes_no_more_than_before() -> None:
     assert choose_micro_batch(new_updater(2**40), plan(), before=500) == 500
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,15 +27,7 @@ def rows() -> Rows:
 
 def test_every_row_of_the_table_is_there_once() -> None:
     blocks = [row.block for row in ROWS]
-    assert {block: blocks.count(block) for block in blocks} == {
-        "base": 1,
-        "A": 4,
-        "B": 2,
-        "C": 7,
-        "D": 4,
-        "E": 1,
-        "big": 1,
-    }
+    assert Counter(blocks) == {"base": 1, "A": 4, "B": 2, "C": 7, "D": 4, "E": 1, "big": 1}
     assert {row.recipe for row in ROWS if row.recipe.startswith("table3")} == {
         name for name in recipe_names() if name.startswith("table3")
     }
@@ -50,15 +43,8 @@ def test_a_row_differs_from_base_in_what_its_name_says_alone(row: Row) -> None:
         if own[section][key] != base[section][key]
     }
     *_, key, value = row.recipe.split("_")
-    names = {
-        "heads": ["num_heads"],
-        "dk": ["d_k"],
-        "layers": ["encoder_layers", "decoder_layers"],
-        "dmodel": ["d_model"],
-        "dff": ["d_ff"],
-        "dropout": ["dropout"],
-        "smoothing": ["label_smoothing"],
-    }
+    names = {"heads": ["num_heads"], "dk": ["d_k"], "layers": ["encoder_layers", "decoder_layers"]}
+    names |= {"dmodel": ["d_model"], "dff": ["d_ff"], "dropout": ["dropout"], "smoothing": ["label_smoothing"]}
     expected = (
         {"positions": "learned"}
         if value == "learned"
@@ -137,13 +123,8 @@ def test_a_larger_update_takes_longer_and_several_devices_share_it() -> None:
         for tokens in (2048, 65_536)
     )
     assert 0 < small < large
-    assert (
-        0
-        < seconds_per_update(
-            recipe("train.batch_tokens=65536", "train.micro_batch_tokens=1024"), (500, 500), CPU, devices=8
-        )
-        < large
-    )
+    shared = recipe("train.batch_tokens=65536", "train.micro_batch_tokens=1024")
+    assert 0 < seconds_per_update(shared, (500, 500), CPU, devices=8) < large
 
 
 def info(tmp_path: Path, *arguments: str, code: int = 0) -> str:
@@ -154,7 +135,7 @@ def info(tmp_path: Path, *arguments: str, code: int = 0) -> str:
     return (done.stderr if code else done.stdout).decode()
 
 
-def test_the_command_prints_the_table(tmp_path: Path) -> None:
+def test_the_command_prints_the_table_and_takes_no_other_recipe(tmp_path: Path) -> None:
     lines = info(tmp_path, "--table3").splitlines()
     assert [line.split()[:2] for line in lines[2:22]] == [[row.block, row.recipe] for row in ROWS]
     assert lines[2].split()[-9:] == ["4.92", "25.8", "65M", "63.08M", "-1.9M", "39.8k-41.7k", "100,000", "25,000", "-"]
@@ -163,9 +144,6 @@ def test_the_command_prints_the_table(tmp_path: Path) -> None:
     assert [(row["paper_perplexity"], row["paper_bleu"]) for row in rows] == [
         (row.perplexity, row.bleu) for row in ROWS
     ]
-
-
-def test_the_table_takes_no_other_recipe(tmp_path: Path) -> None:
     assert "give no recipe" in info(tmp_path, "wmt14_en_de_big", "--table3", code=2)
 
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
+from untrained import SMALLEST
 
 from nmt_cli.data.prepare import prepare
 from nmt_cli.data.tokenizer import Vocabulary, learn_bpe
@@ -29,36 +30,15 @@ WORDS = ["a", "b", "c", "d", "e", "f", "g", "h"]
 
 
 def recipe(**train: Any) -> Recipe:
-    model = {
-        "encoder_layers": 1,
-        "decoder_layers": 1,
-        "d_model": 16,
-        "d_ff": 32,
-        "num_heads": 2,
-        "dropout": 0.1,
-        "max_positions": 64,
+    model = {**SMALLEST, "d_model": 16, "d_ff": 32, "dropout": 0.1}
+    data: dict[str, Any] = {
+        f"{kind}_{side}": [name] for kind in ("train", "valid") for side, name in (("source", "x"), ("target", "y"))
     }
-    data = {
-        "train_source": ["x"],
-        "train_target": ["y"],
-        "valid_source": ["x"],
-        "valid_target": ["y"],
-        "vocab_size": 20,
-        "max_length": 30,
-        "byte_fallback": False,
-    }
-    values = {
-        "batch_tokens": 256,
-        "updates": 20,
-        "warmup": 10,
-        "log_every": 5,
-        "valid_every": 10,
-        "checkpoint_every": 10,
-        "valid_bleu_sentences": 0,
-        "best_metric": "nll",
-        "precision": "fp32",
-    }
-    return Recipe.from_dict({"name": "test", "data": data, "model": model, "train": {**values, **train}}, "test")
+    data |= {"vocab_size": 20, "max_length": 30, "byte_fallback": False}
+    steps = {"updates": 20, "warmup": 10, "log_every": 5, "valid_every": 10, "checkpoint_every": 10}
+    measures = {"valid_bleu_sentences": 0, "best_metric": "nll", "precision": "fp32", "batch_tokens": 256}
+    values = {"name": "test", "data": data, "model": model, "train": {**steps, **measures, **train}}
+    return Recipe.from_dict(values, "test")
 
 
 @pytest.fixture(scope="module")
@@ -176,14 +156,11 @@ def test_an_error_that_is_read_late_is_reported_with_its_own_update(start: Calla
     assert [c.update for c in trainer.run.checkpoints()] == [5]
 
 
-def test_checkpoints_by_minutes_are_not_periodic(start: Callable[..., Trainer]) -> None:
+def test_checkpoints_by_minutes_are_not_periodic_but_without_updates_to_count(start: Callable[..., Trainer]) -> None:
     trainer = start(checkpoint_minutes=1e-6, keep=2, average=2)
     trainer.train()
     assert [(c.update, c.periodic) for c in trainer.run.checkpoints()] == [(10, True), (20, True)]
-
-
-def test_without_updates_to_count_the_minutes_do(start: Callable[..., Trainer]) -> None:
-    trainer = start(checkpoint_every=0, checkpoint_minutes=1e-6, keep=3, average=3)
+    trainer = start("other", checkpoint_every=0, checkpoint_minutes=1e-6, keep=3, average=3)
     trainer.train()
     checkpoints = trainer.run.checkpoints()
     assert all(c.periodic for c in checkpoints)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import pytest
+import replicas
 import torch
+from replicas import V
 from torch import Tensor
 
 from nmt_cli import console
@@ -27,40 +27,16 @@ from nmt_cli.training.schedule import learning_rate
 from nmt_cli.training.update import FIRST_SCALE, GROW_AFTER, LARGEST_SCALE, OVERFLOWS, LossScale, Updater
 
 ALONE = ProcessGroup()
-V = 60
-PAIRS = 400
 CPU = {precision: Hardware("cpu", precision, 2**32) for precision in ("fp32", "bf16", "fp16")}
 
 
 def recipe(**train: Any) -> Recipe:
-    model = {
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "d_model": 32,
-        "d_ff": 64,
-        "num_heads": 4,
-        "dropout": 0.0,
-        "max_positions": 64,
-    }
-    values = {"batch_tokens": 2048, "warmup": 10, "precision": "fp32", **train}
-    return Recipe.from_dict(
-        {
-            "data": {"train_source": ["a"], "train_target": ["b"], "vocab_size": V, "max_length": 40},
-            "model": model,
-            "train": values,
-        },
-        "test",
-    )
+    return replicas.recipe(precision="fp32", **train)
 
 
 @pytest.fixture
 def corpus() -> Corpus:
-    random = np.random.default_rng(0)
-    pairs = [tuple(random.integers(4, V, random.integers(1, 30)) for _ in range(2)) for _ in range(PAIRS)]
-    lengths = np.array([[len(side) for side in pair] for pair in pairs], dtype=np.int32)
-    return cast(
-        Corpus, SimpleNamespace(pair=lambda i: pairs[i], source_lengths=lengths[:, 0], target_lengths=lengths[:, 1])
-    )
+    return replicas.corpus()
 
 
 def new_updater(group: ProcessGroup = ALONE, precision: str = "fp32", dropout: float = 0.0, **train: Any) -> Updater:
@@ -116,10 +92,9 @@ def test_with_dropout_r_drop_is_the_mean_loss_of_two_passes_and_their_divergence
     torch.manual_seed(5)
     [micro_batch] = batch.micro_batches
     packed = micro_batch.packed
-    hidden = updater.weights.compute_model.forward_packed(packed.src, packed.source, packed.tgt_in, packed.target)[
-        : packed.target.tokens
-    ]
-    scores, target = hidden @ updater.weights.model.output_weight.T, packed.tgt_out[: packed.target.tokens]
+    hidden = updater.weights.compute_model.forward_packed(packed.src, packed.source, packed.tgt_in, packed.target)
+    hidden, target = hidden[: packed.target.tokens], packed.tgt_out[: packed.target.tokens]
+    scores = hidden @ updater.weights.model.output_weight.T
     first, second = scores.log_softmax(-1).chunk(2)
     nll = torch.nn.functional.cross_entropy(scores, target, reduction="sum") / 2
     divergence = ((first.exp() - second.exp()) * (first - second)).sum()
@@ -147,12 +122,9 @@ def test_in_fp16_the_scale_of_the_loss_keeps_small_gradients(corpus: Corpus) -> 
         assert updater.loss_scale is not None
         updater.loss_scale.state[0] = scale
         updater(batch, 1)
-        layers = [
-            gradient
-            for name, gradient in updater.weights.by_name(updater.weights.main_grads).items()
-            if "feed_forward.inner.weight" in name
-        ]
-        return float(torch.cat([gradient.flatten() for gradient in layers]).eq(0).float().mean())
+        by_name = updater.weights.by_name(updater.weights.main_grads)
+        layers = [gradient.flatten() for name, gradient in by_name.items() if "feed_forward.inner.weight" in name]
+        return float(torch.cat(layers).eq(0).float().mean())
 
     assert zeros(1.0) > zeros(2.0**16) + 0.2
 
@@ -187,7 +159,7 @@ def test_the_scale_is_doubled_after_many_updates_without_overflow() -> None:
 
 @pytest.mark.parametrize("passes", [1, 2])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_the_passes_of_an_update_compute_on_the_device_alone(
+def test_passes_compute_on_the_device_alone(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch, precision: str, passes: int
 ) -> None:
     """On torch's meta device, which refuses to mix devices and to read values: nothing waits for a GPU."""
@@ -299,9 +271,7 @@ def fail_on(updater: Updater, when: Callable[[int], bool]) -> list[int]:
     return tried
 
 
-def test_out_of_memory_splits_the_micro_batch_and_loses_no_pair(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_out_of_memory_splits_a_micro_batch_and_loses_no_pair(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, batch = new_updater(), batch_of(corpus, 1024)
     sums, _ = whole.accumulate(batch)
     warnings: list[str] = []
@@ -312,10 +282,9 @@ def test_out_of_memory_splits_the_micro_batch_and_loses_no_pair(
     cut_sums, cut = updater.accumulate(batch)
     close(updater.weights.main_grads, whole.weights.main_grads)
     close(cut_sums, sums)
-    assert sum(micro_batch.pairs for micro_batch in cut.micro_batches) == sum(
-        micro_batch.pairs for micro_batch in batch.micro_batches
-    )
-    assert max(micro_batch.pairs for micro_batch in cut.micro_batches) <= largest // 3 < max(tried)
+    pairs, before = ([one.pairs for one in each.micro_batches] for each in (cut, batch))
+    assert sum(pairs) == sum(before)
+    assert max(pairs) <= largest // 3 < max(tried)
     assert len(warnings) == len(cut.micro_batches) - len(batch.micro_batches)
     assert "split in two" in warnings[0]
 
@@ -332,14 +301,11 @@ def test_random_numbers_are_those_of_an_update_split_from_the_start(corpus: Corp
     assert torch.equal(updater.weights.main_grads, cut.weights.main_grads)
 
 
-def test_a_single_pair_that_does_not_fit_is_an_error_with_its_lengths(corpus: Corpus) -> None:
+def test_a_pair_that_does_not_fit_and_other_errors_are_raised(corpus: Corpus) -> None:
     updater = new_updater()
     fail_on(updater, lambda pairs: True)
     with pytest.raises(TrainingError, match=r"single pair of 29 source and"):
         updater.accumulate(batch_of(corpus, 64))
-
-
-def test_another_error_is_not_taken_for_a_lack_of_memory(corpus: Corpus) -> None:
     updater = new_updater()
     updater.forward_backward = lambda *_: (_ for _ in ()).throw(RuntimeError("size mismatch"))  # type: ignore[method-assign]
     with pytest.raises(RuntimeError, match="size mismatch"):
@@ -348,15 +314,13 @@ def test_another_error_is_not_taken_for_a_lack_of_memory(corpus: Corpus) -> None
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("clip", [0.0, 1.0])
-def test_a_gradient_that_is_not_finite_leaves_parameters_and_optimizer_state_unchanged(
+def test_a_gradient_that_is_not_finite_changes_no_parameter_and_no_state(
     corpus: Corpus, precision: str, clip: float
 ) -> None:
     updater, batch = new_updater(precision=precision, clip_norm=clip), batch_of(corpus, 4096)
     updater(batch, 1)
-    weights, moments = (
-        updater.weights.main_params.detach().clone(),
-        {name: moment.clone() for name, moment in updater.optimizer_state().items()},
-    )
+    weights = updater.weights.main_params.detach().clone()
+    moments = {name: moment.clone() for name, moment in updater.optimizer_state().items()}
     through = updater.forward_backward
 
     def broken(micro_batch: Any, target_tokens: int) -> Tensor:
@@ -380,11 +344,9 @@ def test_a_gradient_that_is_not_finite_leaves_parameters_and_optimizer_state_unc
 def test_compiled_passes_give_the_same_gradient(corpus: Corpus) -> None:
     """Traced by torch.compile and run as traced: its compiler is not on every machine."""
     chosen = recipe()
-    chosen = chosen.model_copy(
-        update={"model": chosen.model.model_copy(update={"encoder_layers": 1, "decoder_layers": 1})}
-    )
+    model = chosen.model.model_copy(update={"encoder_layers": 1, "decoder_layers": 1})
     plain, traced = (
-        Updater(Transformer(chosen.model, V, V).train(), chosen, CPU["fp32"], ALONE, backend=backend)
+        Updater(Transformer(model, V, V).train(), chosen, CPU["fp32"], ALONE, backend=backend)
         for backend in ("", "eager")
     )
     traced.weights.main_params.data.copy_(plain.weights.main_params.data)

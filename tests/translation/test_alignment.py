@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import needs_engine
+from small_models import needs_engine, section
 from torch import Tensor, nn
 
 from nmt_cli.model.attention import attend_plain
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe import ModelSection
 from nmt_cli.translation import alignment
 from nmt_cli.translation.alignment import SMOOTHING, aligned
 from nmt_cli.translation.torch_forced import TorchForced
@@ -30,18 +29,7 @@ def cross_attention(model: Transformer, source: list[int], target: list[int], la
 
 def make(layers: int = 3, **features: object) -> Transformer:
     torch.manual_seed(0)
-    config = ModelSection.model_validate(
-        {
-            "encoder_layers": 2,
-            "decoder_layers": layers,
-            "d_model": 32,
-            "d_ff": 64,
-            "num_heads": 4,
-            "max_positions": 64,
-            **features,
-        }
-    )
-    return Transformer(config, 50, 50).eval()
+    return Transformer(section(decoder_layers=layers, num_heads=4, max_positions=64, **features), 50, 50).eval()
 
 
 @torch.inference_mode()
@@ -91,21 +79,14 @@ def test_the_layer_is_the_last_but_one(layers: int, number: int) -> None:
     assert torch.equal(cross_attention(model, SOURCE, TARGET), cross_attention(model, SOURCE, TARGET, number))
 
 
-def test_a_token_is_aligned_by_what_predicts_it() -> None:
+@pytest.mark.parametrize(("layers", "read"), [(3, (1, 2)), (1, (0,))])
+def test_a_token_is_aligned_by_what_predicts_it(layers: int, read: tuple[int, ...]) -> None:
     """The row of token t is that of the position before it, which the begin symbol fills at first."""
-    model, output = make(), [20, 7, 33, 12, 5]
-    weights = torch.stack([cross_attention(model, SOURCE, [BOS, 20, 7, 33, 12], layer) for layer in (1, 2)]).mean(0)
-    assert aligned(TorchForced(model), SOURCE, output) == (weights / (weights.sum(0) + SMOOTHING)).argmax(1).tolist()
+    model = make(layers)
+    weights = torch.stack([cross_attention(model, SOURCE, TARGET, layer) for layer in read]).mean(0)
+    expected = (weights / (weights.sum(0) + SMOOTHING)).argmax(1).tolist()
+    assert aligned(TorchForced(model), SOURCE, [*TARGET[1:], 5]) == expected
     assert aligned(TorchForced(model), SOURCE, []) == []
-
-
-def test_one_layer_is_enough_for_an_alignment() -> None:
-    model = make(1)
-    weights = cross_attention(model, SOURCE, TARGET, 0)
-    assert (
-        aligned(TorchForced(model), SOURCE, [*TARGET[1:], 5])
-        == (weights / (weights.sum(0) + SMOOTHING)).argmax(1).tolist()
-    )
 
 
 def test_a_source_token_that_all_attend_to_is_no_tokens_alignment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import small_models
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch_stacks import TorchStacks, wave
 
 from nmt_cli.data.tokenizer import BOS, EOS, Tokenizer, Vocabulary, learn_bpe
 from nmt_cli.errors import DataError, UsageError
@@ -20,7 +22,6 @@ from nmt_cli.model.folder import load_model, weights_of
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.model.weights import write_model
 from nmt_cli.recipe import DataSection, ModelSection, Recipe
-from nmt_cli.translation.alignment import cross_attention
 from nmt_cli.translation.attention_maps import KINDS, check_selection, compute_attention, select_views
 from nmt_cli.translation.scoring import Scorer
 from nmt_cli.translation.torch_forced import TorchForced
@@ -39,16 +40,8 @@ FEATURES: list[dict[str, Any]] = [
 
 
 def section(**features: Any) -> ModelSection:
-    return ModelSection(
-        **{
-            "encoder_layers": 2,
-            "decoder_layers": 3,
-            "d_model": D,
-            "d_ff": 40,
-            "num_heads": H,
-            "max_positions": 64,
-            **features,
-        }
+    return small_models.section(
+        **{"decoder_layers": 3, "d_model": D, "d_ff": 40, "num_heads": H, "max_positions": 64, **features}
     )
 
 
@@ -118,7 +111,7 @@ def test_the_first_layer_follows_equation_1_from_the_raw_matrices(features: dict
                 places = (
                     learned[position]
                     if learned is not None
-                    else torch.tensor([wave(position, column) for column in range(D)])
+                    else torch.tensor([wave(position, column, D) for column in range(D)])
                 )
                 x = table[number] * math.sqrt(D) + places
                 if config.residual == "pre":
@@ -138,58 +131,6 @@ def test_the_first_layer_follows_equation_1_from_the_raw_matrices(features: dict
                 torch.testing.assert_close(ours[kind][0, head, t, : len(seen)], expected, atol=2e-6, rtol=1e-4)
 
 
-def wave(position: int, column: int) -> float:
-    """Section 3.5, as printed."""
-    angle = position / 10_000 ** ((column - column % 2) / D)
-    return math.cos(angle) if column % 2 else math.sin(angle)
-
-
-def torchs(model: Any) -> tuple[nn.Module, nn.Module]:
-    """nn.TransformerEncoder and nn.TransformerDecoder with our weights."""
-    config = model.config
-    options: dict[str, Any] = {"dropout": 0.0, "batch_first": True, "norm_first": config.residual == "pre"}
-    last, end = (nn.LayerNorm(D) if config.residual == "pre" else None for _ in range(2))
-    encoder = nn.TransformerEncoder(
-        nn.TransformerEncoderLayer(D, H, config.d_ff, **options),
-        config.encoder_layers,
-        enable_nested_tensor=False,
-        norm=last,
-    )
-    decoder = nn.TransformerDecoder(
-        nn.TransformerDecoderLayer(D, H, config.d_ff, **options), config.decoder_layers, norm=end
-    )
-    for stack, layers in ((encoder, model.encoder), (decoder, model.decoder)):
-        for theirs, ours in zip(stack.layers, layers, strict=True):
-            copy_layer(theirs, ours)
-    for norm, ours in ((last, model.encoder_norm), (end, model.decoder_norm)):
-        if norm is not None:
-            norm.load_state_dict(ours.state_dict())
-    return encoder.train(), decoder.train()  # dropout is 0; training mode keeps torch off its inference path
-
-
-def copy_layer(theirs: Any, ours: Any) -> None:
-    pairs = [(theirs.self_attn, [ours.self_attention.query_key_value], ours.self_attention.output)]
-    norms = [ours.around_self_attention.norm, ours.around_feed_forward.norm]
-    if hasattr(ours, "cross_attention"):
-        pairs.append(
-            (
-                theirs.multihead_attn,
-                [ours.cross_attention.query, ours.cross_attention.key_value],
-                ours.cross_attention.output,
-            )
-        )
-        norms.insert(1, ours.around_cross_attention.norm)
-    with torch.no_grad():
-        for module, joined, output in pairs:
-            module.in_proj_weight.copy_(torch.cat([part.weight for part in joined]))
-            module.in_proj_bias.copy_(torch.cat([part.bias for part in joined]))
-            module.out_proj.load_state_dict(output.state_dict())
-    for number, norm in enumerate(norms, start=1):
-        getattr(theirs, f"norm{number}").load_state_dict(norm.state_dict())
-    theirs.linear1.load_state_dict(ours.feed_forward.inner.state_dict())
-    theirs.linear2.load_state_dict(ours.feed_forward.outer.state_dict())
-
-
 @torch.no_grad()
 def asked(module: nn.MultiheadAttention, given: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> Tensor:
     """What torch itself says that it attends to, for what it was given in its own pass: (H, T, S)."""
@@ -202,11 +143,12 @@ def asked(module: nn.MultiheadAttention, given: list[tuple[tuple[Any, ...], dict
 @pytest.mark.parametrize("residual", ["post", "pre"])
 def test_all_layers_and_heads_equal_torchs_own_weights(residual: str) -> None:
     model = make(residual=residual)
-    encoder, decoder = torchs(model)
+    stacks = TorchStacks(model)
+    encoder, decoder = stacks.encoder, stacks.decoder
     modules: dict[str, list[nn.MultiheadAttention]] = {
-        "encoder": [layer.self_attn for layer in encoder.layers],  # type: ignore[union-attr]
-        "decoder": [layer.self_attn for layer in decoder.layers],  # type: ignore[union-attr]
-        "cross": [layer.multihead_attn for layer in decoder.layers],  # type: ignore[union-attr]
+        "encoder": [layer.self_attn for layer in encoder.layers],
+        "decoder": [layer.self_attn for layer in decoder.layers],
+        "cross": [layer.multihead_attn for layer in decoder.layers],
     }
     caught: dict[nn.Module, list[Any]] = {module: [] for several in modules.values() for module in several}
     hooks = [
@@ -277,17 +219,6 @@ def test_a_module_attends_as_before_afterwards() -> None:
         module(torch.randn(1, 2, D), None)
     assert [tuple(one.shape) for one in seen] == [(1, H, 3, 3), (1, H, 2, 2)]
     assert module.attend is attend
-
-
-@pytest.mark.parametrize("number", [0, 1, 2])
-def test_alignments_read_the_same_weights(number: int) -> None:
-    model = make()
-    torch.testing.assert_close(
-        attention_maps(model, SOURCE, TARGET)["cross"][number].mean(0),
-        torch.from_numpy(cross_attention(TorchForced(model), SOURCE, TARGET, number)),
-        atol=1e-6,
-        rtol=1e-5,
-    )
 
 
 def vocabulary(joint: bool) -> Vocabulary:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 from reference_decoder import KINDS, ReferenceDecoder
-from run_search import beam_search
-from small_models import needs_engine
+from run_search import beam_search, run_arrivals, search_options
+from small_models import needs_engine, section
 
+from nmt_cli.data.tokenizer import BOS, EOS
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe import ModelSection
 from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.ensemble import EnsembleDecoder
 from nmt_cli.search.protocols import GrowingDecoder
@@ -26,7 +26,6 @@ from nmt_cli.translation.engine_models import MANY, PlainSearch
 from nmt_cli.translation.searchers import DecoderSearch
 from nmt_cli.translation.torch_models import engine_model
 
-PAD, UNK, BOS, EOS = 0, 1, 2, 3
 VOCABULARY = 150
 MONOTONIC: dict[str, Any] = {"residual": "pre", "monotonic_attention": True}
 FEATURES: list[dict[str, Any]] = [
@@ -43,17 +42,7 @@ Kind = Callable[[Transformer, list[list[int]], int], Any]
 def make(seed: int = 0, **features: object) -> Transformer:
     """An untrained model: its distribution is nearly flat, so that a rounding error would change the choice."""
     torch.manual_seed(seed)
-    config = ModelSection.model_validate(
-        {
-            "encoder_layers": 2,
-            "decoder_layers": 2,
-            "d_model": 64,
-            "d_ff": 128,
-            "num_heads": 4,
-            "max_positions": 128,
-            **features,
-        }
-    )
+    config = section(**{"d_model": 64, "d_ff": 128, "num_heads": 4, "max_positions": 128, **features})
     model = Transformer(config, VOCABULARY, VOCABULARY).eval()
     if model.next_word is not None:
         model.next_word.set(torch.rand(VOCABULARY) < 0.6, torch.rand(VOCABULARY) < 0.5)
@@ -65,8 +54,8 @@ def sources(count: int, longest: int = 40, seed: int = 1) -> list[list[int]]:
     return [[*(rng.randrange(4, VOCABULARY) for _ in range(rng.randint(1, longest))), EOS] for _ in range(count)]
 
 
-def options(beam: int, **more: Any) -> SearchOptions:
-    return SearchOptions(beam=beam, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS), **more)
+def options(beam: int, nbest: int = 1, **more: Any) -> SearchOptions:
+    return search_options(beam, nbest=nbest, **more)
 
 
 @torch.inference_mode()
@@ -119,10 +108,13 @@ def test_searches_are_the_reference_search(kind: Kind, features: dict[str, Any])
         assert [h.log_prob for h in left] == pytest.approx([h.log_prob for h in right], abs=1e-3)
 
 
-def test_monotonic_attention_changes_outputs() -> None:
+def test_monotonic_attention_changes_outputs_and_rows_come_in_few_numbers() -> None:
     assert translate(CachedDecoder, make(**MONOTONIC), sources(9)) != translate(
         CachedDecoder, make(residual="pre"), sources(9)
     )
+    sizes = {padded_rows(count) for count in range(1, 1025)}
+    assert len(sizes) < 70
+    assert all(count <= padded_rows(count) <= max(MIN_ROWS, count * 9 / 8) for count in range(1, 1025))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
@@ -156,12 +148,6 @@ def test_rounded_precisions_are_near_the_model(precision: str) -> None:
         assert 1e-4 < float(difference.abs().max()) < 0.2
 
 
-def test_rows_come_in_few_numbers() -> None:
-    sizes = {padded_rows(count) for count in range(1, 1025)}
-    assert len(sizes) < 70
-    assert all(count <= padded_rows(count) <= max(MIN_ROWS, count * 9 / 8) for count in range(1, 1025))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @torch.inference_mode()
 def test_an_ensemble_averages_probabilities(kind: Kind) -> None:
@@ -185,19 +171,16 @@ def test_an_ensemble_averages_probabilities(kind: Kind) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("beam", "features"), [(1, {}), (4, {}), (3, MONOTONIC)])
 @torch.inference_mode()
-def test_sentences_that_join_others_are_computed_as_if_alone(
-    kind: Kind, precision: str, beam: int, features: dict[str, Any]
-) -> None:
+def test_sentences_join_others_as_if_alone(kind: Kind, precision: str, beam: int, features: dict[str, Any]) -> None:
     """To the last bit; also those that enter when all others have left."""
     model, batch = convert(make(**features), precision), sources(18)
     search = over(lambda: kind(model, [], beam), options(beam))
-    found = dict[int, list[Hypothesis]]()
-    for step in range(300):
-        if entering := {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 18)}.get(step):
-            search.add(entering, sentences([batch[i] for i in entering]))
-        found.update(search.step())
-    assert not search.busy
-    assert [found[i] for i in range(18)] == translate(kind, model, batch, beam)
+    found = run_arrivals(
+        search,
+        {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 18)},
+        lambda numbers: search.add(numbers, sentences([batch[i] for i in numbers])),
+    )
+    assert found == translate(kind, model, batch, beam)
 
 
 def over(decoder: Callable[[], GrowingDecoder], chosen: SearchOptions) -> Search:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,10 +12,11 @@ import torch
 from engine_switch import without_engine
 from few_words import LIST, WORDS, lines, model, tokenizer
 from simulated_device import DEVICE, DeviceTensor, SimulatedDevice
+from small_models import section
 
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe import DecodeSection, ModelSection
+from nmt_cli.recipe import DecodeSection
 from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.search import MbrOptions, SamplingOptions
 from nmt_cli.translation.confidence import DEFAULT
@@ -70,32 +71,26 @@ def test_translations_are_those_of_the_host(case: str) -> None:
     assert device.operations > 1000
 
 
-@torch.no_grad()
-def test_an_ensemble_is_on_the_device() -> None:
-    expected = translated([model(), model()], lines()[:8])
-    with SimulatedDevice():
-        assert translated([on_device(model()), on_device(model())], lines()[:8]) == expected
+def formed(positions: str) -> Transformer:
+    config = section(encoder_layers=1, decoder_layers=1, max_positions=64, positions=positions, d_v=8)
+    return Transformer(config, tokenizer().vocab_size, tokenizer().vocab_size).eval()
 
 
-@pytest.mark.parametrize("positions", ["learned", "rotary"])
+MODELS: dict[str, Callable[[], list[Transformer]]] = {
+    "an ensemble": lambda: [model(), model()],
+    "learned positions": lambda: [formed("learned")],
+    "rotary positions": lambda: [formed("rotary")],
+    "stored in int8": lambda: [convert(model(), "int8")],
+}
+
+
+@pytest.mark.parametrize("form", MODELS)
 @torch.no_grad()
-def test_forms_of_the_model_are_on_the_device(positions: str) -> None:
-    config = ModelSection.model_validate(
-        {
-            "encoder_layers": 1,
-            "decoder_layers": 1,
-            "d_model": 32,
-            "d_ff": 64,
-            "num_heads": 2,
-            "max_positions": 64,
-            "positions": positions,
-            "d_v": 8,
-        }
-    )
-    some = Transformer(config, tokenizer().vocab_size, tokenizer().vocab_size).eval()
-    expected = translated(some, lines()[:8])
+def test_forms_of_the_model_are_on_the_device(form: str) -> None:
+    models, precision = MODELS[form](), "int8" if "int8" in form else "fp32"
+    expected = translated(models, lines()[:8], precision=precision)
     with SimulatedDevice():
-        assert translated(on_device(some), lines()[:8]) == expected
+        assert translated([on_device(one) for one in models], lines()[:8], precision=precision) == expected
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16", "int8"])
@@ -115,14 +110,6 @@ def test_converted_models_move_to_a_device(precision: str) -> None:
     assert not any(
         "projection.weight" in name or "inner.weight" in name for name in converted.state_dict()
     )  # what is stored has not changed
-
-
-@torch.no_grad()
-def test_a_model_stored_in_int8_translates_on_a_device() -> None:
-    stored = convert(model(), "int8")
-    expected = translated(stored, lines()[:8], precision="int8")
-    with SimulatedDevice():
-        assert translated(on_device(stored), lines()[:8], precision="int8") == expected
 
 
 @pytest.fixture

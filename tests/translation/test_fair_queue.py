@@ -47,17 +47,14 @@ def test_beyond_the_capacity_only_requests_of_which_nothing_is_searched() -> Non
     assert take(queue, fresh_only=True) == "a1"
 
 
-def test_what_comes_back_is_taken_first() -> None:
+def test_what_comes_back_is_first_and_dropped_requests_leave_nothing() -> None:
     queue: Any = FairQueue()
     request = Request("a")
     queue.put(request, [0, 1])
     assert take(queue) == "a0"
     queue.put(request, [0], first=True)
     assert [take(queue), take(queue)] == ["a0", "a1"]
-
-
-def test_dropped_requests_leave_nothing() -> None:
-    queue: Any = FairQueue()
+    queue = FairQueue()
     one, two = Request("a"), Request("b")
     queue.put(one, [0, 1, 2])
     queue.put(two, [0, 1])

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from few_words import WORDS, model, sentence, tokenizer
 from held_search import held_until
 from numpy.typing import NDArray
 from reference_decoder import ReferenceDecoder
@@ -24,10 +25,10 @@ from run_search import beam_search
 from waiting import LIMIT, wait_until
 
 from nmt_cli.data.normalization import META_SPACE
-from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, learn_bpe
+from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from nmt_cli.errors import UsageError
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
+from nmt_cli.recipe import DecodeSection
 from nmt_cli.registry import SEARCHES
 from nmt_cli.search.ensemble import EnsembleDecoder
 from nmt_cli.search.length_penalties import gnmt
@@ -43,45 +44,6 @@ from nmt_cli.translation.torch_forced import TorchForced
 from nmt_cli.translation.translation import Translation
 from nmt_cli.translation.windows import WindowSize
 
-WORDS = [
-    "the",
-    "a",
-    "small",
-    "big",
-    "red",
-    "cat",
-    "dog",
-    "house",
-    "sees",
-    "likes",
-    "finds",
-    "under",
-    "over",
-    "with",
-    "and",
-    "then",
-]
-
-
-def sentence(rng: random.Random, length: int) -> str:
-    return " ".join(rng.choice(WORDS) for _ in range(length)) + rng.choice([".", "!", ""])
-
-
-@cache
-def tokenizer() -> Tokenizer:
-    rng = random.Random(0)
-    text = [sentence(rng, rng.randint(2, 9)) for _ in range(300)]
-    return learn_bpe(text, DataSection(generator="teaching", vocab_size=330))
-
-
-@cache
-def model(max_positions: int = 64, seed: int = 0) -> Transformer:
-    torch.manual_seed(seed)
-    config = ModelSection(
-        encoder_layers=1, decoder_layers=2, d_model=32, d_ff=64, num_heads=2, max_positions=max_positions
-    )
-    return Transformer(config, tokenizer().vocab_size, tokenizer().vocab_size).eval()
-
 
 def translator(
     nbest: int = 1, longest: int = 0, max_positions: int = 64, more: dict[str, Any] | None = None, **decode: object
@@ -91,6 +53,11 @@ def translator(
     return LineTranslator(
         model(max_positions), tokenizer(), tokenizer(), options, nbest=nbest, longest=longest, **(more or {})
     )
+
+
+def two_sentences() -> list[str]:
+    rng = random.Random(3)
+    return [sentence(rng, 10).rstrip(".!") + ".", sentence(rng, 11).rstrip(".!") + "!"]
 
 
 @cache
@@ -124,10 +91,6 @@ def test_windows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(translator().translate(iter(lines()))) == expected()
 
 
-def test_results_have_their_sources_in_order() -> None:
-    assert [result.source for result in expected()] == lines()
-
-
 class NoSearch:
     """A search that nothing may reach."""
 
@@ -142,6 +105,7 @@ def test_empty_and_blank_lines_do_not_reach_the_model(monkeypatch: pytest.Monkey
         list(some.translate(["the cat"]))
     blank = ["", " ", "\t", "\u3000", "\r", "\x85", "\u2028", "\v\f", "\u200b"]
     results = list(some.translate(blank))
+    assert list(some.translate([])) == list(some.translate(iter([]))) == []
     assert [result.text for result in results] == [""] * len(blank)
     assert all(result.score == 0.0 and result.length == 0 for result in results)
 
@@ -159,10 +123,7 @@ def reluctant(monkeypatch: pytest.MonkeyPatch) -> None:
         some = copy.deepcopy(plain(*given, **more))
         weights = some.state_dict()
         table, norm = weights["embeddings.shared"], "decoder.1.around_feed_forward.norm"
-        weights[f"{norm}.weight"][0], weights[f"{norm}.bias"][0] = (
-            0.0,
-            1.0,
-        )  # the first number of each output state is 1
+        weights[f"{norm}.weight"][0], weights[f"{norm}.bias"][0] = 0.0, 1.0  # the first number of each output state
         table[:, 0] = 0.0
         table[[numbers()[piece] for piece in BLANK], 0] = 40.0
         table[EOS, 0] = 80.0
@@ -199,8 +160,7 @@ def test_no_candidate_of_an_ensemble_is_blank() -> None:
 
 @pytest.mark.usefixtures("reluctant")
 def test_each_part_of_a_line_has_its_own_shortest_output() -> None:
-    rng = random.Random(3)
-    texts = [sentence(rng, 10).rstrip(".!") + ".", sentence(rng, 11).rstrip(".!") + "!"]
+    texts = two_sentences()
     [whole], apart = (
         list(translator(longest=14, min_length=2).translate(given)) for given in ([" ".join(texts)], texts)
     )
@@ -209,64 +169,47 @@ def test_each_part_of_a_line_has_its_own_shortest_output() -> None:
 
 
 @pytest.mark.usefixtures("reluctant")
-def test_the_longest_output_wins_over_the_shortest() -> None:
+def test_the_shortest_output_gives_way_and_counts_a_prefix() -> None:
     for line, result in zip(lines(), translator(min_length=10**6).translate(lines()), strict=True):
         [ids] = tokenizer().encode([line])
         assert result.length == (len(ids) + 3 + 1 if ids else 0)
-
-
-@pytest.mark.usefixtures("reluctant")
-def test_a_prefix_counts_in_the_shortest_output() -> None:
     [result] = translator().translate([Request("the cat", {"prefix": "a dog"})])
     assert result.text == "a dog"
 
 
-def test_characters_that_others_take_for_line_ends_stay_inside() -> None:
+def test_no_character_and_no_output_ends_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     odd = [f"the cat{c}the dog" for c in ("\u2028", "\u2029", "\x85", "\r", "\v", "\f", "\x1c", "\x00", "\ufffd", "🐈")]
     results = list(translator().translate(odd))
     assert len(results) == len(odd)
     assert not any("\n" in result.text for result in results)
-
-
-def test_no_line_break_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tokenizer, "decode", lambda self, rows: ["a\nb"] * len(list(rows)))
     assert [r.text for r in translator().translate(["the cat"])] == ["a b"]
 
 
-def test_an_output_is_no_longer_than_its_own_input_allows() -> None:
-    encode = tokenizer().encode
-    for line, result in zip(lines(), expected(), strict=True):
-        [ids] = encode([line])
-        assert result.length <= len(ids) + 3 + 1
-
-
-def test_nbest_is_distinct_and_ranked() -> None:
-    for result in translator(nbest=3).translate([line for line in lines() if line.strip()]):
+def test_nbest_is_ranked_and_its_best_is_the_best() -> None:
+    for result, best in zip(translator(nbest=4).translate(lines()), expected(), strict=True):
         scores = [candidate.score for candidate in result.nbest]
-        assert len(scores) == 3
+        assert len(scores) == (4 if result.source.strip() else 1)
         assert scores == sorted(scores, reverse=True)
-
-
-def test_the_best_of_nbest_is_the_best() -> None:
-    best = [replace(result, nbest=result.nbest[:1]) for result in translator(nbest=4).translate(lines())]
-    assert best == expected()
+        assert replace(result, nbest=result.nbest[:1]) == best
 
 
 def test_a_long_line_is_translated_in_parts() -> None:
-    rng = random.Random(3)
-    first, second = sentence(rng, 10).rstrip(".!") + ".", sentence(rng, 11).rstrip(".!") + "!"
+    first, second = two_sentences()
     whole, alone = (list(translator(longest=14).translate(t)) for t in ([f"{first} {second}"], [first, second]))
     assert whole[0].text == f"{alone[0].text} {alone[1].text}"
     assert whole[0].log_prob == pytest.approx(sum(r.log_prob for r in alone))
     assert whole[0].length == sum(r.length for r in alone)
     assert whole[0].score == pytest.approx(whole[0].log_prob / ((5 + whole[0].length) / 6) ** 0.6)
-
-
-def test_lines_longer_than_the_model_are_split_even_where_nobody_says_so() -> None:
     long = " ".join(WORDS * 12)
     results = list(translator(max_positions=30).translate([long, "the cat"]))
     assert results[0].length > 30
     assert results[1] == next(iter(translator(max_positions=30).translate(["the cat"])))
+    first, second = two_sentences()
+    [one] = translator(longest=14).translate([Request(f"{first} {second}", {"prefix": "a dog and"})])
+    begun, rest = translator(longest=14).translate([Request(first, {"prefix": "a dog and"}), second])
+    assert begun.text.startswith("a dog and")
+    assert one.text == f"{begun.text} {rest.text}"
 
 
 def test_output_begins_before_input_ends() -> None:
@@ -292,10 +235,6 @@ def test_an_error_of_the_input_comes_after_what_was_read() -> None:
     assert next(results).source == "the cat"
     with pytest.raises(ValueError, match="cut"):
         next(results)
-
-
-def test_no_lines_no_results() -> None:
-    assert list(translator().translate([])) == list(translator().translate(iter([]))) == []
 
 
 def test_bf16_runs_and_leaves_the_model_in_fp32() -> None:
@@ -325,12 +264,16 @@ def test_the_end_symbol_closes_every_source() -> None:
     )
 
 
-def test_pieces_are_the_subwords_of_the_text() -> None:
+def test_pieces_are_the_subwords_of_the_text_and_no_more_than_the_input_allows() -> None:
     for line, result in zip(lines(), translator(nbest=2).translate(lines()), strict=True):
         assert ids_of(result.source_tokens) == tokenizer().encode([line])[0]
         for candidate in result.nbest:
             assert tokenizer().decode([ids_of(candidate.tokens)]) == [candidate.text]
         assert result.length == (len(result.tokens) + 1 if line.strip() else 0)
+    encode = tokenizer().encode
+    for line, result in zip(lines(), expected(), strict=True):
+        [ids] = encode([line])
+        assert result.length <= len(ids) + 3 + 1
 
 
 @pytest.fixture
@@ -387,7 +330,7 @@ def test_an_error_in_a_worker_is_raised(workers: int, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.usefixtures("few_alone")
-def test_workers_stop_in_the_middle_of_a_batch_when_nobody_waits_any_more(
+def test_workers_stop_in_a_batch_when_nobody_waits(
     workers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Python joins threads when it leaves: a batch without end would keep it."""
@@ -423,10 +366,11 @@ def ensemble(*models: Transformer, **more: Any) -> LineTranslator:
     return LineTranslator(models, tokenizer(), tokenizer(), DecodeSection(max_extra=3), **more)
 
 
-def test_a_model_twice_is_the_model() -> None:
+def test_an_ensemble_of_one_model_and_of_models_of_other_lengths() -> None:
     for one, twice in zip(expected(), ensemble(model(), model()).translate(lines()), strict=True):
         assert twice.text == one.text
         assert twice.score == pytest.approx(one.score, abs=1e-5)
+    assert ensemble(model(), model(30)).longest == 29
 
 
 def test_two_models_are_searched_by_their_mean_probability() -> None:
@@ -435,19 +379,8 @@ def test_two_models_are_searched_by_their_mean_probability() -> None:
     sources = [[*ids, EOS] for ids in tokenizer().encode(given)]
     plain = EnsembleDecoder([ReferenceDecoder(one, sources, 4) for one in models])  # type: ignore[misc]
     limits = [len(source) + 2 for source in sources]
-    best = beam_search(
-        plain,
-        limits,
-        SearchOptions(
-            beam=4,
-            alpha=0.6,
-            bos=BOS,
-            eos=EOS,
-            banned_tokens=(PAD, UNK, BOS),
-            min_length=1,
-            textless=tokenizer().textless,
-        ),
-    )
+    options = SearchOptions(beam=4, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS), min_length=1)
+    best = beam_search(plain, limits, replace(options, textless=tokenizer().textless))
     found = list(ensemble(*models).translate(given))
     assert [ids_of(result.tokens) for result in found] == [row[0].tokens for row in best]
     assert [result.score for result in found] == pytest.approx([row[0].score for row in best], abs=1e-4)
@@ -459,10 +392,6 @@ def test_neighbours_and_workers_change_nothing_in_an_ensemble() -> None:
     models = [model(), model(seed=1)]
     several = list(ensemble(*models, workers=2).translate(lines()))
     assert [result for line in lines()[:10] for result in ensemble(*models).translate([line])] == several[:10]
-
-
-def test_lines_are_as_long_as_the_smallest_model_of_an_ensemble_takes() -> None:
-    assert ensemble(model(), model(30)).longest == 29
 
 
 def test_a_translation_begins_with_its_prefix() -> None:
@@ -478,32 +407,17 @@ def test_a_translation_begins_with_its_prefix() -> None:
             assert result.nbest[0] == expected()[number].nbest[0]  # an empty prefix is none
 
 
-def test_prefixes_mix_with_plain_lines() -> None:
+def test_prefixes_mix_with_plain_lines_and_neighbours_with_prefixes_change_nothing() -> None:
     mixed = [line if number % 3 else Request(line, {"prefix": ""}) for number, line in enumerate(lines())]
     assert list(translator().translate(mixed)) == expected()
-
-
-def test_neighbours_with_prefixes_change_nothing() -> None:
     given = [Request(line, {"prefix": " ".join(WORDS[: number % 5])}) for number, line in enumerate(lines()[:30])]
     together = list(translator().translate(given))
     assert [result for line in given for result in translator().translate([line])] == together
 
 
-def test_of_a_line_in_parts_the_first_has_the_prefix() -> None:
-    rng = random.Random(3)
-    first, second = sentence(rng, 10).rstrip(".!") + ".", sentence(rng, 11).rstrip(".!") + "!"
-    [whole] = translator(longest=14).translate([Request(f"{first} {second}", {"prefix": "a dog and"})])
-    begun, rest = translator(longest=14).translate([Request(first, {"prefix": "a dog and"}), second])
-    assert begun.text.startswith("a dog and")
-    assert whole.text == f"{begun.text} {rest.text}"
-
-
-def test_the_longest_output_grows_by_its_prefix() -> None:
+def test_the_longest_output_grows_by_its_prefix_up_to_the_models_length() -> None:
     [result] = translator(max_extra=1).translate([Request("the cat", {"prefix": " ".join(WORDS)})])
     assert result.text.startswith(" ".join(WORDS))
-
-
-def test_a_prefix_longer_than_the_model_is_cut() -> None:
     [result] = translator(max_positions=30).translate([Request("the cat", {"prefix": " ".join(WORDS * 9)})])
     assert " ".join(WORDS * 9).startswith(result.text)
     assert result.length == 30
@@ -515,11 +429,14 @@ def test_alignments_follow_the_attention() -> None:
         places = aligned(TorchForced(model()), [*source, EOS], output)
         assert result.alignment == tuple((place, token) for token, place in enumerate(places) if place < len(source))
         assert result.nbest == next(iter(translator().translate([line]))).nbest
+    blank, other = translator(more={"align": True}).translate([" ", "the cat"])
+    assert blank.alignment == ()
+    assert other.alignment
+    assert {result.alignment for result in expected()} == {None}
 
 
 def test_alignments_of_a_line_in_parts_count_over_all_parts() -> None:
-    rng = random.Random(3)
-    texts = [sentence(rng, 10).rstrip(".!") + ".", sentence(rng, 11).rstrip(".!") + "!"]
+    texts = two_sentences()
     some = translator(longest=14, more={"align": True})
     [whole], (first, second) = some.translate([" ".join(texts)]), some.translate(texts)
     sources, targets = len(first.source_tokens), len(first.tokens)
@@ -529,22 +446,9 @@ def test_alignments_of_a_line_in_parts_count_over_all_parts() -> None:
     assert whole.source_tokens == first.source_tokens + second.source_tokens
 
 
-def test_blank_lines_have_no_alignments_and_nobody_gets_them_unasked() -> None:
-    blank, line = translator(more={"align": True}).translate([" ", "the cat"])
-    assert blank.alignment == ()
-    assert line.alignment
-    assert {result.alignment for result in expected()} == {None}
-
-
 def test_samples_are_those_of_line_and_seed() -> None:
-    one, again, other = (
-        list(
-            translator(nbest=3, beam=3, more={"search": "sample", "sampling": SamplingOptions(seed=seed)}).translate(
-                lines()
-            )
-        )
-        for seed in (1, 1, 2)
-    )
+    ways = [{"search": "sample", "sampling": SamplingOptions(seed=seed)} for seed in (1, 1, 2)]
+    one, again, other = (list(translator(nbest=3, beam=3, more=way).translate(lines())) for way in ways)
     assert one == again
     assert [result.text for result in one] != [result.text for result in other]
     assert all(len(result.nbest) == 3 for line, result in zip(lines(), one, strict=True) if line.strip())
@@ -602,11 +506,8 @@ class GreedySearch:
 def test_a_search_from_outside_the_package_translates(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Registered by name; equal to beam search with a beam of one."""
     monkeypatch.setitem(SEARCHES, "greedy", f"{__name__}:GreedySearch")
-    found = list(
-        translator(beam=1, min_length=0, batch_tokens=100, more={"search": "greedy", "workers": workers}).translate(
-            lines()
-        )
-    )
+    more = {"search": "greedy", "workers": workers}
+    found = translator(beam=1, min_length=0, batch_tokens=100, more=more).translate(lines())
     for ours, theirs in zip(found, translator(beam=1, min_length=0).translate(lines()), strict=True):
         assert ours.text == theirs.text
         assert ours.score == pytest.approx(theirs.score, abs=1e-4)

@@ -78,9 +78,7 @@ def long_work(translator: nmt.Translator, seed: int = 2) -> Future[list[nmt.Tran
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_the_translations_are_those_of_translate(
-    translator: nmt.Translator, lines: list[str], options: dict[str, Any]
-) -> None:
+def test_they_are_those_of_translate(translator: nmt.Translator, lines: list[str], options: dict[str, Any]) -> None:
     assert translator.submit(lines, **options).result() == translator.translate(lines, **options)
 
 
@@ -104,12 +102,9 @@ def test_they_are_the_same_under_load(translator: nmt.Translator, lines: list[st
     assert (translator.pool.waiting, translator.pool.running) == (0, 0)
 
 
-def test_lines_without_sentences(one: nmt.Translator) -> None:
+def test_requests_without_sentences_with_prefixes_and_with_terms(one: nmt.Translator) -> None:
     assert [translation.text for translation in one.submit(["", "  "]).result()] == ["", ""]
     assert one.submit([]).result() == []
-
-
-def test_prefixes_and_terms(one: nmt.Translator) -> None:
     given = [nmt.Line("the cat.", prefix="a dog"), nmt.Line("a house.", terms=["red"])]
     found = one.submit(given).result()
     assert found == one.translate(given)
@@ -215,9 +210,7 @@ def test_finishing_waits_for_what_is_under_way(one: nmt.Translator, lines: list[
 
 
 @pytest.mark.parametrize("method", ["add", "step"])
-def test_a_sentence_whose_search_fails_fails_alone(
-    one: nmt.Translator, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
+def test_a_sentence_that_fails_fails_alone(one: nmt.Translator, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     """Sentences that are searched with it are searched again, and have their results."""
     original, rng = getattr(RunningSearch, method), random.Random(0)
 

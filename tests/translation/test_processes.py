@@ -183,7 +183,7 @@ def test_a_process_that_dies_is_named_and_replaced(
     assert list(over(models, folder).translate(LINES)) == expected(folder)
 
 
-def test_closing_early_stops_the_search(
+def test_closing_stops_it(
     models: SearchableModels, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     gate = held_until(monkeypatch, tmp_path, "held")
@@ -311,9 +311,7 @@ def test_a_search_of_the_script_itself(define: str, said: str, script: Callable[
 
 
 @pytest.mark.parametrize("kind", ["forks", "devices"])
-def test_a_fork_of_the_caller_starts_processes_of_its_own(
-    kind: str, script: Callable[..., subprocess.Popen[str]]
-) -> None:
+def test_a_fork_of_the_caller_starts_its_own_processes(kind: str, script: Callable[..., subprocess.Popen[str]]) -> None:
     more = """
     import os
     results.close()

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import needs_engine
+from few_words import WORDS, sentence, tokenizer
+from small_models import needs_engine, section
 from torch import Tensor
 from torch.nn import functional as F
 
 from nmt_cli.data.batches import collate
-from nmt_cli.data.tokenizer import BOS, EOS, Tokenizer, Vocabulary, learn_bpe
+from nmt_cli.data.tokenizer import BOS, EOS, Vocabulary
 from nmt_cli.engine.model import EngineModel
 from nmt_cli.errors import DataError
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe import DataSection, ModelSection
 from nmt_cli.training.loader import PackedBatch
 from nmt_cli.training.update import LossModel
 from nmt_cli.translation import scoring as module
@@ -31,25 +31,7 @@ from nmt_cli.translation.torch_forced import TorchForced
 from nmt_cli.translation.torch_models import engine_model
 from nmt_cli.translation.windows import WindowSize
 
-WORDS = [
-    "the",
-    "a",
-    "small",
-    "big",
-    "red",
-    "cat",
-    "dog",
-    "house",
-    "sees",
-    "likes",
-    "finds",
-    "under",
-    "over",
-    "with",
-    "and",
-    "then",
-]
-FEATURES: list[dict[str, Any]] = [
+FEATURES: list[dict[str, object]] = [
     {},
     {"residual": "pre", "positions": "learned"},
     {"d_k": 8, "d_v": 24},
@@ -60,35 +42,14 @@ FEATURES: list[dict[str, Any]] = [
 Pairs = list[tuple[str, str]]
 
 
-def sentence(rng: random.Random, length: int) -> str:
-    return " ".join(rng.choice(WORDS) for _ in range(length)) + rng.choice([".", "!", ""])
-
-
-@cache
 def vocabulary(joint: bool = True) -> Vocabulary:
-    rng = random.Random(0)
-
-    def learned(size: int) -> Tokenizer:
-        return learn_bpe(
-            [sentence(rng, rng.randint(2, 9)) for _ in range(300)], DataSection(generator="teaching", vocab_size=size)
-        )
-
-    source = learned(330)
-    return Vocabulary(source, source if joint else learned(320))
+    return Vocabulary(tokenizer(), tokenizer() if joint else tokenizer(320, 1))
 
 
 def model(**features: object) -> Transformer:
     torch.manual_seed(0)
-    values = {
-        "encoder_layers": 1,
-        "decoder_layers": 2,
-        "d_model": 32,
-        "d_ff": 64,
-        "num_heads": 2,
-        "max_positions": 64,
-        **features,
-    }
-    config, words = ModelSection.model_validate(values), vocabulary(bool(features.get("tie_embeddings", True)))
+    config = section(**{"encoder_layers": 1, "max_positions": 64, **features})
+    words = vocabulary(config.tie_embeddings)
     return Transformer(config, words.source_size, words.target_size).eval()
 
 
@@ -108,19 +69,10 @@ def scorer(by: str, batch_tokens: int = 4096, **features: object) -> Scorer:
 def pairs() -> Pairs:
     """Of all lengths, some with a blank side, two with two, one too long."""
     rng = random.Random(7)
-    texts = [
-        (sentence(rng, rng.choice([1, 2, 3, 5, 8, 13, 21])), sentence(rng, rng.choice([1, 2, 3, 5, 8, 13, 21])))
-        for _ in range(90)
-    ]
-    odd = [
-        ("", ""),
-        (" \t", "\u3000"),
-        ("", "the cat."),
-        ("the cat.", "  "),
-        (sentence(rng, 200), "the cat."),
-        ("x\u2028y\x00", "\ufffd 🐈"),
-    ]
-    return texts[:40] + odd + texts[40:]
+    several = [sentence(rng, rng.choice([1, 2, 3, 5, 8, 13, 21])) for _ in range(180)]
+    texts = list(zip(several[::2], several[1::2], strict=True))
+    blank = [("", ""), (" \t", "\u3000"), ("", "the cat."), ("the cat.", "  ")]
+    return texts[:40] + blank + [(sentence(rng, 200), "the cat."), ("x\u2028y\x00", "\ufffd 🐈")] + texts[40:]
 
 
 @cache
@@ -177,6 +129,7 @@ def test_the_sum_is_the_nll_of_training(by: str, features: dict[str, Any]) -> No
 @pytest.mark.parametrize("batch_tokens", [1, 64, 100_000])
 def test_batches_change_nothing(by: str, batch_tokens: int) -> None:
     assert list(scorer(by, batch_tokens).score(pairs())) == expected(by)
+    assert [(result.source, result.target) for result in expected(by)] == pairs()
 
 
 def test_neighbours_change_nothing(by: str) -> None:
@@ -195,29 +148,13 @@ def test_windows_change_nothing(by: str, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [result for window in windows for result in window] == expected(by)
 
 
-def test_a_window_holds_so_many_characters(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WINDOW", WindowSize(64, 64, characters=20))
-    taken = []
-
-    def given() -> Iterator[tuple[str, str]]:
-        for number in range(9):
-            taken.append(number)
-            yield "the cat.", "a dog"
-
-    assert len(next(scorer(by).windows(given()))) == 2
-    assert taken == [0, 1]
-
-
-def test_results_have_their_pairs_in_order(by: str) -> None:
-    assert [(result.source, result.target) for result in expected(by)] == pairs()
-
-
 def test_two_blank_lines_do_not_reach_the_model(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TorchForced, "forced", lambda *_: pytest.fail("the model was run"))
     monkeypatch.setattr(EngineModel, "forced", lambda *_: pytest.fail("the model was run"))
     blank = ["", " ", "\t", "\u3000", "\r", "\x85", "\u2028", "\v\f", "\u200b"]
     for result in scorer(by).score(list(zip(blank, reversed(blank), strict=True))):
         assert (result.tokens, result.log_prob, result.perplexity) == (0, 0.0, 1.0)
+    assert list(scorer(by).score([])) == []
 
 
 @torch.no_grad()
@@ -277,17 +214,10 @@ def test_an_error_of_the_input_comes_after_the_pairs_before_it(by: str) -> None:
     assert results == expected(by)[:70]
 
 
-def test_nothing_in_nothing_out(by: str) -> None:
-    assert list(scorer(by).score([])) == []
-
-
-def test_perplexity_is_always_a_number() -> None:
+def test_perplexity_is_always_a_number_and_bf16_near_fp32() -> None:
     assert perplexity(-4.0, 2) == pytest.approx(math.exp(2.0))
     assert perplexity(0.0, 0) == 1.0
     assert math.isfinite(perplexity(-1e30, 1))
-
-
-def test_bf16_is_near_fp32() -> None:
     near = list(Scorer(TorchForced(convert(model(), "bf16")), vocabulary()).score(pairs()))
     for ours, exact in zip(near, expected("torch"), strict=True):
         assert ours.tokens == exact.tokens

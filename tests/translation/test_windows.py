@@ -14,12 +14,9 @@ from nmt_cli.translation.windows import WindowSize, windows
 LINES = [str(number) for number in range(20)]
 
 
-def test_windows_double_up_to_the_largest() -> None:
+def test_windows_double_up_to_the_largest_and_hold_so_many_characters() -> None:
     assert [len(window or []) for window in windows(LINES, WindowSize(2, 6))] == [2, 4, 6, 6, 2]
     assert [line for window in windows(LINES, WindowSize(2, 6)) for line in window or []] == LINES
-
-
-def test_a_window_holds_so_many_characters_of_lines_and_of_pairs() -> None:
     assert [len(window or []) for window in windows(["abc"] * 5, WindowSize(9, 9, characters=6))] == [2, 2, 1]
     assert [len(window or []) for window in windows([("a", "bc")] * 5, WindowSize(9, 9, characters=6))] == [2, 2, 1]
 

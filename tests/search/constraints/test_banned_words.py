@@ -8,6 +8,7 @@ import random
 import re
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import pytest
 import sentencepiece
@@ -36,15 +37,8 @@ BANNED = ["dog", "big dog", "don", "C++", "東京", "हिन", "e", "well-done
 
 @cache
 def tokenizer(byte_fallback: bool = True) -> Tokenizer:
-    return learn_bpe(
-        TEXT,
-        DataSection(
-            generator="teaching",
-            vocab_size=370 if byte_fallback else 100,
-            byte_fallback=byte_fallback,
-            character_coverage=0.9999,
-        ),
-    )
+    values: dict[str, Any] = {"vocab_size": 370 if byte_fallback else 100, "character_coverage": 0.9999}
+    return learn_bpe(TEXT, DataSection(generator="teaching", byte_fallback=byte_fallback, **values))
 
 
 @cache
@@ -157,30 +151,20 @@ def test_the_tokens_that_complete_a_phrase_are_forbidden(phrases: list[str]) -> 
 
 
 def test_subwords_of_several_words_complete_phrases_within() -> None:
-    model, lines = (
-        io.BytesIO(),
-        [f"{' '.join(random.Random(n).choices(['hot dog', 'the cat.', 'big', 'dogs'], k=4))}" for n in range(200)],
-    )
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_writer=model,
-        vocab_size=80,
-        model_type="bpe",
-        split_by_whitespace=False,
-        split_by_unicode_script=False,
-        pad_id=0,
-        unk_id=1,
-        bos_id=2,
-        eos_id=3,
-        minloglevel=2,
-    )
+    words, model = ["hot dog", "the cat.", "big", "dogs"], io.BytesIO()
+    lines = (" ".join(random.Random(n).choices(words, k=4)) for n in range(200))
+    options: dict[str, Any] = {
+        "vocab_size": 80,
+        "model_type": "bpe",
+        "split_by_whitespace": False,
+        "split_by_unicode_script": False,
+    }
+    options |= {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3, "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=lines, model_writer=model, **options)
     several, rng = Tokenizer(model.getvalue()), random.Random(0)
     phrases = ["dog", "the cat", "hot", "g big"]
-    whole = {
-        several.encode([phrase.split()[-1]])[0][0]
-        for phrase in phrases
-        if len(several.encode([phrase.split()[-1]])[0]) == 1
-    }
+    last = [several.encode([phrase.split()[-1]])[0] for phrase in phrases]
+    whole = {tokens[0] for tokens in last if len(tokens) == 1}
     assert any(re.search(r"\w\W", piece.replace(META_SPACE, " ")) for piece in several.table[4:])
     matcher = BannedWords(phrases, several).matcher
     for _ in range(100):
@@ -246,11 +230,8 @@ def test_a_prefix_may_contain_a_banned_word() -> None:
             assert h.score > LAST_RESORT / 2
 
 
-def test_the_tokenizer_normalises_banned_words() -> None:
+def test_words_are_normalised_and_none_is_no_rule() -> None:
     assert BannedWords(["  do\xadg \t big "], tokenizer()).matcher.phrases == ["dog big"]
-
-
-def test_no_word_is_no_rule() -> None:
     assert not BannedWords([], tokenizer()).edits
 
 

@@ -64,14 +64,11 @@ def test_samples_repeat_nothing(n: int) -> None:
     assert any(repeats(h.tokens, n) for row in free for h in row)
 
 
-def test_a_prefix_may_repeat_itself() -> None:
+def test_a_prefix_may_repeat_itself_and_zero_is_no_rule() -> None:
     found = ToySearch(7, [4, 5, 6], [*ToySearch(7, [], []).options(1).constraints, NoRepeatNgram(1)]).beam_search(
         [0, 1], 6, 4
     )
     assert all(not repeats(h.tokens, 1) for row in found for h in row)
-
-
-def test_zero_is_no_rule() -> None:
     assert not NoRepeatNgram(0).edits
 
 

@@ -9,12 +9,13 @@ import pytest
 import torch
 from both_arrays import over_both_arrays
 from run_search import beam_search, plain_sentences
+from small_models import section
 from toy_decoder import ToyDecoder, ToySearch
 
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
 from nmt_cli.errors import UsageError
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
+from nmt_cli.recipe import DataSection, DecodeSection
 from nmt_cli.search.arrays import Arrays
 from nmt_cli.search.constraint import Constraint, Step
 from nmt_cli.search.constraints.no_repeat_ngram import NoRepeatNgram
@@ -44,7 +45,7 @@ def tokenizer(byte_fallback: bool = True) -> Tokenizer:
 @cache
 def model() -> Transformer:
     torch.manual_seed(0)
-    config = ModelSection(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=2, max_positions=64)
+    config = section(encoder_layers=1, decoder_layers=1, max_positions=64)
     return Transformer(config, tokenizer().vocab_size, tokenizer().vocab_size).eval()
 
 

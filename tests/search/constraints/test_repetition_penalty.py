@@ -69,9 +69,6 @@ def test_samples_repeat_less_and_have_the_models_own_log_prob() -> None:
         for h in row:
             assert h.log_prob == pytest.approx(sum(toy.log_probs(sentence, h.tokens)), abs=1e-4)
             assert h.score == pytest.approx(h.log_prob / gnmt(len(h.tokens) + 1, 0.6))
-
-
-def test_one_is_no_rule() -> None:
     assert not RepetitionPenalty(1.0).edits
 
 

@@ -68,16 +68,13 @@ def test_the_automaton_finds_what_a_regular_expression_finds() -> None:
     assert min(counts) > 15
 
 
-def test_a_word_that_goes_on_is_another_word() -> None:
+def test_alternatives_and_words_that_go_on() -> None:
     assert after(["house"], tokenizer().encode(["house"])[0])[0] == 0
     longer = [*tokenizer().encode(["house"])[0], tokenizer().encode(["xs"])[0][-1]]
     assert tokenizer().decode([longer]) == ["houses"]
     assert after(["house"], longer)[0] > 0
     assert after(["house*"], longer)[0] == 0
     assert after(["house"], [*tokenizer().encode(["house"])[0], *tokenizer().encode(["."])[0][-1:]])[0] == 0
-
-
-def test_alternatives() -> None:
     assert alternatives("Hund|Hunde | Hunden*") == [("Hund", True), ("Hunde", True), ("Hunden", False)]
     assert alternatives(r"a\|b|c") == [("a|b", True), ("c", True)]
     assert alternatives(" | ") == []
@@ -90,10 +87,8 @@ def test_an_output_without_its_terms_does_not_end() -> None:
     state = rule.start([Sentence([], 9, {"terms": encoded}), Sentence([], 9)], 2, TORCH)
     log_probs = torch.zeros(4, tokenizer().vocab_size)
     log_probs[:, -1] = 1
-    step = Step(
-        torch.arange(4), torch.zeros(2, 2, 9, dtype=torch.long), torch.zeros(2, dtype=torch.long), torch.full((2,), 9)
-    )
-    rule.edit(state, step, log_probs)
+    zeros = torch.zeros(2, 2, 9, dtype=torch.long)
+    rule.edit(state, Step(torch.arange(4), zeros, zeros[0, 0, :2], torch.full((2,), 9)), log_probs)
     assert log_probs[:, EOS].isneginf().tolist() == [True, True, False, False]
     assert log_probs[:, EOS + 1 :].isfinite().all()
 
@@ -104,13 +99,8 @@ def test_where_the_model_would_end_a_term_must_follow() -> None:
     state = rule.start([Sentence([], 9, {"terms": encoded})], 1, TORCH)
     log_probs = torch.zeros(1, tokenizer().vocab_size)
     log_probs[:, EOS] = 3
-    rule.edit(
-        state,
-        Step(
-            torch.arange(1), torch.zeros(1, 1, 9, dtype=torch.long), torch.zeros(1, dtype=torch.long), torch.tensor([9])
-        ),
-        log_probs,
-    )
+    zeros = torch.zeros(1, 1, 9, dtype=torch.long)
+    rule.edit(state, Step(torch.arange(1), zeros, zeros[0, 0, :1], torch.tensor([9])), log_probs)
     assert log_probs[0].isfinite().nonzero().flatten().tolist() == [tokenizer().encode(["cat"])[0][0]]
 
 
@@ -139,11 +129,14 @@ def test_dynamic_beam_allocation_is_its_definition(arrays: Arrays) -> None:
         ]
 
 
-def test_the_first_of_equal_candidates_stays() -> None:
+def test_the_first_of_equal_candidates_stays_and_others_are_left_out() -> None:
     log_probs = torch.tensor([[-1.0, -torch.inf, -2.0, -3.0, -1.0]])
     assert without_repeats(log_probs, torch.tensor([[7, 5, 5, 5, 7]])).tolist() == [
         [-1.0, -torch.inf, -2.0, -torch.inf, -torch.inf]
     ]
+    many = [Request("the cat", {"terms": LIST[:40]})]
+    [result] = constrained(many, beam=2, nbest=2)
+    assert result.text
 
 
 @cache
@@ -193,11 +186,8 @@ def test_neighbours_change_nothing(size: int) -> None:
     assert [result for batch in batches for result in constrained(batch)] == together()[: 64 if size > 1 else 16]
 
 
-def test_sentences_that_come_and_go_do_not_matter() -> None:
+def test_a_worker_with_other_sentences_and_lines_without_terms() -> None:
     assert constrained(requests(), devices=2) == together()
-
-
-def test_a_line_without_terms_is_translated_as_without_the_option() -> None:
     free = [Request(one.text, {"prefix": one.inputs.get("prefix", "")}) for one in requests()]
     assert constrained(free) == plain(free)
 
@@ -222,12 +212,6 @@ def test_terms_with_other_rules_at_once() -> None:
     assert all(result.log_prob > -1000 for result in results)
 
 
-def test_terms_that_do_not_fit_are_left_out_and_the_line_is_translated() -> None:
-    many = [Request("the cat", {"terms": LIST[:40]})]
-    [result] = constrained(many, beam=2, nbest=2)
-    assert result.text
-
-
 def test_diverse_beam_search_has_all_terms() -> None:
     for request, result in zip(requests(), constrained(requests(), 4, search="diverse", diverse_groups=2), strict=True):
         wanted = request.inputs.get("terms", [])
@@ -235,12 +219,9 @@ def test_diverse_beam_search_has_all_terms() -> None:
 
 
 def test_random_samples_cannot_be_made_to_contain_words() -> None:
+    more: dict[str, Any] = {"search": "sample", "constraints": {"terms": None}}
     with pytest.raises(UsageError, match="need beam search"):
-        list(
-            LineTranslator(
-                model(), tokenizer(), tokenizer(), DecodeSection(), search="sample", constraints={"terms": None}
-            ).translate(["the cat"])
-        )
+        list(LineTranslator(model(), tokenizer(), tokenizer(), DecodeSection(), **more).translate(["the cat"]))
 
 
 def test_terms_the_vocabulary_cannot_write_are_named(capsys: pytest.CaptureFixture[str]) -> None:
