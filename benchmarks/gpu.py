@@ -51,7 +51,7 @@ QUIET = [
 ]
 TINY = [
     *("model.encoder_layers=1", "model.decoder_layers=1", "model.d_model=64", "model.d_ff=128", "model.num_heads=4"),
-    *("train.batch_tokens=2048", "data.vocab_size=2000"),
+    *("train.batch_tokens=512", "data.vocab_size=500"),
 ]
 BATCHES = (4096, 16_384, 65_536)
 """Source tokens translated together."""
