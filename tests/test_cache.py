@@ -414,6 +414,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_processes_share_the_records(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They begin without a folder, and prune and replace one another's records."""
     folder = tmp_path / "files"
@@ -461,6 +462,7 @@ print(torch.compile(lambda x: (2 * x).relu())(torch.ones(9)).tolist() == [2.0] *
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler for torch.compile")
 def test_torch_keeps_its_code_in_the_cache_folder(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And none in a folder for temporary files, where others can have put some before."""

@@ -201,6 +201,7 @@ def write_corpora(folder: Path) -> None:
         (folder / f"{part}.trees.gz").write_bytes(gzip.compress(trees.encode() * times))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("section", RUN, ids=lambda section: re.sub(r"\W+", "-", section))
 def test_it_runs(section: str, things: Path, tmp_path: Path) -> None:
     """The commands of a section, one after another."""

@@ -111,6 +111,7 @@ def test_languages(pairs: list[Pair], said: Said) -> None:
     assert said(french, ("en", "fr")) == ""
 
 
+@pytest.mark.slow
 def test_commands_warn(pairs: list[Pair], tmp_path: Path) -> None:
     write(tmp_path, shifted(pairs, 1, start=1000))
     (tmp_path / "held").mkdir()

@@ -13,6 +13,8 @@ import pytest
 
 from nmt_cli.data.demo_corpus import pairs as demo_pairs
 
+pytestmark = pytest.mark.slow
+
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 FILES = ["tatoeba-en-de/train", *(f"wmt-newstest/newstest{year}" for year in range(2008, 2013)), "multi30k/train"]
 

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import forked
 import in_small
+import pytest
 
 from nmt_cli.data.demo_corpus import pairs as demo_pairs
+
+pytestmark = pytest.mark.slow
 
 PROGRAM = """#!/bin/sh
 for word; do case "$word" in *.yaml) cp "$word" {folder}/{package}.yaml;; esac; done

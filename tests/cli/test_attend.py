@@ -189,6 +189,7 @@ def test_options_reach_the_search(folder: Path) -> None:
     assert found["score"] == found["log_prob"]
 
 
+@pytest.mark.slow
 def test_pictures(folder: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib (the extra 'plots') is not installed")
     done = attend("-m", folder, "--png", "new/pictures", LINE)

@@ -22,6 +22,8 @@ from nmt_cli.model.contents import read_config
 from nmt_cli.parsing.records import conversion_of
 from nmt_cli.training.checkpoint import Checkpoint
 
+pytestmark = pytest.mark.slow
+
 FIXTURE = Path(__file__).parents[1] / "fixtures/format_1"
 TRAIN = ["train", FIXTURE / "count.toml", "--data", "shards", "--threads", "1", "--run", "run", "--set"]
 

@@ -204,6 +204,7 @@ def last_line(said: str) -> str:
     return said.splitlines()[-1]
 
 
+@pytest.mark.slow
 @WRITERS
 @pytest.mark.parametrize(
     ("prelude", "error"),
@@ -242,6 +243,7 @@ TIMES = re.compile(rb"\d+\.\d+|\d{6,}|(shards|run|out|page|average|export)\d+")
 """What differs from run to run: seconds, memory, names of outputs."""
 
 
+@pytest.mark.slow
 @WRITERS
 def test_the_same_is_printed_whatever_stderr_and_the_locale_are(nmt: Runs) -> None:
     code, printed, _ = nmt("", finalize=True)
@@ -265,6 +267,7 @@ def test_every_command_is_here() -> None:
         assert "signal.SIGINT, 130" in (Path(__file__).parents[1] / file).read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @every()
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_ends_it_and_cleans_up(nmt: Runs, number: signal.Signals) -> None:

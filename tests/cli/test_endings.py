@@ -21,6 +21,8 @@ from forked_ranks import FORKED
 from kills import differences, records, run_errors
 from shared import number_words
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = [
     "train.updates=10",
     "train.valid_every=5",

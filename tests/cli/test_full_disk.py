@@ -15,6 +15,8 @@ from forked import nmt
 from kills import differences, run_errors
 from shared import number_words
 
+pytestmark = pytest.mark.slow
+
 SIZE, TAKEN = 12, 8
 """Megabytes: of the disk, and of a file that takes most of it until it is removed."""
 SAVING = ["--set", "train.updates=110", "--set", "train.keep=100"]

@@ -16,6 +16,8 @@ import pytest
 from kills import differences, records, run_errors
 from shared import number_words
 
+pytestmark = pytest.mark.slow
+
 AT = """
 import os, signal
 def at(owner, name, number, when=lambda *_, **__: True, after=False, sends=signal.SIGKILL):

@@ -118,6 +118,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_untrained(tmp_path_factory.mktemp("numbers") / "model", seed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOUNDS)
 @pytest.mark.parametrize("index", [0, 1], ids=["lowest", "highest"])
 def test_the_lowest_and_the_highest_value_translate(name: str, index: int, model: Path) -> None:

@@ -18,6 +18,8 @@ from shared import number_words
 from untrained import write_untrained
 from waiting import LIMIT, alive, wait_until
 
+pytestmark = pytest.mark.slow
+
 HOLD = """
 import os, signal, threading, time
 from pathlib import Path

@@ -135,6 +135,7 @@ def test_every_command_that_writes_is_here() -> None:
     assert {command.split()[1] for command in COMMANDS if command.startswith("data ")} | {"list"} == data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_nothing_of_the_users_is_replaced(command: str, where: str, place: Path) -> None:
@@ -234,6 +235,7 @@ def test_what_a_killed_command_leaves_is_removed_by_the_next_one(command: str, p
         assert partial() == [".notes.partial-1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [command for command in LOCAL if command != "train"])
 def test_a_full_disk_leaves_nothing_that_blocks_the_next_try(command: str, place: Path) -> None:
     """Whatever room there is, from none to enough. Training is in test_full_disk.py."""

@@ -81,6 +81,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_symbols_are_the_vocabulary_of_the_trees(trained: Path) -> None:
     index = json.loads((trained / "shards" / "index.json").read_text())
     assert not index["joint"]

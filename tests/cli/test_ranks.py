@@ -19,6 +19,8 @@ from kills import differences, run_errors
 from shared import number_words
 from waiting import LIMIT, alive, wait_until
 
+pytestmark = pytest.mark.slow
+
 TORCHRUN = [
     "-m",
     "torch.distributed.run",

@@ -18,6 +18,8 @@ from nmt_cli.files import sha256
 from nmt_cli.recipe import SECTIONS
 from nmt_cli.training.run import MAY_CHANGE
 
+pytestmark = pytest.mark.slow
+
 SHORT = ["--set", "train.updates=50", "--set", "train.valid_bleu_sentences=4"]
 
 

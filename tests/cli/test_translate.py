@@ -302,6 +302,7 @@ def test_a_reader_that_leaves_is_no_fault(folder: Path, tmp_path: Path) -> None:
     assert done.stderr == b""
 
 
+@pytest.mark.slow
 def test_interrupting_is_quiet(folder: Path) -> None:
     command = [sys.executable, "-m", "nmt_cli", "translate", "--model", str(folder / "best")]
     heeds = functools.partial(
@@ -326,6 +327,7 @@ def test_interrupting_is_quiet(folder: Path) -> None:
         assert b"Traceback" not in process.stderr.read()
 
 
+@pytest.mark.slow
 def test_interrupting_several_workers_in_the_midst_of_a_batch(folder: Path, tmp_path: Path) -> None:
     """The batch has no end: threads are joined when Python leaves, and must not finish it."""
     gate = Gate(tmp_path)

@@ -239,6 +239,7 @@ def test_invalid_utf8_is_counted_for_each_file() -> None:
     assert "'prefixes': 2 of 2 lines held invalid UTF-8" in remarks
 
 
+@pytest.mark.slow
 def test_samples_are_those_of_line_and_seed() -> None:
     some = run(*ONE, "--sample", "--nbest", 3)
     assert len(some) == 19 * 3 + 1
@@ -316,6 +317,7 @@ def in_a_process(**environment: str) -> tuple[list[tuple[float, str]], str, set[
     return [(float(score), text) for score, text in pairs], said, set(loaded.split())
 
 
+@pytest.mark.slow
 def test_the_engine_needs_no_torch_and_without_it_torch_translates_the_same() -> None:
     scored, said, loaded = in_a_process()
     assert (said, loaded) == ("", {"numpy"})

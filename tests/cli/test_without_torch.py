@@ -14,7 +14,7 @@ import pytest
 from small_models import needs_engine
 from untrained import sentence, write_untrained
 
-pytestmark = needs_engine
+pytestmark = [pytest.mark.slow, needs_engine]
 
 NO_TORCH = """
 import sys

@@ -320,6 +320,7 @@ def test_separate_vocabularies(text: Path, out: Path) -> None:
     assert decoded(out, "train") == sentences(400)
 
 
+@pytest.mark.slow
 def test_targets_far_longer_than_their_sources_are_kept(out: Path, tmp_path: Path) -> None:
     pairs = [(f"word number {i % 9}", " ".join(["(NP"] * 40 + ["XX"] + [")NP"] * 40)) for i in range(50)]
     for name in ("train", "valid"):
@@ -386,6 +387,7 @@ def test_empty_and_useless_text(text: Path, out: Path) -> None:
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_a_vocabulary_larger_than_the_text_has_the_pieces_that_there_are(text: Path, out: Path) -> None:
     made = prepare(recipe(vocab_size=9000), [text], out, workers=2).index
     assert 267 < made.source_size < 1000
@@ -600,6 +602,7 @@ def test_the_command(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert elsewhere.stderr.endswith("next: nmt train tiny.toml --data 'my shards' --set data.vocab_size=330\n")
 
 
+@pytest.mark.slow
 def test_preprocess_needs_no_torch() -> None:
     imports = "nmt_cli.data.prepare, nmt_cli.data.shards, nmt_cli.cli.preprocess"
     late = {"numpy", "pydantic", "sentencepiece", "multiprocessing"}

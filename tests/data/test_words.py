@@ -177,6 +177,7 @@ def test_a_tokenizer_that_joins_words_is_left_to_itself(text: list[str], options
     check(tokenizer, [*text[:300], "  two  spaces "])
 
 
+@pytest.mark.slow
 def test_real_text() -> None:
     if not DATA.is_dir():
         pytest.skip("needs the corpora beside the project, ../shared/data")

@@ -112,6 +112,7 @@ def test_the_dtd_of_a_doctype_is_not_read_and_its_entities_stay() -> None:
     assert read_document(text, "xml", "en").lines == ["A man 11 b"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     [

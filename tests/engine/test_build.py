@@ -22,6 +22,8 @@ from untrained import write_untrained
 
 from nmt_cli.engine.library import NEEDS, path_of
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 LIB = "nmt_cli/engine/lib/"
 LIBRARIES = {f"{LIB}{path_of(name).name}" for name in NEEDS}

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from engine_flags import COMPILER, FLAGS, SETS
 
+pytestmark = pytest.mark.slow
+
 DRIVER = Path(__file__).with_name("hostile.cpp")
 SANITIZERS = ("-O0", "-g1", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 SET = SETS["neon" if platform.machine() in ("aarch64", "arm64") else "portable"]

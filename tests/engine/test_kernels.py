@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from nmt_cli.engine.library import NEEDS
 from nmt_cli.hardware import cpu_flags
 
+pytestmark = pytest.mark.slow
+
 SOURCE = Path(__file__).with_name("same_bits.cpp")
 HASHES = SOURCE.with_suffix(".txt")
 ARM_COMPILER, ARM = shutil.which("aarch64-linux-gnu-g++"), shutil.which("qemu-aarch64")

@@ -356,6 +356,7 @@ def test_references_have_nearly_no_copies_even_where_no_reference_excuses_them()
     assert 0 < sum(copied) < 0.001 * len(copied)
 
 
+@pytest.mark.slow
 @REAL
 @pytest.mark.parametrize("folder", SYSTEMS)
 def test_published_outputs_have_few_faults(folder: str) -> None:

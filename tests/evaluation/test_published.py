@@ -60,6 +60,7 @@ def references(folder: str) -> list[list[str]]:
     return [lines_of(SHARED / "wmt-newstest" / REFERENCES[folder])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("folder", REFERENCES)
 def test_every_system_scores_what_is_published(folder: str, setting: str) -> None:

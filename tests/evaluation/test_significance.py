@@ -132,6 +132,7 @@ def share_of_all_exchanges(scorer: Scorer, first: list[str], second: list[str]) 
     return sum(difference >= observed - 1e-7 for difference in differences) / len(differences)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("metric", [*DEFAULT_METRICS, "mean"])
 def test_randomisation_gives_the_p_of_all_exchanges(metric: str, pair: str, monkeypatch: pytest.MonkeyPatch) -> None:

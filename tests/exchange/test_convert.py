@@ -91,6 +91,7 @@ CTRANSLATE2_ALONE: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", BOTH)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("short")
@@ -146,6 +147,7 @@ def exported(
     return request.param, out, export(trained, request.param, out).verification
 
 
+@pytest.mark.slow
 def test_a_trained_model_is_verified_equal(exported: tuple[str, Path, Any]) -> None:
     _, _, verification = exported
     assert verification.sentences > 60

@@ -18,6 +18,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "python.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL) if DOCS.exists() else []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not EXAMPLES, reason="docs/python.md is not here")
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)

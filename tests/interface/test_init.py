@@ -140,6 +140,7 @@ def held_out(files: dict[str, Any], kinds: tuple[str, str] = ("valid", "test")) 
     return {f"{kind}_{side}": files[language] for kind in kinds for side, language in sides}
 
 
+@pytest.mark.slow
 def test_sets_that_are_given_are_used_as_they_are(text: Path, tmp_path: Path) -> None:
     (tmp_path / "held").mkdir()
     for language in ("en", "de"):
@@ -181,6 +182,7 @@ def test_faults_of_the_command_line(text: Path, tmp_path: Path, arguments: list[
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_languages_are_asked_for_where_the_names_of_the_files_do_not_say_them(text: Path, tmp_path: Path) -> None:
     for name, language in (("a.txt", "en"), ("b.src", "de"), ("news", "de"), ("c.en.txt", "en")):
         (tmp_path / name).write_bytes((text / f"text.{language}").read_bytes())

@@ -10,6 +10,8 @@ import pytest
 import nmt_cli as nmt
 from nmt_cli.recipe import load_recipe
 
+pytestmark = pytest.mark.slow
+
 SCRIPTS = {
     "ar": (0x0627, 36, " "),
     "am": (0x1200, 280, " "),

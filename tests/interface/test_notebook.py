@@ -9,6 +9,7 @@ import pytest
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "tour.ipynb"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not NOTEBOOK.exists(), reason="docs/tour.ipynb is not here")
 def test_the_notebook_runs(tmp_path: Path) -> None:
     pytest.importorskip("ipykernel")

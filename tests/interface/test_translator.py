@@ -272,6 +272,7 @@ def test_a_program_that_does_not_close_it_ends_and_a_closed_one_says_so(
         translator.translate(["a"])
 
 
+@pytest.mark.slow
 @needs_engine
 def test_lines_need_no_torch(model: Path) -> None:
     """Nor do lines with prefixes and terms, other searches, and scores."""

@@ -438,6 +438,7 @@ def changed_bytes(rng: random.Random, data: bytes) -> bytes:
     return bytes(content)
 
 
+@pytest.mark.slow
 def test_a_folder_with_any_change_loads_or_is_refused(whole: Path, tmp_path: Path) -> None:
     rng, outcomes = random.Random(1), {"loaded": 0, "refused": 0}
     scores = {"bleu": 12.5, "update": 5, "bleu_signature": "x", "averaged": ["step-00000001"]}

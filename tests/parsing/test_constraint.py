@@ -455,6 +455,7 @@ print([[[c.text for c in r.nbest] for r in here.together(kind, search)] for kind
 """
 
 
+@pytest.mark.slow
 def test_the_engine_changes_nothing() -> None:
     """The same trees with the engine and with torch's operators."""
     with_engine, without = with_and_without_engine(CODE)

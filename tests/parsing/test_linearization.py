@@ -160,6 +160,7 @@ def test_garbage_gives_a_tree_of_the_words_and_a_repaired_tree_is_left_alone() -
             assert (read.spans, read.tags, read.words) == (found.spans, found.tags, [escaped(word) for word in words])
 
 
+@pytest.mark.slow
 def test_deep_trees_take_linear_time() -> None:
     """A search of all open brackets for each closing one would take longer than the time limit of a test."""
     depth = 100_000
@@ -199,6 +200,7 @@ def test_random_trees_come_back() -> None:
             assert repaired(f"{line} x(", back, terminals)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not GUM.is_dir(), reason="the trees of GUM (shared/data/gum-constituency) are not here")
 @pytest.mark.parametrize("name", ["train", "dev", "test", "test2"])
 def test_every_tree_of_gum_comes_back(name: str) -> None:

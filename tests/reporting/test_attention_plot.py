@@ -66,6 +66,7 @@ def test_a_grid_has_every_layer_and_head() -> None:
     assert even == pytest.approx([even[0], even[0] / 2, even[0]], rel=0.05)
 
 
+@pytest.mark.slow
 def test_one_layer_and_one_head_are_drawn_larger() -> None:
     weights, pieces = torch.eye(12).expand(2, 3, 12, 12), PIECES * 3
     all_of_them, layer, head = (drawn(view(some, pieces, pieces)) for some in (weights, weights[:1], weights[:, :1]))

@@ -104,6 +104,7 @@ def test_scores_have_the_coverage_of_a_pass_over_the_output(
     assert min(penalties) < -1 < max(penalties) <= 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beta", [0.1, 1.0, 10.0])
 def test_a_wide_beam_is_brute_force(beta: float) -> None:
     """Every output there can be, with log P and attention from a pass of its own."""
@@ -135,6 +136,7 @@ def test_decoders_are_the_reference(kind: Callable[..., Decoder], features: dict
         assert [h.score for h in left] == pytest.approx([h.score for h in right], abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("search", [BeamSearch, DiverseBeamSearch])
 @pytest.mark.parametrize("kind", KINDS)

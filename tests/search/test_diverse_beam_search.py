@@ -157,6 +157,7 @@ def test_numbers_are_the_models_own(more: dict[str, Any]) -> None:
             assert h.token_log_probs == (pytest.approx(path, abs=1e-4) if "token_log_probs" in more else ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("beam", "groups"), [(4, 4), (4, 2), (6, 3)])
 def test_batched_is_single(beam: int, groups: int) -> None:
     sentences = list(range(30))
@@ -292,6 +293,7 @@ def with_model(kind: Any, batch: list[list[int]], opts: SearchOptions) -> list[l
         return diverse(kind(model(), batch, opts.beam), sentences, opts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("beam", "groups"), [(4, 4), (4, 2), (6, 3)])
 def test_decoders_find_the_same_and_neighbours_change_nothing(kind: Any, beam: int, groups: int) -> None:

@@ -271,6 +271,7 @@ def test_what_leaves_one_token_is_greedy_search(settings: dict[str, Any]) -> Non
         assert row[0].log_prob == pytest.approx(best.log_prob, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"top_p": 0.9, "temperature": 0.8}, {"top_k": 9, "min_p": 0.1}])
 def test_neighbours_change_nothing(settings: dict[str, Any]) -> None:
     """Alone, in threes, in another order: equal tokens, and equal scores to the last bit."""

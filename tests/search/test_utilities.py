@@ -86,6 +86,7 @@ def test_short_and_equal_texts(utility: Utility, score: Callable[[str, str], flo
     check(texts, utility, score)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("utility", "score"), ALL)
 def test_many_different_ngrams(utility: Utility, score: Callable[[str, str], float]) -> None:
     """More than are multiplied at once."""

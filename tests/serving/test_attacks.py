@@ -286,6 +286,7 @@ SPACES = " " * 5_000_000
 """A text whose translation is as long, and takes no time."""
 
 
+@pytest.mark.slow
 def test_the_place_of_a_client_that_does_not_read_is_freed(
     model: Path, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,6 +303,7 @@ def test_the_place_of_a_client_that_does_not_read_is_freed(
         assert statuses[0] == 503
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read_does_not_hold_the_end_up(model: Path, served: Served) -> None:
     with running(model, limits=Limits(max_characters=0, max_reading=0), grace=1) as one:
         greedy = connect(one, 4096)

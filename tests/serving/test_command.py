@@ -39,6 +39,7 @@ def refused(*arguments: str) -> tuple[int, str]:
     return done.returncode, " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_the_log_has_no_texts_and_sighup_loads_anew(model: Path, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("a-secret-key\tanna\n", encoding="utf-8")
@@ -114,6 +115,7 @@ def test_what_takes_longer_than_the_grace_is_refused(model: Path, tmp_path: Path
     assert [answer.status_code for answer in one.answers] in ([], [503])
 
 
+@pytest.mark.slow
 def test_what_is_refused_before_serving(model: Path, tmp_path: Path) -> None:
     short = tmp_path / "short"
     short.write_text("abc\n", encoding="utf-8")

@@ -173,6 +173,7 @@ const client = new deepl.Translator('a-key-of-some-length', {serverUrl: process.
 """
 
 
+@pytest.mark.slow
 def test_deepl_node(served: Served, translator: nmt.Translator, tmp_path: Path) -> None:
     if not (shutil.which("node") and shutil.which("npm")):
         pytest.skip("node and npm are not installed")

@@ -24,6 +24,7 @@ def translated(translator: nmt.Translator, text: str, **options: Any) -> str:
     return found
 
 
+@pytest.mark.slow
 def test_a_text(served: Served, translator: nmt.Translator) -> None:
     expected = {"translatedText": translated(translator, TEXT)}
     values = {"q": TEXT, "source": "en", "target": "de"}

@@ -177,6 +177,7 @@ def test_nonsense_and_clients_that_leave(served: Served) -> None:
     assert translate(served).status_code == 200
 
 
+@pytest.mark.slow
 def test_long_bodies_and_slow_readers(model: Path) -> None:
     with running(model, limits=Limits(max_characters=0, max_sentences=0)) as served:
         text = " " * (10 * 2**20 - 100)

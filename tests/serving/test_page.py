@@ -14,6 +14,8 @@ from page_browser import Page, browser, needs_browser, page
 from selenium.webdriver.common.keys import Keys
 from translation_site import THREE, Reply
 
+pytestmark = pytest.mark.slow
+
 # Typing
 
 

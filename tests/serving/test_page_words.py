@@ -16,6 +16,8 @@ from page_browser import DROP, Page, browser, needs_browser, page
 from selenium.webdriver.common.keys import Keys
 from translation_site import THREE, Reply
 
+pytestmark = pytest.mark.slow
+
 # Words
 
 

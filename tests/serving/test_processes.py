@@ -19,7 +19,7 @@ import nmt_cli as nmt
 from nmt_cli.serving.supervisor import HANGS
 
 KILLS = 4
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")]
 
 
 @pytest.fixture(scope="module")

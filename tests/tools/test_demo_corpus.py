@@ -61,6 +61,7 @@ ANNA = NounPhrase(("Anna", "Anna"), ("Anna", "Anna", "Anna", "Annas"), back="she
 # ---- The corpus as a whole
 
 
+@pytest.mark.slow
 def test_deterministic_to_the_byte(splits: Splits) -> None:
     text = "\n".join(f"{name}\t{e.en}\t{e.de}" for name in corpus.SPLITS for e in splits[name])
     assert zlib.crc32(text.encode()) == CRC
@@ -92,6 +93,7 @@ def test_held_out_combinations_are_in_every_test_sentence_and_no_training_senten
             assert set(example.combinations) - trained
 
 
+@pytest.mark.slow
 def test_held_out_compounds_numbers_and_names_never_occur_as_text_in_training(splits: Splits) -> None:
     text = "\n".join(e.en for e in splits["train"])
     kinds = {"compound", "number", "name"}
@@ -162,6 +164,7 @@ def test_mandatory_german_constructions_occur(splits: Splits) -> None:
         assert re.search(rf"\b{word}\b", text, re.IGNORECASE), word
 
 
+@pytest.mark.slow
 def test_the_package_has_what_the_generator_writes(tmp_path: pathlib.Path) -> None:
     text = {language: text.decode("utf-8") for language, text in teaching.texts().items()}
     write_corpus(tmp_path)

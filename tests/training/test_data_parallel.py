@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 RANKS = 3
 PRECISIONS = ["fp32", "bf16", "fp16"]
 Findings = list[dict[str, Any]]

@@ -86,6 +86,7 @@ def test_probing_changes_neither_parameters_nor_optimizer_state() -> None:
     assert float(updater.adam.state[updater.weights.main_params]["step"]) == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process is read from Linux")
 def test_more_tokens_have_a_higher_peak_here() -> None:
     updater = new_updater(2**40)
@@ -105,6 +106,7 @@ def choices() -> None:
     print(much, little)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process is read from Linux")
 def test_little_memory_means_small_micro_batches() -> None:
     """In a process of its own, whose memory no other test has filled."""

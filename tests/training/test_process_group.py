@@ -154,6 +154,7 @@ def heard() -> dict[tuple[str, str], tuple[str, str]]:
     return {(case, rank): (what, text) for case, rank, what, text in rows}
 
 
+@pytest.mark.slow
 def test_gloo_between_real_processes(heard: dict[tuple[str, str], tuple[str, str]]) -> None:
     assert {case: heard[case, "0"][0] for case in ("killed", "leaves", "hangs", "shapes")} == dict.fromkeys(
         ("killed", "leaves", "hangs", "shapes"), "peer"
@@ -219,6 +220,7 @@ def test_one_process_runs_its_work_and_no_lost_store_hides_an_error() -> None:
     assert report_end(PeerLost("rank 1 no longer hears"), client, of(1)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for threads in /proc")
 def test_no_thread_of_the_group_outlives_it() -> None:
     """A thread that frees a tensor while Python shuts down would abort the process."""

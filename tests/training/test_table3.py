@@ -117,6 +117,7 @@ def recipe(*settings: str) -> Recipe:
     return load_recipe("demo", [*SMALL, *settings])
 
 
+@pytest.mark.slow
 def test_a_larger_update_takes_longer_and_several_devices_share_it() -> None:
     small, large = (
         seconds_per_update(recipe(f"train.batch_tokens={tokens}", "train.micro_batch_tokens=1024"), (500, 500), CPU)

@@ -340,6 +340,7 @@ def test_a_gradient_that_is_not_finite_changes_no_parameter_and_no_state(
     assert not torch.equal(updater.weights.main_params, weights)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_compiled_passes_give_the_same_gradient(corpus: Corpus) -> None:
     """Traced by torch.compile and run as traced: its compiler is not on every machine."""
@@ -376,6 +377,7 @@ class Double(Hardware):
         return torch.float64
 
 
+@pytest.mark.slow
 def test_where_the_kernel_of_the_loss_declines_the_plain_loss_trains(
     corpus: Corpus, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ def log(folder: Path) -> str:
     return (folder / "runs/mine/train.log").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lines", "language", "tokenizer"),
     [
@@ -99,6 +100,7 @@ def test_a_perfect_copy_in_chinese_has_a_score_that_says_so(tmp_path: Path) -> N
     assert scores["zh"] > 80
 
 
+@pytest.mark.slow
 def test_of_a_long_text_lines_at_even_distances_are_translated(recipe: Path) -> None:
     nmt.train("mine.toml", overrides=["train.valid_bleu_sentences=20", "train.valid_samples=20"])
     assert "BLEU of 20 of 60 lines" in log(recipe)
@@ -108,6 +110,7 @@ def test_of_a_long_text_lines_at_even_distances_are_translated(recipe: Path) -> 
     assert [line.split()[-1] for line in first.splitlines() if " reference " in line] == text[::3]
 
 
+@pytest.mark.slow
 def test_a_named_tokenizer_is_used_and_one_that_cannot_be_loaded_ends_the_training_at_once(recipe: Path) -> None:
     nmt.train("mine.toml", overrides=["train.valid_bleu_tokenizer=char", "train.updates=1"])
     assert "|tok:char|" in validations(recipe)[0]["bleu_signature"]
@@ -115,6 +118,7 @@ def test_a_named_tokenizer_is_used_and_one_that_cannot_be_loaded_ends_the_traini
         nmt.train("mine.toml", overrides=["train.valid_bleu_tokenizer=chinese"])
 
 
+@pytest.mark.slow
 def test_scores_of_another_measure_do_not_count(recipe: Path) -> None:
     """A resumed run may change the tokenizer: the best checkpoint is then the best by the new one."""
     nmt.train("mine.toml", overrides=["train.valid_bleu_tokenizer=none", "train.updates=1"])

@@ -117,6 +117,7 @@ def test_monotonic_attention_changes_outputs_and_rows_come_in_few_numbers() -> N
     assert all(count <= padded_rows(count) <= max(MIN_ROWS, count * 9 / 8) for count in range(1, 1025))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(

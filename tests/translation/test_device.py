@@ -24,6 +24,8 @@ from nmt_cli.translation.line_translator import LineTranslator, Request
 from nmt_cli.translation.searchers import search_all
 from nmt_cli.translation.translation import Translation
 
+pytestmark = pytest.mark.slow
+
 CASES: dict[str, dict[str, Any]] = {
     "plain": {},
     "all that a result has": {"nbest": 3, "align": True, "calibration": DEFAULT},

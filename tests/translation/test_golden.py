@@ -25,6 +25,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("golden")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", golden.CASES)
 def test_outputs(name: str, models: Path) -> None:
     found, expected = golden.outputs(golden.CASES[name], models), golden.read(name)

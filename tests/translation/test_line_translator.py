@@ -347,6 +347,7 @@ def test_workers_stop_in_a_batch_when_nobody_waits(
     wait_until(lambda: some.models.pool.running == 0)
 
 
+@pytest.mark.slow
 def test_python_ends_where_results_are_kept_unread() -> None:
     script = f"""if True:
         import runpy

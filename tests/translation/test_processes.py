@@ -34,7 +34,7 @@ from nmt_cli.translation.searchers import search_all
 from nmt_cli.translation.torch_models import ConvertedModels, DeviceModels, _converted, searchable
 from nmt_cli.translation.translation import Translation
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes search on Linux alone")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="processes search on Linux alone")]
 TESTS = Path(__file__).parents[1]
 
 

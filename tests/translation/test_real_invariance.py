@@ -89,6 +89,7 @@ def test_the_order_changes_nothing(precision: str) -> None:
     assert [shuffled[order.index(i)] for i in range(1000)] == in_batches(precision, 1000)
 
 
+@pytest.mark.slow
 def test_they_are_the_plain_models_translations() -> None:
     """Tokens, of every fifth sentence."""
     sources = [[*ids, EOS] for ids in tokenizer().encode(lines()[::5])]

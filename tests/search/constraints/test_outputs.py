@@ -114,6 +114,7 @@ def test_nothing_fails_where_no_entry_can_be_reached() -> None:
     assert all(row for row in twice.sample([0, 1], 30, 4))
 
 
+@pytest.mark.slow
 def test_of_five_thousand_outputs_the_best_is_that_of_forced_scoring() -> None:
     entries, sources = lines(5000, seed=3), [[*tokens, 3] for tokens in tokenizer().encode(lines(1, seed=9))]
     rule = Outputs(entries, tokenizer())
