@@ -17,6 +17,8 @@ from shared import number_words
 import nmt_cli as nmt
 from nmt_cli.files import sha256
 
+pytestmark = pytest.mark.slow
+
 
 def said(place: Path, *arguments: str | Path, code: int = 0) -> str:
     """Return what `nmt` prints on stderr, blanks squeezed."""
@@ -103,7 +105,6 @@ def test_an_average_that_is_not_worse_is_scored_and_used(place: Path) -> None:
     assert said(place, "translate", "--model", "runs/numbers") == "model: runs/numbers/averaged"
 
 
-@pytest.mark.slow
 def test_a_worse_average_is_written_and_the_run_uses_the_checkpoint(place: Path) -> None:
     spoil(place / "runs/numbers/checkpoints/step-00000030")
     printed = said(place, "average", "runs/numbers", "--last", "2")
@@ -167,7 +168,6 @@ def test_without_the_shards_the_average_is_not_scored(place: Path) -> None:
     )
 
 
-@pytest.mark.slow
 def test_shards_of_another_text_do_not_count(place: Path) -> None:
     (place / "valid.en").write_text("one.\n", encoding="utf-8")
     (place / "valid.de").write_text("eins.\n", encoding="utf-8")
@@ -190,7 +190,6 @@ def test_python_returns_the_scores(place: Path, monkeypatch: pytest.MonkeyPatch)
 # The age
 
 
-@pytest.mark.slow
 def test_an_average_that_is_older_than_the_last_checkpoint_is_reported(place: Path) -> None:
     said(place, "average", "runs/numbers", "--last", "1")
     train(place, 46, "--set", "train.valid_bleu_sentences=0")

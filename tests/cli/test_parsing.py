@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from forked import nmt, run
 
+pytestmark = pytest.mark.slow
+
 WORDS = "abcdefghi"
 DEPTH = 5
 RECIPE = """
@@ -81,7 +83,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_the_symbols_are_the_vocabulary_of_the_trees(trained: Path) -> None:
     index = json.loads((trained / "shards" / "index.json").read_text())
     assert not index["joint"]

@@ -19,6 +19,8 @@ from forked_ranks import FORKED
 from safetensors.torch import load_file
 from waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 ENGLISH = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 GERMAN = ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]
 
@@ -198,7 +200,6 @@ def stopped(place: Path, run: str, number: signal.Signals) -> tuple[int, str]:
     return done.returncode, said
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_saves_and_the_resumed_run_equals_the_uninterrupted_one(
     place: Path, untouched: Path, number: signal.Signals, code: int
@@ -216,7 +217,6 @@ def test_a_signal_saves_and_the_resumed_run_equals_the_uninterrupted_one(
     )
 
 
-@pytest.mark.slow
 def test_a_killed_run_goes_on_after_its_last_checkpoint_with_equal_weights(place: Path, untouched: Path) -> None:
     ended, said = stopped(place, "runs/killed", signal.SIGKILL)
     assert ended == -signal.SIGKILL, said
@@ -253,7 +253,6 @@ def largest_difference(one: Path, other: Path) -> float:
     return max(float((a[name] - b[name]).abs().max()) for name in a)
 
 
-@pytest.mark.slow
 def test_two_ranks_train_the_same_weights_as_one(place: Path, whole: Path) -> None:
     nmt("train", "numbers.toml", "--run", "runs/two", "--devices", "2", *QUICK, folder=place)
     assert largest_difference(whole, place / "runs/two") < 2e-5
@@ -261,7 +260,6 @@ def test_two_ranks_train_the_same_weights_as_one(place: Path, whole: Path) -> No
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
 
 
-@pytest.mark.slow
 def test_micro_batches_change_nothing_but_rounding(place: Path, whole: Path) -> None:
     nmt("train", "numbers.toml", "--run", "runs/cut", "--set", "train.micro_batch_tokens=128", *QUICK, folder=place)
     assert largest_difference(whole, place / "runs/cut") < 2e-5
@@ -285,7 +283,6 @@ def test_early_stopping_by_patience(place: Path) -> None:
     assert len([r for r in records(place / "runs/patient") if r["type"] == "valid"]) == 4
 
 
-@pytest.mark.slow
 def test_separate_vocabularies_and_the_other_architectures_train_and_translate(place: Path) -> None:
     options = [
         "--set",

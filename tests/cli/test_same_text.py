@@ -14,6 +14,8 @@ import nmt_cli as nmt
 from nmt_cli.data.shards import file_entry, read_index
 from nmt_cli.errors import NmtError
 
+pytestmark = pytest.mark.slow
+
 RECIPE = """
 [data]
 train_source = ["{source}"]

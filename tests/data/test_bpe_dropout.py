@@ -84,6 +84,7 @@ def exact(tokenizer: Tokenizer, parts: tuple[str, ...], p: float) -> dict[tuple[
     return found
 
 
+@pytest.mark.slow
 def test_segmentations_are_those_of_algorithm_1(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bpe_dropout, "DRAWS", 20_000)
     cutter, word = WordCutter(tokenizer, 0.3), "house"

@@ -18,6 +18,7 @@ from nmt_cli.exchange.huggingface_reader import read
 from nmt_cli.registry import EXPORTERS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", ["ctranslate2", "huggingface"])
 def test_export_reports_what_was_verified_and_what_differs(to: str, trained: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"

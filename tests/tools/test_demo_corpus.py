@@ -75,6 +75,7 @@ def test_generate_gives_the_pairs_of_the_examples() -> None:
     assert small != teaching.generate(seed=4, train=300, valid=10, test=20)
 
 
+@pytest.mark.slow
 def test_no_sentence_of_either_language_twice_and_of_average_length(splits: Splits) -> None:
     every = [example for found in splits.values() for example in found]
     assert len({e.en for e in every}) == len(every)
