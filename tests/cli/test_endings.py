@@ -317,8 +317,10 @@ def test_an_unexpected_error_is_shown_as_it_is(place: Path, tmp_path: Path, worl
     said = done.stderr.decode()
     assert done.returncode == 1
     assert said.count("Traceback") == 1
-    assert said.strip().endswith(line)
-    assert "error:" not in said
+    shown, fault = said.strip().splitlines()[-2:]
+    assert shown == line
+    assert fault.startswith("error: this is a fault of nmt")
+    assert said.count("error:") == 1
 
 
 GPU = {
