@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import os
 import re
+import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ from . import console
 from .errors import NeedsTorch, UsageError, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import torch
 
@@ -32,6 +33,20 @@ GPU_DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
 AMD's driver."""
 
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a program."""
+
+
+@contextmanager
+def blocked(signals: Sequence[signal.Signals]) -> Iterator[None]:
+    """Block these signals. New processes inherit the block; this process receives the signals afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 @contextmanager
 def loading_torch(what: str, shown: bool = True) -> Iterator[None]:
     """Let the block import torch, and show that meanwhile.
@@ -39,7 +54,7 @@ def loading_torch(what: str, shown: bool = True) -> Iterator[None]:
     Raises NeedsTorch with `what` needs it, if torch is not installed.
     """
     try:
-        with console.status("loading torch", shown=shown):
+        with console.status("loading torch", shown=shown), blocked(ENDING):  # torch drops an interrupt, or aborts
             yield
     except ModuleNotFoundError as error:
         if error.name != "torch":

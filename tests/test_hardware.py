@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 import time
 
 import pytest
@@ -77,3 +79,27 @@ def test_a_machine_whose_threads_do_not_get_their_time_is_busy(monkeypatch: pyte
     assert re.match(r"this machine is busy: 1 thread gets the time of 0\.\d cores", hardware.busy(1))
     monkeypatch.setattr(time, "thread_time", time.monotonic)
     assert hardware.busy(2) == ""
+
+
+def test_an_interrupt_while_torch_is_loaded_is_not_lost() -> None:
+    """torch loads numpy, and goes on without it if that fails, whatever the reason. Elsewhere it aborts."""
+    code = """
+import os, signal, sys
+from nmt_cli.hardware import loading_torch
+
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy":
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+sys.meta_path.insert(0, Interrupting())
+try:
+    with loading_torch("it", shown=False):
+        import torch
+except KeyboardInterrupt:
+    print("interrupted", bool(torch.zeros(1).numpy().size))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "interrupted True\n"

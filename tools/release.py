@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -39,14 +40,18 @@ def notes(tag: str, root: Path = ROOT) -> str:
     return section[1].strip() if section else ""
 
 
-def main(tag: str, *options: str) -> int:
-    if options == ("--notes",):
-        print(notes(tag))
+def main() -> int:
+    parser = ArgumentParser(description="Whether a version can be released.")
+    parser.add_argument("tag", help="the tag of the version, such as v1.2.3")
+    parser.add_argument("--notes", action="store_true", help="print the version's section of the changelog instead")
+    given = parser.parse_args()
+    if given.notes:
+        print(notes(given.tag))
         return 0
-    found = disagreements(tag)
-    print("\n".join(found) or f"{tag} is ready", file=sys.stderr)
+    found = disagreements(given.tag)
+    print("\n".join(found) or f"{given.tag} is ready", file=sys.stderr)
     return 1 if found else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())

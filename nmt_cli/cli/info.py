@@ -64,6 +64,8 @@ def info(
     if report:
         from ..interface.failure_report import failure_report
 
+        if table3 or probe or verify or overrides:
+            raise UsageError("--report prints facts about this machine: give no --table3, --probe, --verify or --set.")
         facts = failure_report(what)
         output.write(_json(facts) if as_json else printable("\n".join(f"{name:<10}  {facts[name]}" for name in facts)))
         return

@@ -13,16 +13,15 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ..errors import DataError
+from ..hardware import blocked
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a program."""
 FROM_TERMINAL = (signal.SIGINT, signal.SIGHUP)
 INTERVAL = 0.5
 """Seconds between two checks whether the parent is gone."""
@@ -86,16 +85,6 @@ def _ordered(executor: ProcessPoolExecutor, items: Iterable[ItemT], ahead: int) 
 def _submit(executor: ProcessPoolExecutor, item: Any) -> Future[Any]:
     with blocked(FROM_TERMINAL):  # in the workers, which are started here on demand
         return executor.submit(_work, item)
-
-
-@contextmanager
-def blocked(signals: Sequence[signal.Signals]) -> Iterator[None]:
-    """Block these signals. New processes inherit the block; this process receives the signals afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _job: Callable[[Any], Any]

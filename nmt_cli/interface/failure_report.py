@@ -19,7 +19,7 @@ from pathlib import Path
 from .. import __version__
 from ..engine import library
 from ..errors import NmtError
-from ..hardware import cores, cpu_flags, free_memory
+from ..hardware import cores, cpu_flags, free_memory, loading_torch
 
 VARIABLES = (library.VARIABLE, "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "LANG")
 """Environment variables that change what is computed or printed."""
@@ -60,7 +60,8 @@ def _engine() -> str:
 def _torch() -> str:
     """Return torch's version and GPUs. Loading it may itself be what fails."""
     try:
-        import torch
+        with loading_torch("this line", shown=False):
+            import torch
 
         gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     except Exception as error:
@@ -70,8 +71,8 @@ def _torch() -> str:
 
 def _packages() -> Iterator[str]:
     """Yield the versions of the packages that nmt uses, those of its extras too, as far as they are installed."""
-    required = [item for item in metadata.requires("nmt-cli") or () if "dev" not in item.partition("extra ==")[2]]
-    names = {re.split(r"[^\w.-]", item)[0] for item in required}
+    required = metadata.requires("nmt-cli") or ()
+    names = {re.split(r"[^\w.-]", item)[0] for item in required if not re.search("extra == .(dev|docs)", item)}
     for name in sorted(names - {"torch"}):
         try:
             yield f"{name} {metadata.version(name)}"

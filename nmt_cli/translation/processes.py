@@ -39,8 +39,9 @@ from multiprocessing.synchronize import Event
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from ..data.workers import ENDING, blocked, end_with_parent
+from ..data.workers import end_with_parent
 from ..errors import NmtError, UsageError
+from ..hardware import ENDING, blocked
 from ..search.search import Search, SearchOptions
 from ..search.sentence import SearchResult, Sentence
 from .pool import FEW_SENTENCES, Pool, Results, Session, ThreadSession
