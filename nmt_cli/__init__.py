@@ -34,6 +34,7 @@ _NAMES = {
     "average": "interface.commands",
     "quantize": "interface.commands",
     "export": "interface.commands",
+    "import_model": "interface.commands",
     "Run": "interface.commands",
     "load": "interface.translator",
     "Translator": "interface.translator",

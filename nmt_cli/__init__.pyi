@@ -9,6 +9,7 @@ from .interface.commands import Run as Run
 from .interface.commands import average as average
 from .interface.commands import export as export
 from .interface.commands import forecast as forecast
+from .interface.commands import import_model as import_model
 from .interface.commands import preprocess as preprocess
 from .interface.commands import quantize as quantize
 from .interface.commands import train as train

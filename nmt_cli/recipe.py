@@ -252,6 +252,9 @@ class DataSection(Section):
     """The same for the target's own vocabulary, with joint_vocab = false; 0: `character_coverage`."""
     byte_fallback: bool = True
     """Characters that are not in the vocabulary become bytes instead of <unk>, so that they can be copied."""
+    separate_tokenizers: bool = False
+    """Each language has its own tokenizer over the one joint vocabulary, as in OPUS-MT models. They come with a model:
+    `tokenizer` names its folder."""
     min_length: int = number(1, 1, 1_000_000)
     """Fewest tokens per side, end symbol not counted; shorter pairs are dropped as empty."""
     max_length: int = number(256, 1, 1_000_000)
@@ -280,6 +283,11 @@ class DataSection(Section):
             yield (
                 f"target_vocab_size = {self.target_vocab_size} needs joint_vocab = false: a joint vocabulary "
                 f"has vocab_size = {self.vocab_size} pieces"
+            )
+        if self.separate_tokenizers and not (self.joint_vocab and self.tokenizer):
+            yield (
+                "separate_tokenizers = true needs joint_vocab = true and a tokenizer, the folder of the model that has "
+                "them: they cannot be learned"
             )
         if self.target_character_coverage and self.joint_vocab:
             yield (
@@ -329,16 +337,24 @@ class ModelSection(Section):
     """`post`: Norm(x + Sublayer(x)), the paper's; `pre`: x + Sublayer(Norm(x)) and one last Norm per stack."""
     norm: Annotated[str, _listed_in(NORMS)] = "layer"
     """`layer`: LayerNorm, the paper's; `rms`: RMSNorm."""
+    norm_epsilon: float = number(0.0, 0.0, 1.0)
+    """Added to the variance by LayerNorm, to the mean square by RMSNorm. 0: 1e-5 for `layer`, as in torch, and 1e-6 for
+    `rms`, as in T5. Marian has 1e-6."""
     activation: Annotated[str, _listed_in(ACTIVATIONS)] = "relu"
     """Activation of the feed-forward network. `relu`: max(0, x), the paper's (equation 2); `gelu`; `silu`; `swiglu`: a
     gate, with three matrices of d_model × d_ff instead of two."""
     positions: Annotated[str, _listed_in(POSITIONS)] = "sinusoidal"
     """`sinusoidal`: the paper's (section 3.5); `learned`: a trained vector per position (table 3, row E); `rotary`:
-    self-attention rotates queries and keys."""
+    self-attention rotates queries and keys; `marian`: Marian's sinusoids, whose frequencies differ from the paper's."""
     max_positions: int = number(1024, 2, 1_048_576)
     """The longest sequence, and the number of rows of learned positions. Longer lines are split before translation."""
     tie_embeddings: bool = True
     """One matrix for both embeddings and the output projection (section 3.4)."""
+    output_bias: bool = False
+    """The output projection has a bias, and padding and the begin symbol have no probability, as in Marian. The paper
+    has none."""
+    zero_start: bool = False
+    """The decoder's first input is a zero vector instead of a trained one, as in Marian. It needs `output_bias`."""
     monotonic_attention: bool = False
     """For a parser: the decoder also reads the encoder's state of the next word (hard monotonic attention, Aharoni and
     Goldberg 2017)."""
@@ -351,11 +367,19 @@ class ModelSection(Section):
     def value_size(self) -> int:
         return self.d_v or self.d_model // self.num_heads
 
+    @property
+    def epsilon(self) -> float:
+        return self.norm_epsilon or (1e-6 if self.norm == "rms" else 1e-5)
+
     def contradictions(self) -> Iterator[str]:
         if not (self.d_k and self.d_v) and self.d_model % self.num_heads:
             yield (f"d_model = {self.d_model} is not a multiple of num_heads = {self.num_heads}: give d_k and d_v")
         if self.positions == "sinusoidal" and self.d_model % 2:
             yield f"d_model = {self.d_model} is odd: sinusoids come in pairs of sine and cosine"
+        if self.positions == "marian" and (self.d_model % 2 or self.d_model < 4):
+            yield f"d_model = {self.d_model}: Marian's positions need an even number from 4 on"
+        if self.zero_start and not self.output_bias:
+            yield "zero_start = true needs output_bias = true: else the zero vector is trained as an output"
         if self.positions == "rotary" and self.key_size % 2:
             yield (
                 f"heads of {self.key_size} numbers are odd: rotary positions rotate pairs of them. Change "
@@ -383,7 +407,8 @@ class ModelSection(Section):
         decoder = self.decoder_layers * (2 * attention + feed_forward + 3 * norm)
         embeddings = d * (source_vocab if self.tie_embeddings else source_vocab + 2 * target_vocab)
         positions = 2 * self.max_positions * d if self.positions == "learned" else 0
-        return encoder + decoder + embeddings + positions + (2 * norm if self.residual == "pre" else 0)
+        bias = target_vocab if self.output_bias else 0
+        return encoder + decoder + embeddings + bias + positions + (2 * norm if self.residual == "pre" else 0)
 
 
 class TrainSection(Section):
@@ -495,8 +520,11 @@ class DecodeSection(Section):
     length_penalty: Annotated[
         str, _listed_in(LENGTH_PENALTIES), Option(f"What log P is divided by: {', '.join(LENGTH_PENALTIES)}.", "NAME")
     ] = "gnmt"
-    """The divisor of log P(Y): `gnmt`: ((5 + |Y|) / 6) ** alpha; `average`: |Y|; `none`: 1."""
-    alpha: Annotated[float, Option("Exponent of the length penalty gnmt; 0: no penalty.", "A")] = number(0.6, 0.0, 5.0)
+    """The divisor of log P(Y): `gnmt`: ((5 + |Y|) / 6) ** alpha; `average`: |Y|; `power`: |Y| **
+    alpha; `none`: 1."""
+    alpha: Annotated[float, Option("Exponent of the length penalties gnmt and power; 0: no penalty.", "A")] = number(
+        0.6, 0.0, 5.0
+    )
     """Up to 5, the penalty of the longest output is a number in fp32."""
     coverage_penalty: Annotated[
         float,

@@ -35,6 +35,7 @@ POSITIONS = {
     "sinusoidal": "nmt_cli.model.positions:Sinusoidal",
     "learned": "nmt_cli.model.positions:Learned",
     "rotary": "nmt_cli.model.positions:Rotary",
+    "marian": "nmt_cli.model.positions:Marian",
 }
 """model.positions: class of the positional encoding."""
 
@@ -65,6 +66,7 @@ CONSTRAINTS = {
 LENGTH_PENALTIES = {
     "gnmt": "nmt_cli.search.length_penalties:gnmt",
     "average": "nmt_cli.search.length_penalties:average",
+    "power": "nmt_cli.search.length_penalties:power",
     "none": "nmt_cli.search.length_penalties:none",
 }
 """decode.length_penalty: (|Y|, alpha) → the divisor of log P."""
@@ -79,7 +81,7 @@ PRECISIONS = {
 }
 """--precision of nmt translate: model → the model whose linear maps compute in that precision."""
 
-# --- evaluation and export ---
+# --- evaluation, export and import ---
 
 METRICS = {
     "bleu": "nmt_cli.evaluation.bleu:SPEC",
@@ -94,6 +96,11 @@ EXPORTERS = {
     "huggingface": "nmt_cli.exchange.huggingface:EXPORTER",
 }
 """--to of nmt export: an Exporter."""
+
+IMPORTERS = {
+    "marian": "nmt_cli.exchange.marian:IMPORTER",
+}
+"""--from of nmt import: an Importer."""
 
 # --- documents ---
 

@@ -25,6 +25,7 @@ from .command import Command
 from .completion import COMPLETE
 from .data import group as data
 from .export import export
+from .import_model import import_model
 from .info import info
 from .init import init
 from .parse import parse
@@ -60,6 +61,7 @@ for command in (
     info,
 ):
     app.command(cls=Command, context_settings={"help_option_names": ["-h", "--help"]})(command)
+app.command("import", cls=Command, context_settings={"help_option_names": ["-h", "--help"]})(import_model)
 app.add_typer(data)
 
 

@@ -13,6 +13,7 @@ from .completion import runs
 
 if TYPE_CHECKING:
     from ..exchange.convert import Export
+    from ..exchange.verification import Verification
 
 
 def export(
@@ -51,13 +52,13 @@ def export(
         f"{sum(parameter.numel() for parameter in exported.source_model.model.parameters()):,} parameters, "
         "fp32"
     )
-    say(_verified(exported))
+    say(verified(exported.verification))
     say(_different(exported))
     say(f"next: see {shlex.quote(str(out / 'README.md'))}")
 
 
-def _verified(exported: Export) -> str:
-    verification = exported.verification
+def verified(verification: Verification) -> str:
+    """Return how a verification ended, for people."""
     largest = ", ".join(f"{name} {difference:.1e}" for name, difference in verification.largest.items())
     ties = f" ({verification.ties} ended in a tie of two tokens)" if verification.ties else ""
     return (

@@ -16,7 +16,7 @@ import itertools
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -130,6 +130,27 @@ def _spellings(decomposed: str) -> Iterable[str]:
         text = decomposed[0] + "".join(marks)
         if unicodedata.normalize("NFD", text) == decomposed:
             yield from (unicodedata.normalize("NFC", text[:end]) + text[end:] for end in range(1, len(text) + 1))
+
+
+def replacing(replacements: Mapping[str, str], controls: bool) -> Callable[[str], str] | None:
+    """Return a function that makes these replacements in a text, see `sentencepiece_model.Extension`; None: there are
+    none.
+    """
+    if not replacements and not controls:
+        return None
+    patterns = [re.escape(old[0]) + " *" * (len(old) > 1) for old in replacements]
+    anything = re.compile("|".join(patterns) or r"(?!)")
+    new = {old[0]: text for old, text in replacements.items()}
+
+    def replaced(text: str) -> str:
+        if text.isascii() and text.isprintable():
+            return text
+        text = anything.sub(lambda match: new[match[0][0]], text)
+        if controls and not text.isprintable():
+            text = "".join(" " if unicodedata.category(character)[0] == "C" else character for character in text)
+        return text
+
+    return replaced
 
 
 class Unseen:

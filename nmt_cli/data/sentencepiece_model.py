@@ -1,15 +1,24 @@
-"""The training settings of a SentencePiece model, read from its file: a protocol buffer message
-(sentencepiece_model.proto).
+"""The file of a SentencePiece model, a protocol buffer message (sentencepiece_model.proto): its training settings, and
+the same model with its pieces in another order.
+
+    with_pieces(model, table) ──▶ the same subwords of every text, with the ids of `table`
 
 SentencePiece's Python interface does not report these settings. Its own module for them, sentencepiece_model_pb2, needs
 a `protobuf` at least as new as the one that generated it, and of the same major version; other packages often require
 an older one. The few fields that are needed are therefore read here.
+
+What nmt adds to a model is in the field EXTENSION, which SentencePiece ignores: see `Extension`.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+PIECES = 1
+"""Field number of the pieces in ModelProto."""
 TRAINER_SPEC, NORMALIZER_SPEC = 2, 3
 """Field numbers in ModelProto."""
 MODEL_TYPE, SPLIT_BY_WHITESPACE, TREAT_WHITESPACE_AS_SUFFIX = 3, 22, 24
@@ -19,6 +28,16 @@ CHARACTER_MAP, ADD_DUMMY_PREFIX, REMOVE_EXTRA_WHITESPACES, ESCAPE_WHITESPACES = 
 """
 BPE, WORD = 2, 3
 """Values of MODEL_TYPE."""
+PIECE, SCORE, TYPE = 1, 2, 3
+"""Field numbers in SentencePiece; a type is NORMAL if it is not given."""
+NORMAL, UNKNOWN, CONTROL, UNUSED = 1, 2, 3, 5
+"""Values of TYPE. A text is never divided into control and unused pieces."""
+SPECIAL_PIECES = {40: None, 41: None, 42: None, 43: None, 45: "<unk>", 46: "<s>", 47: "</s>", 48: "<pad>"}
+"""Fields of TrainerSpec: ids of <unk>, <s>, </s> and <pad>, which are not used, and their strings."""
+SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
+"""The first pieces of every table, as in tokenizer.py."""
+EXTENSION = 200
+"""Field number in ModelProto of what nmt adds. The numbers from 200 on are for other programs."""
 VARINT, FIXED64, FIXED32 = 0, 1, 5
 """Wire types: how a field's value is encoded. Values of any other type in the file begin with their length."""
 LONGEST_VARINT = 10
@@ -55,22 +74,125 @@ def read_fields(message: bytes) -> dict[int, Any]:
 
     Raises ValueError for a cut message.
     """
-    fields: dict[int, Any] = {}
+    return {number: value for number, _, value in _fields(message)}
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int, Any]]:
+    """Yield number, wire type and value of each field. Raises ValueError for a cut message."""
     position = 0
     while position < len(message):
         key, position = _varint(message, position)
         number, wire_type = key >> 3, key & 7
         if wire_type == VARINT:
-            fields[number], position = _varint(message, position)
+            value, position = _varint(message, position)
+            yield number, wire_type, value
             continue
         size = {FIXED64: 8, FIXED32: 4}.get(wire_type)
         if size is None:
             size, position = _varint(message, position)
-        fields[number] = message[position : position + size]
+        yield number, wire_type, message[position : position + size]
         position += size
     if position > len(message):
         raise ValueError("a field is longer than its message")
-    return fields
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What nmt adds to a model that others trained."""
+
+    known: int = 0
+    """Number of tokens that the vocabulary has, if it is not that of the model's own pieces. Then a piece is looked up
+    by its string: one from there on, or of unknown characters, may be a token of the vocabulary, or else is <unk>."""
+    replacements: dict[str, str] = field(default_factory=dict)
+    """What is replaced in a text before it is normalised: a character, or (with a space) all spaces after it too."""
+    controls: bool = False
+    """Whether control and format characters (Unicode's category C) become spaces then."""
+
+
+def extension_of(model: bytes) -> Extension:
+    """Return what nmt added to a model. Raises ValueError if it cannot be read."""
+    stored = read_fields(model).get(EXTENSION)
+    if stored is None:
+        return Extension()
+    try:
+        values = json.loads(stored)
+        extension = Extension(**values)
+        known, replaced = extension.known, extension.replacements
+        if (
+            (type(known), type(replaced), type(extension.controls)) == (int, dict, bool)
+            and known >= 0
+            and all(isinstance(new, str) and old and old[1:] in ("", " ") for old, new in replaced.items())
+        ):
+            return extension
+    except TypeError:
+        pass
+    raise ValueError("the extension of nmt is damaged")
+
+
+def pieces_of(model: bytes) -> dict[str, tuple[bytes, int]]:
+    """Return the score, as it is stored, and the type of each piece of a model. Raises ValueError."""
+    found: dict[str, tuple[bytes, int]] = {}
+    for number, _, value in _fields(model):
+        if number == PIECES:
+            one = read_fields(value)
+            found[one[PIECE].decode()] = one.get(SCORE, bytes(4)), one.get(TYPE, NORMAL)
+    return found
+
+
+def with_pieces(model: bytes, table: Sequence[str], extension: Mapping[str, Any]) -> bytes:
+    """Return a model that divides every text as `model` does, whose tokens have their ids in `table`.
+
+    `table` begins with SPECIALS. Its pieces that `model` does not have are unused, and those that look like `>>CODE<<`
+    are control pieces: no text is divided into them. Pieces of `model` that are not in `table` follow it.
+    `extension`: values of `Extension` but `known`. Raises ValueError if `model` cannot be read.
+    """
+    own = pieces_of(model)
+    of_text = {piece: kept for piece, kept in own.items() if kept[1] not in (UNKNOWN, CONTROL)}
+    others = [piece for piece in of_text if piece not in set(table)]
+    entries = []
+    for number, piece in enumerate([*table, *others]):
+        score, kind = of_text.get(piece, (bytes(4), UNUSED))
+        if number < len(SPECIALS) or is_tag(piece):
+            score, kind = bytes(4), UNKNOWN if piece == "<unk>" else CONTROL
+        entries.append(
+            _field(
+                PIECES, 2, _field(PIECE, 2, piece.encode()) + _field(SCORE, FIXED32, score) + _field(TYPE, VARINT, kind)
+            )
+        )
+    rest = b"".join(
+        _field(number, kind, _with_specials(value) if number == TRAINER_SPEC else value)
+        for number, kind, value in _fields(model)
+        if number not in (PIECES, EXTENSION)
+    )
+    more = json.dumps(asdict(Extension(known=len(table), **extension)), ensure_ascii=False).encode()
+    return b"".join(entries) + rest + _field(EXTENSION, 2, more)
+
+
+def is_tag(piece: str) -> bool:
+    """Return whether a piece is the tag of a target language, such as >>deu<<."""
+    return piece.startswith(">>") and piece.endswith("<<") and len(piece) > 4
+
+
+def _with_specials(trainer: bytes) -> bytes:
+    """Return a TrainerSpec with the strings of our special tokens."""
+    kept = b"".join(_field(*item) for item in _fields(trainer) if item[0] not in SPECIAL_PIECES)
+    return kept + b"".join(_field(number, 2, text.encode()) for number, text in SPECIAL_PIECES.items() if text)
+
+
+def _field(number: int, kind: int, value: Any) -> bytes:
+    """Return a field of a message."""
+    key = _as_varint(number << 3 | kind)
+    if kind == VARINT:
+        return key + _as_varint(value)
+    return key + (value if kind in (FIXED64, FIXED32) else _as_varint(len(value)) + value)
+
+
+def _as_varint(value: int) -> bytes:
+    digits = []
+    while value > 127:
+        digits.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*digits, value])
 
 
 def _varint(message: bytes, position: int) -> tuple[int, int]:

@@ -9,6 +9,9 @@ ligature fi by two letters, a superscript two by 2, full width by ASCII), and jo
 `identity`, a run of spaces becomes one space, and spaces at the ends are removed. Encoding and then decoding a text
 gives exactly the normalised text; with byte fallback this also holds for characters that are not in the training text.
 A tokenizer is identified by the SHA-256 of its file.
+
+A tokenizer that others trained may read pieces that its vocabulary does not have, and replace characters before it
+normalises a text (`sentencepiece_model.Extension`).
 """
 
 from __future__ import annotations
@@ -26,8 +29,8 @@ from ..errors import DataError
 from ..files import read_bounded, write_named
 from ..parsing.linearization import tree_symbols
 from ..recipe import DataSection
-from .normalization import META_SPACE, Unseen, kept, nfc
-from .sentencepiece_model import is_word_list, stays_in_words
+from .normalization import META_SPACE, Unseen, kept, nfc, replacing
+from .sentencepiece_model import extension_of, is_word_list, stays_in_words
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
@@ -79,17 +82,21 @@ class Tokenizer:
             raise damaged
         try:
             self._processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
-            self.vocab_size: int = self._processor.get_piece_size()
+            pieces: int = self._processor.get_piece_size()
             self._of_words = is_word_list(model)
-            self._processor.id_to_piece(list(range(self.vocab_size)))
+            self.extension = extension_of(model)
+            self._processor.id_to_piece(list(range(pieces)))
         except (RuntimeError, ValueError):  # a ValueError: tokens that are not UTF-8, or settings that cannot be read
             raise damaged from None
         self.model = model
-        if not self.vocab_size:
+        self.vocab_size = self.extension.known or pieces
+        if not 0 < self.vocab_size <= pieces:
             raise damaged
         self.sha256 = hashlib.sha256(model).hexdigest()
         self._check_specials(where)
-        self._visible = Unseen(self._lacks).left_out
+        left_out = Unseen(self._lacks).left_out
+        replaced = replacing(self.extension.replacements, self.extension.controls)
+        self._visible = (lambda text: left_out(replaced(text))) if replaced else left_out
 
     def _check_specials(self, where: str) -> None:
         ids = {name: getattr(self._processor, f"{name}_id")() for name in SPECIALS}
@@ -132,7 +139,18 @@ class Tokenizer:
             if len(visible) > FEW
             else [self._processor.encode(text) for text in visible]
         )
+        if self.extension.known:
+            for number, (text, ids) in enumerate(zip(visible, encoded, strict=True)):
+                if UNK in ids or max(ids, default=0) >= self.vocab_size:
+                    encoded[number] = [
+                        self._by_name.get(piece, UNK) for piece in self._processor.encode(text, out_type=str)
+                    ]
         return encoded
+
+    @cached_property
+    def _by_name(self) -> dict[str, int]:
+        """The id of each token by its string."""
+        return {piece: number for number, piece in enumerate(self.table)}
 
     def normalized(self, text: str) -> str:
         """Return the text that the subwords of `text` spell, where the vocabulary has all of its characters."""

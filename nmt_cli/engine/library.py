@@ -20,7 +20,7 @@ from typing import Any
 from ..errors import UsageError, expected, shown
 from ..hardware import cpu_flags
 
-ABI = 1
+ABI = 2
 """The number of the interface in src/nmt.h. The library reports its own one, and they must be equal."""
 FOLDER = Path(__file__).with_name("lib")
 SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
@@ -66,7 +66,7 @@ class CConfig(ctypes.Structure):
             for name in (
                 *("d_model", "heads", "key_size", "value_size", "d_ff", "encoder_layers", "decoder_layers"),
                 *("max_positions", "source_vocab", "target_vocab", "norm", "activation", "positions"),
-                *("post_norm", "tied", "monotonic", "precision"),
+                *("post_norm", "tied", "monotonic", "output_bias", "precision"),
             )
         ),
         ("epsilon", ctypes.c_double),

@@ -51,12 +51,11 @@ FORMS = (
     (
         "positions",
         POSITIONS,
-        {f"{MODEL}.positions:Sinusoidal": 0, f"{MODEL}.positions:Learned": 1, f"{MODEL}.positions:Rotary": 2},
+        {f"{MODEL}.positions:Sinusoidal": 0, f"{MODEL}.positions:Learned": 1, f"{MODEL}.positions:Rotary": 2}
+        | {f"{MODEL}.positions:Marian": 3},
     ),
 )
 """Keys of [model], their registries, and the entries that the engine has, with their numbers."""
-EPSILONS = (1e-5, 1e-6)
-"""Added to the variance by LayerNorm, and to the mean square by RMSNorm."""
 
 
 def unsupported(config: ModelSection, precision: str) -> str:
@@ -129,8 +128,9 @@ class EngineModel(Owner):
             post_norm=form["residual"],
             tied=config.tie_embeddings,
             monotonic=config.monotonic_attention,
+            output_bias=config.output_bias,
             precision=PRECISIONS[precision],
-            epsilon=EPSILONS[form["norm"]],
+            epsilon=config.epsilon,
         )
         kept = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         given = (CArray * len(kept))(

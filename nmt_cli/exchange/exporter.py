@@ -57,9 +57,12 @@ class SourceModel:
     def divisor(self) -> str:
         """The formula by which nmt divides log P(Y), as text for people."""
         decode = self.recipe.decode
-        return {"gnmt": f"((5 + |Y|) / 6)^{decode.alpha}", "average": "|Y|", "none": "1"}.get(
-            decode.length_penalty, f"{decode.length_penalty}(|Y|)"
-        )
+        return {
+            "gnmt": f"((5 + |Y|) / 6)^{decode.alpha}",
+            "average": "|Y|",
+            "power": f"|Y|^{decode.alpha}",
+            "none": "1",
+        }.get(decode.length_penalty, f"{decode.length_penalty}(|Y|)")
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,10 @@ class Sentence:
     source: list[int]
 
 
-def verify(source_model: SourceModel, reader: Reader, texts: Sequence[str], folder: Path) -> Verification:
-    """Compare the folder that `reader` has loaded with the model on `texts`.
+def verify(
+    source_model: SourceModel, reader: Reader, texts: Sequence[str], folder: Path, what: str = "the export"
+) -> Verification:
+    """Compare the folder that `reader` has loaded with the model on `texts`. `what` names the folder in messages.
 
     Raises ModelError at the first difference.
     """
@@ -80,8 +82,8 @@ def verify(source_model: SourceModel, reader: Reader, texts: Sequence[str], fold
                 bar.update(len(batch))
     except Difference as difference:
         raise ModelError(
-            f"the export in {str(folder)!r} is not equal to the model: {difference}. "
-            "Do not use it; it was not deleted, so that you can look at it. Another version of the library may help."
+            f"{what} in {str(folder)!r} is not equal to the original: {difference}. Do not use it. Another version of "
+            "the library may help."
         ) from None
     return verification
 

@@ -1,4 +1,4 @@
-"""`nmt preprocess`, `nmt train`, `nmt average`, `nmt quantize` and `nmt export` as functions, with the same options.
+"""`nmt preprocess`, `nmt train`, `nmt average`, `nmt quantize`, `nmt export` and `nmt import` as functions, with the same options.
 
     preprocess(recipe) ──▶ Summary of the shards ──▶ train(recipe) ──▶ Run ──▶ average(run) ──▶ model folder
         ──▶ export(model)
@@ -24,7 +24,15 @@ from ..errors import DataError, ModelError, TrainingError, UsageError, check_cho
 from ..files import read_bounded
 from ..hardware import Hardware, busy, cores, device_named, free_memory, keep_freed_memory, loading_torch, memory_size
 from ..model.contents import find_model
-from ..recipe import BYTES_PER_PARAMETER, TRAINING_PRECISIONS, Recipe, folder_beside, load_recipe, toml_value
+from ..recipe import (
+    BYTES_PER_PARAMETER,
+    TRAINING_PRECISIONS,
+    Recipe,
+    folder_beside,
+    load_recipe,
+    no_language,
+    toml_value,
+)
 from ..registry import LOGGERS, load
 from .progress import ProgressOption, showing
 
@@ -32,6 +40,7 @@ if TYPE_CHECKING:
     from ..data.prepare import Summary
     from ..data.shards import ShardIndex
     from ..exchange.convert import Export
+    from ..exchange.importing import Imported
     from ..exchange.quantizing import Quantized
     from ..training.averaging import Comparison
     from ..training.dry_run import Forecast
@@ -336,3 +345,35 @@ def export(
 
     with showing(progress):
         return convert(find_model(Path(model)), to, Path(out), Path(text) if text else None)
+
+
+def import_model(
+    source: str | Path,
+    out: str | Path,
+    *,
+    importer: str = "",
+    source_language: str = "",
+    target_language: str = "",
+    positions: str = "",
+    safe_length: int = 0,
+    text: str | Path | None = None,
+    progress: ProgressOption = None,
+) -> Imported:
+    """Write the model of another toolkit at `source` as the model folder `out`, and verify that both are equal.
+
+    `nmt import --help` describes the options.
+
+    Raises UsageError, and ModelError if the model cannot be imported, or computes something else as a model folder.
+    """
+    for option, code in (("--source-language", source_language), ("--target-language", target_language)):
+        if code and (reason := no_language(code)):
+            raise UsageError(f"{option} {reason}")
+    if positions:
+        check_choice("--positions", positions, ("marian", "huggingface"))
+    with loading_torch("nmt import"):
+        from ..exchange.importer import ImportOptions
+        from ..exchange.importing import import_model as convert
+
+    options = ImportOptions(source_language, target_language, positions, safe_length)
+    with showing(progress):
+        return convert(Path(source), Path(out), importer, options, Path(text) if text else None)

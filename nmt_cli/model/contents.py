@@ -30,6 +30,8 @@ TOKENIZERS = ({"tokenizer.model"}, {"tokenizer.source.model", "tokenizer.target.
 """The names of the tokenizers of a joint vocabulary, and of two."""
 MOST_TOKENS = 10_000_000
 """Largest size of a vocabulary, as in a recipe."""
+CARD = "README.md"
+"""The name of the model card."""
 AVERAGED, LAST = "averaged", "last"
 CHOICES = (AVERAGED, "best", LAST)
 """The models of a run folder in order of preference: the first one that exists is used."""
@@ -206,6 +208,11 @@ def not_an_average(folder: Path) -> str:
     return _not_written_by("nmt average", folder, lambda _: isinstance(read_metrics(folder).get("averaged"), list))
 
 
+def not_imported(folder: Path) -> str:
+    """Return why `folder` is not an unchanged folder that `nmt import` wrote; "" if it is one."""
+    return _not_written_by("nmt import", folder, lambda _: "imported" in read_metrics(folder))
+
+
 def _not_written_by(command: str, folder: Path, is_output: Callable[[ModelConfig], bool]) -> str:
     """Return why `folder` is not an unchanged model folder that `command` wrote; "" if it is one.
 
@@ -215,7 +222,7 @@ def _not_written_by(command: str, folder: Path, is_output: Callable[[ModelConfig
         config = read_config(folder)
         if not is_output(config):
             return f"it is a model folder that {command} did not write"
-        return foreign(folder, {CONFIG: "", METRICS: "", **config.sha256})
+        return foreign(folder, {CONFIG: "", METRICS: "", CARD: "", **config.sha256})
     except ModelError as error:
         if (folder / CONFIG).exists():
             return f"it is not a model folder that {command} wrote ({error})"
@@ -331,5 +338,5 @@ def count_numbers(shapes: Iterable[tuple[str, Sequence[int]]]) -> dict[str, int]
     for name, shape in shapes:
         if not name.startswith(TABLES):
             part = "positions" if "positions" in name else name.split(".")[0].split("_")[0]
-            parts[part] += math.prod(shape)
+            parts["embeddings" if part == "output" else part] += math.prod(shape)
     return {**parts, "total": sum(parts.values())}

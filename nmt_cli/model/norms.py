@@ -6,17 +6,14 @@ from torch import nn
 
 from ..recipe import ModelSection
 
-RMS_EPSILON = 1e-6
-"""Added to the mean square, as in T5 and Llama."""
-
 
 def layer_norm(config: ModelSection) -> nn.Module:
     """Return LayerNorm (Ba et al. 2016), the paper's norm: subtract the mean, divide by the standard deviation, scale,
     shift.
     """
-    return nn.LayerNorm(config.d_model)
+    return nn.LayerNorm(config.d_model, eps=config.epsilon)
 
 
 def rms_norm(config: ModelSection) -> nn.Module:
     """Return RMSNorm (Zhang and Sennrich 2019): divide by the root mean square, scale. It has no mean and no bias."""
-    return nn.RMSNorm(config.d_model, eps=RMS_EPSILON)
+    return nn.RMSNorm(config.d_model, eps=config.epsilon)

@@ -29,6 +29,18 @@ def sinusoids(length: int, d_model: int) -> Tensor:
     return table
 
 
+def marian_sinusoids(length: int, d_model: int) -> Tensor:
+    """Return Marian's sinusoids (length, D): all sines, then all cosines, with frequencies 10000^(-i / (D / 2 - 1)).
+
+    The paper's exponent is -i / (D / 2). Tensor2tensor has Marian's.
+    """
+    with torch.device("cpu"):
+        position = torch.arange(length, dtype=torch.float64).unsqueeze(1)
+        i = torch.arange(d_model // 2, dtype=torch.float64)
+    angles = position * 10_000.0 ** (-i / (d_model // 2 - 1))
+    return torch.cat((angles.sin(), angles.cos()), 1).float()
+
+
 def rotated(x: Tensor, positions: Tensor) -> Tensor:
     """Return x (…, K) with each pair of numbers 2i, 2i + 1 rotated by position / 10000^(2i / K) (Su et al. 2021,
     equation 34), in x's dtype.
@@ -47,6 +59,7 @@ class Sinusoidal(nn.Module):
     """The paper's fixed sinusoids; they have no parameters and are not saved."""
 
     rotates = False
+    sinusoids = staticmethod(sinusoids)
     table: Tensor
 
     def __init__(self, config: ModelSection) -> None:
@@ -58,7 +71,7 @@ class Sinusoidal(nn.Module):
 
     def fill(self) -> None:
         """Compute the table."""
-        self.table = sinusoids(self.config.max_positions, self.config.d_model)
+        self.table = self.sinusoids(self.config.max_positions, self.config.d_model)
 
     def forward(self, length: int, start: int = 0) -> Tensor:
         """Return the encodings of positions `start` to `start` + `length` - 1, (T, D)."""
@@ -67,6 +80,12 @@ class Sinusoidal(nn.Module):
     def at(self, positions: Tensor) -> Tensor:
         """Return the encodings of `positions` (N,), (N, D)."""
         return self.table.index_select(0, positions)
+
+
+class Marian(Sinusoidal):
+    """Marian's sinusoids."""
+
+    sinusoids = staticmethod(marian_sinusoids)
 
 
 class Learned(nn.Module):

@@ -101,7 +101,7 @@ def _rounded(model: Transformer, linear: type[Bf16Linear]) -> Transformer:
             model, lambda module, _: linear(module.weight, module.bias) if type(module) is nn.Linear else None
         ),
     )
-    new.output_projection = linear(model.output_weight, None)
+    new.output_projection = linear(model.output_weight, model.output_bias)
     return new
 
 
@@ -173,7 +173,9 @@ def with_integers(model: Transformer, state: Mapping[str, Tensor]) -> Transforme
 
     new = cast(Transformer, replace_modules(model, rule))
     tables = {key: (state[f"embeddings.{key}"], state[f"embeddings.{key}.scales"]) for key in model.embeddings}
-    new.output_projection = Int8Linear(*tables["shared" if model.config.tie_embeddings else "output"], None)
+    new.output_projection = Int8Linear(
+        *tables["shared" if model.config.tie_embeddings else "output"], model.output_bias
+    )
     tables.pop("output", None)
     new.embeddings = nn.ModuleDict({key: Int8Embedding(*table) for key, table in tables.items()})  # type: ignore[assignment]
     return new

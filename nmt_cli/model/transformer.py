@@ -28,6 +28,11 @@ from .monotonic import NextWord
 from .packing import PADDED, Layout, Packing
 from .residuals import build_norm
 
+PAD, BOS = 0, 2
+"""Ids of the padding and the begin symbol, as in every vocabulary (data/tokenizer.py)."""
+ABSENT = (PAD, BOS)
+"""Tokens without probability in a model with an output bias. Their bias is NO_PROBABILITY, in training too."""
+NO_PROBABILITY = -1e9
 KeysValues = tuple[Tensor, Tensor]
 
 
@@ -42,7 +47,8 @@ class Transformer(nn.Module):
     """Encoder and decoder of `config`, over vocabularies of the given sizes.
 
     Embeddings are initialised from N(0, 1 / d_model) and multiplied by sqrt(d_model) at the input (section 3.4); with
-    `tie_embeddings` one matrix serves source, target and output. Hard monotonic attention (`monotonic`) adds the
+    `tie_embeddings` one matrix serves source, target and output. With `zero_start` the begin symbol's row is zero, and
+    gets no gradient. Hard monotonic attention (`monotonic`) adds the
     encoder's state of the next word to the decoder's embeddings. Raises UsageError for a norm, residual, activation or
     positional encoding that is not registered.
     """
@@ -66,6 +72,7 @@ class Transformer(nn.Module):
         self.encoder_norm = build_norm(config) if final else nn.Identity()
         self.decoder_norm = build_norm(config) if final else nn.Identity()
         self.next_word = NextWord(source_vocab, target_vocab) if config.monotonic_attention else None
+        self.output_bias = self._output_bias(target_vocab) if config.output_bias else None
         self.output_projection: nn.Module | None = None  # replaces `output_weight` in a converted model (`precision`)
 
     def _embedding(self, size: int) -> nn.Parameter:
@@ -74,7 +81,15 @@ class Transformer(nn.Module):
             not weight.is_meta
         ):  # a meta tensor has no values; torch.randn on meta would load torch's compiler, which takes a second
             weight = torch.randn(size, self.config.d_model) * self.config.d_model**-0.5
+            if self.config.zero_start:
+                weight[BOS] = 0
         return nn.Parameter(weight)
+
+    def _output_bias(self, size: int) -> nn.Parameter:
+        bias = torch.zeros(size)
+        if not bias.is_meta:
+            bias[list(ABSENT)] = NO_PROBABILITY
+        return nn.Parameter(bias)
 
     def embedding(self, use: str) -> Embedding:
         """Return what `embeddings` holds for "source", "target" or "output". Tied embeddings have one entry for all."""
@@ -108,7 +123,8 @@ class Transformer(nn.Module):
         positions (…, D).
         """
         embedding = self.embedding(use)
-        rows = embedding(ids) if isinstance(embedding, Int8Embedding) else F.embedding(ids, embedding)
+        unchanged = BOS if self.config.zero_start else None
+        rows = embedding(ids) if isinstance(embedding, Int8Embedding) else F.embedding(ids, embedding, unchanged)
         return self.dropout(rows * math.sqrt(self.config.d_model) + positions)  # type: ignore[no-any-return]
 
     def encode(self, src: Tensor, src_mask: Tensor | None) -> Tensor:
@@ -156,7 +172,7 @@ class Transformer(nn.Module):
         """Return the scores before the softmax, (…, V), for hidden (…, D)."""
         if self.output_projection is not None:
             return self.output_projection(hidden)  # type: ignore[no-any-return]
-        return F.linear(hidden, self.output_weight)
+        return F.linear(hidden, self.output_weight, self.output_bias)
 
     def forward(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
         """Encode src (B, S) with its mask, and decode tgt_in (B, T).

@@ -36,7 +36,7 @@ KNOWN: tuple[tuple[str, Mapping[str, str], frozenset[str]], ...] = (
     ("norm", NORMS, frozenset({"layer", "rms"})),
     ("residual", RESIDUALS, frozenset({"post", "pre"})),
     ("activation", ACTIVATIONS, frozenset({"relu", "gelu", "silu", "swiglu"})),
-    ("positions", POSITIONS, frozenset({"sinusoidal", "learned", "rotary"})),
+    ("positions", POSITIONS, frozenset({"sinusoidal", "learned", "rotary", "marian"})),
 )
 """Keys of [model], their registries, and the entries of this package, whose parameters `forms_of` lists."""
 
@@ -110,6 +110,8 @@ def _parameters(
     separate = {"source": source_vocab, "target": target_vocab, "output": target_vocab}
     for use, count in ({"shared": source_vocab} if config.tie_embeddings else separate).items():
         yield f"embeddings.{use}", (count, size), True
+    if config.output_bias:
+        yield "output_bias", (target_vocab,), False
     if config.positions == "learned":
         for side in ("source", "target"):
             yield f"{side}_positions.weight", (config.max_positions, size), False

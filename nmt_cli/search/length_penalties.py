@@ -27,6 +27,11 @@ def average(length: int, alpha: float) -> float:
     return float(length)
 
 
+def power(length: int, alpha: float) -> float:
+    """Return |Y| ** alpha, as in Marian (`--normalize`), CTranslate2 and transformers. Decimal numbers: see `gnmt`."""
+    return float(Decimal(length) ** Decimal(alpha)) if length else 1.0
+
+
 def none(length: int, alpha: float) -> float:
     """Return 1: the score is log P. It does not use alpha."""
     return 1.0

@@ -11,6 +11,8 @@ different dropout. It adds the divergence between a token's two distributions P1
 
     CE(P1) + CE(P2) + r_drop / 2 * (KL(P1 || P2) + KL(P2 || P1))
 
+A model with an output bias gives padding and the begin symbol no probability; `with_bias` leaves them out.
+
     N target tokens   D d_model   V vocabulary
 
 This is the reference implementation, in plain torch on any device. `kernels/chunked_loss.py` computes the same loss
@@ -22,6 +24,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from ..model.transformer import ABSENT
+
+COLUMNS = 16
+"""Columns that `with_bias` adds."""
 
 
 def label_smoothed_loss(
@@ -42,6 +49,20 @@ def label_smoothed_loss(
     if r_drop:
         loss = loss + r_drop / 2 * symmetric_divergence(*log_probs.chunk(2))
     return loss, nll.detach()
+
+
+def with_bias(hidden: Tensor, weight: Tensor, target: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return hidden (N, D'), weight (V', D') and target (N,) whose scores have the bias (V,) in them.
+
+    V' tokens are those with a probability: all but `ABSENT`, among which no loss spreads. The bias is a column of the
+    weight, and its feature in `hidden` is 1. D' is D + 16: matrix products are slow with odd sizes.
+    """
+    kept = torch.ones_like(bias, dtype=torch.bool)
+    kept[list(ABSENT)] = False
+    columns = F.pad(bias[:, None], (0, COLUMNS - 1))
+    ones = F.pad(hidden.new_ones(hidden.size(0), 1), (0, COLUMNS - 1))
+    rows = torch.cat((weight, columns), 1)[kept]
+    return torch.cat((hidden, ones), 1), rows, target - sum((target > token).long() for token in ABSENT)
 
 
 def symmetric_divergence(first: Tensor, second: Tensor) -> Tensor:

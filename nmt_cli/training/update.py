@@ -32,7 +32,7 @@ from ..recipe import Recipe
 from .data_parallel import ReplicatedGradients
 from .gradients import FlatGradients
 from .loader import MicroBatch, PackedBatch, RankBatch
-from .loss import label_smoothed_loss
+from .loss import label_smoothed_loss, with_bias
 from .parameters import Weights
 from .process_group import ProcessGroup
 from .schedule import decay, learning_rate
@@ -66,7 +66,10 @@ class LossModel(nn.Module):
         """
         hidden = self._packed(rows.src, rows.source, rows.tgt_in, rows.target)
         real = slice(rows.target.tokens)
-        return vocabulary_loss(hidden[real], self.model.output_weight, rows.tgt_out[real], self.smoothing, self.r_drop)
+        scored = hidden[real], self.model.output_weight, rows.tgt_out[real]
+        if self.model.output_bias is not None:
+            scored = with_bias(*scored, self.model.output_bias)
+        return vocabulary_loss(*scored, self.smoothing, self.r_drop)
 
 
 def vocabulary_loss(

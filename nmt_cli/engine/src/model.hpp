@@ -177,6 +177,7 @@ public:
         model.decoder.table = tied ? model.encoder.table : table("embeddings.target", config.target_vocab);
         model.output =
             map_of(tied ? "embeddings.shared" : "embeddings.output", "", config.d_model, config.target_vocab, false);
+        if (config.output_bias) model.output.bias = numbers("output_bias", config.target_vocab);
         if (config.monotonic) {
             model.begins = numbers("next_word.begins", config.source_vocab);
             model.ends = numbers("next_word.ends", config.target_vocab);
@@ -433,13 +434,13 @@ private:
             return;
         }
         const bool rotary = config.positions == NMT_ROTARY;
+        const auto fill = rotary ? rotations : config.positions == NMT_MARIAN ? marian_sinusoids : sinusoids;
         const int64_t width = rotary ? config.key_size : size;
         float* const table = model.arena.take<float>(count * width);
         (rotary ? model.turns : model.encoder.positions) = table;
         model.decoder.positions = model.encoder.positions;
         for (int64_t first = 0; first < count; first += ROWS_OF_TASK)
-            tasks.push_back(
-                [=] { (rotary ? rotations : sinusoids)(first, std::min(count, first + ROWS_OF_TASK), width, table); });
+            tasks.push_back([=] { fill(first, std::min(count, first + ROWS_OF_TASK), width, table); });
     }
 };
 
@@ -462,10 +463,11 @@ void check(const nmt_config& c) {
                {"target_vocab", c.target_vocab, 1, MOST_TOKENS},
                {"norm", c.norm, NMT_LAYER_NORM, NMT_RMS_NORM},
                {"activation", c.activation, NMT_RELU, NMT_SWIGLU},
-               {"positions", c.positions, NMT_SINUSOIDAL, NMT_ROTARY},
+               {"positions", c.positions, NMT_SINUSOIDAL, NMT_MARIAN},
                {"post_norm", c.post_norm, 0, 1},
                {"tied", c.tied, 0, 1},
-               {"monotonic", c.monotonic, 0, 1}};
+               {"monotonic", c.monotonic, 0, 1},
+               {"output_bias", c.output_bias, 0, 1}};
     for (const auto& one : all)
         if (one.value < one.least || one.value > one.most)
             fail("%s is %lld, expected %lld to %lld", one.name, (long long)one.value, (long long)one.least,
@@ -480,6 +482,8 @@ void check(const nmt_config& c) {
     if (c.tied && c.source_vocab != c.target_vocab)
         fail("embeddings are tied, and the vocabularies have %lld and %lld tokens", (long long)c.source_vocab,
              (long long)c.target_vocab);
+    if (c.positions == NMT_MARIAN && (c.d_model % 2 || c.d_model < 4))
+        fail("d_model is %lld, expected an even number from 4 on for Marian's positions", (long long)c.d_model);
     if (rotary && c.key_size % 2)
         fail("key_size is %lld, expected an even number for rotations", (long long)c.key_size);
     if (c.precision == NMT_INT8)

@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-#define NMT_ABI 1 /* the number of this interface */
+#define NMT_ABI 2 /* the number of this interface */
 
 #if defined(_WIN32)
 #define NMT_API __declspec(dllexport)
@@ -35,7 +35,7 @@ typedef struct nmt_search nmt_search;
 enum { NMT_FP32 = 0, NMT_BF16 = 1, NMT_INT8 = 2 };                 /* dtypes of arrays; the precision: fp32 or int8 */
 enum { NMT_LAYER_NORM = 0, NMT_RMS_NORM = 1 };                     /* norm */
 enum { NMT_RELU = 0, NMT_GELU = 1, NMT_SILU = 2, NMT_SWIGLU = 3 }; /* activation */
-enum { NMT_SINUSOIDAL = 0, NMT_LEARNED = 1, NMT_ROTARY = 2 };      /* positions */
+enum { NMT_SINUSOIDAL = 0, NMT_LEARNED = 1, NMT_ROTARY = 2, NMT_MARIAN = 3 }; /* positions */
 
 /* A named array of one or two dimensions, row by row. */
 typedef struct {
@@ -53,9 +53,10 @@ typedef struct {
     int64_t d_model, heads, key_size, value_size, d_ff, encoder_layers, decoder_layers, max_positions, source_vocab,
         target_vocab;
     int64_t norm, activation, positions;
-    int64_t post_norm; /* 1: norms follow residual sums */
-    int64_t tied;      /* 1: one matrix of embeddings for source, target and output */
-    int64_t monotonic; /* 1: hard monotonic attention: tables next_word.begins and next_word.ends */
+    int64_t post_norm;   /* 1: norms follow residual sums */
+    int64_t tied;        /* 1: one matrix of embeddings for source, target and output */
+    int64_t monotonic;   /* 1: hard monotonic attention: tables next_word.begins and next_word.ends */
+    int64_t output_bias; /* 1: the output map has a bias, output_bias (V,) */
     int64_t precision;
     double epsilon; /* of norms */
 } nmt_config;

@@ -31,7 +31,7 @@ inline void sine_cosine(double x, double& sine, double& cosine) {
     cosine = quarter == 0 ? c : quarter == 1 ? -s : quarter == 2 ? -c : s;
 }
 
-// 10000^(-i / size) for i = 0, 2, …, size - 2.
+// 10000^(-i / size) for i from 0 to size.
 inline double frequency(int64_t i, int64_t size) {
     return exponential_of(-9.210340371976182 * double(i) / double(size));
 }
@@ -45,6 +45,20 @@ void sinusoids(int64_t first, int64_t last, int64_t size, float* table) {
             sine_cosine(double(p) * step, sine, cosine);
             table[p * size + i] = float(sine);
             if (i + 1 < size) table[p * size + i + 1] = float(cosine);
+        }
+    }
+}
+
+// Marian's sinusoids: (positions, size), all sines, then all cosines, of frequencies 10000^(-i / (size / 2 - 1)).
+void marian_sinusoids(int64_t first, int64_t last, int64_t size, float* table) {
+    const int64_t half = size / 2;
+    for (int64_t i = 0; i < half; ++i) {
+        const double step = frequency(i, half - 1);
+        for (int64_t p = first; p < last; ++p) {
+            double sine, cosine;
+            sine_cosine(double(p) * step, sine, cosine);
+            table[p * size + i] = float(sine);
+            table[p * size + half + i] = float(cosine);
         }
     }
 }

@@ -1,0 +1,133 @@
+"""The interface of an importer: a model of another toolkit becomes a model folder.
+
+    SOURCE ──▶ SourceFiles ──▶ Importer.recognizes ──▶ read ──▶ ForeignModel ──▶ importing.py
+
+An importer is one file with an `Importer`, and one line in `registry.IMPORTERS`. Arrays are NumPy's, and nothing is
+unpickled.
+
+    V vocabulary   D d_model
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ModelError, shown_name
+from .exporter import Reader
+
+Array = npt.NDArray[Any]
+
+
+class SourceFiles:
+    """The files of a folder or a zip by their names, which have no folder: a zip may have one around them."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ModelError if there is no folder, zip or file at `path`. A file stands for its folder."""
+        self.path, self.archive = path, None
+        self.given = ""
+        """The name of the file that the user named, if it is not a zip."""
+        try:
+            if path.is_dir():
+                self.members = {entry.name: entry.name for entry in path.iterdir() if entry.is_file()}
+            elif zipfile.is_zipfile(path) and path.suffix != ".npz":
+                self.archive = zipfile.ZipFile(path)
+                names = [one.filename for one in self.archive.infolist() if not one.is_dir()]
+                self.members = {PurePosixPath(name).name: name for name in sorted(names, reverse=True)}
+            elif path.is_file():
+                self.given, self.path = path.name, path.parent
+                self.members = {entry.name: entry.name for entry in self.path.iterdir() if entry.is_file()}
+            else:
+                raise ModelError(f"there is no model at {str(path)!r}: expected a folder, a zip or a file of a model.")
+        except (OSError, zipfile.BadZipFile) as error:
+            raise self._unreadable(path.name, error) from None
+
+    def _unreadable(self, name: str, error: Exception) -> ModelError:
+        reason = getattr(error, "strerror", None) or error
+        return ModelError(f"cannot read {shown_name(name)} of {str(self.path)!r}: {shown_name(str(reason))}.")
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all files."""
+        return sorted(self.members)
+
+    def ending(self, *endings: str) -> list[str]:
+        """Return the names that end in one of `endings`."""
+        return [name for name in self.names if name.endswith(endings)]
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file. Raises ModelError if it is missing or cannot be read."""
+        if name not in self.members:
+            raise ModelError(f"{str(self.path)!r} lacks {shown_name(name)}.")
+        try:
+            return self.archive.read(self.members[name]) if self.archive else (self.path / name).read_bytes()
+        except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:  # RuntimeError: encrypted
+            raise self._unreadable(name, error) from None
+
+    def text(self, name: str) -> str:
+        """Return a text file, "" if there is none. Raises ModelError."""
+        return self.read(name).decode("utf-8", "replace") if name in self.members else ""
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """What the user says about the model; "" or 0: what its files say."""
+
+    source_language: str = ""
+    target_language: str = ""
+    positions: str = ""
+    """The positions with which a model of Hugging Face is read: "marian" or "huggingface"."""
+    safe_length: int = 0
+
+
+@dataclass(frozen=True)
+class ForeignModel:
+    """A model of another toolkit, converted."""
+
+    toolkit: str
+    recipe: dict[str, dict[str, Any]]
+    weights: Mapping[str, Array]
+    vocabularies: tuple[int, int]
+    tokenizers: Mapping[str, bytes]
+    reader: Reader
+    """The model as the toolkit defines it, computed from its own files. Its ids are those of the new model."""
+    tags: Sequence[str] = ()
+    """The codes of the languages into which a model with tags translates."""
+    license: str = ""
+    remarks: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Importer:
+    """An entry of `registry.IMPORTERS`."""
+
+    recognizes: Callable[[SourceFiles], bool]
+    read: Callable[[SourceFiles, ImportOptions], ForeignModel]
+    """Raises ModelError for what it cannot convert, UsageError for options that do not fit."""
+
+
+def languages(options: ImportOptions, found: tuple[str, str], tags: Sequence[str] = ()) -> tuple[str, str]:
+    """Return the codes of source and target. `found` are those in the files.
+
+    A model of several target languages has "mul" unless one is chosen. Raises ModelError if one is not known.
+    """
+    source, target = options.source_language or found[0], options.target_language or found[1]
+    if tags and target not in tags:
+        target = tags[0] if len(tags) == 1 else "mul"
+    for side, code in (("source", source), ("target", target)):
+        if not code:
+            raise ModelError(f"the files do not say the {side} language: give --{side}-language CODE, such as en.")
+    return source, target
+
+
+def rows(matrix: Array, order: Array) -> Array:
+    """Return the rows `order` (V,) of a matrix or vector of another vocabulary; those of -1 are zero."""
+    taken = matrix[np.maximum(order, 0)]
+    taken[order < 0] = 0
+    return np.ascontiguousarray(taken, np.float32)

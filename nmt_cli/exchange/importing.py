@@ -1,0 +1,197 @@
+"""Import a model of another toolkit into a model folder, and verify that both compute the same.
+
+    SourceFiles ──▶ the importer ──▶ ForeignModel ──▶ write aside ──▶ load as torch does ──▶ verify ──▶ rename
+                                                                  └─▶ divide lines of many scripts as its tokenizer does
+
+`registry.IMPORTERS` lists the importers; `importer` defines their interface. What cannot be imported is refused by name.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from ..console import status
+from ..data.normalization import UNSEEN
+from ..data.tokenizer import EOS, Tokenizer, Vocabulary
+from ..errors import ModelError, check_choice, shown
+from ..files import write_named
+from ..model.contents import length_limits, not_imported
+from ..model.folder import load_model
+from ..model.weights import write_model
+from ..output_paths import check_output_folder, output_folder
+from ..recipe import Recipe
+from ..registry import IMPORTERS, load
+from .exporter import Reader, SourceModel
+from .importer import ForeignModel, Importer, ImportOptions, SourceFiles
+from .sentences import sentences
+from .verification import Verification, verify
+
+WHAT = "the imported model"
+LINES = 10_000
+"""Number of made-up lines that both tokenizers divide."""
+SCRIPTS = (
+    "Aa\u00c0\u017f",
+    "\u0391\u03c9",
+    "\u0410\u044f",
+    "\u05d0\u05ea",
+    "\u0621\u064a",
+    "\u0905\u0939",
+    "\u0e01\u0e5b",
+    "\u3041\u30ff",
+    "\u4e00\u9fff",
+    "\uac00\ud7a3",
+    "!~",
+    "\u2010\u2027",
+    "\u3000\u3011",
+    "\uff01\uff5e",
+    "\U0001f600\U0001f64f",
+)
+"""The first and the last characters of ranges, two and two, from which lines are made."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model folder that was written, and what it was compared with."""
+
+    path: Path
+    model: ForeignModel
+    recipe: Recipe
+    parameters: int
+    verification: Verification
+    safe_length: int
+    """The length, in source tokens, up to which lines of several sentences are translated whole."""
+    lines: int
+    """Number of lines that both tokenizers divided equally."""
+
+
+def import_model(source: Path, out: Path, by: str, options: ImportOptions, text: Path | None = None) -> Imported:
+    """Write the model at `source` as a model folder to `out`, and verify it.
+
+    `by` names the importer; "": the one that recognizes the files. The lines of `text` are compared too.
+
+    Raises UsageError for an unknown importer or an `out` that is not free, and ModelError for what cannot be imported,
+    or computes something else: then nothing is written.
+    """
+    if by:
+        check_choice("--from", by, IMPORTERS)
+    check_output_folder(out, WHAT, not_imported, [source])
+    files = SourceFiles(source)
+    with status("reading the model"):
+        foreign = _importer(files, by).read(files, options)
+    recipe = Recipe.from_dict({"name": source.stem, **foreign.recipe}, f"the recipe of {str(source)!r}")
+    with output_folder(out, WHAT, not_imported, [source], ModelError) as aside:
+        write_model(
+            aside,
+            foreign.weights,
+            recipe,
+            foreign.vocabularies,
+            foreign.tokenizers,
+            {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license},
+            safe_length=options.safe_length or None,
+        )
+        write_named(aside / "README.md", _card(foreign, files, recipe).encode(), "the model card")
+        loaded = load_model(aside)
+        vocabulary = Vocabulary.load(aside, loaded.config.vocabularies, loaded.config.tokenizers)
+        safe_length, _ = length_limits(recipe.data, [loaded.config.safe_length])
+        model = SourceModel(loaded.model, recipe, vocabulary, safe_length)
+        lines = _verify_tokens(vocabulary.source, foreign.reader)
+        verification = verify(model, foreign.reader, sentences(model, text), out, "the imported model")
+    return Imported(out, foreign, recipe, loaded.config.parameters, verification, safe_length, lines)
+
+
+def _importer(files: SourceFiles, by: str) -> Importer:
+    """Return the importer `by`, or the one that recognizes the files. Raises ModelError."""
+    if by:
+        chosen: Importer = load(IMPORTERS, by, "--from")
+        return chosen
+    for name in IMPORTERS:
+        one: Importer = load(IMPORTERS, name, "--from")
+        if one.recognizes(files):
+            return one
+    raise ModelError(_refusal(files))
+
+
+def _refusal(files: SourceFiles) -> str:
+    """Return why files that no importer recognizes are not imported."""
+    where, names = repr(str(files.path)), set(files.names)
+    if names & {"pytorch_model.bin"}:
+        return (
+            f"{where} has its weights as pytorch_model.bin, which needs pickle to be read, and could run any program. "
+            "Rewrite it as safetensors, if you trust it: python -c 'from transformers import MarianMTModel as M; "
+            f'M.from_pretrained("DIR").save_pretrained("DIR")\', with {where} as DIR; then import it again.'
+        )
+    if "model.bin" in names and names & {
+        "shared_vocabulary.json",
+        "shared_vocabulary.txt",
+        "source_vocabulary.json",
+        "source_vocabulary.txt",
+    }:
+        return f"{where} is a model of CTranslate2, which nmt cannot import yet: take the model that it was converted from."
+    if "metadata.json" in names or files.path.suffix == ".argosmodel":
+        return f"{where} is a package of Argos Translate, which holds a model of CTranslate2: nmt cannot import it yet."
+    if files.ending(".alphas.bin", ".intgemm8.bin"):
+        return (
+            f"{where} is an int8 model of Marian's, as Firefox has: nmt cannot import it yet. Take the model in fp32."
+        )
+    if files.ending(".pt", ".ckpt", ".pkl"):
+        return (
+            f"{where} has weights that need pickle to be read, which could run any program: nmt imports none of them."
+        )
+    return (
+        f"{where} holds no model that nmt knows: expected a Marian or OPUS-MT model (*.npz, *.vocab.yml, source.spm, "
+        f"target.spm), or one of Hugging Face (config.json, model.safetensors). It holds {shown(sorted(names)[:8])}."
+    )
+
+
+def _card(foreign: ForeignModel, files: SourceFiles, recipe: Recipe) -> str:
+    """Return a model card: what the model is, and the README of its makers."""
+    data = recipe.data
+    into = ", ".join(foreign.tags) or data.target_language
+    lines = [
+        f"# A translation model: {data.source_language} to {into}",
+        "",
+        f"Imported from {files.path.name}, a model of {foreign.toolkit}, by `nmt import`, and verified: it computes the same.",
+        "",
+        f"- Licence: {foreign.license or 'its files name none'}. Whoever passes the model on names its makers.",
+        "- Use: `nmt translate --model DIR < text`" + (" `--target-language CODE`" if foreign.tags else ""),
+        "",
+    ]
+    original = files.text("README.md").strip()
+    license_text = files.text("LICENSE").strip()
+    if original:
+        lines += ["## What its makers wrote", "", original, ""]
+    if license_text:
+        lines += ["## Its licence", "", license_text, ""]
+    return "\n".join(lines)
+
+
+def _verify_tokens(source: Tokenizer, reader: Reader) -> int:
+    """Compare both tokenizers on made-up lines of several scripts, and return their number. Raises ModelError."""
+    lines = _made_up(source)
+    for line, ours, theirs in zip(lines, source.encode(lines), reader.encode(lines), strict=True):
+        if [*ours, EOS] != theirs:
+            raise ModelError(
+                f"the new tokenizer divides {shown(line)} into {ours}, and the model's own into {theirs[:-1]}: this is "
+                "a fault of nmt import, please report it."
+            )
+    return len(lines)
+
+
+def _made_up(source: Tokenizer) -> list[str]:
+    """Return lines of random pieces and of random characters. Invisible characters are left out: nmt does not read
+    those that a vocabulary lacks.
+    """
+    random, table = Random(2), source.table
+    ranges = [(ord(both[at]), ord(both[at + 1])) for both in SCRIPTS for at in range(0, len(both) - 1, 2)]
+
+    def word() -> str:
+        if random.random() < 0.5:
+            return table[random.randrange(4, len(table))].replace("▁", " ")
+        first, last = random.choice(ranges)
+        return "".join(chr(random.randint(first, last)) for _ in range(random.randint(1, 6)))
+
+    lines = [" ".join(word() for _ in range(random.randint(1, 12))) for _ in range(LINES)]
+    return [UNSEEN.sub("", line) for line in lines if not any(unicodedata.category(one) == "Cn" for one in line)]
