@@ -99,6 +99,7 @@ EXPORTERS = {
 
 IMPORTERS = {
     "marian": "nmt_cli.exchange.marian:IMPORTER",
+    "huggingface": "nmt_cli.exchange.huggingface_import:IMPORTER",
 }
 """--from of nmt import: an Importer."""
 

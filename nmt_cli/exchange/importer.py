@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..data.sentencepiece_model import is_tag
 from ..errors import ModelError, shown_name
 from .exporter import Reader
 
@@ -124,6 +125,11 @@ def languages(options: ImportOptions, found: tuple[str, str], tags: Sequence[str
         if not code:
             raise ModelError(f"the files do not say the {side} language: give --{side}-language CODE, such as en.")
     return source, target
+
+
+def tags_of(table: Sequence[str]) -> list[str]:
+    """Return the codes of the target languages that have a tag in a vocabulary."""
+    return [piece[2:-2] for piece in table if is_tag(piece)]
 
 
 def rows(matrix: Array, order: Array) -> Array:

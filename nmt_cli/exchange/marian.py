@@ -22,18 +22,19 @@ from typing import Any
 
 import numpy as np
 
-from ..data.sentencepiece_model import SPECIALS, is_tag, with_pieces
+from ..data.sentencepiece_model import SPECIALS, with_pieces
 from ..data.tokenizer import BOS, PAD, SOURCE_FILE, TARGET_FILE
 from ..errors import ModelError, shown, shown_name
 from ..model.transformer import NO_PROBABILITY
 from ..recipe import ModelSection
-from .importer import Array, ForeignModel, Importer, ImportOptions, SourceFiles, languages, rows
+from .importer import Array, ForeignModel, Importer, ImportOptions, SourceFiles, languages, rows, tags_of
 from .marian_files import decoding_in, replacements_in, vocabulary_in, weights_in, yaml_values
 from .marian_reference import MarianReader
 
 LONGEST = 512
 """Tokens of a line that an imported model reads at once; Marian itself has no limit."""
 EPSILON = 1e-6
+EARLIER_OUTPUT = "decoder_ff_logit_out_W"
 ACTIVATIONS = {"relu": "relu", "swish": "silu"}
 """Marian's names of our activations. Its gelu is another function."""
 RESIDUALS = {("", "dan", ""): "post", ("n", "da", "n"): "pre"}
@@ -79,12 +80,13 @@ class Match:
     ours: str
     theirs: tuple[str, ...]
     side: str = ""
-    """"source" or "target" for an array with a row per token; else a matrix is transposed."""
-    transposed: bool = True
+    """"source" or "target" for an array with a row per token; other matrices are transposed."""
 
 
-def matches(config: ModelSection, ties: Mapping[str, bool]) -> Iterator[Match]:
-    """Yield a match for each array of a model folder."""
+def matches(config: ModelSection, ties: Mapping[str, bool], output: str = "decoder_ff_logit_out_Wt") -> Iterator[Match]:
+    """Yield a match for each array of a model folder. `output`: the name of an output matrix of its own; in earlier
+    versions of Marian it ends in _W, and is transposed.
+    """
     table = {
         use: "Wemb" if ties["tied-embeddings-all"] or ties["tied-embeddings-src"] else f"{side}_Wemb"
         for use, side in (("source", "encoder"), ("target", "decoder"))
@@ -95,8 +97,7 @@ def matches(config: ModelSection, ties: Mapping[str, bool]) -> Iterator[Match]:
     else:
         yield Match("embeddings.source", (table["source"],), "source")
         yield Match("embeddings.target", (table["target"],), "target")
-        output = table["target"] if tied_output else "decoder_ff_logit_out_W"
-        yield Match("embeddings.output", (output,), "target", transposed=not tied_output)
+        yield Match("embeddings.output", (table["target"] if tied_output else output,), "target")
     yield Match("output_bias", ("decoder_ff_logit_out_b",), "target")
     ending = "_pre" if config.residual == "pre" else ""
     for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
@@ -205,7 +206,8 @@ def converted(
     Raises ModelError for an array that is missing, has a wrong shape, or is not used.
     """
     taken, result = set(), {}
-    for match in matches(config, ties):
+    earlier = {"output": EARLIER_OUTPUT} if EARLIER_OUTPUT in arrays else {}
+    for match in matches(config, ties, **earlier):
         parts = []
         for name in match.theirs:
             if name not in arrays:
@@ -214,7 +216,7 @@ def converted(
             part = arrays[name]
             if part.ndim == 2 and part.shape[0] == 1:
                 part = part[0]
-            elif match.transposed and not (match.side and match.theirs[0].endswith("Wemb")):
+            elif not match.side or name == EARLIER_OUTPUT:
                 part = part.T
             if match.side:
                 size = int(orders[match.side].max()) + 1
@@ -270,7 +272,7 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     ids = {side: Ids.of(of_side) for side, of_side in zip(("source", "target"), sides, strict=True)}
     replaced, controls = replacements_in(files.text("preprocess.sh"))
     models = [files.read(one) for one in ("source.spm", "target.spm")]
-    tags = [piece[2:-2] for piece in ids["source"].table if is_tag(piece)]
+    tags = tags_of(ids["source"].table)
     about = files.text("README.md")
     source, target = languages(options, _languages_in(about), tags)
     recipe = recipe_of(files.path.name, (source, target), section, decoding_in(decoder), ids, joint)
@@ -293,7 +295,7 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
         tokenizers=tokenizers,
         reader=reader,
         tags=tags,
-        license=_license_in(files.text("LICENSE"), about),
+        license=license_in(files.text("LICENSE"), about),
     )
 
 
@@ -348,7 +350,7 @@ def _languages_in(about: str) -> tuple[str, str]:
     return codes[0], codes[1]
 
 
-def _license_in(text: str, about: str) -> str:
+def license_in(text: str, about: str) -> str:
     """Return the licence that the files name."""
     named = re.search(r"^license: *(\S.*)$", about, re.MULTILINE)
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")

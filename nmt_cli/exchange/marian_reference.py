@@ -25,6 +25,11 @@ from .exporter import Output
 from .importer import Array
 from .marian_files import MOSES, SED_RULE
 
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": lambda x: np.maximum(x, 0),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: torch.nn.functional.gelu(torch.from_numpy(x)).numpy(),
+}
 Step = Callable[[Array], Array]
 
 
@@ -54,6 +59,14 @@ class MarianReader:
             side: {int(theirs): ours for ours, theirs in enumerate(order) if theirs >= 0}
             for side, order in orders.items()
         }
+        self.start = np.zeros(section["d_model"])
+        """The decoder's first input, (D,)."""
+        self.exponents = "marian"
+        """Whose positions: "marian" or "huggingface"."""
+        self.features: Array | slice = slice(None)
+        """The index of each of the model folder's features among ours."""
+        self.padding: dict[str, Any] = {}
+        """The output row and bias of padding, if it has a probability."""
         self.array = lru_cache(None)(lambda name: np.asarray(arrays[name], np.float64))
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
@@ -77,8 +90,7 @@ class MarianReader:
         pieces = {number: piece for piece, number in self.vocabularies[1].items()}
         order = self.orders["target"]
         kept = [[pieces[int(order[i])] for i in row if i not in (PAD, BOS, EOS)] for row in rows]
-        texts: list[str] = [self.tokenizers[1].decode_pieces(row) for row in kept]
-        return texts
+        return ["".join(row).replace("▁", " ").strip() for row in kept]  # postprocess.sh
 
     def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> list[Output]:
         """See `Reader`. Greedy search follows `targets` as long as each of their tokens is the most likely one."""
@@ -93,7 +105,9 @@ class MarianReader:
             tokens = [*target[: differing[0]], int(best[differing[0]])] if len(differing) else list(target)
             log_probs = logits - np.logaddexp.reduce(logits, -1, keepdims=True)
             of_target = log_probs[np.arange(len(target)), target]
-            numbers = (torch.from_numpy(one.astype(np.float32)) for one in (logits, of_target, states))
+            numbers = (
+                torch.from_numpy(one.astype(np.float32)) for one in (logits, of_target, states[:, self.features])
+            )
             outputs.append(Output(tokens[:limit], *numbers))
         return outputs
 
@@ -117,24 +131,29 @@ class MarianReader:
             y = self._feed_forward(f"decoder_l{layer}_ffn", y)
         if self.pre:
             y = self._norm(y, "decoder_top_ln_%s")
-        output = self.array(self.tables["target"]).T if self.tied_output else self.array("decoder_ff_logit_out_W")
+        if self.tied_output or "decoder_ff_logit_out_W" not in self.arrays:
+            output = self.array(self.tables["target"] if self.tied_output else "decoder_ff_logit_out_Wt").T
+        else:
+            output = self.array("decoder_ff_logit_out_W")
         scores = y @ output + self.array("decoder_ff_logit_out_b").ravel()
         order = self.orders["target"]
         ours = scores[:, np.maximum(order, 0)]
         ours[:, order < 0] = -1e9
+        if self.padding:
+            ours[:, PAD] = y @ self.padding["row"] + self.padding["bias"]
         return ours
 
     def _embedded(self, side: str, ids: Sequence[int], first: bool = False) -> Array:
         """Return embeddings * sqrt(D) + positions, after a zero vector if it is the decoder's `first`."""
         width = self.section["d_model"]
         x = self.array(self.tables[side])[self.orders[side][np.array(ids, np.int64)]] * np.sqrt(width)
-        x = np.concatenate([np.zeros((1, width)), x]) if first else x
+        x = np.concatenate([self.start[None] * np.sqrt(width), x]) if first else x
         return x + self.positions(len(x))
 
     def positions(self, length: int) -> Array:
-        """Return Marian's sinusoids (length, D)."""
+        """Return sinusoids (length, D)."""
         half = self.section["d_model"] // 2
-        angles = np.arange(length)[:, None] * 10_000.0 ** (-np.arange(half) / (half - 1))
+        angles = np.arange(length)[:, None] * 10_000.0 ** (-np.arange(half) / (half - (self.exponents == "marian")))
         return np.concatenate([np.sin(angles), np.cos(angles)], 1)
 
     def _norm(self, x: Array, name: str) -> Array:
@@ -171,7 +190,6 @@ class MarianReader:
     def _feed_forward(self, name: str, x: Array) -> Array:
         def sublayer(rows: Array) -> Array:
             hidden = self._map(rows, name, "1")
-            active = np.maximum(hidden, 0) if self.section["activation"] == "relu" else hidden / (1 + np.exp(-hidden))
-            return self._map(active, name, "2")
+            return self._map(ACTIVATIONS[self.section["activation"]](hidden), name, "2")
 
         return self._around(x, f"{name}_ffn", sublayer)

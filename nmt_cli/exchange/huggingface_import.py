@@ -1,0 +1,305 @@
+"""Import of Hugging Face's MarianMT: models of Marian's that were converted for transformers.
+
+    config.json, model.safetensors, vocab.json, *.spm ──▶ Marian's names and layout ──▶ marian.py
+
+Marian trained these models with its own positions, LayerNorm's 1e-6 and normalised text. transformers computes them with
+other frequencies, 10000^(-2i / d), with 1e-5, and gives padding a probability. `--positions marian`, the default, is what
+Marian would compute; `--positions huggingface` is what transformers computes. Its positions are the paper's in another
+order of the features, so the features are reordered.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..data.tokenizer import BOS, PAD
+from ..errors import ModelError, shown, shown_name
+from ..recipe import ModelSection
+from .importer import Array, ForeignModel, Importer, ImportOptions, SourceFiles, languages, tags_of
+from .marian import EPSILON, LONGEST, Ids, converted, license_in, recipe_of, tokenizers_of
+from .marian_files import MOSES
+from .marian_reference import MarianReader
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
+SIZES = {
+    "d_model": "d_model",
+    "encoder_layers": "encoder_layers",
+    "decoder_layers": "decoder_layers",
+    "encoder_attention_heads": "num_heads",
+    "encoder_ffn_dim": "d_ff",
+}
+"""transformers' names of our keys of [model]."""
+SAME = {"decoder_attention_heads": "encoder_attention_heads", "decoder_ffn_dim": "encoder_ffn_dim"}
+"""Keys that have the value of another one here."""
+EXPECTED: dict[str, tuple[object, ...]] = {
+    "model_type": ("marian",),
+    "scale_embedding": (True,),
+    "normalize_before": (False,),
+    "normalize_embedding": (False,),
+    "add_final_layer_norm": (False,),
+    "add_bias_logits": (False,),
+    "static_position_embeddings": (True,),
+    "is_encoder_decoder": (True,),
+}
+READ = {
+    "activation_function",
+    "max_position_embeddings",
+    "num_beams",
+    "length_penalty",
+    "share_encoder_decoder_embeddings",
+}
+READ |= {"tie_word_embeddings", "vocab_size", "decoder_vocab_size", "pad_token_id", "decoder_start_token_id"}
+UNUSED = re.compile(
+    r"_.*|architectures|.*dropout|.*layerdrop|.*init_std|dtype|torch_dtype|transformers_version|use_cache|num_hidden_layers"
+    r"|(bos|eos|forced_eos|forced_bos|sep|unk)_token_id|bad_words_ids|max_length|min_length|id2label|label2id|num_labels"
+    r"|classif\w+|gradient_checkpointing|extra_pos_embeddings|save_step|task_specific_params|problem_type|finetuning_task"
+    r"|output_\w+|return_dict\w*|pruned_heads|tokenizer_class|prefix|chunk_size_feed_forward|is_decoder|torchscript"
+    r"|add_cross_attention|cross_attention_hidden_size|use_bfloat16|tf_legacy_loss|early_stopping|do_sample|temperature"
+    r"|top_k|top_p|typical_p|repetition_penalty|no_repeat_ngram_size|encoder_no_repeat_ngram_size|diversity_penalty"
+    r"|num_beam_groups|num_return_sequences|remove_invalid_values|exponential_decay_length_penalty|suppress_tokens"
+    r"|begin_suppress_tokens|name_or_path|renormalize_logits|max_new_tokens|min_new_tokens"
+)
+"""Keys without effect on what the model computes, or on the search of nmt."""
+PARTS = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "out_proj": "o"}
+ATTENTIONS = {"self_attn": "self", "encoder_attn": "context"}
+
+
+def recognizes(files: SourceFiles) -> bool:
+    """Return whether the files are a MarianMT model in safetensors."""
+    return CONFIG in files.names and WEIGHTS in files.names and "source.spm" in files.names
+
+
+def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
+    """Return the model of a folder of Hugging Face. Raises ModelError."""
+    config = _json(files, CONFIG)
+    as_there = options.positions == "huggingface"
+    section = section_of(config, as_there)
+    arrays, ties = marian_arrays(_tensors(files), config)
+    sides = [_vocabulary(files, name) for name in ("vocab.json", "target_vocab.json")]
+    sides = [sides[0], sides[1] or sides[0]]
+    joint = sides[0] == sides[1]
+    arrays, start = without_padding(arrays, sides, as_there)
+    padded = start.pop("padding")
+    ids = {side: Ids.of(of_side) for side, of_side in zip(("source", "target"), sides, strict=True)}
+    section |= {"zero_start": not start["row"].any()}
+    replaced, controls = ({}, False) if as_there else (MOSES, True)
+    models = [files.read("source.spm"), files.read("target.spm")]
+    tags, about = tags_of(ids["source"].table), files.text("README.md")
+    generation = {**config, **_json(files, "generation_config.json")}
+    decode: dict[str, Any] = {"beam": int(generation.get("num_beams") or 1), "min_length": 0, "length_penalty": "none"}
+    if exponent := float(generation.get("length_penalty", 1.0)):
+        decode |= {"length_penalty": "power", "alpha": exponent}
+    recipe = recipe_of(files.path.name, languages(options, _languages(files), tags), section, decode, ids, joint)
+    longest = int(config.get("max_position_embeddings", 1024)) if as_there else 2 * LONGEST
+    recipe["model"]["max_positions"] = longest
+    recipe["data"]["max_length"] = min(LONGEST, longest - 1)
+    model = ModelSection.model_validate(recipe["model"])
+    orders = {side: one.order for side, one in ids.items()}
+    weights = converted(arrays, model, ties, orders)
+    for use in ("shared", "target"):
+        if f"embeddings.{use}" in weights:
+            weights[f"embeddings.{use}"][BOS] = start["row"]
+    if as_there:
+        for use in ("shared", "output"):
+            if f"embeddings.{use}" in weights:
+                weights[f"embeddings.{use}"][PAD] = padded["row"]
+        weights["output_bias"][PAD] = padded["bias"]
+        order = np.arange(model.d_model).reshape(2, -1).T.ravel()
+        weights = reordered(weights, order)
+    script = "" if as_there else "replace-unicode-punctuation.perl remove-non-printing-char.perl"
+    reader = MarianReader(arrays, section, ties, orders, models, sides, script)
+    reader.start = start["row"]
+    if as_there:
+        reader.exponents, reader.padding, reader.features = "huggingface", padded, order
+    return ForeignModel(
+        toolkit="Hugging Face (MarianMT)",
+        recipe=recipe,
+        weights=weights,
+        vocabularies=(len(ids["source"].table), len(ids["target"].table)),
+        tokenizers=tokenizers_of(models, ids, replaced, controls),
+        reader=reader,
+        tags=tags,
+        license=license_in(files.text("LICENSE"), about),
+        remarks=["with the positions of transformers the model computes something else than what Marian trained"]
+        * as_there,
+    )
+
+
+def _json(files: SourceFiles, name: str) -> dict[str, Any]:
+    try:
+        values = json.loads(files.text(name) or "{}")
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{shown_name(name)} is not JSON: {error}.") from None
+    if not isinstance(values, dict):
+        raise ModelError(f"{shown_name(name)} is not a JSON object.")
+    return values
+
+
+def _tensors(files: SourceFiles) -> dict[str, Array]:
+    """Return the tensors of the weights file as fp32. Raises ModelError."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        tensors = load(files.read(WEIGHTS))
+    except SafetensorError as error:
+        raise ModelError(f"{WEIGHTS} is not a safetensors file, or a damaged one ({shown_name(str(error))}).") from None
+    return {name: tensor.float().numpy() for name, tensor in tensors.items()}
+
+
+def section_of(config: Mapping[str, Any], as_there: bool) -> dict[str, Any]:
+    """Return the keys of [model] for a config.json. Raises ModelError."""
+    kind = config.get("model_type")
+    if kind != "marian":
+        raise ModelError(
+            f"the model is of the type {shown(kind)} of transformers, which nmt cannot import: it can import MarianMT."
+        )
+    known = {*SIZES, *SAME, *EXPECTED, *READ}
+    for key, value in config.items():
+        if key in EXPECTED and value not in EXPECTED[key]:
+            raise ModelError(
+                f"config.json has {key} = {shown(value)}, which nmt does not have: expected {shown(EXPECTED[key][0])}."
+            )
+        if key in SAME and value != config.get(SAME[key]):
+            raise ModelError(
+                f"config.json has {key} = {shown(value)}, expected that of {SAME[key]}: nmt has one value for both."
+            )
+        if key not in known and not UNUSED.fullmatch(key):
+            raise ModelError(f"config.json has a key that nmt does not know: {shown_name(key)} = {shown(value)}.")
+    activation = config.get("activation_function")
+    if activation not in ACTIVATIONS:
+        raise ModelError(f"activation_function = {shown(activation)}: expected one of {', '.join(ACTIVATIONS)}.")
+    try:
+        sizes = {ours: int(config[theirs]) for theirs, ours in SIZES.items()}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"config.json lacks a number, or has a wrong one: {shown_name(str(error))}.") from None
+    return {
+        **sizes,
+        "activation": ACTIVATIONS[activation],
+        "residual": "post",
+        "norm_epsilon": 0.0 if as_there else EPSILON,
+        "positions": "sinusoidal" if as_there else "marian",
+        "output_bias": True,
+        "tie_embeddings": bool(config.get("share_encoder_decoder_embeddings", True)),
+    }
+
+
+def marian_arrays(tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, bool]]:
+    """Return tensors of transformers under Marian's names and in its layout, and which embeddings are tied.
+
+    Raises ModelError for a tensor that is not known.
+    """
+    shared = bool(config.get("share_encoder_decoder_embeddings", True))
+    tied = bool(config.get("tie_word_embeddings", True))
+    arrays: dict[str, Array] = {}
+    for name, tensor in tensors.items():
+        name = name.removeprefix("model.")
+        if "embed_positions" in name or (
+            name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight") and shared
+        ):
+            continue  # computed from the sizes; copies of the shared matrix
+        if name == "lm_head.weight" and tied:
+            continue
+        if name == "shared.weight" and not shared:
+            continue
+        theirs, array = _renamed(name, tensor)
+        arrays[theirs] = array
+    return arrays, {"tied-embeddings-all": shared and tied, "tied-embeddings-src": shared, "tied-embeddings": tied}
+
+
+def _renamed(name: str, tensor: Array) -> tuple[str, Array]:
+    """Return Marian's name of a tensor, and its array."""
+    whole = {
+        "shared.weight": "Wemb",
+        "encoder.embed_tokens.weight": "encoder_Wemb",
+        "decoder.embed_tokens.weight": "decoder_Wemb",
+        "final_logits_bias": "decoder_ff_logit_out_b",
+    }
+    if name in whole:
+        return whole[name], tensor
+    if name == "lm_head.weight":
+        return "decoder_ff_logit_out_W", tensor.T
+    match = re.fullmatch(r"(encoder|decoder)\.layers\.(\d+)\.(\w+)\.(?:(\w+)\.)?(weight|bias)", name)
+    if match:
+        side, number, part, inner, kind = match.groups()
+        begin, letter = f"{side}_l{int(number) + 1}_", "W" if kind == "weight" else "b"
+        array = tensor.T if tensor.ndim == 2 else tensor[None]
+        if part in ATTENTIONS and inner in PARTS:
+            return f"{begin}{ATTENTIONS[part]}_{letter}{PARTS[inner]}", array
+        if part in ("fc1", "fc2") and not inner:
+            return f"{begin}ffn_{letter}{part[-1]}", array
+        norm = "scale" if kind == "weight" else "bias"
+        of = part.removesuffix("_layer_norm")
+        if of in ATTENTIONS and part != of and not inner:
+            return f"{begin}{ATTENTIONS[of]}_Wo_ln_{norm}", array
+        if part == "final_layer_norm" and not inner:
+            return f"{begin}ffn_ffn_ln_{norm}", array
+    raise ModelError(f"the weights have a tensor that nmt does not know: {shown(name)}.")
+
+
+def _vocabulary(files: SourceFiles, name: str) -> dict[str, int]:
+    ids = _json(files, name)
+    if not all(isinstance(number, int) for number in ids.values()) or sorted(ids.values()) != list(range(len(ids))):
+        raise ModelError(
+            f"{shown_name(name)} is not a vocabulary: expected pieces with the numbers from 0 on, each once."
+        )
+    if ids and not {"<pad>", "</s>", "<unk>"} <= ids.keys():
+        raise ModelError(f"{shown_name(name)} lacks <pad>, </s> or <unk>.")
+    return ids
+
+
+def without_padding(
+    arrays: dict[str, Array], sides: list[dict[str, int]], as_there: bool
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Return the arrays without the rows of <pad>; `sides` change. Return also what is stored in these rows.
+
+    "row" is the decoder's first input, which transformers looks up as the embedding of <pad>.
+    """
+    result, pads = dict(arrays), [ids["<pad>"] for ids in sides]
+    first = "Wemb" if "Wemb" in arrays else "decoder_Wemb"
+    output = arrays.get("decoder_ff_logit_out_W", arrays[first].T)
+    padding = {"row": output.T[pads[1]], "bias": float(arrays["decoder_ff_logit_out_b"].ravel()[pads[1]])}
+    found = {"row": arrays[first][pads[1]], "padding": padding}
+    for name, pad, axis in (
+        ("Wemb", pads[0], 0),
+        ("encoder_Wemb", pads[0], 0),
+        ("decoder_Wemb", pads[1], 0),
+        ("decoder_ff_logit_out_W", pads[1], 1),
+        ("decoder_ff_logit_out_b", pads[1], 1),
+    ):
+        if name in result:
+            result[name] = np.delete(result[name], pad, axis)
+    for number, pad in enumerate(pads):
+        sides[number] = {piece: i - (i > pad) for piece, i in sides[number].items() if piece != "<pad>"}
+    return result, found
+
+
+def reordered(weights: Mapping[str, Array], order: Array) -> dict[str, Array]:
+    """Return the arrays of a model folder with their features of d_model in another order (D,)."""
+    result = {}
+    for name, array in weights.items():
+        part = name.split(".")[-2] if "." in name else ""
+        if part in ("output", "outer", "norm") or name.endswith("_norm.weight"):
+            array = array[order]
+        elif array.ndim == 2:
+            array = array[:, order]
+        result[name] = np.ascontiguousarray(array)
+    return result
+
+
+def _languages(files: SourceFiles) -> tuple[str, str]:
+    """Return the languages in tokenizer_config.json or in the folder's name, such as opus-mt-en-de."""
+    config = _json(files, "tokenizer_config.json")
+    named = re.search(r"opus-mt(?:-tc)?(?:-big|-base)?-([a-zA-Z_]+)-([a-zA-Z_]+)$", files.path.name)
+    found = [str(config.get(f"{side}_lang") or "") for side in ("source", "target")]
+    codes = [code or (named[number] if named else "") for number, code in enumerate(found, 1)]
+    return codes[0], codes[1]
+
+
+IMPORTER = Importer(recognizes, read)
