@@ -94,6 +94,7 @@ METRICS = {
 EXPORTERS = {
     "ctranslate2": "nmt_cli.exchange.ctranslate2:EXPORTER",
     "huggingface": "nmt_cli.exchange.huggingface:EXPORTER",
+    "marian": "nmt_cli.exchange.marian:EXPORTER",
 }
 """--to of nmt export: an Exporter."""
 

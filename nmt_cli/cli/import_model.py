@@ -43,7 +43,7 @@ def import_model(
     positions: Annotated[
         str,
         option(
-            "For Hugging Face: marian, with which Marian trained the model, or huggingface, for what transformers computes.  "
+            "For Hugging Face: marian, as the model was trained, or huggingface, as transformers computes it.  "
             "[default: marian]",
             "NAME",
             show_default=False,
@@ -52,7 +52,7 @@ def import_model(
     safe_length: Annotated[
         int,
         option(
-            "Lines of several sentences are translated in parts from so many tokens on; 0: not known, which counts as 64.",
+            "Lines of several sentences are translated in parts from N tokens on; 0: not known, counts as 64.",
             "N",
             min=0,
             max=1_000_000,
@@ -103,8 +103,8 @@ def _described(done: Imported) -> list[str]:
     penalty = "" if decode.length_penalty == "none" else f", score / length^{decode.alpha:g}"
     return [
         f"wrote {done.path}: a model of {done.model.toolkit}, {data.source_language} to {into}",
-        f"{model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, vocabulary of {tokens} tokens, "
+        f"{model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, {tokens} tokens, "
         f"{done.parameters:,} parameters, fp32; beam {decode.beam}{penalty}",
         f"licence: {done.model.license or 'its files name none: ask its makers'}",
-        f"lines of several sentences are translated in parts from {done.safe_length} tokens on; --safe-length changes that",
+        f"lines of several sentences are translated in parts from {done.safe_length} tokens on (--safe-length)",
     ]

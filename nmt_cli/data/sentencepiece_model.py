@@ -184,7 +184,8 @@ def _field(number: int, kind: int, value: Any) -> bytes:
     key = _as_varint(number << 3 | kind)
     if kind == VARINT:
         return key + _as_varint(value)
-    return key + (value if kind in (FIXED64, FIXED32) else _as_varint(len(value)) + value)
+    content: bytes = value if kind in (FIXED64, FIXED32) else _as_varint(len(value)) + value
+    return key + content
 
 
 def _as_varint(value: int) -> bytes:

@@ -2,10 +2,10 @@
 
     config.json, model.safetensors, vocab.json, *.spm ──▶ Marian's names and layout ──▶ marian.py
 
-Marian trained these models with its own positions, LayerNorm's 1e-6 and normalised text. transformers computes them with
-other frequencies, 10000^(-2i / d), with 1e-5, and gives padding a probability. `--positions marian`, the default, is what
-Marian would compute; `--positions huggingface` is what transformers computes. Its positions are the paper's in another
-order of the features, so the features are reordered.
+Marian trained these models with its own positions, LayerNorm's 1e-6 and normalised text. transformers computes them
+with other frequencies, 10000^(-2i / d), with 1e-5, and gives padding a probability. `--positions marian`, the default,
+is what Marian would compute; `--positions huggingface` is what transformers computes. Its positions are the paper's in
+another order of the features, so the features are reordered.
 """
 
 from __future__ import annotations

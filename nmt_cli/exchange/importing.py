@@ -3,7 +3,8 @@
     SourceFiles ──▶ the importer ──▶ ForeignModel ──▶ write aside ──▶ load as torch does ──▶ verify ──▶ rename
                                                                   └─▶ divide lines of many scripts as its tokenizer does
 
-`registry.IMPORTERS` lists the importers; `importer` defines their interface. What cannot be imported is refused by name.
+`registry.IMPORTERS` lists the importers; `importer` defines their interface. What cannot be imported is refused by
+name.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def _refusal(files: SourceFiles) -> str:
         "source_vocabulary.json",
         "source_vocabulary.txt",
     }:
-        return f"{where} is a model of CTranslate2, which nmt cannot import yet: take the model that it was converted from."
+        return f"{where} is a model of CTranslate2, which nmt cannot import yet: take the model that it was made from."
     if "metadata.json" in names or files.path.suffix == ".argosmodel":
         return f"{where} is a package of Argos Translate, which holds a model of CTranslate2: nmt cannot import it yet."
     if files.ending(".alphas.bin", ".intgemm8.bin"):
@@ -153,7 +154,7 @@ def _card(foreign: ForeignModel, files: SourceFiles, recipe: Recipe) -> str:
     lines = [
         f"# A translation model: {data.source_language} to {into}",
         "",
-        f"Imported from {files.path.name}, a model of {foreign.toolkit}, by `nmt import`, and verified: it computes the same.",
+        f"Imported from {files.path.name}, a model of {foreign.toolkit}, and verified: it computes the same.",
         "",
         f"- Licence: {foreign.license or 'its files name none'}. Whoever passes the model on names its makers.",
         "- Use: `nmt translate --model DIR < text`" + (" `--target-language CODE`" if foreign.tags else ""),

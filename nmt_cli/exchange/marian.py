@@ -14,6 +14,7 @@ Marian's vocabulary has </s> and <unk>, and no padding or begin symbol: these ge
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,13 +23,24 @@ from typing import Any
 
 import numpy as np
 
+from .. import __version__
 from ..data.sentencepiece_model import SPECIALS, with_pieces
-from ..data.tokenizer import BOS, PAD, SOURCE_FILE, TARGET_FILE
+from ..data.tokenizer import BOS, EOS, PAD, SOURCE_FILE, TARGET_FILE, UNK
 from ..errors import ModelError, shown, shown_name
+from ..model.folder import weights_of
 from ..model.transformer import NO_PROBABILITY
 from ..recipe import ModelSection
+from .exporter import Exporter, SourceModel
 from .importer import Array, ForeignModel, Importer, ImportOptions, SourceFiles, languages, rows, tags_of
-from .marian_files import decoding_in, replacements_in, vocabulary_in, weights_in, yaml_values
+from .marian_files import (
+    CONFIG,
+    decoding_in,
+    preprocess_script,
+    replacements_in,
+    vocabulary_in,
+    weights_in,
+    yaml_values,
+)
 from .marian_reference import MarianReader
 
 LONGEST = 512
@@ -47,6 +59,12 @@ FORM = (
     "transformer-postprocess-top",
 )
 TIES = ("tied-embeddings", "tied-embeddings-all", "tied-embeddings-src")
+OFF = (
+    *("transformer-train-position-embeddings", "transformer-disable-position-embeddings", "transformer-no-affine"),
+    *("transformer-no-bias", "transformer-no-projection", "transformer-pool", "transformer-rnn-projection"),
+    *("transformer-alibi-trainable", "output-omit-bias", "right-left", "ulr", "embedding-normalization"),
+)
+"""Options that are false."""
 EXPECTED: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention",),
@@ -58,12 +76,7 @@ EXPECTED: dict[str, tuple[Any, ...]] = {
     "input-types": ([], ["sequence", "sequence"]),
     "lemma-dim-emb": ("0",),
     "factors-dim-emb": ("0",),
-    **dict.fromkeys(
-        ("transformer-train-position-embeddings", "transformer-disable-position-embeddings", "transformer-no-affine")
-        + ("transformer-no-bias", "transformer-no-projection", "transformer-pool", "transformer-rnn-projection")
-        + ("transformer-alibi-trainable", "output-omit-bias", "right-left", "ulr", "embedding-normalization"),
-        ("false",),
-    ),
+    **dict.fromkeys(OFF, ("false",)),
 }
 """Options that other values would change into a model that nmt does not have."""
 UNUSED = re.compile(
@@ -145,14 +158,14 @@ def section_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, boo
     try:
         width, encoder, decoder, heads, hidden = (int(config[key]) for key in SIZES if key != "dim-vocabs")
         decoder_hidden = int(config.get("transformer-decoder-dim-ffn", 0)) or hidden
-        activation, *form = (config[key] if key in config else "" for key in FORM)
+        activation, *form = (config.get(key, "") for key in FORM)
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(
             f"the model's configuration lacks a number, or has a wrong one: {shown_name(str(error))}."
         ) from None
     if decoder_hidden != hidden:
         raise ModelError(
-            f"transformer-decoder-dim-ffn = {decoder_hidden} differs from transformer-dim-ffn = {hidden}: nmt has one size."
+            f"transformer-decoder-dim-ffn = {decoder_hidden} is not transformer-dim-ffn = {hidden}: nmt has one size."
         )
     if activation not in ACTIVATIONS:
         raise ModelError(
@@ -160,7 +173,8 @@ def section_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, boo
         )
     if tuple(form) not in RESIDUALS:
         raise ModelError(
-            f"transformer-preprocess, -postprocess and -postprocess-top are {form}: nmt has {' and '.join(map(str, RESIDUALS))}."
+            f"transformer-preprocess, -postprocess and -postprocess-top are {form}: nmt has "
+            f"{' and '.join(map(str, RESIDUALS))}."
         )
     ties = {key: config.get(key, "false") == "true" for key in TIES}
     section = {
@@ -302,7 +316,7 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
 def tokenizers_of(
     models: Sequence[bytes], ids: Mapping[str, Ids], replaced: Mapping[str, str], controls: bool
 ) -> dict[str, bytes]:
-    """Return the two tokenizers of a model folder. `models`: SentencePiece's, of source and target. Raises ModelError."""
+    """Return the two tokenizers of a model folder. `models`: SentencePiece's of both sides. Raises ModelError."""
     extensions: list[dict[str, Any]] = [{"replacements": dict(replaced), "controls": controls}, {}]
     written = {}
     for name, side, model, extension in zip(
@@ -358,3 +372,154 @@ def license_in(text: str, about: str) -> str:
 
 
 IMPORTER = Importer(recognizes, read)
+
+
+# Export
+
+
+def check(source_model: SourceModel) -> None:
+    """Raise ModelError if Marian cannot express the model."""
+    config = source_model.recipe.model
+    for key, value in (("positions", "marian"), ("output_bias", True), ("zero_start", True), ("norm", "layer")):
+        if getattr(config, key) != value:
+            raise ModelError(
+                f"the model has model.{key} = {shown(getattr(config, key))}, and Marian's models have {shown(value)}: "
+                "export imported models, and those trained from them or with these values."
+            )
+    if config.epsilon != EPSILON:
+        raise ModelError(
+            f"the model has model.norm_epsilon = {config.epsilon:g}, and Marian's models have {EPSILON:g}."
+        )
+    if config.activation not in ACTIVATIONS.values() or config.residual not in RESIDUALS.values():
+        raise ModelError(f"the model has model.activation = {shown(config.activation)}, which Marian does not have.")
+    if {config.key_size, config.value_size} != {config.d_model // config.num_heads}:
+        raise ModelError(
+            f"the heads have {config.key_size} and {config.value_size} numbers: Marian's have d_model / num_heads."
+        )
+
+
+def write(source_model: SourceModel, folder: Path) -> None:
+    """Write model.npz, the vocabularies, the SentencePiece models, decoder.yml and a README. Raises OSError."""
+    config, vocabulary = source_model.recipe.model, source_model.vocabulary
+    tables = {"source": vocabulary.source.table, "target": vocabulary.target.table}
+    weights = {name: tensor.numpy() for name, tensor in weights_of(source_model.model).items()}
+    ties = ties_of(config, weights)
+    arrays = marian_layout(weights, config, ties, tables)
+    options = marian_options(config, {side: len(table) - 2 for side, table in tables.items()}, ties)
+    text = "".join(f"{key}: {json.dumps(value)}\n" for key, value in options.items())
+    arrays[CONFIG] = np.frombuffer(text.encode() + b"\0", np.int8)
+    with (folder / "model.npz").open("wb") as stream:
+        np.savez(stream, **arrays)  # type: ignore[arg-type]
+    joint = tables["source"] == tables["target"]
+    names = dict.fromkeys(tables, "vocab.yml") if joint else {side: f"{side}.vocab.yml" for side in tables}
+    for side, name in names.items():
+        (folder / name).write_text(vocabulary_text(tables[side]), encoding="utf-8")
+    for side, tokenizer in (("source", vocabulary.source), ("target", vocabulary.target)):
+        (folder / f"{side}.spm").write_bytes(tokenizer.model)
+    if vocabulary.source.extension.replacements or vocabulary.source.extension.controls:
+        (folder / "preprocess.sh").write_text(preprocess_script(vocabulary.source.extension), encoding="utf-8")
+    decode = source_model.recipe.decode
+    (folder / "decoder.yml").write_text(
+        "relative-paths: true\nmodels:\n  - model.npz\nvocabs:\n"
+        + "".join(f"  - {name}\n" for name in names.values())
+        + f"beam-size: {decode.beam}\nnormalize: {source_model.length_penalty:g}\nword-penalty: 0\n",
+        encoding="utf-8",
+    )
+    (folder / "README.md").write_text(README.format(vocab=" ".join(names.values())), encoding="utf-8")
+
+
+README = """\
+# A translation model for Marian
+
+Written by `nmt export` and verified: it computes the same as the model that it comes from.
+
+    spm_encode --model source.spm < input | marian-decoder -c decoder.yml | spm_decode --model target.spm
+
+If there is a preprocess.sh, it comes before spm_encode. The vocabularies are {vocab}.
+"""
+
+
+def marian_layout(
+    weights: Mapping[str, Array], config: ModelSection, ties: Mapping[str, bool], tables: Mapping[str, Sequence[str]]
+) -> dict[str, Array]:
+    """Return arrays of a model folder under Marian's names and in its layout: the inverse of `converted`."""
+    arrays: dict[str, Array] = {}
+    for match in matches(config, ties):
+        array = weights[match.ours]
+        if match.side:
+            array = array[marian_rows(tables[match.side])]
+        for name, part in zip(match.theirs, np.split(array, len(match.theirs)), strict=True):
+            rows_of_tokens = match.side and part.ndim == 2
+            arrays[name] = np.ascontiguousarray(part if rows_of_tokens else part.T if part.ndim == 2 else part[None])
+    return arrays
+
+
+def marian_rows(table: Sequence[str]) -> Array:
+    """Return our id of each token of Marian's vocabulary: </s> and <unk> first, then ours in their order."""
+    return np.array([EOS, UNK, *range(len(SPECIALS), len(table))])
+
+
+def ties_of(config: ModelSection, weights: Mapping[str, Array]) -> dict[str, bool]:
+    """Return which embeddings are tied in Marian's terms."""
+    untied = not config.tie_embeddings and not np.array_equal(
+        weights["embeddings.target"], weights["embeddings.output"]
+    )
+    return {
+        "tied-embeddings": not config.tie_embeddings and not untied,
+        "tied-embeddings-all": config.tie_embeddings,
+        "tied-embeddings-src": False,
+    }
+
+
+def marian_options(config: ModelSection, sizes: Mapping[str, int], ties: Mapping[str, bool]) -> dict[str, Any]:
+    """Return Marian's options for a [model]: the inverse of `section_of`. `sizes`: tokens of both vocabularies."""
+    before, around, top = next(form for form, residual in RESIDUALS.items() if residual == config.residual)
+    activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == config.activation)
+    return {
+        "type": "transformer",
+        "version": f"nmt {__version__}",
+        "dim-emb": config.d_model,
+        "dim-vocabs": [sizes["source"], sizes["target"]],
+        "enc-depth": config.encoder_layers,
+        "dec-depth": config.decoder_layers,
+        "transformer-heads": config.num_heads,
+        "transformer-dim-ffn": config.d_ff,
+        "transformer-decoder-dim-ffn": 0,
+        "transformer-ffn-depth": 2,
+        "transformer-decoder-ffn-depth": 0,
+        "transformer-ffn-activation": activation,
+        "transformer-preprocess": before,
+        "transformer-postprocess": around,
+        "transformer-postprocess-top": top,
+        "transformer-postprocess-emb": "d",
+        "transformer-decoder-autoreg": "self-attention",
+        "transformer-guided-alignment-layer": "last",
+        "transformer-tied-layers": [],
+        "input-types": [],
+        "lemma-dim-emb": 0,
+        "factors-dim-emb": 0,
+        "factors-combine": "sum",
+        **dict.fromkeys(OFF, False),
+        **ties,
+    }
+
+
+def vocabulary_text(table: Sequence[str]) -> str:
+    """Return a vocab.yml: a piece and its number in each line."""
+    pieces = [table[number] for number in marian_rows(table)]
+    return "".join(f"{json.dumps(piece, ensure_ascii=False)}: {number}\n" for number, piece in enumerate(pieces))
+
+
+def load_exported(folder: Path) -> MarianReader:
+    """Read the folder in NumPy: Marian itself is no package that every machine has."""
+    files = SourceFiles(folder)
+    arrays, config = weights_in(files, "model.npz")
+    section, ties = section_of(config)
+    names = yaml_values(files.text("decoder.yml"), "decoder.yml")["vocabs"]
+    sides = [vocabulary_in(files, name) for name in names]
+    orders = {side: Ids.of(ids).order for side, ids in zip(("source", "target"), sides, strict=True)}
+    models = [files.read("source.spm"), files.read("target.spm")]
+    return MarianReader(arrays, section, ties, orders, models, sides, files.text("preprocess.sh"))
+
+
+EXPORTER = Exporter(check, write, load_exported)

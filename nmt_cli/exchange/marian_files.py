@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.sentencepiece_model import Extension
 from ..errors import ModelError, UsageError, install_command, shown, shown_name
 from .importer import Array, SourceFiles
 
@@ -33,7 +34,7 @@ MOSES = {
     "。 ": ". ",
     "． ": ". ",
 }
-"""The rules of Moses' replace-unicode-punctuation.perl; the first digit is an oversight that models were trained with."""
+"""The rules of Moses' replace-unicode-punctuation.perl. The digit 1 is an oversight; models were trained with it."""
 COMMANDS = {
     "replace-unicode-punctuation.perl": "punctuation",
     "remove-non-printing-char.perl": "controls",
@@ -44,7 +45,7 @@ COMMANDS = {
     "SPMENCODE": "",
     "s/^/>>$2<< /": "",
 }
-"""Steps of OPUS-MT's preprocess.sh, and what they do. Runs of spaces are SentencePiece's task, tags the translator's."""
+"""Steps of OPUS-MT's preprocess.sh, and what they do. SentencePiece removes spaces, and the translator adds tags."""
 
 
 def yaml_values(content: bytes | str, name: str) -> Any:
@@ -161,6 +162,20 @@ def replacements_in(script: str) -> tuple[dict[str, str], bool]:
         replaced |= MOSES if known == "punctuation" else {}
         controls = controls or known == "controls"
     return replaced, controls
+
+
+def preprocess_script(extension: Extension) -> str:
+    """Return a preprocess.sh with these replacements: what `replacements_in` reads."""
+    rules = [_sed_rule(old, new) for old, new in extension.replacements.items()]
+    steps = ["sed " + " ".join(rules)] if rules else []
+    steps += [r"perl -C -pe 's/(?!\n)\p{C}/ /g;'"] if extension.controls else []
+    return "#!/bin/bash\n" + " | ".join([*steps, "sed 's/  */ /g;s/^ *//g;s/ *$//g'"]) + "\n"
+
+
+def _sed_rule(old: str, new: str) -> str:
+    quote = '"' if "'" in new else "'"
+    escaped = re.sub(r"([&/\\])", r"\\\1", new)
+    return f"-e {quote}s/{old[0]}{' *' * (len(old) > 1)}/{escaped}/g{quote}"
 
 
 def _steps(line: str) -> list[str]:

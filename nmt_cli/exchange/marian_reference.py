@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -67,7 +66,13 @@ class MarianReader:
         """The index of each of the model folder's features among ours."""
         self.padding: dict[str, Any] = {}
         """The output row and bias of padding, if it has a probability."""
-        self.array = lru_cache(None)(lambda name: np.asarray(arrays[name], np.float64))
+        self._arrays64: dict[str, Array] = {}
+
+    def array(self, name: str) -> Array:
+        """Return an array of Marian's in float64."""
+        if name not in self._arrays64:
+            self._arrays64[name] = np.asarray(self.arrays[name], np.float64)
+        return self._arrays64[name]
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         ids, ours = self.vocabularies[0], self.ours["source"]
@@ -137,7 +142,7 @@ class MarianReader:
             output = self.array("decoder_ff_logit_out_W")
         scores = y @ output + self.array("decoder_ff_logit_out_b").ravel()
         order = self.orders["target"]
-        ours = scores[:, np.maximum(order, 0)]
+        ours: Array = scores[:, np.maximum(order, 0)]
         ours[:, order < 0] = -1e9
         if self.padding:
             ours[:, PAD] = y @ self.padding["row"] + self.padding["bias"]

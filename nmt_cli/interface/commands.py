@@ -1,4 +1,4 @@
-"""`nmt preprocess`, `nmt train`, `nmt average`, `nmt quantize`, `nmt export` and `nmt import` as functions, with the same options.
+"""The commands `preprocess`, `train`, `average`, `quantize`, `export` and `import` as functions, with the same options.
 
     preprocess(recipe) ──▶ Summary of the shards ──▶ train(recipe) ──▶ Run ──▶ average(run) ──▶ model folder
         ──▶ export(model)
