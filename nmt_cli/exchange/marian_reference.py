@@ -86,7 +86,7 @@ class MarianReader:
         if "replace-unicode-punctuation" in script:
             rules += [(old[0], len(old) > 1, new) for old, new in MOSES.items()]
         for old, spaces, new in rules:
-            text = re.sub(re.escape(old) + " *" * spaces, lambda _, new=new: new, text)
+            text = re.sub(re.escape(old) + " *" * spaces, new.replace("\\", r"\\"), text)
         if r"\p{C}" in script or "remove-non-printing" in script:
             text = "".join(" " if unicodedata.category(character).startswith("C") else character for character in text)
         return text
@@ -164,7 +164,8 @@ class MarianReader:
     def _norm(self, x: Array, name: str) -> Array:
         scale, bias = (self.array(name % part).ravel() for part in ("scale", "bias"))
         epsilon = self.section["norm_epsilon"] or 1e-5
-        return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon) * scale + bias
+        normed: Array = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon) * scale + bias
+        return normed
 
     def _around(self, x: Array, name: str, sublayer: Step) -> Array:
         if self.pre:
