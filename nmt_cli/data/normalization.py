@@ -141,9 +141,10 @@ def replacing(replacements: Mapping[str, str], controls: bool) -> Callable[[str]
     patterns = [re.escape(old[0]) + " *" * (len(old) > 1) for old in replacements]
     anything = re.compile("|".join(patterns) or r"(?!)")
     new = {old[0]: text for old, text in replacements.items()}
+    unchanged = not any(old.isascii() for old in new)  # plain ASCII, which most texts are
 
     def replaced(text: str) -> str:
-        if text.isascii() and text.isprintable():
+        if unchanged and text.isascii() and text.isprintable():
             return text
         text = anything.sub(lambda match: new[match[0][0]], text)
         if controls and not text.isprintable():

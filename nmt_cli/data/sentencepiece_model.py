@@ -147,6 +147,8 @@ def with_pieces(model: bytes, table: Sequence[str], extension: Mapping[str, Any]
     `extension`: values of `Extension` but `known`. Raises ValueError if `model` cannot be read.
     """
     own = pieces_of(model)
+    if not own:
+        raise ValueError("it has no pieces")
     of_text = {piece: kept for piece, kept in own.items() if kept[1] not in (UNKNOWN, CONTROL)}
     others = [piece for piece in of_text if piece not in set(table)]
     entries = []

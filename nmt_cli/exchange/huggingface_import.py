@@ -71,12 +71,21 @@ ATTENTIONS = {"self_attn": "self", "encoder_attn": "context"}
 
 
 def recognizes(files: SourceFiles) -> bool:
-    """Return whether the files are a MarianMT model in safetensors."""
-    return CONFIG in files.names and WEIGHTS in files.names and "source.spm" in files.names
+    """Return whether the files are a model of transformers in safetensors."""
+    return WEIGHTS in files.names and bool(model_type(files))
+
+
+def model_type(files: SourceFiles) -> str:
+    """Return the type of a model of transformers, "" if the files are none."""
+    try:
+        return str(_json(files, CONFIG).get("model_type") or "")
+    except ModelError:
+        return ""
 
 
 def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     """Return the model of a folder of Hugging Face. Raises ModelError."""
+    files.read(CONFIG)  # it must be there
     config = _json(files, CONFIG)
     as_there = options.positions == "huggingface"
     section = section_of(config, as_there)

@@ -11,6 +11,8 @@ unpickled.
 from __future__ import annotations
 
 import zipfile
+import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -24,6 +26,8 @@ from ..errors import ModelError, shown_name
 from .exporter import Reader
 
 Array = npt.NDArray[Any]
+UNREADABLE = (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+"""What is raised for a file, or a file of a zip, that cannot be read; RuntimeError: it is encrypted."""
 
 
 class SourceFiles:
@@ -34,6 +38,8 @@ class SourceFiles:
         self.path, self.archive = path, None
         self.given = ""
         """The name of the file that the user named, if it is not a zip."""
+        self.repeated: set[str] = set()
+        """The names that several files of a zip have, in different folders."""
         try:
             if path.is_dir():
                 self.members = {entry.name: entry.name for entry in path.iterdir() if entry.is_file()}
@@ -41,6 +47,8 @@ class SourceFiles:
                 self.archive = zipfile.ZipFile(path)
                 names = [one.filename for one in self.archive.infolist() if not one.is_dir()]
                 self.members = {PurePosixPath(name).name: name for name in sorted(names, reverse=True)}
+                counts = Counter(PurePosixPath(name).name for name in names)
+                self.repeated = {name for name, count in counts.items() if count > 1}
             elif path.is_file():
                 self.given, self.path = path.name, path.parent
                 self.members = {entry.name: entry.name for entry in self.path.iterdir() if entry.is_file()}
@@ -66,9 +74,13 @@ class SourceFiles:
         """Return the content of a file. Raises ModelError if it is missing or cannot be read."""
         if name not in self.members:
             raise ModelError(f"{str(self.path)!r} lacks {shown_name(name)}.")
+        if name in self.repeated:
+            raise ModelError(
+                f"{str(self.path)!r} has several files called {shown_name(name)}: name an unpacked folder."
+            )
         try:
             return self.archive.read(self.members[name]) if self.archive else (self.path / name).read_bytes()
-        except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:  # RuntimeError: encrypted
+        except UNREADABLE as error:
             raise self._unreadable(name, error) from None
 
     def text(self, name: str) -> str:

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from safetensors import SafetensorError
+
 from ..console import status
 from ..data.normalization import UNSEEN
 from ..data.tokenizer import EOS, Tokenizer, Vocabulary
-from ..errors import ModelError, check_choice, shown
-from ..files import write_named
+from ..errors import ModelError, check_choice, shown, write_failed
+from ..files import system_error, write_named
 from ..model.contents import length_limits, not_imported
 from ..model.folder import load_model
 from ..model.weights import write_model
@@ -26,6 +28,7 @@ from ..output_paths import check_output_folder, output_folder
 from ..recipe import Recipe
 from ..registry import IMPORTERS, load
 from .exporter import Reader, SourceModel
+from .huggingface_import import model_type
 from .importer import ForeignModel, Importer, ImportOptions, SourceFiles
 from .sentences import sentences
 from .verification import Verification, verify
@@ -84,15 +87,18 @@ def import_model(source: Path, out: Path, by: str, options: ImportOptions, text:
         foreign = _importer(files, by).read(files, options)
     recipe = Recipe.from_dict({"name": source.stem, **foreign.recipe}, f"the recipe of {str(source)!r}")
     with output_folder(out, WHAT, not_imported, [source], ModelError) as aside:
-        write_model(
-            aside,
-            foreign.weights,
-            recipe,
-            foreign.vocabularies,
-            foreign.tokenizers,
-            {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license},
-            safe_length=options.safe_length or None,
-        )
+        try:
+            write_model(
+                aside,
+                foreign.weights,
+                recipe,
+                foreign.vocabularies,
+                foreign.tokenizers,
+                {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license},
+                safe_length=options.safe_length or None,
+            )
+        except SafetensorError as error:
+            raise write_failed(system_error(error), out, WHAT, ModelError) from None
         write_named(aside / "README.md", _card(foreign, files, recipe).encode(), "the model card")
         loaded = load_model(aside)
         vocabulary = Vocabulary.load(aside, loaded.config.vocabularies, loaded.config.tokenizers)
@@ -118,12 +124,6 @@ def _importer(files: SourceFiles, by: str) -> Importer:
 def _refusal(files: SourceFiles) -> str:
     """Return why files that no importer recognizes are not imported."""
     where, names = repr(str(files.path)), set(files.names)
-    if names & {"pytorch_model.bin"}:
-        return (
-            f"{where} has its weights as pytorch_model.bin, which needs pickle to be read, and could run any program. "
-            "Rewrite it as safetensors, if you trust it: python -c 'from transformers import MarianMTModel as M; "
-            f'M.from_pretrained("DIR").save_pretrained("DIR")\', with {where} as DIR; then import it again.'
-        )
     if "model.bin" in names and names & {
         "shared_vocabulary.json",
         "shared_vocabulary.txt",
@@ -133,11 +133,22 @@ def _refusal(files: SourceFiles) -> str:
         return f"{where} is a model of CTranslate2, which nmt cannot import yet: take the model that it was made from."
     if "metadata.json" in names or files.path.suffix == ".argosmodel":
         return f"{where} is a package of Argos Translate, which holds a model of CTranslate2: nmt cannot import it yet."
+    kind = model_type(files)
+    if "pytorch_model.bin" in names and kind in ("", "marian"):
+        return (
+            f"{where} has its weights as pytorch_model.bin, which needs pickle to be read, and could run any program. "
+            "Rewrite it as safetensors, if you trust it: python -c 'from transformers import MarianMTModel as M; "
+            f'M.from_pretrained("DIR").save_pretrained("DIR")\', with {where} as DIR; then import it again.'
+        )
     if files.ending(".alphas.bin", ".intgemm8.bin"):
         return (
             f"{where} is an int8 model of Marian's, as Firefox has: nmt cannot import it yet. Take the model in fp32."
         )
-    if files.ending(".pt", ".ckpt", ".pkl"):
+    if kind not in ("", "marian"):
+        return (
+            f"{where} is a model of the type {shown(kind)} of transformers: nmt can import MarianMT, and no other yet."
+        )
+    if files.ending(".pt", ".ckpt", ".pkl", ".bin"):
         return (
             f"{where} has weights that need pickle to be read, which could run any program: nmt imports none of them."
         )

@@ -29,7 +29,8 @@ from ..data.tokenizer import BOS, EOS, PAD, SOURCE_FILE, TARGET_FILE, UNK
 from ..errors import ModelError, shown, shown_name
 from ..model.folder import weights_of
 from ..model.transformer import NO_PROBABILITY
-from ..recipe import ModelSection
+from ..model.weights import forms_of
+from ..recipe import ModelSection, Recipe
 from .exporter import Exporter, SourceModel
 from .importer import Array, ForeignModel, Importer, ImportOptions, SourceFiles, languages, rows, tags_of
 from .marian_files import (
@@ -220,6 +221,7 @@ def converted(
     Raises ModelError for an array that is missing, has a wrong shape, or is not used.
     """
     taken, result = set(), {}
+    forms = forms_of(config, (len(orders["source"]), len(orders["target"])))
     earlier = {"output": EARLIER_OUTPUT} if EARLIER_OUTPUT in arrays else {}
     for match in matches(config, ties, **earlier):
         parts = []
@@ -227,17 +229,9 @@ def converted(
             if name not in arrays:
                 raise ModelError(f"the weights lack {name}.")
             taken.add(name)
-            part = arrays[name]
-            if part.ndim == 2 and part.shape[0] == 1:
-                part = part[0]
-            elif not match.side or name == EARLIER_OUTPUT:
-                part = part.T
-            if match.side:
-                size = int(orders[match.side].max()) + 1
-                if len(part) != size:
-                    raise ModelError(f"{name} has {len(part):,} tokens, and the {match.side} vocabulary {size:,}.")
-                part = rows(part, orders[match.side])
-            parts.append(part)
+            size = int(orders[match.side].max()) + 1 if match.side else 0
+            part = _part(arrays[name], name, match, forms[match.ours][1], size)
+            parts.append(rows(part, orders[match.side]) if match.side else part)
         result[match.ours] = np.ascontiguousarray(np.concatenate(parts), np.float32)
     result["output_bias"][[PAD, BOS]] = NO_PROBABILITY
     if left := sorted(arrays.keys() - taken):
@@ -245,17 +239,28 @@ def converted(
     return result
 
 
+def _part(array: Array, name: str, match: Match, ours: tuple[int, ...], tokens: int) -> Array:
+    """Return an array of Marian's in our layout. `ours`: the shape of its match. Raises ModelError."""
+    own = (tokens or ours[0] // len(match.theirs), *ours[1:])
+    turned = len(own) == 2 and (not match.side or name == EARLIER_OUTPUT)
+    expected = own[::-1] if turned else own if len(own) == 2 else (1, *own)
+    if tokens and array.ndim == 2 and (found := array.shape[expected.index(tokens)]) != tokens:
+        raise ModelError(f"{name} has {found:,} tokens, and the {match.side} vocabulary {tokens:,}.")
+    if array.shape not in (expected, *([own] if len(own) == 1 else [])):
+        raise ModelError(f"{name} has the shape {array.shape}, expected {expected}.")
+    return array.T if turned else array.reshape(own)
+
+
 def recognizes(files: SourceFiles) -> bool:
-    """Return whether the files have a model of Marian's."""
-    return bool(_model_name(files))
+    """Return whether the files have models of Marian's."""
+    return bool(files.ending(".npz") or _model_name(files))
 
 
 def _model_name(files: SourceFiles) -> str:
-    if files.given.endswith((".npz", ".bin")):
+    if files.given.endswith((".npz", ".bin")) and files.given != "pytorch_model.bin":
         return files.given
     if "decoder.yml" in files.names:
-        names = yaml_values(files.text("decoder.yml"), "decoder.yml")
-        listed = [Path(name).name for name in names.get("models", [])] if isinstance(names, dict) else []
+        listed = _names(_decoder(files), "models")
         if len(listed) > 1:
             raise ModelError(
                 f"decoder.yml names {len(listed)} models, an ensemble: name one of them, such as {shown(listed[0])}."
@@ -266,19 +271,43 @@ def _model_name(files: SourceFiles) -> str:
     return found[0] if len(found) == 1 else ""
 
 
+def _decoder(files: SourceFiles) -> dict[str, Any]:
+    """Return the values of decoder.yml, which may be missing. Raises ModelError."""
+    values = yaml_values(files.text("decoder.yml"), "decoder.yml")
+    if values is not None and not isinstance(values, dict):
+        raise ModelError("decoder.yml is not a list of options.")
+    return values or {}
+
+
+def _names(decoder: Mapping[str, Any], key: str) -> list[str]:
+    """Return the names of the files under a key of decoder.yml, without folders. Raises ModelError."""
+    names = decoder.get(key) or []
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ModelError(f"decoder.yml: {key} is not a list of files.")
+    return [Path(name).name for name in names]
+
+
 def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     """Return the model of an OPUS-MT zip or folder. Raises ModelError."""
+    decoder = _decoder(files)
     name = _model_name(files)
-    decoder = yaml_values(files.text("decoder.yml"), "decoder.yml") or {}
-    listed = [Path(str(one)).name for one in decoder.get("vocabs", [])] or files.ending("vocab.yml", ".vocab")
+    if not name:
+        found = files.ending(".npz")
+        raise ModelError(
+            f"{str(files.path)!r} has several models: name one of them, such as {shown(found[0])}."
+            if found
+            else f"{str(files.path)!r} has no model of Marian's: expected *.npz."
+        )
+    arrays, config = weights_in(files, name)
+    section, ties = section_of(config)
+    listed = _names(decoder, "vocabs") or files.ending("vocab.yml", ".vocab")
     if not listed:
         raise ModelError(f"{str(files.path)!r} has no vocabulary: expected *.vocab.yml.")
     if files.ending(".bpe", "bpecodes") and "source.spm" not in files.names:
         raise ModelError(
             "the model reads BPE codes of subword-nmt, which nmt does not have: take a model with SentencePiece."
         )
-    arrays, config = weights_in(files, name)
-    section, ties = section_of(config)
     sides = [vocabulary_in(files, one) for one in (listed[0], listed[-1])]
     joint = sides[0] == sides[1]
     if not joint and section["tie_embeddings"]:
@@ -290,7 +319,7 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     about = files.text("README.md")
     source, target = languages(options, _languages_in(about), tags)
     recipe = recipe_of(files.path.name, (source, target), section, decoding_in(decoder), ids, joint)
-    model = ModelSection.model_validate(recipe["model"])
+    model = Recipe.from_dict(recipe, f"the configuration of {shown_name(name)}").model
     tokenizers = tokenizers_of(models, ids, replaced, controls)
     reader = MarianReader(
         arrays,
@@ -317,14 +346,17 @@ def tokenizers_of(
     models: Sequence[bytes], ids: Mapping[str, Ids], replaced: Mapping[str, str], controls: bool
 ) -> dict[str, bytes]:
     """Return the two tokenizers of a model folder. `models`: SentencePiece's of both sides. Raises ModelError."""
+    import sentencepiece
+
     extensions: list[dict[str, Any]] = [{"replacements": dict(replaced), "controls": controls}, {}]
     written = {}
     for name, side, model, extension in zip(
         (SOURCE_FILE, TARGET_FILE), ("source", "target"), models, extensions, strict=True
     ):
         try:
+            sentencepiece.SentencePieceProcessor(model_proto=model)
             written[name] = with_pieces(model, ids[side].table, extension)
-        except (ValueError, KeyError, UnicodeDecodeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError, RuntimeError) as error:
             raise ModelError(f"{side}.spm is not a SentencePiece model, or a damaged one ({error}).") from None
     return written
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import re
 import struct
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,13 +18,17 @@ import numpy as np
 
 from ..data.sentencepiece_model import Extension
 from ..errors import ModelError, UsageError, install_command, shown, shown_name
-from .importer import Array, SourceFiles
+from .importer import UNREADABLE, Array, SourceFiles
 
+DAMAGED = (*UNREADABLE, ValueError, KeyError, OverflowError, MemoryError, struct.error)
+"""What NumPy and struct raise for what is not a model."""
 CONFIG = "special:model.yml"
 """The name of the configuration among the arrays."""
 TYPES = {0x404: "<f4", 0x101: "i1", 0x204: "<u4", 0x104: "<i4"}
 """Types of the binary container that are read: fp32 for weights, bytes for the configuration."""
-SED_RULE = re.compile(r"""-e\s+(['"])s/(.)( \*)?/(.*?)/g\1""")
+OTHER_TYPES = {0x10000: "int8 of intgemm", 0x800: "the packed numbers of fbgemm"}
+"""Bits of types that are not."""
+SED_RULE = re.compile(r"""-e\s+(['"])s/([^].*[^$\\/])( \*)?/((?:\\\W|[^&/\\])*)/g\1""")
 MOSES = {
     **dict.fromkeys("“”《》」「１", '"'),
     **dict(zip("０２３４５６７８９", "023456789", strict=True)),
@@ -67,7 +70,7 @@ def weights_in(files: SourceFiles, name: str) -> tuple[dict[str, Array], dict[st
     content = files.read(name)
     try:
         arrays = _npz(content) if content[:2] == b"PK" else _container(content)
-    except (ValueError, KeyError, struct.error, zipfile.BadZipFile, EOFError, OSError, UnicodeDecodeError) as error:
+    except DAMAGED as error:
         raise ModelError(
             f"{shown_name(name)} is neither an .npz nor a binary container of Marian's in fp32: "
             f"{shown_name(str(error))}."
@@ -87,7 +90,10 @@ def weights_in(files: SourceFiles, name: str) -> tuple[dict[str, Array], dict[st
 
 def _npz(content: bytes) -> dict[str, Array]:
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}
+        arrays = {name: stored[name] for name in stored.files}
+    if left := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
+        raise ValueError(f"{left[0]} in it is no array")
+    return arrays
 
 
 def _container(content: bytes) -> dict[str, Array]:
@@ -112,7 +118,7 @@ def _container(content: bytes) -> dict[str, Array]:
     arrays = {}
     for name, shape, (_, kind, _, size) in zip(names, shapes, headers, strict=True):
         if kind not in TYPES:
-            what = "int8 of intgemm" if kind & 0x4000 else f"the type {kind:#x}"
+            what = next((what for bit, what in OTHER_TYPES.items() if kind & bit), f"the type {kind:#x}")
             raise ValueError(f"{name} is in {what}, and nmt reads fp32: take the model that it was converted from")
         arrays[name] = np.frombuffer(content, TYPES[kind], int(np.prod(shape)), at).reshape(shape)
         at += size
@@ -154,12 +160,17 @@ def replacements_in(script: str) -> tuple[dict[str, str], bool]:
     replaced: dict[str, str] = {}
     controls = False
     for step in steps:
-        rules = SED_RULE.findall(step)
-        replaced |= {old + " " * bool(spaces): re.sub(r"\\(.)", r"\1", new) for _, old, spaces, new in rules}
+        rules = {
+            old + " " * bool(spaces): re.sub(r"\\(.)", r"\1", new) for _, old, spaces, new in SED_RULE.findall(step)
+        }
         known = next((what for command, what in COMMANDS.items() if command in step), None)
-        if known is None and not rules:
+        if known is None and not (rules and SED_RULE.sub("", step).split() == ["sed"]):
             raise ModelError(f"preprocess.sh has a step that nmt does not know: {shown(step)}.")
-        replaced |= MOSES if known == "punctuation" else {}
+        for old, new in (rules | (MOSES if known == "punctuation" else {})).items():
+            if old[0] in "".join(replaced.values()):
+                raise ModelError(f"preprocess.sh replaces {shown(old[0])}, which an earlier step of it makes.")
+            if old[0] not in {earlier[0] for earlier in replaced}:
+                replaced[old] = new
         controls = controls or known == "controls"
     return replaced, controls
 

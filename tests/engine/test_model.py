@@ -40,6 +40,8 @@ SHAPES: list[dict[str, Any]] = [
     {"d_model": 20, "num_heads": 4, "d_k": 6, "d_v": 7, "d_ff": 36, "positions": "rotary"},
     {"d_model": 36, "num_heads": 4, "d_k": 5, "d_v": 3, "d_ff": 1000},
     {"d_model": 40, "num_heads": 1, "d_ff": 20, "encoder_layers": 3, "decoder_layers": 1},
+    {"positions": "marian", "output_bias": True, "zero_start": True, "norm_epsilon": 1e-3},
+    {"positions": "marian", "output_bias": True, "tie_embeddings": False, "residual": "pre", "activation": "silu"},
 ]
 WIDTH = 3
 

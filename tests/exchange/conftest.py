@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from nmt_cli.data.demo_corpus import pairs as demo_pairs
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabulary, learn_bpe
-from nmt_cli.exchange import sentences, verification
+from nmt_cli.exchange import importing, sentences, verification
 from nmt_cli.model.folder import weights_of
 from nmt_cli.model.transformer import Transformer, attention_mask
 from nmt_cli.model.weights import write_model
@@ -131,3 +131,9 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verify on few and short outputs: models with random weights do not end their sentences."""
     monkeypatch.setattr(verification, "LONGEST_OUTPUT", 16)
     monkeypatch.setattr(sentences, "GENERATED", 16)
+
+
+@pytest.fixture
+def few_lines(monkeypatch: pytest.MonkeyPatch, short: None) -> None:
+    """Compare tokenizers on few lines, and models as `short` does."""
+    monkeypatch.setattr(importing, "LINES", 300)

@@ -1,0 +1,219 @@
+"""A SentencePiece model over another vocabulary: the same subwords, the ids of the vocabulary, replacements, decoding."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import sentencepiece
+from marian_models import ODD, SCRIPT, SHARED, needs_marian, pieces, spm, yaml
+
+from nmt_cli.data.normalization import replacing
+from nmt_cli.data.sentencepiece_model import Extension, extension_of, pieces_of, with_pieces
+from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from nmt_cli.errors import DataError, ModelError
+from nmt_cli.exchange.importer import SourceFiles
+from nmt_cli.exchange.marian_files import MOSES, preprocess_script, replacements_in, vocabulary_in
+
+SPECIALS = ["<pad>", "<unk>", "<s>", "</s>"]
+UNKNOWN = ["漢", "漢字かな", "x漢y", "漢 字 漢字", "a漢b字c", "Ωmega привет мир", "🙂🙂", "dog漢dog"]
+
+
+def reference(model: bytes, table: list[str], text: str) -> list[int]:
+    """The ids of a text as Marian has them: the model's own pieces, looked up."""
+    ids = {piece: number for number, piece in enumerate(table)}
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return [ids.get(piece, UNK) for piece in processor.encode(text, out_type=str)]
+
+
+def texts(table: list[str]) -> list[str]:
+    rng = random.Random(1)
+    words = [piece.replace("▁", " ") for piece in table[4:]] + UNKNOWN
+    made = ["".join(rng.choice(words) for _ in range(rng.randint(1, 12))) for _ in range(400)]
+    return [*made, *UNKNOWN, "", " ", "no y ~ : null 1", "</s> <unk> <s> <pad>", "▁▁ ▁x"]
+
+
+@pytest.mark.parametrize("symbols", [(), ("no", "~", ":", '"')])
+def test_every_text_has_the_same_subwords_with_the_ids_of_the_vocabulary(symbols: tuple[str, ...]) -> None:
+    """The vocabulary has another order, pieces of the other side, and lacks every ninth piece."""
+    model = spm(0, 200, symbols)
+    own = pieces(model)
+    table = [*SPECIALS, *dict.fromkeys([*pieces(spm(1, 230))[::-1], *ODD, *(own[n] for n in range(len(own)) if n % 9)])]
+    tokenizer = Tokenizer(with_pieces(model, table, {}))
+    assert tokenizer.vocab_size == len(table)
+    assert tokenizer.table == table
+    lines = texts(table)
+    expected = [reference(model, table, line) for line in lines]
+    assert tokenizer.encode(lines) == expected  # many at once
+    assert [tokenizer.encode([line])[0] for line in lines] == expected  # and one by one
+    assert any(UNK in row for row in expected)
+    assert any(set(row) & set(range(4, len(table))) for row in expected)
+
+
+def test_unknown_characters_that_the_vocabulary_has_keep_their_ids() -> None:
+    """A run of unknown characters is one piece to SentencePiece: it is looked up as a whole, as Marian does."""
+    table = [*SPECIALS, *pieces(spm(0)), "漢字", "漢"]
+    tokenizer = Tokenizer(with_pieces(spm(0), table, {}))
+    two, one = len(table) - 2, len(table) - 1
+    space = table.index("▁")
+    assert tokenizer.encode(["漢字", "漢", "字漢", "漢字漢"]) == [[space, two], [space, one], [space, UNK], [space, UNK]]
+    for text in ("漢字", "漢", "字漢", "a 漢 b", "漢 漢字"):
+        assert tokenizer.encode([text]) == [reference(spm(0), table, text)]
+
+
+def test_decoding_gives_the_pieces_text() -> None:
+    table = [*SPECIALS, *dict.fromkeys([*pieces(spm(0)), *pieces(spm(1, 230)), *ODD])]
+    tokenizer = Tokenizer(with_pieces(spm(1, 230), table, {}))
+    ids = {piece: number for number, piece in enumerate(table)}
+    row = [ids["▁"], ids["привет"], ids["▁"], ids["漢字"], ids["~"], ids[":"], EOS, PAD, BOS]
+    assert tokenizer.decode([row]) == ["привет 漢字~:"]
+    foreign = [ids[piece] for piece in pieces(spm(0)) if piece not in pieces(spm(1, 230))]
+    assert tokenizer.decode([[number] for number in foreign[:40]]) == [
+        table[number].replace("▁", " ").strip() for number in foreign[:40]
+    ]
+    line = "der Hund sieht die Katze"
+    assert tokenizer.decode([tokenizer.encode([line])[0]]) == [line]
+
+
+def test_a_tag_is_never_made_from_a_text() -> None:
+    table = [*SPECIALS, *pieces(spm(0)), ">>deu<<", ">>fra<<"]
+    tokenizer = Tokenizer(with_pieces(spm(0), table, {}))
+    tags = {len(table) - 2, len(table) - 1}
+    assert not tags & {*tokenizer.encode([">>deu<< the dog"])[0], *tokenizer.encode([">>fra<<"])[0]}
+
+
+def test_the_new_model_keeps_scores_kinds_and_settings() -> None:
+    model = spm(0, 200, ("no",))
+    table = [*SPECIALS, *pieces(model)[::-1], "other"]
+    written = with_pieces(model, table, {"replacements": {"，": ","}, "controls": True})
+    before, after = pieces_of(model), pieces_of(written)
+    assert {piece: after[piece] for piece in pieces(model)} == {piece: before[piece] for piece in pieces(model)}
+    assert after["other"][1] == 5  # unused
+    assert extension_of(written) == Extension(len(table), {"，": ","}, True)
+    assert extension_of(model) == Extension()
+    again = with_pieces(written, table, {"replacements": {"，": ","}, "controls": True})
+    assert again == written
+    processor = sentencepiece.SentencePieceProcessor(model_proto=written)
+    assert [processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()] == [PAD, UNK, BOS, EOS]
+
+
+@pytest.mark.parametrize("cut", [1, 7, 100, 3000])
+def test_a_cut_model_is_refused(cut: int) -> None:
+    model = spm(0)
+    with pytest.raises((ValueError, KeyError)):
+        with_pieces(model[: -cut - 1], SPECIALS, {})
+    with pytest.raises(DataError):
+        Tokenizer(with_pieces(model, [*SPECIALS, *pieces(model)], {})[:-cut])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"{", b"[]", b'{"known": -1}', b'{"known": "3"}', b'{"more": 1}', b'{"replacements": {"ab": "c"}}', b"\xff"],
+)
+def test_a_damaged_extension_is_refused(value: bytes) -> None:
+    field = bytes([200 << 3 & 127 | 128 | 2, 200 >> 4]) + bytes([len(value)]) + value
+    with pytest.raises(DataError, match="damaged"):
+        Tokenizer(with_pieces(spm(0), [*SPECIALS, *pieces(spm(0))], {}) + field)
+
+
+# --- preprocess.sh ---
+
+REPLACED = {
+    "a，b。 c。   d、e": "a,b. c. d,e",
+    "”x“ ∶ ：？《a》）！（；": '"x" : :?"a")!(;',
+    "１２３４５６７８９０ 」「": '"234567890 ""',
+    "a．b ． c": "a. b . c",
+    "～’…━〈〉【】％": "~'...-<>[]%",
+    "tab\there": "tab here",
+    "x\x07y\x1bz": "x y z",
+    "a\u200bb\u2060c\ufeffd": "a b c d",
+    "so\xadft \u202ax": "so ft x",
+    "  two  spaces  ": "two spaces",
+    "‘a’ — „b“ ‚c‘": "‘a' — „b\" ‚c‘",
+    "\x80\x9f e\ue000f": "e f",
+    "\U000e0001 g\u061ch": "g h",
+    "plain & simple \\ /": "plain & simple \\ /",
+    "\xa0nb": "\xa0nb",
+    "👩\u200d👩 x": "👩 👩 x",
+    "a\u3000b": "a\u3000b",
+    "\u0378 unassigned": "unassigned",
+    "，，": ",,",
+    "1．  2": "1. 2",
+}
+"""What bash, sed and perl make of lines with OPUS-MT's preprocess.sh."""
+OPUS = SCRIPT.replace(
+    "sed -e", "sed " + " ".join(rf"-e 's/{old[0]}{' *' * (len(old) > 1)}/{new}/g'" for old, new in MOSES.items()) + " -e", 1
+).replace("s/’/'/g", "")
+
+
+def replaced(script: str, line: str) -> str:
+    change = replacing(*replacements_in(script))
+    assert change is not None
+    return " ".join(part for part in change(line).split(" ") if part)  # SentencePiece removes spaces
+
+
+@pytest.mark.parametrize("line", REPLACED)
+def test_replacements_are_those_of_sed_and_perl(line: str) -> None:
+    script = "replace-unicode-punctuation.perl | remove-non-printing-char.perl | ${SPMENCODE} --model $2"
+    assert replaced(script, line) == REPLACED[line]
+
+
+@pytest.mark.parametrize("line", ["a，b。   c？１", "x’y…z％", "a\x07b\u200bc"])
+def test_a_script_that_we_write_says_the_same(line: str) -> None:
+    values, controls = replacements_in(SCRIPT)
+    assert controls
+    assert values == {"，": ",", "。 ": ". ", "？": "?", "１": '"', "’": "'", "…": "...", "％": "%"}
+    again = replacements_in(preprocess_script(Extension(0, values, controls)))
+    assert again == (values, controls)
+    assert replacements_in(preprocess_script(Extension(0, MOSES, False))) == (MOSES, False)
+    assert replaced(preprocess_script(Extension(0, values, controls)), line) == replaced(SCRIPT, line)
+
+
+def test_rules_of_plain_characters_count_too() -> None:
+    assert replaced("sed -e 's/;/./g' -e 's/`/\\'/g'".replace("\\'", "X"), "a;b`c") == "a.bXc"
+    assert replaced("sed -e 's/，/;/g' -e 's/，/!/g'", "a，b") == "a;b"  # the first one wins: no other is left
+    with pytest.raises(ModelError, match="replaces ';', which an earlier step of it makes"):
+        replacements_in("sed -e 's/，/;/g' -e 's/;/!/g'")
+
+
+def test_a_tokenizer_replaces_before_it_encodes() -> None:
+    table = [*SPECIALS, *pieces(spm(0)), "，"]
+    values, controls = replacements_in(SCRIPT)
+    tokenizer = Tokenizer(with_pieces(spm(0), table, {"replacements": values, "controls": controls}))
+    plain = Tokenizer(with_pieces(spm(0), table, {}))
+    assert tokenizer.encode(["the dog？  a\x07cat。 the"]) == plain.encode(["the dog? a cat. the"])
+    assert tokenizer.encode(["the，dog"]) == plain.encode(["the,dog"]) != plain.encode(["the，dog"])
+    assert tokenizer.pieces("the，dog") == plain.pieces("the,dog")
+    assert tokenizer.normalized("the，dog？") == "the,dog?"
+
+
+# --- vocab.yml ---
+
+
+def vocabulary(tmp_path_factory: pytest.TempPathFactory, content: str) -> dict[str, int]:
+    folder = tmp_path_factory.mktemp("vocabulary")
+    (folder / "vocab.yml").write_text(content, encoding="utf-8")
+    return vocabulary_in(SourceFiles(folder), "vocab.yml")
+
+
+def test_every_key_is_a_piece(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """YAML reads no, y and ~ as something else, if one lets it."""
+    keys = ["</s>", "<unk>", *ODD, "", "1.0", "on", "0x1", "1e3", ".inf", "2020-02-26", "▁the", "'", '"', "«", "\\n", "\t"]
+    keys = list(dict.fromkeys(keys))
+    assert vocabulary(tmp_path_factory, yaml(keys)) == {key: number for number, key in enumerate(keys)}
+    plain = "</s>: 0\n<unk>: 1\nno: 2\ny: 3\n~: 4\nnull: 5\n1: 6\n1.0: 7\non: 8\n0x1: 9\n'': 10\n2020-02-26: 11\n=: 12\n"
+    assert list(vocabulary(tmp_path_factory, plain)) == [
+        *("</s>", "<unk>", "no", "y", "~", "null", "1", "1.0", "on", "0x1", "", "2020-02-26", "=")
+    ]
+
+
+@needs_marian
+def test_the_shared_vocabulary_and_tokenizers_agree() -> None:
+    ids = vocabulary_in(SourceFiles(SHARED), "vocab.yml")
+    assert len(ids) == 5763
+    table = [*SPECIALS, *(piece for piece in sorted(ids, key=lambda piece: ids[piece]) if piece not in SPECIALS)]
+    for name in ("source.spm", "target.spm"):
+        model = (SHARED / name).read_bytes()
+        tokenizer = Tokenizer(with_pieces(model, table, {}))
+        lines = texts(table)
+        assert tokenizer.encode(lines) == [reference(model, table, line) for line in lines]

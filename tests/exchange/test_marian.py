@@ -1,0 +1,249 @@
+"""Marian's models: forms, files, exact numbers of models that Marian trained, export back, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from marian_models import ABOUT, SHARED, container, marian, needs_marian
+from safetensors.numpy import load_file
+from shared import shared
+from small_models import needs_engine, searched
+
+from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Vocabulary
+from nmt_cli.exchange import importing, verification
+from nmt_cli.exchange import marian as marian_importer
+from nmt_cli.exchange.convert import export
+from nmt_cli.exchange.importer import ImportOptions, SourceFiles
+from nmt_cli.exchange.importing import Imported, import_model
+from nmt_cli.model.folder import load_model
+from nmt_cli.search.length_penalties import none, power
+from nmt_cli.search.search import UNLIMITED, SearchOptions
+from nmt_cli.search.sentence import Sentence
+from nmt_cli.translation.engine_models import PlainSearch
+from nmt_cli.translation.torch_forced import TorchForced
+from nmt_cli.translation.torch_models import engine_model
+
+LANGUAGES = ImportOptions("en", "de")
+
+
+pytestmark = pytest.mark.usefixtures("few_lines")
+
+
+def imported(source: Path, out: Path, **options: Any) -> Imported:
+    return import_model(source, out, "", ImportOptions(**options))
+
+
+# --- forms ---
+
+FORMS: dict[str, dict[str, Any]] = {
+    "OPUS-MT's": {},
+    "relu, 1 + 3 layers": {"activation": "relu", "layers": (1, 3)},
+    "pre-norm": {"residual": "pre", "ties": "target"},
+    "separate vocabularies": {"separate": True, "ties": "none"},
+    "separate, tied target and output": {"separate": True, "ties": "target"},
+    "joint, tied target and output": {"ties": "target"},
+    "tied source and target": {"ties": "src"},
+    "untied": {"ties": "none"},
+    "untied, as earlier versions name it": {"ties": "none", "older": True},
+    "pre-norm, untied, separate": {"residual": "pre", "separate": True, "ties": "none", "older": True},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_verified_and_comes_back_from_an_export_bit_for_bit(form: str, tmp_path: Path) -> None:
+    """The verification compares with Marian's formulas in NumPy, from Marian's own arrays."""
+    original = marian(**FORMS[form])
+    done = imported(original.save(tmp_path / "original"), tmp_path / "model")
+    assert done.verification.sentences >= 30
+    assert done.verification.steps > 300
+    assert set(done.verification.largest) == {"logits", "log-probabilities", "encoder states"}
+    assert all(0 < difference < 5e-5 for difference in done.verification.largest.values())
+    export(tmp_path / "model", "marian", tmp_path / "back")
+    with np.load(tmp_path / "back" / "model.npz") as stored:
+        back = dict(stored)
+    config = yaml.safe_load(back.pop("special:model.yml").tobytes().rstrip(b"\0"))
+    kept = (*(key for key in original.options if key.startswith("transformer-")), "dim-emb", "enc-depth", "dec-depth")
+    assert {key: config[key] for key in kept} == {key: original.options[key] for key in kept}
+    if not FORMS[form].get("older") and FORMS[form].get("ties") != "src":
+        assert {key: config[key] for key in config if "tied" in key} == {
+            key: value for key, value in original.options.items() if "tied" in key
+        }
+        assert back.keys() == original.arrays.keys()
+        for name, array in original.arrays.items():
+            np.testing.assert_array_equal(back[name], array, name)
+    imported(tmp_path / "back", tmp_path / "again", source_language="en", target_language="de")
+    first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("model", "again"))
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], name)
+    one, two = (Vocabulary.load(tmp_path / name) for name in ("model", "again"))
+    text = ["the dog ， sees？ 漢字", "no y ~ 。  a", "x…y\x07z\u200b"]
+    assert one.source.encode(text) == two.source.encode(text)
+    assert one.target.table == two.target.table
+
+
+@pytest.mark.parametrize("kind", ["zip", "zip with a folder", "npz", "bin", "dots"])
+def test_every_container_gives_the_same_weights(kind: str, tmp_path: Path) -> None:
+    original = marian()
+    folder = original.save(tmp_path / "folder")
+    expected = imported(folder, tmp_path / "expected").path
+    source = folder / "model.npz"
+    if kind.startswith("zip"):
+        source = original.zip(tmp_path / "opus-2020-02-26.zip", "en-de/" if "folder" in kind else "")
+    if kind == "bin":
+        source = folder / "model.bin"
+        source.write_bytes(container(original.arrays, original.config))
+    if kind == "dots":
+        source = folder
+        (folder / "model.npz").rename(folder / "opus.spm32k-spm32k.transformer.npz.best-perplexity.npz")
+        named = (folder / "decoder.yml").read_text().replace("model.npz", "/home/x/opus.x.npz")
+        (folder / "decoder.yml").write_text(named)
+    done = imported(source, tmp_path / "model")
+    weights, theirs = (load_file(path / "model.safetensors") for path in (done.path, expected))
+    assert all(np.array_equal(weights[name], theirs[name]) for name in theirs)
+    for name in ("tokenizer.source.model", "tokenizer.target.model"):
+        assert (done.path / name).read_bytes() == (expected / name).read_bytes()
+
+
+def test_what_the_files_say_becomes_the_recipe_and_the_card(tmp_path: Path) -> None:
+    original = marian()
+    original.decoder = {"beam-size": 5, "normalize": 0.7, "word-penalty": 0}
+    done = imported(original.zip(tmp_path / "opus-2020-02-26.zip"), tmp_path / "model", safe_length=40)
+    data, model, decode = done.recipe.data, done.recipe.model, done.recipe.decode
+    assert (data.source_language, data.target_language, data.joint_vocab, data.separate_tokenizers) == (
+        "en",
+        "de",
+        True,
+        True,
+    )
+    assert (model.positions, model.output_bias, model.zero_start, model.epsilon) == ("marian", True, True, 1e-6)
+    assert (decode.beam, decode.length_penalty, decode.alpha, decode.min_length) == (5, "power", 0.7, 0)
+    assert done.safe_length == 40
+    card = (done.path / "README.md").read_text(encoding="utf-8")
+    assert "- Licence: CC-BY 4.0." in card or "- Licence: none." in card
+    assert ABOUT.strip() in card
+    assert "CC-BY 4.0" in card
+
+
+# --- what Marian computed ---
+
+
+@pytest.fixture(scope="session")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model folder of the model that Marian trained."""
+
+    def build(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(importing, "LINES", 1000)
+            patch.setattr(verification, "LONGEST_OUTPUT", 24)
+            imported(SHARED, folder / "model", source_language="en", target_language="de")
+
+    return shared(tmp_path_factory, "of-marian", build) / "model"
+
+
+def lines(name: str) -> list[str]:
+    return gzip.decompress((SHARED / name).read_bytes()).decode().split("\n")[:-1]
+
+
+class Forced:
+    """The scores that the engine, or torch, gives to Marian's translations."""
+
+    def __init__(self, folder: Path, backend: str) -> None:
+        self.vocabulary = Vocabulary.load(folder)
+        self.ids = {piece: number for number, piece in enumerate(self.vocabulary.target.table)}
+        self.sources = [[*row, EOS] for row in self.vocabulary.source.encode(lines("all.en.gz"))]
+        loaded = load_model(folder)
+        self.model: Any = TorchForced(loaded.model) if backend == "torch" else engine_model(loaded.model, "fp32")
+
+    def scores(self, numbers: list[int], targets: list[list[int]]) -> list[float]:
+        """Sums of the targets' log-probabilities."""
+        found, _ = self.model.forced(
+            [self.sources[number] for number in numbers], [[BOS, *target[:-1]] for target in targets], targets
+        )
+        return [float(np.sum(np.asarray(one, np.float64))) for one in found]
+
+
+BACKENDS = [pytest.param("engine", 1, marks=needs_engine), ("torch", 9)]
+
+
+@needs_marian
+@pytest.mark.parametrize(("backend", "every"), BACKENDS)
+def test_marians_scores_of_given_translations(theirs: Path, backend: str, every: int) -> None:
+    forced = Forced(theirs, backend)
+    numbers = list(range(len(forced.sources)))[::every]
+    targets = [[*row, EOS] for row in forced.vocabulary.target.encode(lines("all.de.gz"))]
+    scores = [float(line.split()[-1]) for line in lines("scores.txt.gz")]
+    for number, ours in zip(numbers, forced.scores(numbers, [targets[number] for number in numbers]), strict=True):
+        assert abs(ours - scores[number]) <= 1e-5 * len(targets[number]), number
+
+
+def nbest(name: str) -> list[tuple[int, list[str], float, float]]:
+    """Number, pieces, log-probability and score of each line of Marian's."""
+    found = []
+    for line in lines(name):
+        number, text, log_prob, score = line.split(" ||| ")
+        found.append((int(number), text.split(), float(log_prob.split()[-1]), float(score)))
+    return found
+
+
+@needs_marian
+@pytest.mark.parametrize("name", ["nbest.0.gz", "nbest.0.6.gz"])
+@pytest.mark.parametrize(("backend", "every"), BACKENDS)
+def test_marians_scores_of_its_own_translations(theirs: Path, name: str, backend: str, every: int) -> None:
+    """Marian cuts an output at three times its source's length: then it has no </s>, and the score counts none."""
+    forced = Forced(theirs, backend)
+    chosen = nbest(name)[::every]
+    numbers = [number for number, *_ in chosen]
+    cut = [len(text) == 3 * len(forced.sources[number]) for number, text, *_ in chosen]
+    assert {number for number, ended in zip(numbers, cut, strict=True) if ended} <= {79}
+    targets = [
+        [forced.ids[piece] for piece in text] + [EOS] * (not ended)
+        for (_, text, *_), ended in zip(chosen, cut, strict=True)
+    ]
+    for ours, target, (number, _, log_prob, _) in zip(forced.scores(numbers, targets), targets, chosen, strict=True):
+        assert abs(ours - log_prob) <= 1e-5 * len(target), number
+
+
+@needs_marian
+@needs_engine
+@pytest.mark.parametrize(("name", "penalty", "alpha"), [("nbest.0.gz", none, 0.0), ("nbest.0.6.gz", power, 0.6)])
+def test_the_best_translation_is_marians(theirs: Path, name: str, penalty: Any, alpha: float) -> None:
+    """Marian's beam becomes narrower with each hypothesis that ends, and stops when it is empty; ours stops when no
+    other could win. So a few lines might differ: none does."""
+    forced = Forced(theirs, "engine")
+    options = SearchOptions(
+        beam=4,
+        alpha=alpha,
+        bos=BOS,
+        eos=EOS,
+        banned_tokens=(PAD, UNK, BOS),
+        min_length=0,
+        textless=forced.vocabulary.target.textless,
+        length_penalty=penalty,
+        lookahead=UNLIMITED,
+    )
+    search = PlainSearch(forced.model, options)
+    found = searched(search, [Sentence(source[:-1], 3 * len(source), {}) for source in forced.sources])
+    best: dict[int, list[int]] = {}
+    for number, text, *_ in nbest(name):
+        best.setdefault(number, [forced.ids[piece] for piece in text])
+    equal = [[i for i in found[number][0].tokens if i != EOS] == expected for number, expected in best.items()]
+    assert len(equal) == 216
+    assert sum(equal) >= 0.98 * len(equal), np.flatnonzero(~np.array(equal))
+
+
+@needs_marian
+def test_the_shared_reference_agrees(theirs: Path) -> None:
+    """The formulas of the verification are those of reference.py, which agrees with Marian."""
+    files = SourceFiles(SHARED)
+    reader = marian_importer.read(files, LANGUAGES).reader
+    rows = [[*row, EOS] for row in Vocabulary.load(theirs).target.encode(lines("all.de.gz")[:3])]
+    outputs = reader.run(reader.encode(lines("all.en.gz")[:3]), rows, 100)
+    scores = [float(line.split()[-1]) for line in lines("scores.txt.gz")[:3]]
+    for output, row, score in zip(outputs, rows, scores, strict=True):
+        assert abs(float(output.log_probs.double().sum()) - score) <= 1e-5 * len(row)

@@ -1,0 +1,237 @@
+"""Small random models in the form of an OPUS-MT download, written by Marian's names without the code of the package."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import os
+import struct
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import sentencepiece
+
+from nmt_cli.data.demo_corpus import pairs
+
+Array = npt.NDArray[Any]
+SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data")) / "marian-model"
+"""A model that Marian trained, with its own scores and translations."""
+needs_marian = pytest.mark.skipif(not SHARED.is_dir(), reason="the model that Marian trained is not here")
+D, HIDDEN, HEADS = 16, 24, 4
+ODD = ["no", "y", "~", ":", '"', "'", "null", "1", "привет", "漢字", "- x", "a: b", "#", "\\", "{", "&"]
+"""Pieces that YAML reads as something else if they are not quoted, or that have no Latin letter."""
+OFF = [
+    *("transformer-train-position-embeddings", "transformer-disable-position-embeddings", "transformer-no-affine"),
+    *("transformer-no-bias", "transformer-no-projection", "transformer-pool", "transformer-rnn-projection"),
+    *("transformer-alibi-trainable", "output-omit-bias", "right-left", "ulr"),
+]
+ABOUT = """\
+# opus-2020-02-26.zip
+
+* dataset: opus
+* model: transformer-align
+* source language(s): en
+* target language(s): de
+* license: none
+"""
+SCRIPT = r"""#!/bin/bash
+# USAGE preprocess.sh langid spmodel < input > output
+sed -e 's/，/,/g' \
+    -e 's/。 */. /g' \
+    -e 's/？/\?/g' \
+    -e 's/１/"/g' \
+    -e "s/’/\'/g" \
+    -e 's/…/\.\.\./g' \
+    -e 's/％/\%/g' |
+perl -C -pe  's/(?!\n)\p{C}/ /g;' |
+perl -CIOE -pe 's/[\x{2060}\x{200B}\x{feff}]//g' |\
+sed 's/  */ /g;s/^ *//g;s/ *$//g' |
+${SPMENCODE} --model $2
+"""
+
+
+@functools.cache
+def spm(side: int, size: int = 200, more: tuple[str, ...] = ()) -> bytes:
+    """A unigram model with SentencePiece's own ids, of one side of the teaching corpus. `more`: symbols of its own."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([pair[side] for pair in pairs(train=600, valid=0, test=0)["train"]]),
+        model_writer=model,
+        vocab_size=size,
+        hard_vocab_limit=False,
+        user_defined_symbols=list(more),
+        minloglevel=2,
+        num_threads=1,
+    )
+    return model.getvalue()
+
+
+def pieces(model: bytes) -> list[str]:
+    """The pieces of a text's, without <unk>, <s> and </s>."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return [processor.id_to_piece(number) for number in range(3, processor.get_piece_size())]
+
+
+@dataclass
+class Marian:
+    """A model of Marian's; `save` writes its files."""
+
+    arrays: dict[str, Array]
+    options: dict[str, Any]
+    vocabularies: list[list[str]]
+    """The tokens of source and target by their ids; one list: a joint vocabulary."""
+    models: list[bytes]
+    script: str = SCRIPT
+    about: str = ABOUT
+    decoder: dict[str, Any] = field(default_factory=lambda: {"beam-size": 6, "normalize": 1, "word-penalty": 0})
+
+    @property
+    def config(self) -> bytes:
+        """special:model.yml, which ends in NULs."""
+        return "".join(f"{key}: {json.dumps(value)}\n" for key, value in self.options.items()).encode() + bytes(7)
+
+    def files(self) -> dict[str, bytes]:
+        names = ["vocab.yml"] if len(self.vocabularies) == 1 else ["src.vocab.yml", "trg.vocab.yml"]
+        written = {name: yaml(table).encode() for name, table in zip(names, self.vocabularies, strict=True)}
+        listed = {"models": ["model.npz"], "vocabs": names * (3 - len(names)), **self.decoder}
+        written["decoder.yml"] = "".join(f"{key}: {json.dumps(value)}\n" for key, value in listed.items()).encode()
+        written |= {f"{side}.spm": model for side, model in zip(("source", "target"), self.models, strict=True)}
+        texts = {"preprocess.sh": self.script, "README.md": self.about, "LICENSE": "CC-BY 4.0\n"}
+        written |= {name: text.encode() for name, text in texts.items() if text}
+        return {**written, "model.npz": npz({**self.arrays, "special:model.yml": np.frombuffer(self.config, np.int8)})}
+
+    def save(self, folder: Path) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in self.files().items():
+            (folder / name).write_bytes(content)
+        return folder
+
+    def zip(self, path: Path, top: str = "") -> Path:
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in self.files().items():
+                archive.writestr(top + name, content)
+        return path
+
+
+def marian(
+    residual: str = "post",
+    activation: str = "swish",
+    ties: str = "all",
+    separate: bool = False,
+    older: bool = False,
+    layers: tuple[int, int] = (2, 1),
+    tables: Sequence[list[str]] = (),
+    models: Sequence[bytes] = (),
+    seed: int = 1,
+    **changes: Any,
+) -> Marian:
+    """A model with random weights. `ties`: the embeddings that are one matrix: all, target (and output), src or none."""
+    random = np.random.default_rng(seed)
+    models = list(models or (spm(0), spm(1, 230)))
+    if not tables:
+        sides = [pieces(model) for model in models]
+        joint = list(dict.fromkeys([*sides[1][::-1], *ODD, *sides[0]]))
+        tables = [["</s>", "<unk>", *side] for side in (sides if separate else [joint])]
+    sizes = len(tables[0]), len(tables[-1])
+
+    def matrix(*shape: int, scale: float = 0.2) -> Array:
+        return (random.standard_normal(shape) * scale).astype(np.float32)
+
+    arrays = {"decoder_ff_logit_out_b": matrix(1, sizes[1])}
+    if ties in ("all", "src"):
+        arrays["Wemb"] = matrix(sizes[0], D)
+    else:
+        arrays |= {"encoder_Wemb": matrix(sizes[0], D), "decoder_Wemb": matrix(sizes[1], D)}
+    if ties in ("src", "none"):
+        name, shape = ("W", (D, sizes[1])) if older else ("Wt", (sizes[1], D))
+        arrays[f"decoder_ff_logit_out_{name}"] = matrix(*shape)
+    ending = "_pre" if residual == "pre" else ""
+
+    def norm(name: str, of: str = ending) -> dict[str, Array]:
+        return {f"{name}_ln_scale{of}": 1 + matrix(1, D), f"{name}_ln_bias{of}": matrix(1, D)}
+
+    for side, depth in zip(("encoder", "decoder"), layers, strict=True):
+        for layer in range(1, depth + 1):
+            begin = f"{side}_l{layer}"
+            for kind in ("self", "context")[: 1 + (side == "decoder")]:
+                for part in "qkvo":
+                    arrays[f"{begin}_{kind}_W{part}"] = matrix(D, D)
+                    arrays[f"{begin}_{kind}_b{part}"] = matrix(1, D)
+                arrays |= norm(f"{begin}_{kind}_Wo")
+            for part, rows, columns in (("1", D, HIDDEN), ("2", HIDDEN, D)):
+                arrays[f"{begin}_ffn_W{part}"], arrays[f"{begin}_ffn_b{part}"] = (
+                    matrix(rows, columns),
+                    matrix(1, columns),
+                )
+            arrays |= norm(f"{begin}_ffn_ffn")
+        if residual == "pre":
+            arrays |= norm(f"{side}_top", "")
+    form = ("n", "da", "n") if residual == "pre" else ("", "dan", "")
+    names = ("preprocess", "postprocess", "postprocess-top")
+    options = {
+        "type": "transformer",
+        "version": "v1.9.0 ba94c5b9 2020-05-17 10:42:17 +0100",
+        "dim-emb": D,
+        "dim-vocabs": list(sizes),
+        "enc-depth": layers[0],
+        "dec-depth": layers[1],
+        "transformer-heads": HEADS,
+        "transformer-dim-ffn": HIDDEN,
+        "transformer-decoder-dim-ffn": 0,
+        "transformer-ffn-depth": 2,
+        "transformer-decoder-ffn-depth": 0,
+        "transformer-ffn-activation": activation,
+        **{f"transformer-{name}": value for name, value in zip(names, form, strict=True)},
+        "transformer-postprocess-emb": "d",
+        "transformer-decoder-autoreg": "self-attention",
+        "transformer-guided-alignment-layer": "last",
+        "transformer-tied-layers": [],
+        "input-types": [],
+        "lemma-dim-emb": 0,
+        "factors-dim-emb": 0,
+        "dec-cell": "gru",
+        "dim-rnn": 1024,
+        "skip": False,
+        "tied-embeddings": ties == "target",
+        "tied-embeddings-all": ties == "all",
+        "tied-embeddings-src": ties == "src",
+        **dict.fromkeys(OFF, False),
+        **changes,
+    }
+    return Marian(arrays, options, list(tables), list(models))
+
+
+def yaml(table: Sequence[str]) -> str:
+    """A vocabulary as Marian writes it: plain keys where YAML takes them for what they are, else quoted ones."""
+    plain = [piece in ("~", "</s>") or (piece.isalnum() and piece.isascii()) for piece in table]
+    keys = [piece if bare else json.dumps(piece, ensure_ascii=False) for piece, bare in zip(table, plain, strict=True)]
+    return "".join(f"{key}: {number}\n" for number, key in enumerate(keys))
+
+
+def npz(arrays: Mapping[str, Array]) -> bytes:
+    content = io.BytesIO()
+    np.savez(content, **arrays)  # type: ignore[arg-type]
+    return content.getvalue()
+
+
+def container(arrays: Mapping[str, Array], config: bytes, kind: int = 0x404) -> bytes:
+    """Marian's binary container: the data of each array in multiples of 256 bytes. `kind`: the number of the type."""
+    items = [(name, kind, array.astype("<f4")) for name, array in arrays.items()]
+    items.append(("special:model.yml", 0x101, np.frombuffer(config, np.int8)))
+    names = [name.encode() + b"\0" for name, *_ in items]
+    data = [array.tobytes() + bytes(-array.nbytes % 256) for *_, array in items]
+    headers = [
+        struct.pack("<4Q", len(name), of, array.ndim, len(stored))
+        for name, (_, of, array), stored in zip(names, items, data, strict=True)
+    ]
+    shapes = [struct.pack(f"<{array.ndim}i", *array.shape) for *_, array in items]
+    begin = b"".join([struct.pack("<QQ", 1, len(items)), *headers, *names, *shapes])
+    padding = -(len(begin) + 8) % 256
+    return begin + struct.pack("<Q", padding) + bytes(padding) + b"".join(data)
