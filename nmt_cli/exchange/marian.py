@@ -210,6 +210,8 @@ class Ids:
         order = np.array([ids[piece] if number not in (PAD, BOS) else -1 for number, piece in enumerate(table)])
         if len(table) - 2 != len(ids):
             raise ModelError("the vocabulary has <pad> or <s> among its tokens, which models of Marian do not have.")
+        if "" in ids:
+            raise ModelError("the vocabulary has a token without a text, which SentencePiece does not allow.")
         return cls(table, order)
 
 

@@ -160,13 +160,13 @@ def replacements_in(script: str) -> tuple[dict[str, str], bool]:
     replaced: dict[str, str] = {}
     controls = False
     for step in steps:
-        rules = {
-            old + " " * bool(spaces): re.sub(r"\\(.)", r"\1", new) for _, old, spaces, new in SED_RULE.findall(step)
-        }
+        rules = [
+            (old + " " * bool(spaces), re.sub(r"\\(.)", r"\1", new)) for _, old, spaces, new in SED_RULE.findall(step)
+        ]
         known = next((what for command, what in COMMANDS.items() if command in step), None)
         if known is None and not (rules and SED_RULE.sub("", step).split() == ["sed"]):
             raise ModelError(f"preprocess.sh has a step that nmt does not know: {shown(step)}.")
-        for old, new in (rules | (MOSES if known == "punctuation" else {})).items():
+        for old, new in [*rules, *(MOSES.items() if known == "punctuation" else ())]:
             if old[0] in "".join(replaced.values()):
                 raise ModelError(f"preprocess.sh replaces {shown(old[0])}, which an earlier step of it makes.")
             if old[0] not in {earlier[0] for earlier in replaced}:

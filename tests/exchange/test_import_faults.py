@@ -181,6 +181,10 @@ FAULTS: dict[str, tuple[Change, str]] = {
         lambda f, m: text("vocab.yml", yaml([*m.vocabularies[0], "<s>"]))(f, m),
         "has <pad> or <s> among its tokens",
     ),
+    "a token without a text": (
+        lambda f, m: text("vocab.yml", yaml([*m.vocabularies[0], ""]))(f, m),
+        "has a token without a text",
+    ),
     "a vocabulary that is no YAML": (text("vocab.yml", '"a: 0\n\tb: ['), "vocab.yml is not YAML"),
     "an empty vocabulary": (text("vocab.yml", ""), "vocab.yml is not a vocabulary"),
     "a nested vocabulary": (text("vocab.yml", "[" * 3000), "vocab.yml is not YAML"),

@@ -1,0 +1,312 @@
+"""MarianMT models of transformers with random weights: imported, they compute what transformers computes with the same
+positions, at lengths up to 500.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from marian_models import needs_marian, pieces, spm  # noqa: F401
+from safetensors.numpy import load_file, save_file
+from transformers import MarianConfig, MarianMTModel
+
+from nmt_cli.data.normalization import replacing
+from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Vocabulary
+from nmt_cli.errors import ModelError, NmtError
+from nmt_cli.exchange import importing
+from nmt_cli.exchange.importer import ImportOptions
+from nmt_cli.exchange.importing import import_model
+from nmt_cli.exchange.marian_files import MOSES
+from nmt_cli.exchange.verification import run
+from nmt_cli.model.folder import load_model
+
+pytestmark = pytest.mark.usefixtures("few_lines")
+
+LENGTHS = (1, 2, 3, 10, 50, 100, 250, 499)
+KINDS: dict[str, dict[str, Any]] = {
+    "tied": {},
+    "relu": {"activation_function": "relu", "encoder_layers": 3, "decoder_layers": 1},
+    "untied": {"tie_word_embeddings": False},
+    "separate": {"separate": True, "share_encoder_decoder_embeddings": False, "tie_word_embeddings": False},
+}
+
+
+def write(folder: Path, separate: bool = False, start: float = 0.0, **config: Any) -> Path:
+    """Write a model of transformers with random weights. `start`: the size of the numbers of padding's embedding."""
+    sides = [["</s>", "<unk>", *pieces(spm(0))], ["</s>", "<unk>", *pieces(spm(1, 230))]]
+    if not separate:
+        sides = [list(dict.fromkeys([*sides[1], *sides[0]]))] * 2
+    tables = [[*side, "<pad>"] for side in sides]
+    size, target = len(tables[0]), len(tables[1])
+    pad = target - 1
+    settings = {
+        "vocab_size": size,
+        "decoder_vocab_size": target,
+        "d_model": 32,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 48,
+        "decoder_ffn_dim": 48,
+        "activation_function": "swish",
+        "scale_embedding": True,
+        "static_position_embeddings": True,
+        "pad_token_id": pad,
+        "decoder_start_token_id": pad,
+        "eos_token_id": 0,
+        "bos_token_id": 0,
+        "forced_eos_token_id": 0,
+        "max_position_embeddings": 512,
+        "num_beams": 6,
+        **config,
+    }
+    torch.manual_seed(1)
+    model = MarianMTModel(MarianConfig(**settings)).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "embed_positions" not in name:
+                noise = torch.randn_like(parameter) * (0.1 if parameter.ndim > 1 else 0.05)
+                parameter.copy_(noise + ("layer_norm.weight" in name))
+        model.final_logits_bias.copy_(torch.randn_like(model.final_logits_bias) * 0.5)
+        embedding = model.model.decoder.embed_tokens.weight
+        embedding[pad] = start * torch.randn(32)
+        model.model.encoder.embed_tokens.weight[size - 1] = embedding[pad]
+    folder.mkdir()
+    model.save_pretrained(folder)
+    for side, number, vocabulary in (("source", 0, 200), ("target", 1, 230)):
+        (folder / f"{side}.spm").write_bytes(spm(number, vocabulary))
+    names = ("vocab.json", "target_vocab.json") if separate else ("vocab.json",)
+    for name, table in zip(names, tables, strict=False):
+        ids = {piece: number for number, piece in enumerate(table)}
+        (folder / name).write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
+    written = {"source_lang": "en", "target_lang": "de", "separate_vocabs": separate}
+    (folder / "tokenizer_config.json").write_text(json.dumps(written))
+    return folder
+
+
+class Theirs:
+    """The model in transformers, with the ids of ours. With `marian` it gets Marian's positions and epsilon."""
+
+    def __init__(self, folder: Path, vocabulary: Vocabulary, marian: bool) -> None:
+        self.model = MarianMTModel.from_pretrained(folder).eval()
+        self.orders = []
+        for tokenizer, name in ((vocabulary.source, "vocab.json"), (vocabulary.target, "target_vocab.json")):
+            path = folder / name if (folder / name).exists() else folder / "vocab.json"
+            ids = json.loads(path.read_text(encoding="utf-8"))
+            self.orders.append(torch.tensor([ids.get(piece, ids["<pad>"]) for piece in tokenizer.table]))
+        if not marian:
+            return
+        d = self.model.config.d_model
+        angles = torch.arange(512).double()[:, None] * 10_000.0 ** (-torch.arange(d // 2).double() / (d / 2 - 1))
+        for side in (self.model.model.encoder, self.model.model.decoder):
+            side.embed_positions.weight.data.copy_(torch.cat([angles.sin(), angles.cos()], 1))
+        for module in self.model.modules():
+            if isinstance(module, torch.nn.LayerNorm):
+                module.eps = 1e-6
+
+    @torch.inference_mode()
+    def logits(self, source: list[int], read: list[int]) -> torch.Tensor:
+        src, tgt = (order[torch.tensor([ids])] for order, ids in zip(self.orders, (source, read), strict=True))
+        result: torch.Tensor = self.model(input_ids=src, decoder_input_ids=tgt).logits[0][:, self.orders[1]]
+        return result
+
+    @torch.inference_mode()
+    def greedy(self, source: list[int], limit: int) -> list[int]:
+        """Their own search, without tokens that nmt never generates."""
+        banned = [int(self.orders[1][number]) for number in (PAD, UNK)]
+        found = self.model.generate(
+            self.orders[0][torch.tensor([source])],
+            num_beams=1,
+            do_sample=False,
+            max_new_tokens=limit,
+            suppress_tokens=banned,
+            forced_eos_token_id=None,
+        )[0][1:]
+        ours = {int(theirs): number for number, theirs in enumerate(self.orders[1]) if number not in (PAD, BOS)}
+        return [ours[int(token)] for token in found]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("positions", ["marian", "huggingface"])
+def test_logits_and_greedy_outputs_are_those_of_transformers(kind: str, positions: str, tmp_path: Path) -> None:
+    folder = write(tmp_path / "theirs", **KINDS[kind])
+    done = import_model(folder, tmp_path / "ours", "", ImportOptions(positions=positions))
+    assert done.model.toolkit == "Hugging Face (MarianMT)"
+    assert (done.recipe.decode.beam, done.recipe.decode.alpha) == (6, 1.0)
+    assert bool(done.model.remarks) == (positions == "huggingface")
+    loaded = load_model(tmp_path / "ours")
+    assert (loaded.recipe.model.positions, loaded.recipe.model.epsilon) == (
+        ("marian", 1e-6) if positions == "marian" else ("sinusoidal", 1e-5)
+    )
+    vocabulary = Vocabulary.load(tmp_path / "ours")
+    theirs = Theirs(folder, vocabulary, positions == "marian")
+    generator = torch.Generator().manual_seed(3)
+    sizes = vocabulary.source_size, vocabulary.target_size
+    compared = [number for number in range(sizes[1]) if number not in (PAD, BOS)]
+    worst = 0.0
+    for length in LENGTHS:
+        source, target = (torch.randint(4, size, (length,), generator=generator).tolist() for size in sizes)
+        with torch.inference_mode():
+            ours = loaded.model.logits(loaded.model(torch.tensor([[*source, EOS]]), None, torch.tensor([[BOS, *target]])))
+        other = theirs.logits([*source, EOS], [BOS, *target])
+        worst = max(worst, float((ours[0] - other)[:, compared].abs().max()))
+        [output] = run(loaded.model, [[*source, EOS]], 40 if length < 499 else 500)
+        assert output.tokens == theirs.greedy([*source, EOS], 40 if length < 499 else 500), length
+    assert worst <= 1e-4
+
+
+def test_positions_differ_on_long_lines_only_by_what_is_asked_for(tmp_path: Path) -> None:
+    """With the other positions the same comparison fails, so it compares them."""
+    folder = write(tmp_path / "theirs")
+    import_model(folder, tmp_path / "ours", "", ImportOptions())
+    loaded, vocabulary = load_model(tmp_path / "ours").model, Vocabulary.load(tmp_path / "ours")
+    theirs, row = Theirs(folder, vocabulary, False), [*range(10, 210), EOS]
+    with torch.inference_mode():
+        ours = loaded.logits(loaded(torch.tensor([row]), None, torch.tensor([[BOS, *range(10, 40)]])))[0]
+    assert (ours - theirs.logits(row, [BOS, *range(10, 40)]))[:, 4:].abs().max() > 0.05
+
+
+@pytest.mark.parametrize("positions", ["marian", "huggingface"])
+def test_a_start_that_is_not_zero_is_kept(positions: str, tmp_path: Path) -> None:
+    """transformers looks the decoder's first input up as the embedding of <pad>."""
+    folder = write(tmp_path / "theirs", start=0.3)
+    done = import_model(folder, tmp_path / "ours", "", ImportOptions(positions=positions))
+    assert not done.recipe.model.zero_start
+    loaded, vocabulary = load_model(tmp_path / "ours").model, Vocabulary.load(tmp_path / "ours")
+    theirs = Theirs(folder, vocabulary, positions == "marian")
+    with torch.inference_mode():
+        ours = loaded.logits(loaded(torch.tensor([[9, 8, EOS]]), None, torch.tensor([[BOS, 7, 6]])))[0]
+    difference = (ours - theirs.logits([9, 8, EOS], [BOS, 7, 6])).abs()
+    assert difference[:, [UNK, *range(3, len(vocabulary.target.table))]].max() <= 1e-4
+    if positions == "huggingface":
+        assert difference[:, PAD].max() <= 1e-4  # they give padding a probability
+
+
+def test_texts_are_read_as_marian_did_or_as_transformers_does(tmp_path: Path) -> None:
+    folder = write(tmp_path / "theirs")
+    texts = ["the dog… ", "“a” 漢字 １", "the\x07cat"]
+    for positions in ("marian", "huggingface"):
+        import_model(folder, tmp_path / positions, "", ImportOptions(positions=positions))
+    ours, theirs = (Vocabulary.load(tmp_path / name).source for name in ("marian", "huggingface"))
+    change = replacing(MOSES, True)
+    assert change is not None
+    assert ours.encode(texts) == theirs.encode([change(text) for text in texts])
+    from transformers import MarianTokenizer
+
+    tokenizer = MarianTokenizer.from_pretrained(folder)
+    order = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    ids = [order.get(piece) for piece in theirs.table]
+    plain = ["the dog sees the cat", "no ~ 漢字 x", "Anna liest"]
+    assert [[ids[number] for number in row] for row in theirs.encode(plain)] == [
+        tokenizer(text, add_special_tokens=False)["input_ids"] for text in plain
+    ]
+
+
+# --- faults ---
+
+
+def changed(folder: Path, **keys: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **keys}))
+
+
+FAULTS: dict[str, tuple[Any, str]] = {
+    "an unknown key": (lambda f: changed(f, new_thing=3), "config.json has a key that nmt does not know: new_thing = 3"),
+    "another type": (lambda f: changed(f, model_type="bart"), "of the type 'bart' of transformers"),
+    "no scaling": (lambda f: changed(f, scale_embedding=False), "scale_embedding = False, which nmt does not have"),
+    "pre-norm": (lambda f: changed(f, normalize_before=True), "normalize_before = True, which nmt does not have"),
+    "other heads": (lambda f: changed(f, decoder_attention_heads=2), "decoder_attention_heads = 2, expected that of"),
+    "another activation": (lambda f: changed(f, activation_function="tanh"), "activation_function = 'tanh'"),
+    "no layers": (lambda f: changed(f, encoder_layers=0), "encoder_layers"),
+    "words for layers": (lambda f: changed(f, encoder_layers="two"), "config.json lacks a number, or has a wrong one"),
+    "words for positions": (lambda f: changed(f, max_position_embeddings="many"), "max_position_embeddings"),
+    "words for beams": (lambda f: changed(f, num_beams="many"), "num_beams"),
+    "not JSON": (lambda f: (f / "vocab.json").write_text("{"), "vocab.json is not JSON"),
+    "a list": (lambda f: (f / "vocab.json").write_text("[]"), "vocab.json is not a JSON object"),
+    "gaps": (lambda f: (f / "vocab.json").write_text('{"<pad>": 0, "</s>": 5, "<unk>": 6}'), "is not a vocabulary"),
+    "no padding": (lambda f: (f / "vocab.json").write_text('{"</s>": 0, "<unk>": 1}'), "lacks <pad>, </s> or <unk>"),
+    "no vocabulary": (lambda f: (f / "vocab.json").unlink(), "lacks vocab.json"),
+    "no source.spm": (lambda f: (f / "source.spm").unlink(), "lacks source.spm"),
+    "damaged weights": (
+        lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-9]),
+        "model.safetensors is not a safetensors file, or a damaged one",
+    ),
+    "no language": (lambda f: (f / "tokenizer_config.json").unlink(), "do not say the source language"),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("whole") / "model", encoder_layers=1, decoder_layers=1)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_named(fault: str, whole: Path, tmp_path: Path) -> None:
+    change, said = FAULTS[fault]
+    folder = shutil.copytree(whole, tmp_path / "model")
+    change(folder)
+    with pytest.raises(NmtError) as error:
+        import_model(folder, tmp_path / "out", "", ImportOptions())
+    assert re.search(said, str(error.value)), error.value
+    assert not (tmp_path / "out").exists()
+
+
+TENSORS: dict[str, tuple[Any, str]] = {
+    "unknown": (lambda t: t.update({"model.extra.weight": np.zeros(3, "f4")}), "does not know: 'model.extra.weight'"),
+    "missing": (lambda t: t.pop("model.encoder.layers.0.fc1.weight"), "lack encoder.layers.0.fc1.weight"),
+    "no embeddings": (lambda t: t.pop("model.shared.weight"), "lack shared.weight"),
+    "no bias": (lambda t: t.pop("final_logits_bias"), "lack final_logits_bias"),
+    "wrong shape": (
+        lambda t: t.update({"model.encoder.layers.0.fc1.weight": np.zeros((48, 7), "f4")}),
+        r"encoder.layers.0.fc1.weight has the shape",
+    ),
+    "few tokens": (
+        lambda t: t.update({"model.shared.weight": t["model.shared.weight"][:50]}),
+        r"shared.weight has 50 tokens, and the vocabulary \d+",
+    ),
+    "NaN": (
+        lambda t: t.update({"model.encoder.layers.0.fc1.bias": np.full(48, np.nan, "f4")}),
+        "layers.0.fc1.bias has numbers that are not finite",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", TENSORS)
+def test_a_fault_of_the_tensors_is_named(fault: str, whole: Path, tmp_path: Path) -> None:
+    change, said = TENSORS[fault]
+    folder = shutil.copytree(whole, tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, folder / "model.safetensors")
+    with pytest.raises(ModelError) as error:
+        import_model(folder, tmp_path / "out", "", ImportOptions())
+    assert re.search(said, str(error.value)), error.value
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_that_rewrites_a_pickle_works(whole: Path, tmp_path: Path) -> None:
+    """The one that the refusal prints, run as it is printed."""
+    folder = shutil.copytree(whole, tmp_path / "model")
+    torch.save(MarianMTModel.from_pretrained(folder).state_dict(), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="which needs pickle to be read, and could run any program") as error:
+        import_model(folder, tmp_path / "out", "", ImportOptions())
+    line = re.search(r"(python -c '.*?')", str(error.value))
+    assert line, error.value
+    line_of_shell = line[1].replace("python", sys.executable, 1).replace("DIR", str(folder))
+    done = subprocess.run(["sh", "-c", line_of_shell], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    ours = import_model(folder, tmp_path / "out", "", ImportOptions())
+    expected = import_model(whole, tmp_path / "expected", "", ImportOptions())
+    first, second = (load_file(one.path / "model.safetensors") for one in (ours, expected))
+    assert all(np.array_equal(first[name], second[name]) for name in second)
