@@ -19,7 +19,7 @@ import numpy as np
 
 from ..data.tokenizer import BOS, PAD
 from ..errors import ModelError, shown, shown_name
-from ..recipe import ModelSection
+from ..recipe import Recipe
 from .importer import Array, ForeignModel, Importer, ImportOptions, SourceFiles, languages, tags_of
 from .marian import EPSILON, LONGEST, Ids, converted, license_in, recipe_of, tokenizers_of
 from .marian_files import MOSES
@@ -47,6 +47,7 @@ EXPECTED: dict[str, tuple[object, ...]] = {
     "static_position_embeddings": (True,),
     "is_encoder_decoder": (True,),
 }
+TIES = ("share_encoder_decoder_embeddings", "tie_word_embeddings")
 READ = {
     "activation_function",
     "max_position_embeddings",
@@ -66,7 +67,23 @@ UNUSED = re.compile(
     r"|begin_suppress_tokens|name_or_path|renormalize_logits|max_new_tokens|min_new_tokens"
 )
 """Keys without effect on what the model computes, or on the search of nmt."""
+WHOLE = {
+    "shared.weight": "Wemb",
+    "encoder.embed_tokens.weight": "encoder_Wemb",
+    "decoder.embed_tokens.weight": "decoder_Wemb",
+    "final_logits_bias": "decoder_ff_logit_out_b",
+}
+"""Marian's names of transformers' tensors that belong to no layer."""
 PARTS = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "out_proj": "o"}
+BIAS = "decoder_ff_logit_out_b"
+EMBEDDINGS = (
+    ("Wemb", 0, 0),
+    ("encoder_Wemb", 0, 0),
+    ("decoder_Wemb", 1, 0),
+    ("decoder_ff_logit_out_W", 1, 1),
+    (BIAS, 1, 1),
+)
+"""Marian's arrays that have tokens, whose they are (0: the source's), and in which dimension they are."""
 ATTENTIONS = {"self_attn": "self", "encoder_attn": "context"}
 
 
@@ -90,10 +107,11 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     as_there = options.positions == "huggingface"
     section = section_of(config, as_there)
     arrays, ties = marian_arrays(_tensors(files), config)
-    sides = [_vocabulary(files, name) for name in ("vocab.json", "target_vocab.json")]
-    sides = [sides[0], sides[1] or sides[0]]
+    names = ("vocab.json", "target_vocab.json" if "target_vocab.json" in files.names else "vocab.json")
+    sides = [_vocabulary(files, name) for name in names]
     joint = sides[0] == sides[1]
-    arrays, start = without_padding(arrays, sides, as_there)
+    _check_padding(config, sides[1])
+    arrays, start = without_padding(arrays, sides)
     padded = start.pop("padding")
     ids = {side: Ids.of(of_side) for side, of_side in zip(("source", "target"), sides, strict=True)}
     section |= {"zero_start": not start["row"].any()}
@@ -101,16 +119,21 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     models = [files.read("source.spm"), files.read("target.spm")]
     tags, about = tags_of(ids["source"].table), files.text("README.md")
     generation = {**config, **_json(files, "generation_config.json")}
-    decode: dict[str, Any] = {"beam": int(generation.get("num_beams") or 1), "min_length": 0, "length_penalty": "none"}
-    if exponent := float(generation.get("length_penalty", 1.0)):
+    try:
+        beam, exponent = int(generation.get("num_beams") or 1), float(generation.get("length_penalty", 1.0))
+        longest = int(config.get("max_position_embeddings", 1024))
+    except (TypeError, ValueError):
+        raise ModelError("num_beams, length_penalty and max_position_embeddings are not numbers.") from None
+    decode: dict[str, Any] = {"beam": beam, "min_length": 0, "length_penalty": "none"}
+    if exponent:
         decode |= {"length_penalty": "power", "alpha": exponent}
     recipe = recipe_of(files.path.name, languages(options, _languages(files), tags), section, decode, ids, joint)
-    longest = int(config.get("max_position_embeddings", 1024)) if as_there else 2 * LONGEST
+    longest = longest if as_there else 2 * LONGEST
     recipe["model"]["max_positions"] = longest
     recipe["data"]["max_length"] = min(LONGEST, longest - 1)
-    model = ModelSection.model_validate(recipe["model"])
+    model = Recipe.from_dict(recipe, "config.json").model
     orders = {side: one.order for side, one in ids.items()}
-    weights = converted(arrays, model, ties, orders)
+    weights = converted(arrays, model, ties, orders, transformers_name)
     for use in ("shared", "target"):
         if f"embeddings.{use}" in weights:
             weights[f"embeddings.{use}"][BOS] = start["row"]
@@ -159,7 +182,11 @@ def _tensors(files: SourceFiles) -> dict[str, Array]:
         tensors = load(files.read(WEIGHTS))
     except SafetensorError as error:
         raise ModelError(f"{WEIGHTS} is not a safetensors file, or a damaged one ({shown_name(str(error))}).") from None
-    return {name: tensor.float().numpy() for name, tensor in tensors.items()}
+    arrays = {name: tensor.float().numpy() for name, tensor in tensors.items()}
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise ModelError(f"{shown_name(name)} has numbers that are not finite.")
+    return arrays
 
 
 def section_of(config: Mapping[str, Any], as_there: bool) -> dict[str, Any]:
@@ -181,6 +208,8 @@ def section_of(config: Mapping[str, Any], as_there: bool) -> dict[str, Any]:
             )
         if key not in known and not UNUSED.fullmatch(key):
             raise ModelError(f"config.json has a key that nmt does not know: {shown_name(key)} = {shown(value)}.")
+    if not config.get("scale_embedding"):  # false by default
+        raise ModelError("config.json lacks scale_embedding = true: models of Marian scale their embeddings.")
     activation = config.get("activation_function")
     if activation not in ACTIVATIONS:
         raise ModelError(f"activation_function = {shown(activation)}: expected one of {', '.join(ACTIVATIONS)}.")
@@ -195,7 +224,7 @@ def section_of(config: Mapping[str, Any], as_there: bool) -> dict[str, Any]:
         "norm_epsilon": 0.0 if as_there else EPSILON,
         "positions": "sinusoidal" if as_there else "marian",
         "output_bias": True,
-        "tie_embeddings": bool(config.get("share_encoder_decoder_embeddings", True)),
+        "tie_embeddings": all(bool(config.get(key, True)) for key in TIES),
     }
 
 
@@ -204,11 +233,16 @@ def marian_arrays(tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tu
 
     Raises ModelError for a tensor that is not known.
     """
-    shared = bool(config.get("share_encoder_decoder_embeddings", True))
-    tied = bool(config.get("tie_word_embeddings", True))
+    tensors = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
+    shared, tied = (bool(config.get(key, True)) for key in TIES)
+    if shared and not tied:  # then transformers does not tie the copies of the shared matrix either
+        whole = tensors.get("shared.weight")
+        copies = [tensors.get(f"{side}.embed_tokens.weight", whole) for side in ("encoder", "decoder")]
+        shared = copies[0] is copies[1] or np.array_equal(*copies)  # type: ignore[arg-type]
+        if shared and copies[1] is not None:
+            tensors["shared.weight"] = copies[1]
     arrays: dict[str, Array] = {}
     for name, tensor in tensors.items():
-        name = name.removeprefix("model.")
         if "embed_positions" in name or (
             name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight") and shared
         ):
@@ -224,14 +258,8 @@ def marian_arrays(tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tu
 
 def _renamed(name: str, tensor: Array) -> tuple[str, Array]:
     """Return Marian's name of a tensor, and its array."""
-    whole = {
-        "shared.weight": "Wemb",
-        "encoder.embed_tokens.weight": "encoder_Wemb",
-        "decoder.embed_tokens.weight": "decoder_Wemb",
-        "final_logits_bias": "decoder_ff_logit_out_b",
-    }
-    if name in whole:
-        return whole[name], tensor
+    if name in WHOLE:
+        return WHOLE[name], tensor
     if name == "lm_head.weight":
         return "decoder_ff_logit_out_W", tensor.T
     match = re.fullmatch(r"(encoder|decoder)\.layers\.(\d+)\.(\w+)\.(?:(\w+)\.)?(weight|bias)", name)
@@ -252,38 +280,66 @@ def _renamed(name: str, tensor: Array) -> tuple[str, Array]:
     raise ModelError(f"the weights have a tensor that nmt does not know: {shown(name)}.")
 
 
+def transformers_name(name: str) -> str:
+    """Return transformers' name of an array of Marian's: the inverse of `_renamed`."""
+    names = {theirs: name for name, theirs in WHOLE.items()} | {"decoder_ff_logit_out_W": "lm_head.weight"}
+    names |= {"decoder_ff_logit_out_Wt": "lm_head.weight"}
+    match = re.fullmatch(r"(encoder|decoder)_l(\d+)_(self|context|ffn)_(ffn_|Wo_)?(\w+?)(.)?", name)
+    if not match or name in names:
+        return names.get(name, name)
+    side, number, of, norm, part, letter = match.groups()
+    attention = next((one for one, theirs in ATTENTIONS.items() if theirs == of), "")
+    kind = "weight" if part in ("W", "ln_scal") else "bias"
+    if norm:
+        inner = f"{attention}_layer_norm" if attention else "final_layer_norm"
+    elif attention:
+        inner = f"{attention}.{next(one for one, theirs in PARTS.items() if theirs == letter)}"
+    else:
+        inner = f"fc{letter}"
+    return f"{side}.layers.{int(number) - 1}.{inner}.{kind}"
+
+
+def _check_padding(config: Mapping[str, Any], ids: Mapping[str, int]) -> None:
+    """Raise ModelError unless the decoder begins with <pad>."""
+    for key in ("pad_token_id", "decoder_start_token_id"):
+        if (found := config.get(key, 58100)) != ids["<pad>"]:
+            raise ModelError(f"config.json has {key} = {shown(found)}, and <pad> of the vocabulary is {ids['<pad>']}.")
+
+
 def _vocabulary(files: SourceFiles, name: str) -> dict[str, int]:
+    files.read(name)  # it must be there
     ids = _json(files, name)
     if not all(isinstance(number, int) for number in ids.values()) or sorted(ids.values()) != list(range(len(ids))):
         raise ModelError(
             f"{shown_name(name)} is not a vocabulary: expected pieces with the numbers from 0 on, each once."
         )
-    if ids and not {"<pad>", "</s>", "<unk>"} <= ids.keys():
+    if not {"<pad>", "</s>", "<unk>"} <= ids.keys():
         raise ModelError(f"{shown_name(name)} lacks <pad>, </s> or <unk>.")
     return ids
 
 
-def without_padding(
-    arrays: dict[str, Array], sides: list[dict[str, int]], as_there: bool
-) -> tuple[dict[str, Array], dict[str, Any]]:
+def without_padding(arrays: dict[str, Array], sides: list[dict[str, int]]) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the arrays without the rows of <pad>; `sides` change. Return also what is stored in these rows.
 
-    "row" is the decoder's first input, which transformers looks up as the embedding of <pad>.
+    "row" is the decoder's first input, which transformers looks up as the embedding of <pad>. Raises ModelError for
+    matrices of another size than the vocabularies.
     """
+    if missing := [names[0] for names in (("Wemb", "decoder_Wemb"), (BIAS,)) if not arrays.keys() & set(names)]:
+        raise ModelError(f"the weights lack {transformers_name(missing[0])}.")
+    for name, number, axis in EMBEDDINGS:
+        if name in arrays and (arrays[name].ndim != 2 or arrays[name].shape[axis] != len(sides[number])):
+            raise ModelError(
+                f"{transformers_name(name)} has the shape {arrays[name].shape}, and the vocabulary "
+                f"{len(sides[number]):,} tokens."
+            )
     result, pads = dict(arrays), [ids["<pad>"] for ids in sides]
     first = "Wemb" if "Wemb" in arrays else "decoder_Wemb"
     output = arrays.get("decoder_ff_logit_out_W", arrays[first].T)
     padding = {"row": output.T[pads[1]], "bias": float(arrays["decoder_ff_logit_out_b"].ravel()[pads[1]])}
     found = {"row": arrays[first][pads[1]], "padding": padding}
-    for name, pad, axis in (
-        ("Wemb", pads[0], 0),
-        ("encoder_Wemb", pads[0], 0),
-        ("decoder_Wemb", pads[1], 0),
-        ("decoder_ff_logit_out_W", pads[1], 1),
-        ("decoder_ff_logit_out_b", pads[1], 1),
-    ):
+    for name, number, axis in EMBEDDINGS:
         if name in result:
-            result[name] = np.delete(result[name], pad, axis)
+            result[name] = np.delete(result[name], pads[number], axis)
     for number, pad in enumerate(pads):
         sides[number] = {piece: i - (i > pad) for piece, i in sides[number].items() if piece != "<pad>"}
     return result, found

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -216,9 +216,14 @@ class Ids:
 
 
 def converted(
-    arrays: Mapping[str, Array], config: ModelSection, ties: Mapping[str, bool], orders: Mapping[str, Array]
+    arrays: Mapping[str, Array],
+    config: ModelSection,
+    ties: Mapping[str, bool],
+    orders: Mapping[str, Array],
+    called: Callable[[str], str] = str,
 ) -> dict[str, Array]:
-    """Return the arrays of a model folder. `orders`: `Ids.order` of source and target.
+    """Return the arrays of a model folder. `orders`: `Ids.order` of source and target. `called` returns the name of an
+    array in the user's files.
 
     Raises ModelError for an array that is missing, has a wrong shape, or is not used.
     """
@@ -229,27 +234,31 @@ def converted(
         parts = []
         for name in match.theirs:
             if name not in arrays:
-                raise ModelError(f"the weights lack {name}.")
+                raise ModelError(f"the weights lack {called(name)}.")
             taken.add(name)
             size = int(orders[match.side].max()) + 1 if match.side else 0
-            part = _part(arrays[name], name, match, forms[match.ours][1], size)
+            part = _part(arrays[name], name, match, forms[match.ours][1], size, called)
             parts.append(rows(part, orders[match.side]) if match.side else part)
         result[match.ours] = np.ascontiguousarray(np.concatenate(parts), np.float32)
     result["output_bias"][[PAD, BOS]] = NO_PROBABILITY
     if left := sorted(arrays.keys() - taken):
-        raise ModelError(f"the weights have {len(left)} arrays that nmt does not know, the first is {shown(left[0])}.")
+        raise ModelError(
+            f"the weights have {len(left)} arrays that nmt does not know, the first is {shown(called(left[0]))}."
+        )
     return result
 
 
-def _part(array: Array, name: str, match: Match, ours: tuple[int, ...], tokens: int) -> Array:
+def _part(
+    array: Array, name: str, match: Match, ours: tuple[int, ...], tokens: int, called: Callable[[str], str]
+) -> Array:
     """Return an array of Marian's in our layout. `ours`: the shape of its match. Raises ModelError."""
     own = (tokens or ours[0] // len(match.theirs), *ours[1:])
     turned = len(own) == 2 and (not match.side or name == EARLIER_OUTPUT)
     expected = own[::-1] if turned else own if len(own) == 2 else (1, *own)
     if tokens and array.ndim == 2 and (found := array.shape[expected.index(tokens)]) != tokens:
-        raise ModelError(f"{name} has {found:,} tokens, and the {match.side} vocabulary {tokens:,}.")
+        raise ModelError(f"{called(name)} has {found:,} tokens, and the {match.side} vocabulary {tokens:,}.")
     if array.shape not in (expected, *([own] if len(own) == 1 else [])):
-        raise ModelError(f"{name} has the shape {array.shape}, expected {expected}.")
+        raise ModelError(f"{called(name)} has the shape {array.shape}, expected {expected}.")
     return array.T if turned else array.reshape(own)
 
 

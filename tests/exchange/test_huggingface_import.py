@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from marian_models import needs_marian, pieces, spm  # noqa: F401
+from marian_models import pieces, spm
 from safetensors.numpy import load_file, save_file
 from transformers import MarianConfig, MarianMTModel
 
 from nmt_cli.data.normalization import replacing
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Vocabulary
 from nmt_cli.errors import ModelError, NmtError
-from nmt_cli.exchange import importing
 from nmt_cli.exchange.importer import ImportOptions
 from nmt_cli.exchange.importing import import_model
 from nmt_cli.exchange.marian_files import MOSES
@@ -36,18 +35,21 @@ KINDS: dict[str, dict[str, Any]] = {
     "tied": {},
     "relu": {"activation_function": "relu", "encoder_layers": 3, "decoder_layers": 1},
     "untied": {"tie_word_embeddings": False},
+    "untied, one matrix for source and target": {"tie_word_embeddings": False, "copies": True},
     "separate": {"separate": True, "share_encoder_decoder_embeddings": False, "tie_word_embeddings": False},
 }
 
 
-def write(folder: Path, separate: bool = False, start: float = 0.0, **config: Any) -> Path:
-    """Write a model of transformers with random weights. `start`: the size of the numbers of padding's embedding."""
+def write(folder: Path, separate: bool = False, copies: bool = False, start: float = 0.0, **config: Any) -> Path:
+    """Write a model of transformers with random weights. `start`: the size of the numbers of padding's embedding;
+    `copies`: both embeddings are equal, if the library does not tie them.
+    """
     sides = [["</s>", "<unk>", *pieces(spm(0))], ["</s>", "<unk>", *pieces(spm(1, 230))]]
     if not separate:
         sides = [list(dict.fromkeys([*sides[1], *sides[0]]))] * 2
-    tables = [[*side, "<pad>"] for side in sides]
+    tables = [[*side[:2], "<pad>", *side[2:]] if separate else [*side, "<pad>"] for side in sides]
     size, target = len(tables[0]), len(tables[1])
-    pad = target - 1
+    pad = tables[1].index("<pad>")
     settings = {
         "vocab_size": size,
         "decoder_vocab_size": target,
@@ -67,7 +69,6 @@ def write(folder: Path, separate: bool = False, start: float = 0.0, **config: An
         "bos_token_id": 0,
         "forced_eos_token_id": 0,
         "max_position_embeddings": 512,
-        "num_beams": 6,
         **config,
     }
     torch.manual_seed(1)
@@ -78,10 +79,13 @@ def write(folder: Path, separate: bool = False, start: float = 0.0, **config: An
                 noise = torch.randn_like(parameter) * (0.1 if parameter.ndim > 1 else 0.05)
                 parameter.copy_(noise + ("layer_norm.weight" in name))
         model.final_logits_bias.copy_(torch.randn_like(model.final_logits_bias) * 0.5)
+        if copies:
+            model.model.encoder.embed_tokens.weight.copy_(model.model.decoder.embed_tokens.weight)
         embedding = model.model.decoder.embed_tokens.weight
         embedding[pad] = start * torch.randn(32)
-        model.model.encoder.embed_tokens.weight[size - 1] = embedding[pad]
+        model.model.encoder.embed_tokens.weight[pad] = embedding[pad]
     folder.mkdir()
+    model.generation_config.num_beams = 6
     model.save_pretrained(folder)
     for side, number, vocabulary in (("source", 0, 200), ("target", 1, 230)):
         (folder / f"{side}.spm").write_bytes(spm(number, vocabulary))
@@ -150,6 +154,8 @@ def test_logits_and_greedy_outputs_are_those_of_transformers(kind: str, position
     )
     vocabulary = Vocabulary.load(tmp_path / "ours")
     theirs = Theirs(folder, vocabulary, positions == "marian")
+    stored = load_file(tmp_path / "ours" / "model.safetensors")
+    assert ("embeddings.shared" in stored) == (kind in ("tied", "relu"))
     generator = torch.Generator().manual_seed(3)
     sizes = vocabulary.source_size, vocabulary.target_size
     compared = [number for number in range(sizes[1]) if number not in (PAD, BOS)]
@@ -157,7 +163,9 @@ def test_logits_and_greedy_outputs_are_those_of_transformers(kind: str, position
     for length in LENGTHS:
         source, target = (torch.randint(4, size, (length,), generator=generator).tolist() for size in sizes)
         with torch.inference_mode():
-            ours = loaded.model.logits(loaded.model(torch.tensor([[*source, EOS]]), None, torch.tensor([[BOS, *target]])))
+            ours = loaded.model.logits(
+                loaded.model(torch.tensor([[*source, EOS]]), None, torch.tensor([[BOS, *target]]))
+            )
         other = theirs.logits([*source, EOS], [BOS, *target])
         worst = max(worst, float((ours[0] - other)[:, compared].abs().max()))
         [output] = run(loaded.model, [[*source, EOS]], 40 if length < 499 else 500)
@@ -221,16 +229,23 @@ def changed(folder: Path, **keys: Any) -> None:
 
 
 FAULTS: dict[str, tuple[Any, str]] = {
-    "an unknown key": (lambda f: changed(f, new_thing=3), "config.json has a key that nmt does not know: new_thing = 3"),
+    "an unknown key": (
+        lambda f: changed(f, new_thing=3),
+        "config.json has a key that nmt does not know: new_thing = 3",
+    ),
     "another type": (lambda f: changed(f, model_type="bart"), "of the type 'bart' of transformers"),
     "no scaling": (lambda f: changed(f, scale_embedding=False), "scale_embedding = False, which nmt does not have"),
     "pre-norm": (lambda f: changed(f, normalize_before=True), "normalize_before = True, which nmt does not have"),
     "other heads": (lambda f: changed(f, decoder_attention_heads=2), "decoder_attention_heads = 2, expected that of"),
     "another activation": (lambda f: changed(f, activation_function="tanh"), "activation_function = 'tanh'"),
     "no layers": (lambda f: changed(f, encoder_layers=0), "encoder_layers"),
+    "another start": (
+        lambda f: changed(f, decoder_start_token_id=0),
+        "decoder_start_token_id = 0, and <pad> of the voc",
+    ),
     "words for layers": (lambda f: changed(f, encoder_layers="two"), "config.json lacks a number, or has a wrong one"),
     "words for positions": (lambda f: changed(f, max_position_embeddings="many"), "max_position_embeddings"),
-    "words for beams": (lambda f: changed(f, num_beams="many"), "num_beams"),
+    "words for beams": (lambda f: (f / "generation_config.json").write_text('{"num_beams": "many"}'), "num_beams"),
     "not JSON": (lambda f: (f / "vocab.json").write_text("{"), "vocab.json is not JSON"),
     "a list": (lambda f: (f / "vocab.json").write_text("[]"), "vocab.json is not a JSON object"),
     "gaps": (lambda f: (f / "vocab.json").write_text('{"<pad>": 0, "</s>": 5, "<unk>": 6}'), "is not a vocabulary"),
@@ -262,7 +277,7 @@ def test_a_fault_is_named(fault: str, whole: Path, tmp_path: Path) -> None:
 
 
 TENSORS: dict[str, tuple[Any, str]] = {
-    "unknown": (lambda t: t.update({"model.extra.weight": np.zeros(3, "f4")}), "does not know: 'model.extra.weight'"),
+    "unknown": (lambda t: t.update({"model.extra.weight": np.zeros(3, "f4")}), "does not know: 'extra.weight'"),
     "missing": (lambda t: t.pop("model.encoder.layers.0.fc1.weight"), "lack encoder.layers.0.fc1.weight"),
     "no embeddings": (lambda t: t.pop("model.shared.weight"), "lack shared.weight"),
     "no bias": (lambda t: t.pop("final_logits_bias"), "lack final_logits_bias"),
@@ -272,7 +287,7 @@ TENSORS: dict[str, tuple[Any, str]] = {
     ),
     "few tokens": (
         lambda t: t.update({"model.shared.weight": t["model.shared.weight"][:50]}),
-        r"shared.weight has 50 tokens, and the vocabulary \d+",
+        r"shared.weight has the shape \(50, 32\), and the vocabulary \d+ tokens",
     ),
     "NaN": (
         lambda t: t.update({"model.encoder.layers.0.fc1.bias": np.full(48, np.nan, "f4")}),

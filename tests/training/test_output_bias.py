@@ -9,6 +9,7 @@ import torch
 from small_models import small
 from torch.nn import functional as F
 
+from nmt_cli.data.batches import Batch
 from nmt_cli.data.tokenizer import BOS, EOS, PAD
 from nmt_cli.kernels.chunked_loss import chunked_loss
 from nmt_cli.model.transformer import NO_PROBABILITY, Transformer
@@ -79,7 +80,7 @@ def test_the_zero_start_and_the_banned_tokens_stay(form: dict[str, Any]) -> None
     assert not trained.embeddings[use][BOS].any()
     assert trained.output_bias is not None
     assert trained.output_bias[[PAD, BOS]].tolist() == [NO_PROBABILITY] * 2
-    assert (trained.embeddings[use] != before).any(1).sum() > 50
+    assert (trained.embeddings[use] != before).any(1).sum() > 30
     assert (trained.output_bias[4:] != 0).all()
     probabilities = trained.eval().logits(torch.randn(3, 32)).softmax(-1)
     assert not probabilities[:, [PAD, BOS]].any()
