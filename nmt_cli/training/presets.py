@@ -178,6 +178,7 @@ ANEW = {
     "checkpoint_minutes",
     "patience",
     "keep_best",
+    "freeze",
 }
 """Keys that a recipe for an adaptation does not have from the model's recipe."""
 COMMENTS = {
