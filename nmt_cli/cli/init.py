@@ -41,7 +41,8 @@ def init(
     from_model: Annotated[
         Path | None,
         option(
-            "Model or run folder: the recipe adapts this model to the text, with its sizes and vocabulary.",
+            "Model or run folder: the recipe adapts this model to the text, with its sizes and vocabulary. It is first "
+            "scored as it is, on up to 500 lines of the test set.",
             "MODEL",
             names=("--from",),
         ),

@@ -70,8 +70,8 @@ def model(text: Path, folder: Path, kind: str, train: dict[str, Any] | None = No
 
 
 def adapt(text: Path, folder: Path, name: str = "new") -> Any:
-    sides = {"source": text / "text.en", "target": text / "text.de"}
-    test = {"test_source": text / "test.en", "test_target": text / "test.de"}
+    sides: dict[str, Any] = {"source": text / "text.en", "target": text / "text.de"}
+    test: dict[str, Any] = {"test_source": text / "test.en", "test_target": text / "test.de"}
     return nmt.init(name, **sides, **test, from_model=folder, threads=1, progress=False)
 
 
@@ -166,7 +166,7 @@ def test_a_test_set_of_several_or_compressed_files_has_no_command(text: Path) ->
         Initialized(Path("my new.toml"), None, None, None, {}, 0.0, 0.0, "cpu"),  # type: ignore[arg-type]
         baseline=baseline.Baseline(9, 9, {}, "zh"),
     )
-    one, data = [Path("a b.en")], {"target_language": "zh"}
+    one, data = [Path("a b.en")], dict[str, object](target_language="zh")
     assert _scoring(done, data, [one, [Path("t.zh")]]) == (
         "nmt translate --model 'runs/my new' < 'a b.en' > 'runs/my new/test.zh' && "
         "nmt score 'runs/my new/test.zh' --ref t.zh --tokenize zh"
