@@ -439,6 +439,9 @@ class TrainSection(Section):
     init: FileName = ""
     """Folder of a model or run with the same sizes and vocabulary: training starts from its weights. "": random
     weights."""
+    freeze: list[str] = []
+    """Parameters that stay as they are, by name: `embeddings`, `encoder` or `decoder.0` and all below it, or a pattern
+    such as `encoder.*.self_attention.*`. It is for models that `init` names."""
     clip_norm: float = number(0.0, 0.0, 1e9)
     """Largest gradient norm; 0: no clipping (the paper has none)."""
     skip_nonfinite: int = number(0, 0, MANY)

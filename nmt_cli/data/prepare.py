@@ -282,13 +282,28 @@ def _vocabulary(data: DataSection, inputs: Inputs, words: list[WordCounts], work
     else:
         both = Tokenizer.load(inputs.tokenizer)
         vocabulary = Vocabulary(both, both)
-    if vocabulary.joint != data.joint_vocab:
-        has = "one joint vocabulary" if vocabulary.joint else "two vocabularies"
-        raise DataError(
-            f"data.tokenizer = {data.tokenizer!r} holds {has}, but data.joint_vocab = "
-            f"{str(data.joint_vocab).lower()}: change one of them."
-        )
+    _check_vocabulary(vocabulary, data)
     return vocabulary
+
+
+def _check_vocabulary(vocabulary: Vocabulary, data: DataSection) -> None:
+    """Raise DataError unless the tokenizers that `data.tokenizer` names are such as the other keys say."""
+    separate = not vocabulary.joint and vocabulary.shared
+    if vocabulary.joint:
+        has = "one joint vocabulary"
+    elif separate:
+        has = "two tokenizers over one joint vocabulary"
+    else:
+        has = "two vocabularies"
+    if data.separate_tokenizers:
+        key, fits = "separate_tokenizers", separate
+    else:  # two tokenizers of equal tokens may also be those of a model with two embeddings
+        key, fits = "joint_vocab", vocabulary.joint == data.joint_vocab
+    if fits:
+        return
+    value = str(getattr(data, key)).lower()
+    remedy = "set data.separate_tokenizers = true" if separate else "change one of them"
+    raise DataError(f"data.tokenizer = {data.tokenizer!r} holds {has}, but data.{key} = {value}: {remedy}.")
 
 
 @dataclass

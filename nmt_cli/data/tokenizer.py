@@ -361,6 +361,11 @@ class Vocabulary:
         return self.source is self.target
 
     @property
+    def shared(self) -> bool:
+        """Whether both sides have the same tokens with the same ids, with one tokenizer or with two."""
+        return self.joint or self.source.table == self.target.table
+
+    @property
     def source_size(self) -> int:
         return self.source.vocab_size
 

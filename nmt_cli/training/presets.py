@@ -165,6 +165,8 @@ def vocabulary(characters: Counter[str], pieces: int) -> tuple[int, float]:
 
 ADAPTING_PASSES = 10
 """How often the text of an adaptation is read, without a limit."""
+IMPORTED_PEAK = 2e-4
+"""The highest learning rate of the adaptation of an imported model with d_model = 512. Its own is not known."""
 ANEW = {
     "generator",
     "shard_pairs",
@@ -178,11 +180,13 @@ ANEW = {
     "checkpoint_minutes",
     "patience",
     "keep_best",
+    "freeze",
 }
 """Keys that a recipe for an adaptation does not have from the model's recipe."""
 COMMENTS = {
     "tokenizer": "the model's vocabulary",
     "joint_vocab": "true: both languages share one vocabulary",
+    "separate_tokenizers": "each language has a tokenizer over it",
     "vocab_size": "subwords, at most",
     "target_vocab_size": "subwords, at most",
     "character_coverage": "rarer characters are spelled in bytes",
@@ -274,12 +278,15 @@ def adapted(recipe: Recipe, model: Path, chosen: Settings, data: Mapping[str, ob
     return new
 
 
-def size_of(recipe: Recipe) -> Size:
-    """Return the size of a trained model. The highest learning rate is that of its adaptation: half of its own."""
+def size_of(recipe: Recipe, imported: bool = False) -> Size:
+    """Return the size of a trained model. The highest learning rate is that of its adaptation: half of its own.
+
+    An `imported` model has no schedule of its own: IMPORTED_PEAK, and as in equation 3 more for smaller models.
+    """
     model, train = recipe.model, recipe.train
     layers, shape = model.encoder_layers, (model.d_model, model.d_ff, model.num_heads)
     longest = max(SMALLEST_UPDATE, recipe.data.max_length + 1)
-    rate = 0.5 * peak(recipe)
+    rate = IMPORTED_PEAK * math.sqrt(512 / model.d_model) if imported else 0.5 * peak(recipe)
     return Size("", layers, *shape, rate, train.batch_tokens, recipe.data.vocab_size, 0, longest)
 
 

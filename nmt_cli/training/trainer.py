@@ -451,10 +451,13 @@ class Trainer:
             if train.init
             else "starting"
         )
-        parameters = count_parameters(self.updater.weights.model)["total"]
+        parameters = f"{count_parameters(self.updater.weights.model)['total']:,} parameters"
+        if frozen := self.updater.weights.frozen_numbers:
+            trained = count_parameters(self.updater.weights.model)["total"] - frozen
+            parameters += f" ({trained:,} trained, {frozen:,} frozen)"
         about = "about " if plan.pairs > plan.window else ""
         self.report.line(
-            f"{start}: {self.recipe.name} · {parameters:,} parameters · {len(self.corpus):,} pairs · "
+            f"{start}: {self.recipe.name} · {parameters} · {len(self.corpus):,} pairs · "
             f"{about}{plan.updates_per_epoch:,} updates per epoch\n"
             f"update = {train.batch_tokens:,} tokens per side = {plan.buckets_per_update} × {plan.bucket_tokens:,} "
             f"of like length; "
