@@ -134,7 +134,7 @@ def _build(
     if not counts["train"]:
         raise DataError(f"the training text is empty: {named(inputs.files['train_source'])} holds no lines.")
     vocabulary = _vocabulary(recipe.data, inputs, words, workers)
-    _check_tags(vocabulary, recipe)
+    _check_tags(vocabulary, recipe.data)
     changed = {side: Changed() for side in SIDES}
     splits = {
         split: _encode(recipe.data, inputs, split, counts[split], vocabulary, folder, workers, changed)
@@ -293,21 +293,13 @@ def _vocabulary(data: DataSection, inputs: Inputs, words: list[WordCounts], work
     return vocabulary
 
 
-def _check_tags(vocabulary: Vocabulary, recipe: Recipe) -> None:
-    """Raise DataError if the vocabulary has tags of target languages, and the recipe needs another one.
-
-    The lines of the text may all have tags of their own, but validation needs the language of the recipe too.
-    """
-    tags = Tags(vocabulary.source, recipe.data.target_language)
+def _check_tags(vocabulary: Vocabulary, data: DataSection) -> None:
+    """Raise DataError if the vocabulary has tags of target languages, and none for that of the recipe."""
+    tags = Tags(vocabulary.source, data.target_language)
     if tags and not tags.default:
         raise DataError(
-            f"data.target_language = {recipe.data.target_language!r}: the model of data.tokenizer = "
-            f"{recipe.data.tokenizer!r} translates into {tags.listed()}. Set data.target_language to one of them."
-        )
-    if tags and recipe.train.both_directions:
-        raise DataError(
-            "train.both_directions = true: a model with tags of target languages cannot be trained in both directions, "
-            "because only its source has tags. Set it to false."
+            f"data.target_language = {data.target_language!r}: the model with data.tokenizer = {data.tokenizer!r} "
+            f"translates into {tags.listed()}. Set data.target_language to one of them."
         )
 
 
@@ -331,13 +323,14 @@ class _Encoder:
         self.encoders = (source, source if vocabulary.joint else WordEncoder(vocabulary.target))
 
     def __call__(self, chunk: list[tuple[str, str]]) -> _Encoded:
-        codes, chunk = self._split(chunk) if self.tags else ([], chunk)
         texts = list(zip(*chunk, strict=True))
+        if self.tags:
+            codes, texts[0] = zip(*map(self.tags.split, texts[0]), strict=True)
         sides = [encoder.encode(side) for encoder, side in zip(self.encoders, texts, strict=True)]
         changed = [_changed(encoder.tokenizer, side) for encoder, side in zip(self.encoders, texts, strict=True)]
         (source, source_lengths), (target, target_lengths) = sides
         if self.tags:
-            source, source_lengths = _tagged(source, source_lengths, [self.tags.ids.get(code, PAD) for code in codes])
+            source, source_lengths = _tagged(source, source_lengths, [self.tags.ids[code] for code in codes])
         why = reasons(source_lengths, target_lengths, self.data, self.split)
         kept = why == ""
         source, target = source[np.repeat(kept, source_lengths)], target[np.repeat(kept, target_lengths)]
@@ -345,13 +338,6 @@ class _Encoder:
         block = Block(source.astype(self.dtype), target.astype(self.dtype), *lengths)
         dropped = {reason: int((why == reason).sum()) for reason in REASONS}
         return _Encoded(block, np.flatnonzero(kept).tolist(), dropped, changed)
-
-    def _split(self, chunk: list[tuple[str, str]]) -> tuple[list[str], list[tuple[str, str]]]:
-        """Return the code of each pair's tag, and the pairs without tags of their own."""
-        split = [self.tags.split(source) for source, _ in chunk]
-        return [code for code, _ in split], [
-            (text, target) for (_, text), (_, target) in zip(split, chunk, strict=True)
-        ]
 
 
 def _tagged(

@@ -165,8 +165,8 @@ def _record(translator: Translator, text: str, target: str | None, options: Tran
         safe, longest = stored.length_limits
         raise DataError(
             f"the sentence has {len(tag) + len(source):,} tokens: nmt translate translates it in {parts:,} parts, "
-            f"because the model translates a sentence of up to {longest:,} tokens whole, and several sentences of up to "
-            f"{safe:,} tokens. Give one of its parts."
+            f"because the model translates a sentence of up to {longest:,} tokens whole, and several sentences of up "
+            f"to {safe:,} tokens. Give one of its parts."
         )
     if target is None:
         [result] = translator.translate([text], **options)

@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +26,10 @@ from ..corpora.split import HELD_OUT
 from ..corpora.survey import Survey, draw, survey, write_parts
 from ..data.batches import EpochPlan
 from ..data.normalization import nearly
+from ..data.tokenizer import Vocabulary
 from ..errors import ModelError, UsageError
 from ..hardware import Hardware, busy, cores
+from ..languages import canonical, find
 from ..model.contents import find_model, read_config
 from ..output_paths import output_file, output_folder
 from ..recipe import RECIPE_SUFFIX, Recipe, no_language, recipe_names
@@ -192,8 +194,11 @@ def _languages(given: Sequence[str], files: Sequence[Sequence[Path]], start: _St
     options = ("--source-language", "--target-language")
     if start:
         named, data = languages, start.recipe.data
-        languages = [data.source_language, data.target_language]
-        if any(name and name != language for name, language in zip(named, languages, strict=True)):
+        target = named[1] if find(named[1], start.tags) else data.target_language
+        languages = [data.source_language, target]
+        if any(
+            name and canonical(name) != canonical(language) for name, language in zip(named, languages, strict=True)
+        ):
             raise UsageError(
                 f"the model {str(start.folder)!r} translates from {languages[0]!r} to {languages[1]!r}, and the "
                 f"text is {named[0]!r} to {named[1]!r}. If it is the same, say so: --source-language {languages[0]} "
@@ -248,6 +253,8 @@ class _Start:
     recipe: Recipe
     vocabularies: tuple[int, int]
     """Sizes of the source and the target vocabulary."""
+    tags: Collection[str]
+    """The codes of the tags of its target languages; see `data.tags`."""
 
 
 def _start(path: Path) -> _Start:
@@ -261,7 +268,8 @@ def _start(path: Path) -> _Start:
         raise ModelError(
             f"--from {str(folder)!r} is a model in int8, which translates only: name the model that it was made from."
         )
-    return _Start(folder.absolute(), Recipe.from_dict(config.recipe, str(folder)), config.vocabularies)
+    tags = Vocabulary.load(folder, config.vocabularies, config.tokenizers).source.tags
+    return _Start(folder.absolute(), Recipe.from_dict(config.recipe, str(folder)), config.vocabularies, tags)
 
 
 def _planned(
