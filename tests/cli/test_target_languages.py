@@ -146,7 +146,7 @@ def test_shards(workers: int) -> None:
     prepare(recipe("DE"), [Path()], Path("shards"), workers=workers)
     vocabulary = Vocabulary.load(Path("many"))
     for split in ("train", "valid"):
-        corpus = Corpus.open(Path("shards"), split)  # type: ignore[arg-type]
+        corpus = Corpus.open(Path("shards"), split)
         kept = [number for number in range(len(SOURCE)) if number not in (5, 6)]
         assert len(corpus.source_lengths) == len(kept)
         lengths = corpus.source_lengths[np.arange(len(kept))]
@@ -179,7 +179,7 @@ def test_training(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_recipe("tune.toml").data.target_language == "de"
     nmt.preprocess("tune.toml", out="shards", workers=1)
     seen: list[str] = []
-    from nmt_cli.training.validation import LineTranslator
+    from nmt_cli.translation.line_translator import LineTranslator
 
     results = LineTranslator.results
 
