@@ -588,6 +588,15 @@ class DecodeSection(Section):
 class DecodeOptions(TypedDict, total=False):
     """Options of decoding in Python, and in commands (`cli.typed_options`); None: the recipe's value."""
 
+    target_language: Annotated[
+        str | None,
+        Option(
+            "Language of the translations, for a model of several languages, whose codes nmt info shows. A line that "
+            "begins with >>CODE<< names its own.  [default: the recipe's]",
+            "CODE",
+            None,
+        ),
+    ]
     search: str | None
     beam: int | None
     length_penalty: str | None

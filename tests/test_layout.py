@@ -47,6 +47,7 @@ LAYERS = {
     "lines": 4,
     "function_words": 4,
     "scripts": 3,
+    "languages": 3,
     "placeholders": 4,
     "records": 4,
     "output_paths": 4,

@@ -50,6 +50,7 @@ from .shards import (
     with_earlier_defaults,
     write_index,
 )
+from .tags import Tags
 from .tokenizer import Tokenizer, Vocabulary
 from .words import WordCounts, WordEncoder, count_words
 from .workers import pool
@@ -133,6 +134,7 @@ def _build(
     if not counts["train"]:
         raise DataError(f"the training text is empty: {named(inputs.files['train_source'])} holds no lines.")
     vocabulary = _vocabulary(recipe.data, inputs, words, workers)
+    _check_tags(vocabulary, recipe.data)
     changed = {side: Changed() for side in SIDES}
     splits = {
         split: _encode(recipe.data, inputs, split, counts[split], vocabulary, folder, workers, changed)
@@ -306,6 +308,16 @@ def _check_vocabulary(vocabulary: Vocabulary, data: DataSection) -> None:
     raise DataError(f"data.tokenizer = {data.tokenizer!r} holds {has}, but data.{key} = {value}: {remedy}.")
 
 
+def _check_tags(vocabulary: Vocabulary, data: DataSection) -> None:
+    """Raise DataError if the vocabulary has tags of target languages, and none for that of the recipe."""
+    tags = Tags(vocabulary.source, data.target_language)
+    if tags and not tags.default:
+        raise DataError(
+            f"data.target_language = {data.target_language!r}: the model with data.tokenizer = {data.tokenizer!r} "
+            f"translates into {tags.listed()}. Set data.target_language to one of them."
+        )
+
+
 @dataclass
 class _Encoded:
     block: Block
@@ -320,15 +332,20 @@ class _Encoder:
 
     def __init__(self, vocabulary: Vocabulary, data: DataSection, split: Split) -> None:
         self.data, self.split = data, split
+        self.tags = Tags(vocabulary.source, data.target_language)
         self.dtype = id_type(vocabulary.source_size, vocabulary.target_size)
         source = WordEncoder(vocabulary.source)
         self.encoders = (source, source if vocabulary.joint else WordEncoder(vocabulary.target))
 
     def __call__(self, chunk: list[tuple[str, str]]) -> _Encoded:
         texts = list(zip(*chunk, strict=True))
+        if self.tags:
+            codes, texts[0] = zip(*map(self.tags.split, texts[0]), strict=True)
         sides = [encoder.encode(side) for encoder, side in zip(self.encoders, texts, strict=True)]
         changed = [_changed(encoder.tokenizer, side) for encoder, side in zip(self.encoders, texts, strict=True)]
         (source, source_lengths), (target, target_lengths) = sides
+        if self.tags:
+            source, source_lengths = _tagged(source, source_lengths, [self.tags.ids[code] for code in codes])
         why = reasons(source_lengths, target_lengths, self.data, self.split)
         kept = why == ""
         source, target = source[np.repeat(kept, source_lengths)], target[np.repeat(kept, target_lengths)]
@@ -336,6 +353,15 @@ class _Encoder:
         block = Block(source.astype(self.dtype), target.astype(self.dtype), *lengths)
         dropped = {reason: int((why == reason).sum()) for reason in REASONS}
         return _Encoded(block, np.flatnonzero(kept).tolist(), dropped, changed)
+
+
+def _tagged(
+    ids: NDArray[np.int32], lengths: NDArray[np.int64], tags: Sequence[int]
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return texts and their lengths with a tag before each text that has tokens.  # (N,), (texts,)"""
+    some = lengths > 0
+    starts = np.cumsum(lengths) - lengths
+    return np.insert(ids, starts[some], np.array(tags, np.int32)[some]), lengths + some
 
 
 def _changed(tokenizer: Tokenizer, texts: Sequence[str]) -> Changed:

@@ -48,10 +48,12 @@ class Baseline:
         return f"{first}{self.pairs:,} lines of the test set"
 
 
-def baseline(model: Path, pairs: Sequence[tuple[str, str]], total: int, workers: int | None = None) -> Baseline | None:
+def baseline(
+    model: Path, language: str, pairs: Sequence[tuple[str, str]], total: int, workers: int | None = None
+) -> Baseline | None:
     """Return the scores of the model in a folder on `pairs`, the first of `total` pairs; None if they hold no text.
 
-    `workers`: how many processes translate on a CPU. Raises ModelError, UsageError.
+    `language`: that of the translations. `workers`: how many processes translate on a CPU. Raises ModelError, UsageError.
     """
     chunks = [pairs[start : start + AT_ONCE] for start in range(0, len(pairs), AT_ONCE)]
     texts: list[str] = []
@@ -60,11 +62,11 @@ def baseline(model: Path, pairs: Sequence[tuple[str, str]], total: int, workers:
         load(model, devices=workers) as translator,
         console.progress(len(pairs), "translating with the model as it is", " lines") as bar,
     ):
-        language = translator.target_language
         for chunk in chunks:
             if texts and time.monotonic() - started > LIMIT:
                 break
-            texts += [translation.text for translation in translator.translate([source for source, _ in chunk])]
+            found = translator.translate([source for source, _ in chunk], target_language=language)
+            texts += [translation.text for translation in found]
             bar.update(len(chunk))
     references = [target for _, target in pairs[: len(texts)]]
     if not any(line.strip() for line in references):

@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -27,9 +27,11 @@ from ..corpora.split import HELD_OUT
 from ..corpora.survey import Survey, draw, survey, write_parts
 from ..data.batches import EpochPlan
 from ..data.normalization import nearly
+from ..data.tokenizer import Vocabulary
 from ..errors import ModelError, UsageError
 from ..evaluation.metric import DEFAULT_TOKENIZER
 from ..hardware import Hardware, busy, cores
+from ..languages import canonical, find
 from ..lines import read_parallel
 from ..model.contents import find_model, read_config, read_metrics
 from ..output_paths import output_file, output_folder
@@ -51,8 +53,6 @@ USED = 0.9
 """The share of the training time for updates; the rest is for validation and checkpoints."""
 SUBWORDS = 1.3
 """Assumed subwords per word: the measurement runs before the vocabulary is learned."""
-SEVERAL = "mul"
-"""The code of ISO 639 for several languages: an imported model with tags for its target languages has it."""
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 OTHER_ENDINGS = {"txt", "text", "src", "tgt", "trg", "ref", "raw", "tok", "bpe", "spm", "dat", "out", "utf8"}
 """Endings of file names that are not language codes."""
@@ -135,7 +135,7 @@ def init(
         done, sections = _planned(recipe_file, folder if missing else None, text, data, start, seconds, threads)
         if start:
             workers = threads if done.device == "cpu" else 0
-            done = replace(done, baseline=_baseline(start, files, held_out.get("test"), workers))
+            done = replace(done, baseline=_baseline(start, languages[1], files, held_out.get("test"), workers))
         test = files["test"] if files["test"][0] else ([folder / f"test.{language}"] for language in languages)
         head = _head(done, data, start, threads, list(test))
         recipe = presets.recipe_text(head, sections, done.settings.size.peak).encode()
@@ -206,8 +206,11 @@ def _languages(given: Sequence[str], files: Sequence[Sequence[Path]], start: _St
     options = ("--source-language", "--target-language")
     if start:
         named, data = languages, start.recipe.data
-        languages = [data.source_language, data.target_language]
-        if any(name and name != language for name, language in zip(named, languages, strict=True)):
+        target = named[1] if find(named[1], start.tags) else data.target_language
+        languages = [data.source_language, target]
+        if any(
+            name and canonical(name) != canonical(language) for name, language in zip(named, languages, strict=True)
+        ):
             raise UsageError(
                 f"the model {str(start.folder)!r} translates from {languages[0]!r} to {languages[1]!r}, and the "
                 f"text is {named[0]!r} to {named[1]!r}. If it is the same, say so: --source-language {languages[0]} "
@@ -264,6 +267,8 @@ class _Start:
     """Sizes of the source and the target vocabulary."""
     imported: bool
     """Whether `nmt import` wrote it."""
+    tags: Collection[str]
+    """The codes of the tags of its target languages; see `data.tags`."""
 
 
 def _start(path: Path) -> _Start:
@@ -278,16 +283,12 @@ def _start(path: Path) -> _Start:
             f"--from {str(folder)!r} is a model in int8, which translates only: name the model that it was made from."
         )
     recipe = Recipe.from_dict(config.recipe, str(folder))
-    if recipe.data.target_language == SEVERAL:
-        raise ModelError(
-            f"--from {str(folder)!r} is a model of several target languages, which nmt init cannot adapt: name one of "
-            "a single language."
-        )
-    return _Start(folder.absolute(), recipe, config.vocabularies, "imported" in read_metrics(folder))
+    tags = Vocabulary.load(folder, config.vocabularies, config.tokenizers).source.tags
+    return _Start(folder.absolute(), recipe, config.vocabularies, "imported" in read_metrics(folder), tags)
 
 
 def _baseline(
-    start: _Start, files: dict[str, tuple[list[Path], list[Path]]], held_out: Any, workers: int
+    start: _Start, language: str, files: dict[str, tuple[list[Path], list[Path]]], held_out: Any, workers: int
 ) -> Baseline | None:
     """Return the scores of the model as it is on the test set: the given one, else the `held_out` pairs of the text.
 
@@ -302,7 +303,7 @@ def _baseline(
         chosen, total = set(held_out[:MOST].tolist()), len(held_out)
         until = max(chosen) + 1
         pairs = [pair for number, pair in enumerate(islice(read_parallel(*files["train"]), until)) if number in chosen]
-    return baseline(start.folder, pairs[:MOST], total, workers or None)
+    return baseline(start.folder, language, pairs[:MOST], total, workers or None)
 
 
 def _planned(

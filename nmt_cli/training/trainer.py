@@ -196,8 +196,13 @@ class Trainer:
         return model.to(self.hardware.device).train(), progress, optimizer_state
 
     def _variations(self) -> list[Variation]:
-        """Return the functions that change the pairs from epoch to epoch."""
+        """Return the functions that change the pairs from epoch to epoch. Raises TrainingError."""
         train = self.recipe.train
+        if train.both_directions and self.vocabulary.source.tags:
+            raise TrainingError(
+                "train.both_directions = true: the source of this model begins with the tag of its target language, "
+                "which the other direction does not have. Set it to false."
+            )
         variations: list[Variation] = [BothDirections(train.seed)] if train.both_directions else []
         if train.bpe_dropout:
             variations.append(BpeDropout(self.vocabulary, train.bpe_dropout, train.seed, self.recipe.data.max_length))
