@@ -53,7 +53,7 @@ def baseline(
 ) -> Baseline | None:
     """Return the scores of the model in a folder on `pairs`, the first of `total` pairs; None if they hold no text.
 
-    `language`: that of the translations. `workers`: how many processes translate on a CPU. Raises ModelError, UsageError.
+    `language`: that of the translations. `workers`: how many translate on a CPU. Raises ModelError, UsageError.
     """
     chunks = [pairs[start : start + AT_ONCE] for start in range(0, len(pairs), AT_ONCE)]
     texts: list[str] = []

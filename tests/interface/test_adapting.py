@@ -144,8 +144,8 @@ def test_no_more_pairs_than_most_and_held_out_ones_are_found(
     monkeypatch.setattr("nmt_cli.interface.init.MOST", 7)
     seen: list[list[tuple[str, str]]] = []
 
-    def scored(_: Path, pairs: list[tuple[str, str]], total: int, workers: int | None) -> None:
-        assert (total, workers) == (20, 1)
+    def scored(_: Path, language: str, pairs: list[tuple[str, str]], total: int, workers: int | None) -> None:
+        assert (language, total, workers) == ("de", 20, 1)
         seen.append(pairs)
 
     monkeypatch.setattr("nmt_cli.interface.init.baseline", scored)
@@ -173,13 +173,3 @@ def test_a_test_set_of_several_or_compressed_files_has_no_command(text: Path) ->
     )
     assert _scoring(done, data, [one, [Path("t.zh.gz")]]) == ""
     assert _scoring(done, data, [one * 2, [Path("t.zh")] * 2]) == ""
-
-
-def test_a_model_of_several_target_languages_is_refused(text: Path, tmp_path: Path) -> None:
-    KINDS["several"] = {"target_language": "mul"}
-    try:
-        old = model(text, tmp_path / "old", "several", imported="old")
-    finally:
-        del KINDS["several"]
-    with pytest.raises(ModelError, match="is a model of several target languages, which nmt init cannot adapt"):
-        adapt(text, old, str(tmp_path / "new"))
