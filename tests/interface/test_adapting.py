@@ -17,7 +17,6 @@ import torch
 import nmt_cli as nmt
 from nmt_cli.data.demo_corpus import write_corpus
 from nmt_cli.data.tokenizer import Vocabulary, learn_bpe
-from nmt_cli.errors import ModelError
 from nmt_cli.interface import baseline
 from nmt_cli.model.folder import weights_of
 from nmt_cli.model.transformer import Transformer
