@@ -241,10 +241,14 @@ def _described(values: dict[str, Any]) -> str:
     scores = {
         key: value
         for key, value in values.get("scores", {}).items()
-        if key in ("update", "nll", "ppl", "bleu", "bleu_signature", "averaged") and value is not None
+        if key in KNOWN and value not in (None, "")
     }
     lines += [f"  {key:<10}  {_shown(value)}" for key, value in scores.items()]
     return "\n".join(lines)
+
+
+KNOWN = ("imported", "toolkit", "license", "update", "nll", "ppl", "bleu", "bleu_signature", "averaged")
+"""Keys of metrics.json that are printed."""
 
 
 def _languages(values: dict[str, Any]) -> list[str]:
