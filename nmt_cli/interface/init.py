@@ -274,7 +274,7 @@ class _Start:
 def _start(path: Path) -> _Start:
     """Return the model of a model or run folder.
 
-    Raises ModelError, also for a model in int8, which cannot be trained, and for one of several target languages.
+    Raises ModelError, also for a model in int8, which cannot be trained.
     """
     folder = find_model(path)
     config = read_config(folder)

@@ -22,7 +22,7 @@ from nmt_cli.model.folder import weights_of
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.model.weights import write_model
 from nmt_cli.recipe import Recipe, load_recipe
-from nmt_cli.training.presets import IMPORTED_PEAK, adapted, peak, settings, size_of
+from nmt_cli.training.presets import HIGHEST_PEAK, adapted, peak, settings, size_of
 
 KINDS: dict[str, dict[str, Any]] = {
     "joint": {"joint_vocab": True},
@@ -86,7 +86,7 @@ def test_every_kind_of_vocabulary_is_adapted(
             assert getattr(recipe.data, key) == value
     assert recipe.model.tie_embeddings == (kind != "two vocabularies")
     assert (recipe.data.tokenizer, recipe.train.init) == (str(tmp_path / "old"),) * 2
-    assert peak(recipe) == pytest.approx(4 * IMPORTED_PEAK, rel=1e-3)
+    assert peak(recipe) == pytest.approx(HIGHEST_PEAK, rel=1e-3)
     assert done.baseline.lines == done.baseline.pairs == 60
     assert set(done.baseline.scores) == {"bleu", "chrf"}
     nmt.preprocess("new.toml", progress=False)
@@ -94,13 +94,13 @@ def test_every_kind_of_vocabulary_is_adapted(
     assert Vocabulary.load("runs/new/last").sha256 == Vocabulary.load("old").sha256
     assert nmt.load("runs/new").translate(["a cat"])[0].text is not None
     again = adapt(text, tmp_path / "runs/new", "again")  # now it has a schedule, and was not imported
-    assert again.settings.size.peak == pytest.approx(2 * IMPORTED_PEAK, rel=1e-3)
+    assert again.settings.size.peak == pytest.approx(HIGHEST_PEAK / 2, rel=1e-3)
     assert load_recipe("again.toml").train.freeze == []
 
 
 def test_the_rate_is_half_of_the_models_own_and_that_of_an_imported_one_follows_from_its_width() -> None:
     files = {"train_source": ["a"], "train_target": ["b"]}
-    for width, expected in ((512, IMPORTED_PEAK), (128, 2 * IMPORTED_PEAK), (1024, IMPORTED_PEAK / 2**0.5)):
+    for width, expected in ((512, 2e-4), (128, 1.6e-3), (64, 2e-3), (1024, 2e-4 / 8**0.5)):
         values = {"data": files, "model": {"d_model": width, "num_heads": 8}}
         recipe = Recipe.from_dict(values, "test")
         assert size_of(recipe, imported=True).peak == pytest.approx(expected)
