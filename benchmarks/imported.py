@@ -38,8 +38,8 @@ FORM = {
     **{"tied-embeddings-all": True, "transformer-heads": HEADS, "transformer-dim-ffn": HIDDEN},
     **{"transformer-ffn-depth": 2, "transformer-ffn-activation": "swish", "dim-vocabs": [VOCABULARY, VOCABULARY]},
     **{"transformer-preprocess": "", "transformer-postprocess": "dan", "transformer-postprocess-emb": "d"},
-    **{"transformer-decoder-autoreg": "self-attention", "transformer-no-projection": False},
-    "transformer-guided-alignment-layer": "last",
+    **{"transformer-decoder-autoreg": "self-attention", "transformer-guided-alignment-layer": "last"},
+    "transformer-no-projection": False,
 }
 
 
@@ -73,7 +73,7 @@ def write_marian(folder: Path) -> None:
         text = iter([piece(number)[1:] for number in range(WORDS)])
         SentencePieceTrainer.train(sentence_iterator=text, model_prefix=str(folder / side), **options)
         (folder / f"{side}.model").rename(folder / f"{side}.spm")
-    decoding = {"models": ["model.npz"], "vocabs": ["vocab.yml", "vocab.yml"], "beam-size": BEAM, "normalize": 0}
+    decoding = {"models": ["model.npz"], "vocabs": ["vocab.yml"] * 2, "beam-size": BEAM, "normalize": 0}
     (folder / "decoder.yml").write_text(yaml.safe_dump(decoding), encoding="utf-8")
     np.savez(folder / "model.npz", **arrays)
 
@@ -107,10 +107,10 @@ def sides(folder: Path, marian_python: str, threads: int) -> list[Job]:
     ]
 
 
-def measure(job: Job, python: str, lines: list[str], watched: bool) -> tuple[float, float, Answer]:
+def measure(job: Job, marian_python: str, lines: list[str], watched: bool) -> tuple[float, float, Answer]:
     """Return seconds until the first line is translated, MiB, and the answer to all lines."""
     began = time.perf_counter()
-    with Process(job, imported_side.__file__, python) as side:
+    with Process(job, imported_side.__file__, marian_python if job.kind == "marian" else sys.executable) as side:
         side([lines[:1]])
         start = time.perf_counter() - began - SETTLE
         memory = Memory(side.process.pid) if watched else None
@@ -123,15 +123,14 @@ def compare(jobs: Sequence[Job], marian_python: str, lines: list[str], rounds: i
     results: dict[str, list[tuple[float, float, Answer]]] = {job.name: [] for job in jobs}
     for number in range(rounds + 1):
         for job in jobs:
-            python = marian_python if job.kind == "marian" else sys.executable
-            results[job.name].append(measure(job, python, lines, number == rounds))
+            results[job.name].append(measure(job, marian_python, lines, number == rounds))
             seconds = results[job.name][-1][2].seconds[0]
             print(f"round {number + 1}: {job.name:<22} {seconds:8.2f} s", file=sys.stderr, flush=True)
     rows = [["", "tokens", "target tok/s", "start, s", "MiB", ""]]
     for job in jobs:
         *timed, (_, mib, answer) = results[job.name]
         tokens = sum(len(text.split()) for text in answer.texts)
-        start, seconds = (statistics.median(values) for values in zip(*((s, a.seconds[0]) for s, _, a in timed)))
+        start, seconds = map(statistics.median, zip(*((s, a.seconds[0]) for s, _, a in timed), strict=True))
         rows.append([job.name, f"{tokens:,}", f"{tokens / seconds:,.0f}", f"{start:.2f}", f"{mib:,.0f}", job.settings])
     print_rows(rows)
 
@@ -141,10 +140,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--marian-python", default="", help="a Python that has pymarian")
     parser.add_argument("--folder", type=Path, help="where the models are kept; default: nowhere")
-    parser.add_argument("--lines", type=int, default=64)
-    parser.add_argument("--tokens", type=int, default=25, help="of each line, its end symbol counted")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
+    for name, default in (("lines", 64), ("tokens", 25), ("rounds", 3), ("threads", 2)):
+        parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args()
     setup(options.threads)
     draw = random.Random(1)

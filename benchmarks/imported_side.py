@@ -76,7 +76,8 @@ def transformers(job: Job) -> Translate:
         "decoder_start_token_id": VOCABULARY,
         "forced_eos_token_id": None,
     }
-    model: Any = MarianMTModel(MarianConfig(vocab_size=VOCABULARY + 1, **shape, **special)).eval()
+    model: Any = MarianMTModel(MarianConfig(vocab_size=VOCABULARY + 1, **shape, **special))
+    model.eval()
     model.final_logits_bias[0, [0, VOCABULARY]] = NEVER
     ids = {piece(number): number + 2 for number in range(VOCABULARY - 2)}
 
