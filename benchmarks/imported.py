@@ -98,11 +98,12 @@ def sides(folder: Path, marian_python: str, threads: int) -> list[Job]:
         found += [("ctranslate2", theirs, precision) for precision in ("float32", "int8")]
     if importlib.util.find_spec("transformers"):
         found.append(("transformers", folder, "fp32"))
-    same: dict[str, Any] = {"batch": BATCH, "beam": BEAM, "max_extra": 1}
-    parallel: dict[str, Any] = {kind: {"workers": threads, "threads": 1} for kind in KINDS}
-    parallel["transformers"] = {"workers": 1, "threads": threads}
+    own: dict[str, Any] = {kind: {"workers": threads, "threads": 1, "batch": BATCH} for kind in KINDS}
+    own["nmt"]["batch"] = 0
+    own["transformers"] |= {"workers": 1, "threads": threads}
+    shared: dict[str, Any] = {"beam": BEAM, "max_extra": 1}
     return [
-        Job(name=f"{kind}, {how}", kind=kind, folder=str(where), precision=how, **same, **parallel[kind])
+        Job(name=f"{kind}, {how}", kind=kind, folder=str(where), precision=how, **shared, **own[kind])
         for kind, where, how in found
     ]
 
