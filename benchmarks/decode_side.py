@@ -187,5 +187,10 @@ def serve(kinds: Mapping[str, Callable[[Job], Translate]]) -> None:
         print(json.dumps(asdict(Answer(texts, seconds, peak_memory()))), file=answers, flush=True)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Serve the job in the first argument."""
     serve(KINDS)
+
+
+if __name__ == "__main__":
+    main()

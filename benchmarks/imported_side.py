@@ -95,5 +95,10 @@ def transformers(job: Job) -> Translate:
 KINDS = {"nmt": nmt, "marian": marian, "ctranslate2": ctranslate2, "transformers": transformers}
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Serve the job in the first argument."""
     serve(KINDS)
+
+
+if __name__ == "__main__":
+    main()
