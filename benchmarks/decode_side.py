@@ -132,11 +132,11 @@ def pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
 
 
 class Process:
-    """A side, ready to translate."""
+    """A side, ready to translate. `script` serves it, run by `python`."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, script: str = __file__, python: str = sys.executable) -> None:
         self.job = job
-        command = [sys.executable, __file__, json.dumps(asdict(job))]
+        command = [python, script, json.dumps(asdict(job))]
         self.process = started(command, job.workers * job.threads, job.environment)
 
     def __call__(self, lists: Sequence[Sequence[str]]) -> Answer:
@@ -169,12 +169,12 @@ def peak_memory() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def main() -> None:
+def serve(kinds: Mapping[str, Callable[[Job], Translate]]) -> None:
     """Serve the job in the first argument: the other end of `Process`. What a library prints goes to stderr."""
     job = Job(**json.loads(sys.argv[1]))
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    translate = KINDS[job.kind](job)
+    translate = kinds[job.kind](job)
     for request in sys.stdin:
         texts: list[str] = []
         seconds: list[float] = []
@@ -185,6 +185,11 @@ def main() -> None:
             texts += translate(lines)
             seconds.append(time.perf_counter() - began)
         print(json.dumps(asdict(Answer(texts, seconds, peak_memory()))), file=answers, flush=True)
+
+
+def main() -> None:
+    """Serve the job in the first argument."""
+    serve(KINDS)
 
 
 if __name__ == "__main__":

@@ -439,6 +439,9 @@ class TrainSection(Section):
     init: FileName = ""
     """Folder of a model or run with the same sizes and vocabulary: training starts from its weights. "": random
     weights."""
+    freeze: list[str] = []
+    """Parameters that stay as they are, by name: `embeddings`, `encoder` or `decoder.0` and all below it, or a pattern
+    such as `encoder.*.self_attention.*`. It is for models that `init` names."""
     clip_norm: float = number(0.0, 0.0, 1e9)
     """Largest gradient norm; 0: no clipping (the paper has none)."""
     skip_nonfinite: int = number(0, 0, MANY)
@@ -585,6 +588,15 @@ class DecodeSection(Section):
 class DecodeOptions(TypedDict, total=False):
     """Options of decoding in Python, and in commands (`cli.typed_options`); None: the recipe's value."""
 
+    target_language: Annotated[
+        str | None,
+        Option(
+            "Language of the translations, for a model of several languages, whose codes nmt info shows. A line that "
+            "begins with >>CODE<< names its own.  [default: the recipe's]",
+            "CODE",
+            None,
+        ),
+    ]
     search: str | None
     beam: int | None
     length_penalty: str | None

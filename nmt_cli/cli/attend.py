@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 OUT = Path("attention.html")
 
 
-@options_of(DecodeOptions, "beam", "alpha", "max_extra", "min_length")
+@options_of(DecodeOptions, "target_language", "beam", "alpha", "max_extra", "min_length")
 def attend(
     sentence: Annotated[
         list[str] | None, argument("The sentence, in quotes.  [default: one line from stdin]", "SENTENCE")
@@ -95,6 +95,7 @@ def attend(
     columns (pieces), layers and heads (numbers from 1), weights as [layer][head][row][column].
     """
     check_precision(precision)
+    target_language = options.pop("target_language", None)
     changes = decode_changes(overrides or [], options)
     check_attend(target, out, png)
     text = _sentence(sentence or [])
@@ -111,6 +112,7 @@ def attend(
         kind=kind,
         layer=layer,
         head=head,
+        target_language=target_language,
         overrides=changes,
         device=device,
         precision=precision,

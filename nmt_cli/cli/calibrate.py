@@ -10,10 +10,13 @@ from typing import Annotated
 
 from ..console import say, say_next
 from ..interface.loading import check_precision
+from ..recipe import DecodeOptions
 from .arguments import STDIN, DecodeOverrides, Device, Devices, Precision, option, output_path
 from .completion import runs
+from .typed_options import options_of
 
 
+@options_of(DecodeOptions, "target_language")
 def calibrate(
     src: Annotated[
         Path, option("Source text, one line per sentence: plain, .gz, .xz, .bz2 or .zst; - is stdin.", "SRC")
@@ -37,6 +40,7 @@ def calibrate(
             autocompletion=runs,
         ),
     ] = None,
+    options: DecodeOptions = {},  # noqa: B006  # it is replaced by its options
     overrides: DecodeOverrides = None,
     device: Device = "auto",
     devices: Devices = None,
@@ -64,6 +68,7 @@ def calibrate(
         reference,
         model=model,
         out=out,
+        target_language=options["target_language"],
         overrides=overrides or [],
         device=device,
         devices=devices,

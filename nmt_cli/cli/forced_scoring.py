@@ -51,7 +51,7 @@ def score_by_model(request: ScoreRequest) -> None:
         total = sum(1 for _ in read_parallel([src], [ref])) if files else None
         if total == 0:
             raise empty
-        scorer = _scorer(request.model, request.batch_tokens, request.device or "auto", request.precision)
+        scorer = _scorer(request, request.model)
         pairs = read_pairs(names[0], streams[0], names[1], streams[1], replaced)
         totals = _run(scorer, pairs, total, _json if request.as_json else partial(_text, width=width))
     if totals.lines == 0:
@@ -59,15 +59,15 @@ def score_by_model(request: ScoreRequest) -> None:
     _report(totals, names, replaced, scorer.longest, width)
 
 
-def _scorer(path: Path, batch_tokens: int | None, device: str, precision: str | None) -> Scorer:
+def _scorer(request: ScoreRequest, path: Path) -> Scorer:
     """Return a scorer with the model at `path`.
 
-    `precision` None, and "auto" on a CPU: fp32, or int8 if the model is stored in int8.
+    Its precision None, and "auto" on a CPU: fp32, or int8 if the model is stored in int8.
     """
     with console.status("loading the model"):
-        stored = open_models([path], device=device, chosen=say_model)
+        stored, precision = open_models([path], device=request.device or "auto", chosen=say_model), request.precision
         default = precision is None or (precision == "auto" and is_host(stored.devices[0]))
-        return stored.scorer("" if default else str(precision), batch_tokens)
+        return stored.scorer("" if default else str(precision), request.batch_tokens, request.target_language)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -185,6 +186,8 @@ def _of_shards(values: dict[str, Any]) -> str:
 
 
 WHOLE = "whole and unchanged"
+WIDTH = 100
+"""Width of a list of languages, in characters."""
 
 
 def _described(values: dict[str, Any]) -> str:
@@ -206,6 +209,7 @@ def _described(values: dict[str, Any]) -> str:
         f"  parameters  {values['parameters']:,} "
         f"({', '.join(f'{name} {count:,}' for name, count in parts.items() if count)})",
         f"  vocabulary  {vocabulary}",
+        *_languages(values),
         f"  updates     {values['updates']:,} of {values['batch_tokens']:,} tokens per side, "
         f"{values['buckets_per_update']} × {values['bucket_tokens']:,} of like length",
         f"  here        {values['devices']} × {values['device']} in {values['precision']}: micro-batches "
@@ -237,10 +241,21 @@ def _described(values: dict[str, Any]) -> str:
     scores = {
         key: value
         for key, value in values.get("scores", {}).items()
-        if key in ("update", "nll", "ppl", "bleu", "bleu_signature", "averaged") and value is not None
+        if key in KNOWN and value not in (None, "")
     }
     lines += [f"  {key:<10}  {_shown(value)}" for key, value in scores.items()]
     return "\n".join(lines)
+
+
+KNOWN = ("imported", "toolkit", "license", "update", "nll", "ppl", "bleu", "bleu_signature", "averaged")
+"""Keys of metrics.json that are printed."""
+
+
+def _languages(values: dict[str, Any]) -> list[str]:
+    """Return the lines with the target languages of a model of several."""
+    languages = values.get("target_languages", [])
+    text = textwrap.wrap(", ".join(map(shown_name, languages)), WIDTH, break_on_hyphens=False)
+    return [f"  {'' if number else f'into {len(languages)}':<10}  {line}" for number, line in enumerate(text)]
 
 
 def _shown(score: Any) -> str:

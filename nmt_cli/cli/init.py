@@ -41,7 +41,8 @@ def init(
     from_model: Annotated[
         Path | None,
         option(
-            "Model or run folder: the recipe adapts this model to the text, with its sizes and vocabulary.",
+            "Model or run folder: the recipe adapts this model to the text, with its sizes and vocabulary. It is first "
+            "scored as it is, on up to 500 lines of the test set.",
             "MODEL",
             names=("--from",),
         ),
@@ -117,6 +118,12 @@ def _say_recipe(done: Initialized, limited: bool) -> None:
         f"{chosen.batch_tokens:,} tokens, which read the text {chosen.passes:.3g} times, in about "
         f"{spoken(done.seconds)} on this machine ({done.device})"
     )
+    if done.baseline:
+        tokenizer = "" if done.baseline.tokenizer == "13a" else f" (--tokenize {done.baseline.tokenizer})"
+        say(
+            f"the model as it is scores {done.baseline}{tokenizer}; the recipe has the command that scores "
+            "the adapted one"
+        )
     if limited and done.seconds < 0.7 * done.usual_seconds:
         say(f"More time makes a better model: --time counts up to about {spoken(done.usual_seconds)}")
     elif not limited and done.seconds > 86_400:

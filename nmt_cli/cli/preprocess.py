@@ -68,6 +68,8 @@ def _described(summary: Summary) -> str:
     sizes = (
         f"{index.source_size:,} pieces, joint"
         if index.joint
+        else f"{index.source_size:,} pieces, joint, with a tokenizer for each language"
+        if index.data.get("separate_tokenizers")
         else f"{index.source_size:,} source and {index.target_size:,} target pieces"
     )
     most = index.data["vocab_size"], index.data.get("target_vocab_size") or index.data["vocab_size"]

@@ -31,7 +31,7 @@ METRIC_OPTIONS = (
     "evalb_repair",
     "worst",
 )
-MODEL_OPTIONS = ("batch_tokens", "device", "precision")
+MODEL_OPTIONS = ("target_language", "batch_tokens", "device", "precision")
 
 
 BLEU, COMPARISON, LENGTHS, MODEL = (
@@ -204,6 +204,15 @@ class ScoreRequest:
             MODEL,
             names=("--model", "-m"),
             autocompletion=runs,
+        ),
+    ] = None
+    target_language: Annotated[
+        str | None,
+        option(
+            "With --model: language of REF, for a model of several languages, whose codes nmt info shows. A line of "
+            "SRC that begins with >>CODE<< names its own.  [default: the recipe's]",
+            "CODE",
+            MODEL,
         ),
     ] = None
     batch_tokens: Annotated[

@@ -236,7 +236,7 @@ def translate(
         with writing(output_file, WHAT) as sink:
             sink.write(text.encode("utf-8"))
         return
-    pair = f"{translator.source_language} → {translator.target_language}"
+    pair = f"{translator.source_language} → {options['target_language'] or translator.target_language}"
     replaced: Counter[str] = Counter()
     form = json_object if as_json else moses if nbest > 1 else scored if scores else plain_text
     windows = translator.windows(read_requests(input_format, replaced), chosen)

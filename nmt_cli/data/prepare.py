@@ -50,6 +50,7 @@ from .shards import (
     with_earlier_defaults,
     write_index,
 )
+from .tags import Tags
 from .tokenizer import Tokenizer, Vocabulary
 from .words import WordCounts, WordEncoder, count_words
 from .workers import pool
@@ -133,6 +134,7 @@ def _build(
     if not counts["train"]:
         raise DataError(f"the training text is empty: {named(inputs.files['train_source'])} holds no lines.")
     vocabulary = _vocabulary(recipe.data, inputs, words, workers)
+    _check_tags(vocabulary, recipe.data)
     changed = {side: Changed() for side in SIDES}
     splits = {
         split: _encode(recipe.data, inputs, split, counts[split], vocabulary, folder, workers, changed)
@@ -282,13 +284,38 @@ def _vocabulary(data: DataSection, inputs: Inputs, words: list[WordCounts], work
     else:
         both = Tokenizer.load(inputs.tokenizer)
         vocabulary = Vocabulary(both, both)
-    if vocabulary.joint != data.joint_vocab:
-        has = "one joint vocabulary" if vocabulary.joint else "two vocabularies"
-        raise DataError(
-            f"data.tokenizer = {data.tokenizer!r} holds {has}, but data.joint_vocab = "
-            f"{str(data.joint_vocab).lower()}: change one of them."
-        )
+    _check_vocabulary(vocabulary, data)
     return vocabulary
+
+
+def _check_vocabulary(vocabulary: Vocabulary, data: DataSection) -> None:
+    """Raise DataError unless the tokenizers that `data.tokenizer` names are such as the other keys say."""
+    separate = not vocabulary.joint and vocabulary.shared
+    if vocabulary.joint:
+        has = "one joint vocabulary"
+    elif separate:
+        has = "two tokenizers over one joint vocabulary"
+    else:
+        has = "two vocabularies"
+    if data.separate_tokenizers:
+        key, fits = "separate_tokenizers", separate
+    else:  # two tokenizers of equal tokens may also be those of a model with two embeddings
+        key, fits = "joint_vocab", vocabulary.joint == data.joint_vocab
+    if fits:
+        return
+    value = str(getattr(data, key)).lower()
+    remedy = "set data.separate_tokenizers = true" if separate else "change one of them"
+    raise DataError(f"data.tokenizer = {data.tokenizer!r} holds {has}, but data.{key} = {value}: {remedy}.")
+
+
+def _check_tags(vocabulary: Vocabulary, data: DataSection) -> None:
+    """Raise DataError if the vocabulary has tags of target languages, and none for that of the recipe."""
+    tags = Tags(vocabulary.source, data.target_language)
+    if tags and not tags.default:
+        raise DataError(
+            f"data.target_language = {data.target_language!r}: the model with data.tokenizer = {data.tokenizer!r} "
+            f"translates into {tags.listed()}. Set data.target_language to one of them."
+        )
 
 
 @dataclass
@@ -305,15 +332,20 @@ class _Encoder:
 
     def __init__(self, vocabulary: Vocabulary, data: DataSection, split: Split) -> None:
         self.data, self.split = data, split
+        self.tags = Tags(vocabulary.source, data.target_language)
         self.dtype = id_type(vocabulary.source_size, vocabulary.target_size)
         source = WordEncoder(vocabulary.source)
         self.encoders = (source, source if vocabulary.joint else WordEncoder(vocabulary.target))
 
     def __call__(self, chunk: list[tuple[str, str]]) -> _Encoded:
         texts = list(zip(*chunk, strict=True))
+        if self.tags:
+            codes, texts[0] = zip(*map(self.tags.split, texts[0]), strict=True)
         sides = [encoder.encode(side) for encoder, side in zip(self.encoders, texts, strict=True)]
         changed = [_changed(encoder.tokenizer, side) for encoder, side in zip(self.encoders, texts, strict=True)]
         (source, source_lengths), (target, target_lengths) = sides
+        if self.tags:
+            source, source_lengths = _tagged(source, source_lengths, [self.tags.ids[code] for code in codes])
         why = reasons(source_lengths, target_lengths, self.data, self.split)
         kept = why == ""
         source, target = source[np.repeat(kept, source_lengths)], target[np.repeat(kept, target_lengths)]
@@ -321,6 +353,15 @@ class _Encoder:
         block = Block(source.astype(self.dtype), target.astype(self.dtype), *lengths)
         dropped = {reason: int((why == reason).sum()) for reason in REASONS}
         return _Encoded(block, np.flatnonzero(kept).tolist(), dropped, changed)
+
+
+def _tagged(
+    ids: NDArray[np.int32], lengths: NDArray[np.int64], tags: Sequence[int]
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return texts and their lengths with a tag before each text that has tokens.  # (N,), (texts,)"""
+    some = lengths > 0
+    starts = np.cumsum(lengths) - lengths
+    return np.insert(ids, starts[some], np.array(tags, np.int32)[some]), lengths + some
 
 
 def _changed(tokenizer: Tokenizer, texts: Sequence[str]) -> Changed:

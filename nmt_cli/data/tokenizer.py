@@ -35,6 +35,8 @@ from .sentencepiece_model import extension_of, is_word_list, stays_in_words
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
 
+TAG = re.compile(r">>(.+)<<")
+"""A control token that names a target language, as in OPUS-MT's models; see `tags`."""
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 """SentencePiece's string for a byte, in hexadecimal."""
 LARGEST = 1 << 28
@@ -229,6 +231,14 @@ class Tokenizer:
         return tuple(number for number in range(self.vocab_size) if blank(number))
 
     @cached_property
+    def tags(self) -> dict[str, int]:
+        """The code of each target language that the model of this tokenizer has a tag for → the tag's id."""
+        if b">>" not in self.model:
+            return {}
+        tags = ((TAG.fullmatch(piece), number) for number, piece in enumerate(self.table))
+        return {match[1]: number for match, number in tags if match and self._processor.is_control(number)}
+
+    @cached_property
     def by_words(self) -> bool:
         """Return whether the subwords of a text are those of its words, one after another: BPE within words.
 
@@ -359,6 +369,11 @@ class Vocabulary:
     @property
     def joint(self) -> bool:
         return self.source is self.target
+
+    @property
+    def shared(self) -> bool:
+        """Whether both sides have the same tokens with the same ids, with one tokenizer or with two."""
+        return self.joint or self.source.table == self.target.table
 
     @property
     def source_size(self) -> int:

@@ -28,7 +28,7 @@ from ..data.tokenizer import BOS, EOS, UNK, Vocabulary
 from ..model.activations import SwiGLU
 from ..model.attention import CrossAttention, SelfAttention
 from ..model.layers import DecoderLayer, EncoderLayer, FeedForward
-from ..model.positions import Rotary
+from ..model.positions import Marian, Rotary
 from ..model.residuals import PostNorm, PreNorm
 from ..recipe import ModelSection
 from .exporter import BANNED, LENGTHS, Exporter, Output, SourceModel, check_modules, library, projections
@@ -73,7 +73,7 @@ print(*(target.decode(result.hypotheses[0]) for result in results), sep="\\n")
 def check(source_model: SourceModel) -> None:
     """Raise ModelError if CTranslate2 cannot express the model, UsageError if it is not installed."""
     library("ctranslate2")
-    check_modules(source_model.model, "CTranslate2", (nn.RMSNorm, SwiGLU, Rotary))
+    check_modules(source_model.model, "CTranslate2", (nn.RMSNorm, SwiGLU, Rotary, Marian))
 
 
 def write(source_model: SourceModel, folder: Path) -> None:
@@ -120,6 +120,8 @@ def _specification(source_model: SourceModel) -> Any:
     spec.encoder.embeddings[0].weight = _array(model.matrix("source"))
     spec.decoder.embeddings.weight = _array(model.matrix("target"))
     spec.decoder.projection.weight = _array(model.output_weight)
+    if model.output_bias is not None:
+        spec.decoder.projection.bias = _array(model.output_bias)
     for side, positions, norm in (
         (spec.encoder, model.source_positions, model.encoder_norm),
         (spec.decoder, model.target_positions, model.decoder_norm),

@@ -40,6 +40,8 @@ FAMILIES = {
     ("pre", "learned"): ("Blenderbot", "BlenderbotForConditionalGeneration"),
 }
 """Residual and positions -> family and class."""
+EPSILON = 1e-5
+"""What LayerNorm adds to the variance there."""
 ABSENT = -1e9
 """Added to the logits of ids that the target vocabulary does not have."""
 
@@ -86,6 +88,11 @@ def check(source_model: SourceModel) -> None:
         raise ModelError(
             f"transformers has no model whose d_model = {config.d_model} is not a multiple of num_heads = "
             f"{config.num_heads}. {instead}"
+        )
+    if config.epsilon != EPSILON:
+        raise ModelError(
+            f"the model has model.norm_epsilon = {config.epsilon:g}, and such models of transformers have {EPSILON:g}. "
+            f"{instead}"
         )
     head_size = config.d_model // config.num_heads
     for name, size in (("d_k", config.key_size), ("d_v", config.value_size)):
@@ -227,7 +234,8 @@ def _weights(source_model: SourceModel) -> dict[str, Tensor]:
 def _embeddings(source_model: SourceModel) -> dict[str, Tensor]:
     model, config, order = source_model.model, source_model.recipe.model, feature_order(source_model.recipe.model)
     source, target, output = (model.matrix(use).detach()[:, order] for use in ("source", "target", "output"))
-    bias = torch.zeros(1, output.size(0))
+    model_bias = source_model.model.output_bias
+    bias = torch.zeros(1, output.size(0)) if model_bias is None else model_bias.detach()[None]
     if config.tie_embeddings:
         return {"model.shared.weight": source, "final_logits_bias": bias}
     if config.residual == "pre":

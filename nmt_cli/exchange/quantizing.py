@@ -15,8 +15,17 @@ from safetensors import SafetensorError
 from ..console import status
 from ..data.tokenizer import LARGEST
 from ..errors import ModelError, write_failed
-from ..files import follow_links, read_bounded, system_error
-from ..model.contents import WEIGHTS, check_fp32, checked_recipe, not_quantized, read_config
+from ..files import follow_links, read_bounded, system_error, write_named
+from ..model.contents import (
+    CARD,
+    WEIGHTS,
+    check_fp32,
+    checked_recipe,
+    not_quantized,
+    origin_of,
+    read_config,
+    read_metrics,
+)
 from ..model.weights import check_weights, forms_of, mapped_weights, quantize_weights, write_model
 from ..output_paths import check_output_folder, output_folder
 
@@ -56,10 +65,12 @@ def quantize(model: Path, out: Path) -> Quantized:
                 recipe,
                 config.vocabularies,
                 tokenizers,
-                {"quantized": follow_links(model).name},
+                {"quantized": follow_links(model).name, **origin_of(read_metrics(model))},
                 "int8",
                 config.safe_length,
             )
+            if (model / CARD).is_file():
+                write_named(aside / CARD, read_bounded(model / CARD, LARGEST), "the model card")
     except SafetensorError as error:
         raise write_failed(system_error(error), out, WHAT, ModelError) from None
     return Quantized(out, config.parameters, ((model / WEIGHTS).stat().st_size, (out / WEIGHTS).stat().st_size))

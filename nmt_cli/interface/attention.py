@@ -50,6 +50,7 @@ def attend(
     alpha: float | None = None,
     max_extra: int | None = None,
     min_length: int | None = None,
+    target_language: str | None = None,
     overrides: Overrides = (),
     device: str = "auto",
     precision: str = "fp32",
@@ -64,7 +65,12 @@ def attend(
     """
     check_precision(precision)
     options = TranslateOptions(
-        beam=beam, alpha=alpha, max_extra=max_extra, min_length=min_length, overrides=changes_of(overrides)
+        beam=beam,
+        alpha=alpha,
+        max_extra=max_extra,
+        min_length=min_length,
+        target_language=target_language,
+        overrides=changes_of(overrides),
     )
     page, pictures = (None if path is None else Path(path) for path in (out, png))
     check_attend(target, page, pictures)
@@ -105,35 +111,41 @@ def cross_attention_of(translator: Translator, translation: Translation) -> list
     token of the source.
 
     The weights are the mean over the heads of the second-to-last decoder layer, from one pass in fp32 over the sentence
-    and its translation. The weight of the source's end symbol is left out, so a row sums to at most 1. The list is
-    empty if the line is blank, was translated in parts, or is longer than the model's maximum. For an ensemble, the
-    first model's weights are returned.
+    and its translation. The weights of the source's end symbol and of the tag of its target language are left out, so a
+    row sums to at most 1. The list is empty if the line is blank, was translated in parts, or is longer than the
+    model's maximum. For an ensemble, the first model's weights are returned.
     """
     from ..data.tokenizer import BOS, EOS
     from ..translation.alignment import cross_attention
 
     stored = translator.stored
-    [source] = stored.vocabulary.source.encode([translation.source])
+    tag, source, parts = _read(stored, translation.source, translation.target_language)
     numbers = {piece: number for number, piece in enumerate(stored.vocabulary.target.table)}
     target = [numbers[piece] for piece in translation.tokens]
     if (
         not source
         or not target
-        or max(len(source) + 1, len(target) + 1) > stored.recipe.model.max_positions
-        or _parts(stored, translation.source, source) > 1
+        or max(len(tag) + len(source) + 1, len(target) + 1) > stored.recipe.model.max_positions
+        or parts > 1
     ):
         return []
-    weights = cross_attention(stored.forced(), [*source, EOS], [BOS, *target[:-1]])
-    rows: list[list[float]] = weights[:, :-1].tolist()
+    weights = cross_attention(stored.forced(), [*tag, *source, EOS], [BOS, *target[:-1]])
+    rows: list[list[float]] = weights[:, len(tag) : -1].tolist()
     return rows
 
 
-def _parts(stored: StoredModels, text: str, source: list[int]) -> int:
-    """Return in how many parts a line with the ids `source` is translated."""
+def _read(stored: StoredModels, line: str, language: str) -> tuple[list[int], list[int], int]:
+    """Return the ids of a line's tag and of its text, and in how many parts it is translated.
+
+    `language` is the code of the tag of a line without its own. Raises UsageError, see `Tags.split`.
+    """
     from ..translation.split import parts_of
 
-    limits = (min(limit, stored.recipe.model.max_positions - 1) for limit in stored.length_limits)
-    return len(parts_of(text, source, stored.vocabulary.source.encode, *limits))
+    code, text = stored.tags.split(line, language)
+    tag, encode = stored.tags.prefix(code), stored.vocabulary.source.encode
+    [source] = encode([text])
+    limits = (max(1, min(limit, stored.recipe.model.max_positions - 1) - len(tag)) for limit in stored.length_limits)
+    return tag, source, len(parts_of(text, source, encode, *limits))
 
 
 def _record(translator: Translator, text: str, target: str | None, options: TranslateOptions) -> AttentionRecord:
@@ -146,16 +158,15 @@ def _record(translator: Translator, text: str, target: str | None, options: Tran
     from ..translation.attention_maps import AttentionRecord, compute_attention
 
     stored = translator.stored
-    [source] = stored.vocabulary.source.encode([text])
+    tag, source, parts = _read(stored, text, stored.tags.chosen(options.get("target_language")))
     if not source:
         raise DataError(f"the sentence {text!r} has no characters that the model's tokenizer keeps: expected words.")
-    if (parts := _parts(stored, text, source)) > 1:
+    if parts > 1:
         safe, longest = stored.length_limits
         raise DataError(
-            f"the sentence has {len(source):,} tokens: nmt translate translates it in {parts:,} parts, because "
-            "the model "
-            f"translates a sentence of up to {longest:,} tokens whole, and several sentences of up to {safe:,} tokens. "
-            "Give one of its parts."
+            f"the sentence has {len(tag) + len(source):,} tokens: nmt translate translates it in {parts:,} parts, "
+            f"because the model translates a sentence of up to {longest:,} tokens whole, and several sentences of up "
+            f"to {safe:,} tokens. Give one of its parts."
         )
     if target is None:
         [result] = translator.translate([text], **options)
@@ -163,7 +174,7 @@ def _record(translator: Translator, text: str, target: str | None, options: Tran
         translation, output = result.text, [numbers[piece] for piece in result.tokens]
     else:
         translation, [output] = target, stored.vocabulary.target.encode([target])
-    views, log_prob = compute_attention(stored.forced(), stored.vocabulary, source, output)
+    views, log_prob = compute_attention(stored.forced(), stored.vocabulary, [*tag, *source], output)
     decode = choose(options, stored.recipe).recipe.decode
     score = log_prob / load_named(LENGTH_PENALTIES, decode.length_penalty, "length penalty")(
         len(output) + 1, decode.alpha

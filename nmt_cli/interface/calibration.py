@@ -21,7 +21,7 @@ from .progress import ProgressOption, showing
 
 if TYPE_CHECKING:
     from ..translation.confidence import Calibration
-    from ..translation.line_translator import LineTranslator
+    from ..translation.line_translator import LineTranslator, Request
 
 WHAT = "the calibration"
 
@@ -58,6 +58,7 @@ def calibrate(
     *,
     model: str | Path | Sequence[str | Path] | None = None,
     out: str | Path | None = None,
+    target_language: str | None = None,
     overrides: Overrides = (),
     device: str = "auto",
     devices: int | None = None,
@@ -72,6 +73,7 @@ def calibrate(
     UsageError, ModelError, and DataError for too few lines.
     """
     from ..model.contents import find_model
+    from ..translation.line_translator import Request
     from .translator import load
 
     check_precision(precision)
@@ -88,7 +90,9 @@ def calibrate(
     with showing(progress):
         loaded = load(folders, device=device, devices=devices, precision=precision, chosen=chosen)
         translator = loaded.with_options({"confidence": True, "overrides": changes_of(overrides)})
-        rows, chrf = measured(translator, source, reference)
+        language = loaded.stored.tags.chosen(target_language)
+        lines = [Request(line, {}, language) for line in source] if language else source
+        rows, chrf = measured(translator, lines, reference)
 
     from ..output_paths import output_file
     from ..records import to_json
@@ -109,7 +113,7 @@ def calibrate(
 
 
 def measured(
-    translator: LineTranslator, source: Sequence[str], reference: Sequence[str]
+    translator: LineTranslator, source: Sequence[str | Request], reference: Sequence[str]
 ) -> tuple[list[dict[str, float]], list[float]]:
     """Return the features of the translations of all lines that are not blank, and their sentence chrF, 0 to 100.
 

@@ -151,12 +151,13 @@ def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], Val
     model = find_model(folder)
     config = read_config(model)
     check_files(model, config.sha256, *([sha256] if verify else []))
-    Vocabulary.load(model, config.vocabularies, config.tokenizers)
+    tags = Vocabulary.load(model, config.vocabularies, config.tokenizers).source.tags
     checkpoints = RunFolder(folder).checkpoints()
     facts: Values = {
         "kind": "run" if model != folder else "model",
         "model": str(model),
         "package_version": config.package_version,
+        **({"target_languages": list(tags)} if tags else {}),
     }
     if checkpoints:
         facts |= {"updates_done": checkpoints[-1].update, "checkpoints": [c.folder.name for c in checkpoints]}

@@ -3,7 +3,7 @@
 text ── corpora.survey ──▶ Survey ── speed measured here ──▶ tokens that the time allows ── presets ──▶ settings
                                                              NAME.toml, NAME-text/ with held-out sets ◀──┘
 
-With a trained model to start from, the recipe has the model's sizes and vocabulary.
+With a trained model to start from, the recipe has the model's sizes and vocabulary, and the model is scored as it is.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +27,20 @@ from ..corpora.split import HELD_OUT
 from ..corpora.survey import Survey, draw, survey, write_parts
 from ..data.batches import EpochPlan
 from ..data.normalization import nearly
+from ..data.tokenizer import Vocabulary
 from ..errors import ModelError, UsageError
+from ..evaluation.metric import DEFAULT_TOKENIZER
 from ..hardware import Hardware, busy, cores
-from ..model.contents import find_model, read_config
+from ..languages import canonical, find
+from ..lines import read_parallel
+from ..model.contents import find_model, read_config, read_metrics
 from ..output_paths import output_file, output_folder
 from ..recipe import RECIPE_SUFFIX, Recipe, no_language, recipe_names
 from ..sides import sample_files, warn_about
 from ..text_files import check_text_files
 from ..training import presets
 from ..training.presets import Section, Settings
+from .baseline import MOST, Baseline, baseline
 from .commands import torch_threads
 from .progress import ProgressOption, showing
 
@@ -71,6 +77,8 @@ class Initialized:
     usual_seconds: float
     """The time of a training without a limit."""
     device: str
+    baseline: Baseline | None = None
+    """With a model to start from: its scores on the test set as it is."""
 
 
 def init(
@@ -94,7 +102,8 @@ def init(
     Validation and test sets that are not given are held out from the text.
 
     `time`, such as "1h" or "2d12h", limits the training, and `threads` its CPU threads; 0: all cores. `from_model`, a
-    model or run folder: the recipe continues its training on this text. Existing files are never replaced. Raises
+    model or run folder: the recipe continues its training on this text, and the model as it is is scored on the
+    first lines of the test set. Existing files are never replaced. Raises
     UsageError, DataError, ModelError.
     """
     recipe_file, folder = _outputs(Path(name))
@@ -124,7 +133,12 @@ def init(
         held_out = draw(text, dict.fromkeys(missing, min(HELD_OUT, max(1, text.useful // SHARE))))
         data = _data(files, languages, recipe_file.parent, folder if missing else None)
         done, sections = _planned(recipe_file, folder if missing else None, text, data, start, seconds, threads)
-        recipe = presets.recipe_text(_head(done, data, start, threads), sections, done.settings.size.peak).encode()
+        if start:
+            workers = threads if done.device == "cpu" else 0
+            done = replace(done, baseline=_baseline(start, languages[1], files, held_out.get("test"), workers))
+        test = files["test"] if files["test"][0] else ([folder / f"test.{language}"] for language in languages)
+        head = _head(done, data, start, threads, list(test))
+        recipe = presets.recipe_text(head, sections, done.settings.size.peak).encode()
         with output_file(recipe_file, "the recipe", ours=lambda _: "it exists") as sink:  # both are there, or neither
             sink.write(recipe)
             sink.flush()
@@ -192,8 +206,11 @@ def _languages(given: Sequence[str], files: Sequence[Sequence[Path]], start: _St
     options = ("--source-language", "--target-language")
     if start:
         named, data = languages, start.recipe.data
-        languages = [data.source_language, data.target_language]
-        if any(name and name != language for name, language in zip(named, languages, strict=True)):
+        target = named[1] if find(named[1], start.tags) else data.target_language
+        languages = [data.source_language, target]
+        if any(
+            name and canonical(name) != canonical(language) for name, language in zip(named, languages, strict=True)
+        ):
             raise UsageError(
                 f"the model {str(start.folder)!r} translates from {languages[0]!r} to {languages[1]!r}, and the "
                 f"text is {named[0]!r} to {named[1]!r}. If it is the same, say so: --source-language {languages[0]} "
@@ -248,6 +265,10 @@ class _Start:
     recipe: Recipe
     vocabularies: tuple[int, int]
     """Sizes of the source and the target vocabulary."""
+    imported: bool
+    """Whether `nmt import` wrote it."""
+    tags: Collection[str]
+    """The codes of the tags of its target languages; see `data.tags`."""
 
 
 def _start(path: Path) -> _Start:
@@ -261,7 +282,28 @@ def _start(path: Path) -> _Start:
         raise ModelError(
             f"--from {str(folder)!r} is a model in int8, which translates only: name the model that it was made from."
         )
-    return _Start(folder.absolute(), Recipe.from_dict(config.recipe, str(folder)), config.vocabularies)
+    recipe = Recipe.from_dict(config.recipe, str(folder))
+    tags = Vocabulary.load(folder, config.vocabularies, config.tokenizers).source.tags
+    return _Start(folder.absolute(), recipe, config.vocabularies, "imported" in read_metrics(folder), tags)
+
+
+def _baseline(
+    start: _Start, language: str, files: dict[str, tuple[list[Path], list[Path]]], held_out: Any, workers: int
+) -> Baseline | None:
+    """Return the scores of the model as it is on the test set: the given one, else the `held_out` pairs of the text.
+
+    None for a parser.
+    """
+    if start.recipe.data.terminals:
+        return None
+    if held_out is None:
+        pairs = list(read_parallel(*files["test"]))
+        total = len(pairs)
+    else:
+        chosen, total = set(held_out[:MOST].tolist()), len(held_out)
+        until = max(chosen) + 1
+        pairs = [pair for number, pair in enumerate(islice(read_parallel(*files["train"]), until)) if number in chosen]
+    return baseline(start.folder, language, pairs[:MOST], total, workers or None)
 
 
 def _planned(
@@ -280,7 +322,7 @@ def _planned(
     hardware = Hardware.find("auto", start.recipe.train.precision if start else "auto")
     tokens = int(max(text.lengths.sum(axis=0)) * SUBWORDS) + len(text.lengths)  # of a pass, on the longer side
     usual = presets.ADAPTING_PASSES * tokens if start else presets.usual_tokens(text.useful, tokens)
-    sizes = [presets.size_of(start.recipe)] if start else [*presets.sizes_for(text.useful)]
+    sizes = [presets.size_of(start.recipe, start.imported)] if start else [*presets.sizes_for(text.useful)]
 
     if hardware.device == "cpu" and (remark := busy(threads or cores())):
         console.warn(remark)
@@ -326,8 +368,10 @@ def _measured(recipe: Recipe, vocabularies: tuple[int, int], text: Survey, hardw
         return seconds_per_update(recipe, vocabularies, hardware, 1, plan)
 
 
-def _head(done: Initialized, data: dict[str, object], start: _Start | None, threads: int) -> list[str]:
-    """Return the comment at the head of the recipe."""
+def _head(
+    done: Initialized, data: dict[str, object], start: _Start | None, threads: int, test: Sequence[Sequence[Path]]
+) -> list[str]:
+    """Return the comment at the head of the recipe. `test`: the files of the test set."""
     count, path = threads or cores(), str(done.recipe)
     where = f"{count} CPU core{'s' * (count != 1)}" if done.device == "cpu" else done.device
     steps = (
@@ -343,7 +387,30 @@ def _head(done: Initialized, data: dict[str, object], start: _Start | None, thre
         f"Time        about {console.spoken(done.seconds)} here ({where}); nmt train {shlex.quote(path)} --dry-run "
         f"measures it",
         f"Text        read {done.settings.passes:.3g} times; docs/presets.md says how that decides the sizes",
+        *([f"Before      {done.baseline}, of the model as it is"] if done.baseline else []),
+        *([f"{'After' if start else 'Scores':<12}{command}"] if (command := _scoring(done, data, test)) else []),
     ]
+
+
+def _scoring(done: Initialized, data: dict[str, object], test: Sequence[Sequence[Path]]) -> str:
+    """Return the command that scores the trained model on the lines on which the model as it is was scored.
+
+    Return "" if the test set is not one plain file for each side.
+    """
+    if any(len(side) != 1 or side[0].suffix in FORMATS for side in test):
+        return ""
+    source, target = (shlex.quote(str(side[0])) for side in test)
+    run, before = f"runs/{done.recipe.stem}", done.baseline
+    output, copied = (shlex.quote(f"{run}/{name}.{data['target_language']}") for name in ("test", "reference"))
+    translate = f"nmt translate --model {shlex.quote(run)}"
+    tokenize = f" --tokenize {before.tokenizer}" if before and before.tokenizer != DEFAULT_TOKENIZER else ""
+    if before and before.lines < before.pairs:
+        first = f"head -n {before.lines}"
+        steps = [f"{first} {source} | {translate} > {output}", f"{first} {target} > {copied}"]
+        target = copied
+    else:
+        steps = [f"{translate} < {source} > {output}"]
+    return " && ".join([*steps, f"nmt score {output} --ref {target}{tokenize}"])
 
 
 def _write(

@@ -18,6 +18,7 @@ from ..registry import PRECISIONS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ..data.tags import Tags
     from ..data.tokenizer import Vocabulary
     from ..model.contents import ModelConfig
     from ..model.transformer import Transformer
@@ -92,6 +93,13 @@ class StoredModels:
         from ..data.tokenizer import Vocabulary
 
         return Vocabulary.load(self.folders[0], self.configs[0].vocabularies, self.configs[0].tokenizers)
+
+    @cached_property
+    def tags(self) -> Tags:
+        """The tags of the target languages."""
+        from ..data.tags import Tags
+
+        return Tags(self.vocabulary.source, self.recipe.data.target_language)
 
     @property
     def length_limits(self) -> tuple[int, int]:
@@ -232,14 +240,18 @@ class StoredModels:
             return DeviceModels(self.folders, precision, self.devices)
         return ConvertedModels(models, precision, len(self.devices), self.threads)
 
-    def scorer(self, precision: str = "", batch_tokens: int | None = None) -> Scorer:
+    def scorer(
+        self, precision: str = "", batch_tokens: int | None = None, target_language: str | None = None
+    ) -> Scorer:
         """Return a scorer with the first model.
 
-        Options: see `forced`; `batch_tokens` None is the recipe's.
+        Options: see `forced`; `batch_tokens` and `target_language` None are the recipe's. Raises UsageError.
         """
         from ..translation.scoring import Scorer
 
-        return Scorer(self.forced(precision, batch_tokens or self.recipe.decode.batch_tokens), self.vocabulary)
+        language = self.tags.chosen(target_language)
+        forced = self.forced(precision, batch_tokens or self.recipe.decode.batch_tokens)
+        return Scorer(forced, self.vocabulary, self.tags, language)
 
     def close(self) -> None:
         """End the workers."""

@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -87,6 +87,7 @@ class Translator:
         self.folders = tuple(stored.folders)
         data = stored.recipe.data
         self.source_language, self.target_language = data.source_language, data.target_language
+        """The languages of the recipe; `target_languages` has all of a model of several."""
         self._lock = threading.Lock()
         self._translators: dict[str, LineTranslator] = {}
         self._running: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
@@ -117,6 +118,16 @@ class Translator:
         if self._stored is None:
             raise UsageError("the translator is closed. Load the model again.")
         return self._stored
+
+    @property
+    def has_tags(self) -> bool:
+        """Whether the model has tags of target languages, and so a choice among `target_languages`."""
+        return bool(self.stored.tags)
+
+    @property
+    def target_languages(self) -> list[str]:
+        """The codes of the languages that the model translates into: its tags, or the recipe's target language."""
+        return list(self.stored.tags.ids) or [self.target_language]
 
     @overload
     def translate(self, lines: Sequence[str | Line], **options: Unpack[TranslateOptions]) -> list[Translation]: ...
@@ -158,7 +169,7 @@ class Translator:
         """
         if isinstance(lines, Sequence):
             options = _with_terms(options, lines)
-        requests = map(partial(_request, terms=bool(options.get("terms"))), lines)
+        requests = map(self._requests(options), lines)
         return self.with_options(options).windows(list(requests) if isinstance(lines, Sequence) else requests)
 
     def submit(self, lines: Sequence[str | Line], **options: Unpack[TranslateOptions]) -> Future[list[Translation]]:
@@ -172,8 +183,13 @@ class Translator:
         if isinstance(lines, str):
             raise UsageError(f"submit was given the text {lines[:60]!r}: expected a list of lines. Give [text].")
         options = _with_terms(options, lines)
-        requests = [_request(line, terms=bool(options.get("terms"))) for line in lines]
+        requests = list(map(self._requests(options), lines))
         return self.with_options(options).submit(requests)
+
+    def _requests(self, options: TranslateOptions) -> Callable[[str | Line | Request], str | Request]:
+        """Return the function that brings lines into the form that `translation` reads. Raises UsageError."""
+        language = self.stored.tags.chosen(options.get("target_language"))
+        return partial(_request, terms=bool(options.get("terms")), language=language)
 
     def warm_up(self, **options: Unpack[TranslateOptions]) -> None:
         """Read the model, and load torch if these options need it, now and not at the first translation.
@@ -277,30 +293,41 @@ class Translator:
         return stream
 
     def score(
-        self, pairs: Iterable[tuple[str, str]], *, precision: str | None = None, batch_tokens: int | None = None
+        self,
+        pairs: Iterable[tuple[str, str]],
+        *,
+        precision: str | None = None,
+        batch_tokens: int | None = None,
+        target_language: str | None = None,
     ) -> list[Scored]:
         """Return for each pair (source, translation) log P of the translation, as `nmt score --model` prints it.
 
         The default precision is fp32, or int8 for a model that is stored in int8.
 
-        Raises UsageError for an ensemble.
+        Raises UsageError for an ensemble, and for a language that the model does not translate into.
         """
         if precision:
             check_precision(precision)
         if len(self.folders) > 1:
             raise UsageError(f"score was called with an ensemble of {len(self.folders)} models: load one of them.")
-        scorer = self.stored.scorer(precision or "", batch_tokens)
+        scorer = self.stored.scorer(precision or "", batch_tokens, target_language)
         return [scored for window in scorer.windows(pairs) for scored in window]
 
     def with_options(self, options: TranslateOptions) -> LineTranslator:
-        """Return the translator for these options; build it if there is none yet. Raises UsageError, DataError."""
+        """Return the translator for these options; build it if there is none yet. Raises UsageError, DataError.
+
+        A `target_language` is only checked, for it belongs to each line (`Request.language`).
+        """
         if options.get("confidence") and isinstance(
             path := options.get("calibration"), str | Path
         ):  # the file may change between two calls
             from ..translation.confidence import read_calibration
 
             options = {**options, "calibration": read_calibration(Path(path))}
-        stored, key = self.stored, repr(options)
+        stored = self.stored
+        options = options.copy()
+        stored.tags.chosen(options.pop("target_language", None))
+        key = repr(options)
         with self._lock:
             if key not in self._translators:
                 if len(self._translators) >= KEPT:
@@ -327,6 +354,7 @@ class Translator:
             defaults=choice.recipe.constraint_values,
             align=choice.align,
             calibration=choice.calibration,
+            target_language=stored.recipe.data.target_language,
         )
 
 
@@ -348,19 +376,19 @@ def _parsed(parses: Parses, requests: Iterable[str]) -> Generator[Parse, None, N
         yield parses.parse(result)
 
 
-def _request(line: str | Line | Request, terms: bool) -> str | Request:
-    """Return a line in the form that `translation` reads. Raises UsageError."""
+def _request(line: str | Line | Request, terms: bool, language: str = "") -> str | Request:
+    """Return a line in the form that `translation` reads; `language`: see `Request`. Raises UsageError."""
     from ..translation.line_translator import Request
 
     if isinstance(line, Request):
-        return line
+        return replace(line, language=language) if language else line
     text = line.text if isinstance(line, Line) else line
     if not isinstance(text, str):
         raise UsageError(f"translate was given {text!r} as a line: expected a str or a Line.")
     if "\n" in text:
         raise UsageError(f"the line {text[:60]!r} contains a line end: give each line by itself.")
     if isinstance(line, str):
-        return line
+        return Request(line, {}, language) if language else line
     if isinstance(line.terms, str | Mapping):
         raise UsageError(
             f"the line {text[:60]!r} has the terms {line.terms!r}: expected a list of the words and phrases in "
@@ -373,4 +401,4 @@ def _request(line: str | Line | Request, terms: bool) -> str | Request:
     inputs: dict[str, Any] = {} if line.prefix is None else {"prefix": line.prefix}
     if line.terms:
         inputs["terms"] = list(line.terms)
-    return Request(text, inputs)
+    return Request(text, inputs, language)

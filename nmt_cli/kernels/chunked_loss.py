@@ -65,7 +65,8 @@ class _ChunkedLoss(torch.autograd.Function):
         uniform = smoothing / (weight.size(0) - 1)  # c
         peak, column_sums = 1.0 - smoothing - uniform, weight.sum(0, dtype=torch.float32)
         rows, block_rows = _sizes(weight, passes=2 if r_drop else 1)
-        gradient = _GradientSum(hidden, weight, block_rows) if any(ctx.needs_input_grad) else None
+        for_hidden, for_weight, *_ = ctx.needs_input_grad
+        gradient = _GradientSum(hidden, weight, block_rows, for_weight) if for_hidden or for_weight else None
         loss = nll = hidden.new_zeros((), dtype=torch.float32)
         for start in range(0, target.size(0), rows):
             chunk, chunk_target = hidden[start : start + rows], target[start : start + rows, None]
@@ -87,7 +88,8 @@ class _ChunkedLoss(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         grad_hidden, grad_weight = ctx.saved_tensors
         factor = grads[0]  # in fp32
-        return grad_hidden * factor, (grad_weight * factor).to(grad_hidden.dtype), None, None, None
+        for_weight = None if grad_weight is None else (grad_weight * factor).to(grad_hidden.dtype)
+        return grad_hidden * factor, for_weight, None, None, None
 
 
 def _sizes(weight: Tensor, passes: int) -> tuple[int, int]:
@@ -144,9 +146,9 @@ def _add_divergence(scores: Tensor, softmax: Tensor, normalizer: Tensor, factor:
 class _GradientSum:
     """The gradients of hidden and weight, formed block by block from the gradient in the scores."""
 
-    def __init__(self, hidden: Tensor, weight: Tensor, rows: int) -> None:
-        """`rows`: number of rows of a block."""
-        self.hidden, self.weight, self.rows = hidden, weight, rows
+    def __init__(self, hidden: Tensor, weight: Tensor, rows: int, for_weight: bool) -> None:
+        """`rows`: number of rows of a block; `for_weight`: whether the gradient of weight is needed."""
+        self.hidden, self.weight, self.rows, self.for_weight = hidden, weight, rows, for_weight
         self.block = _scratch("block", (min(rows, hidden.size(0)), weight.size(0)), weight, weight.dtype)
         self.grad_hidden = torch.empty_like(hidden)
         self.grad_weight: Tensor | None = None
@@ -159,6 +161,8 @@ class _GradientSum:
             block = self.block[: end - start]
             torch.mm(block, self.weight, out=self.grad_hidden[start:end])
             hidden = self.hidden[start:end]
+            if not self.for_weight:
+                return
             if self.grad_weight is None:
                 self.grad_weight = block.T @ hidden
             elif hidden.dtype == torch.float32:
@@ -166,13 +170,15 @@ class _GradientSum:
             else:  # in fp32 from the second block on
                 self.grad_weight = self.grad_weight.float().add_(block.T @ hidden)
 
-    def finish(self, uniform: float, column_sums: Tensor) -> tuple[Tensor, Tensor]:
+    def finish(self, uniform: float, column_sums: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the gradients of hidden (N, D) and weight (V, D), with the part of c, which is `uniform`.
 
-        `column_sums` are those of W, (D,) fp32.
+        That of weight is None if it is not needed. `column_sums` are those of W, (D,) fp32.
         """
-        grad_weight = torch.zeros_like(self.weight) if self.grad_weight is None else self.grad_weight
         self.grad_hidden -= (uniform * column_sums).to(self.grad_hidden.dtype)
+        if not self.for_weight:
+            return self.grad_hidden, None
+        grad_weight = torch.zeros_like(self.weight) if self.grad_weight is None else self.grad_weight
         grad_weight -= (uniform * self.hidden.sum(0, dtype=torch.float32)).to(grad_weight.dtype)
         return self.grad_hidden, grad_weight if self.weight.dtype == torch.float16 else grad_weight.to(
             self.weight.dtype

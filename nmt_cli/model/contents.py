@@ -164,6 +164,11 @@ def read_metrics(folder: Path) -> dict[str, Any]:
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}. {REMEDY}") from None
 
 
+def origin_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a model's metrics.json that say where an imported model comes from; {} for another one."""
+    return {key: metrics[key] for key in ("imported", "toolkit", "license") if key in metrics}
+
+
 def check_files(folder: Path, hashes: Mapping[str, str], hash_of: Callable[[Path], str] = remembered_sha256) -> None:
     """Check that every file of `hashes` exists and is unchanged.
 

@@ -3,9 +3,10 @@
     cp(X; Y) = β Σ_i log(min(Σ_j p_ij, 1))        score(Y) = log P(Y) / lp(Y) + cp(X; Y)
 
 p_ij is the attention of step j to source token i: the mean over the heads of one decoder layer (`alignment_layer`), as
-the decoder reports it (`AttentionDecoder`). i runs over the source's tokens: the end symbol does not
-count, because it has no content to translate. It keeps its share of the attention. j runs over all steps of the output,
-the step of its end symbol included. cp is at most 0, and it is 0 when each source token has received an attention of 1.
+the decoder reports it (`AttentionDecoder`). i runs over the tokens of the source's text: the end symbol and the tag of
+a language do not count, because they have no content to translate. They keep their share of the attention. j runs over
+all steps of the output, the step of its end symbol included. cp is at most 0, and it is 0 when each source token has
+received an attention of 1.
 
 Sums over steps are fp64, one step after the other. The logarithms are summed one hypothesis at a time. So the result
 does not depend on the length to which the other sentences of the batch pad the source.
@@ -40,13 +41,13 @@ class Coverage(Rows):
     """The coverage state of B sentences."""
 
     attended: Attended
-    sources: Array  # (B,) number of source tokens, end symbol not counted
+    sources: Array  # (B, 2) the first token of the source's text, and the end symbol after it
 
     @classmethod
     def start(cls, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> Self:
         """Return the state of new sentences."""
-        sources = [len(sentence.tokens) for sentence in sentences]
-        sums = arrays.zeros((len(sources), width, max(sources)), arrays.widest)
+        sources = [(sentence.first, len(sentence.tokens)) for sentence in sentences]
+        sums = arrays.zeros((len(sources), width, max(end for _, end in sources)), arrays.widest)
         return cls(Attended(sums), arrays.array(sources, arrays.int64))
 
     def add(self, rows: Array, attention: Array) -> None:
@@ -67,8 +68,8 @@ class Coverage(Rows):
         sums = self.attended.sums[sentence, parents[sentence, candidate]].tolist()
         sources = self.sources[sentence].tolist()
         values = [
-            math.fsum(math.log(min(max(value, LEAST), 1.0)) for value in row[:size])
-            for row, size in zip(sums, sources, strict=True)
+            math.fsum(math.log(min(max(value, LEAST), 1.0)) for value in row[first:end])
+            for row, (first, end) in zip(sums, sources, strict=True)
         ]
         result = arrays.zeros(parents.shape, arrays.float32)
         result[sentence, candidate] = arrays.array(values, arrays.float32)

@@ -17,6 +17,8 @@ class Sentence:
     """Largest number of output tokens, end symbol not counted."""
     inputs: Mapping[str, Any] = field(default_factory=dict)
     """The inputs of constraints for this sentence, by `name` of the constraint; see `Constraint.encode`."""
+    first: int = 0
+    """Index of the first token of the text; a token before it is the tag of the target language (`data.tags`)."""
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
+from ..languages import VARIANTS, base, find, name_of
 from . import detection
 from .authorization import deepl_key
 from .context import Context, context_of
-from .languages import VARIANTS, base, find, name_of
 from .models import Served
 from .parameters import Parameters, flag_of, read_parameters, shown, text_of, texts_of
 from .refusal import Refusal

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from .languages import base
+from ..languages import base
 
 ENOUGH = 2000
 """Number of characters that are examined."""

@@ -13,10 +13,10 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response
 from starlette.responses import JSONResponse
 
+from ..languages import find, name_of
 from . import detection
 from .authorization import required_key
 from .context import Context, context_of
-from .languages import find, name_of
 from .models import Served
 from .parameters import Parameters, Upload, read_parameters, shown, text_of, texts_of
 from .refusal import Refusal

@@ -1,4 +1,4 @@
-"""The models that are served: one for each language pair. They can be reloaded.
+"""The models that are served: one for each language pair, or for several pairs (`data.tags`). They can be reloaded.
 
 folders ──▶ load_pairs ──▶ Pairs: (source, target) → Served: an interface.Translator whose workers are running
 reload: new models are loaded and started beside the old ones; then they replace the old ones, which finish and close
@@ -17,14 +17,16 @@ from typing import Any
 from ..errors import ModelError, NmtError, UsageError, shown
 from ..interface.loading import check_precision, decode_changes
 from ..interface.translator import Translator, load
+from ..languages import find, normalized, short
 from ..translation.translation import Translation
-from .languages import find, normalized
 from .settings import Settings
 
 Pair = tuple[str, str]
 """A source language and a target language, by their codes."""
 PATIENCE = 600.0
 """Seconds that old models have to finish their requests."""
+LISTED = 20
+"""Largest number of target languages of a model that the log lists."""
 LONGEST_CODE = 100
 """Largest number of characters in the code of a language."""
 
@@ -36,7 +38,8 @@ class Served:
     pair: Pair
     translator: Translator
     options: Mapping[str, Any]
-    """Options of `nmt serve` that apply to every translation; see `TranslateOptions`."""
+    """Options of `nmt serve` that apply to every translation, and the target language of a model of several; see
+    `TranslateOptions`."""
 
     @property
     def beam(self) -> int:
@@ -85,14 +88,19 @@ class Pairs:
     @property
     def waiting(self) -> int:
         """Number of sentences that wait for a worker."""
-        return sum(model.translator.pool.waiting for model in self.models.values())
+        return sum(translator.pool.waiting for translator in self.translators)
+
+    @property
+    def translators(self) -> list[Translator]:
+        """The translators, each once, in the order of the models."""
+        return list(dict.fromkeys(model.translator for model in self.models.values()))
 
     def close(self, wait: float = 0.0) -> None:
         """Finish running requests within `wait` seconds, then end all workers."""
         until = time.monotonic() + wait
-        for model in self.models.values():
-            model.translator.finish(max(0.0, until - time.monotonic()))
-            model.translator.close()
+        for translator in self.translators:
+            translator.finish(max(0.0, until - time.monotonic()))
+            translator.close()
 
 
 def load_pairs(settings: Settings, say: Callable[[str], None]) -> Pairs:
@@ -107,17 +115,36 @@ def load_pairs(settings: Settings, say: Callable[[str], None]) -> Pairs:
         for folder in settings.models:
             began = time.perf_counter()
             translator = load(folder, device=settings.device, devices=settings.devices, precision=settings.precision)
-            pair = (translator.source_language, translator.target_language)
-            _check(pair, folder, models)
-            models[pair] = Served(pair, translator, options)
+            pairs = pairs_of(translator)
+            for pair, language in pairs.items():
+                _check(pair, folder, models)
+                models[pair] = Served(pair, translator, {**options, "target_language": language})
             translator.warm_up(**options)  # raises UsageError for wrong options
-            say(f"{pair[0]} → {pair[1]}: {translator.folders[0]}, loaded in {time.perf_counter() - began:.1f} s")
-        for served in models.values():
+            targets = ", ".join(target for _, target in [*pairs][:LISTED]) + ", …" * (len(pairs) > LISTED)
+            source = translator.source_language
+            say(f"{source} → {targets}: {translator.folders[0]}, loaded in {time.perf_counter() - began:.1f} s")
+        for served in {model.translator: model for model in models.values()}.values():
             served.submit(["."]).result()  # starts the workers
     except BaseException:
         Pairs(models).close()
         raise
     return Pairs(models)
+
+
+def pairs_of(translator: Translator) -> dict[Pair, str | None]:
+    """Return the pairs that a model translates, each with its `target_language`.
+
+    Clients know languages by the codes of ISO 639-1: a tag has its code there, unless an earlier tag has the same. The
+    language of the recipe is the first.
+    """
+    source, languages = translator.source_language, translator.target_languages
+    if not translator.has_tags:
+        return {(source, translator.target_language): None}
+    default = find(translator.target_language, languages)
+    targets: dict[str, str] = {}
+    for language in sorted(languages, key=lambda language: language != default):
+        targets[language if short(language) in targets else short(language)] = language
+    return {(source, target): language for target, language in targets.items()}
 
 
 def _check(pair: Pair, folder: Path, models: Mapping[Pair, Served]) -> None:

@@ -56,9 +56,11 @@ class ReplicatedGradients:
             self.losses = self.ddp = DistributedDataParallel(module, bucket_cap_mb=BUCKET_MB, **_no_buffers())
             self.ddp.register_comm_hook(None, lambda _, bucket: _sum_over_ranks(bucket.buffer()))
         weights.refresh_compute_params()
+        weights.refresh_frozen()
         owner = weights.compute_model if module is loss_model else weights.model
         for name, parameter in owner.named_parameters():
-            parameter.grad = weights.view(weights.main_grads, name)
+            if parameter.requires_grad:
+                parameter.grad = weights.view(weights.main_grads, name)
         self._settle(any_rows)
 
     @contextmanager
@@ -93,9 +95,10 @@ class _InFp32(nn.Module):
         self._rounded = weights.by_name(weights.compute_params)
 
     def forward(self, rows: PackedBatch) -> tuple[Tensor, Tensor]:
-        parameters = {
+        parameters = {  # frozen ones are in the model that is called
             f"model.{name}": _Rounded.apply(parameter, self._rounded[name])  # type: ignore[no-untyped-call]
             for name, parameter in self.model.named_parameters()
+            if parameter.requires_grad
         }
         return functional_call(self._in_bf16(), parameters, (rows,))  # type: ignore[no-any-return]
 

@@ -24,7 +24,10 @@ class FlatGradients:
     def __init__(self, weights: Weights, loss_model: nn.Module) -> None:
         self.weights, self.losses = weights, loss_model
         self._without_grad: set[str] = set()  # parameters that have no gradient yet in this update
+        self._names = tuple(weights.by_name(weights.main_grads))
         for name, parameter in weights.compute_model.named_parameters():
+            if not parameter.requires_grad:
+                continue
             parameter.register_post_accumulate_grad_hook(self._accumulate_hook(name))  # type: ignore[no-untyped-call]
 
     @contextmanager
@@ -36,7 +39,7 @@ class FlatGradients:
         `main_grads` the gradients that it has already added.
         """
         if first:
-            self._without_grad = {name for name, _ in self.weights.compute_model.named_parameters()}
+            self._without_grad = set(self._names)
         try:
             yield
         finally:

@@ -6,15 +6,21 @@
 
 In bf16 and fp16, `compute_params` are rounded from `main_params` once per update, not once per pass. In fp32 both are
 one tensor.
+
+P counts the trained parameters. Frozen ones (`train.freeze`) stay outside the flat tensors: they have no gradient and
+no optimizer state. They are rounded for the compute model once.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 
 import torch
 from torch import Tensor, nn
 
+from ..errors import TrainingError, did_you_mean, shown
 from ..model.transformer import Transformer
 
 ALIGNMENT = 64
@@ -33,7 +39,7 @@ class Weights:
         device = next(model.parameters()).device
         self._spans: dict[str, tuple[int, torch.Size]] = {}
         size = 0
-        for name, parameter in model.named_parameters():
+        for name, parameter in _trained(model):
             self._spans[name] = size, parameter.shape
             size += -(-parameter.numel() // ALIGNMENT) * ALIGNMENT
         self.main_params = nn.Parameter(torch.zeros(size, device=device))
@@ -42,13 +48,19 @@ class Weights:
         )
         self.main_grads = torch.zeros(size, device=device)
         self.main_params.grad = self.main_grads
-        for name, parameter in model.named_parameters():
+        for name, parameter in _trained(model):
             view = self.view(self.main_params.data, name)
             view.copy_(parameter.data)
             parameter.data = view
-        for name, parameter in self.compute_model.named_parameters():
+        for name, parameter in _trained(self.compute_model):
             parameter.data = self.view(self.compute_params, name)
         self.refresh_compute_params()
+        self._frozen = [
+            (main, compute)
+            for main, compute in zip(model.parameters(), self.compute_model.parameters(), strict=True)
+            if not main.requires_grad
+        ]
+        self.refresh_frozen()
 
     def view(self, flat: Tensor, name: str) -> Tensor:
         """Return the part of a flat tensor that belongs to the parameter `name`, in its shape."""
@@ -63,3 +75,53 @@ class Weights:
         """Round `main_params` to `compute_params`."""
         if self.compute_params.dtype != torch.float32:
             self.compute_params.copy_(self.main_params.data)
+
+    def refresh_frozen(self) -> None:
+        """Round the frozen parameters for the compute model; in fp32 both models share them."""
+        for main, compute in self._frozen:
+            if compute.dtype == torch.float32:
+                compute.data = main.data
+            else:
+                compute.data.copy_(main.data)
+
+    @property
+    def frozen_numbers(self) -> int:
+        """How many numbers the frozen parameters have."""
+        return sum(main.numel() for main, _ in self._frozen)
+
+
+def freeze(model: Transformer, patterns: Sequence[str]) -> None:
+    """Let autograd compute no gradient for the parameters that `patterns` (`train.freeze`) match.
+
+    Raises TrainingError for a pattern that matches nothing, and if nothing is left to train.
+    """
+    frozen = matching([name for name, _ in model.named_parameters()], patterns)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name not in frozen)
+
+
+def matching(names: Iterable[str], patterns: Sequence[str]) -> set[str]:
+    """Return the names of parameters that patterns match. A pattern without wildcards also matches every name below it:
+    "encoder" is "encoder.*".
+
+    Raises TrainingError for a pattern that matches nothing, and if all names are matched.
+    """
+    names, matched = list(names), set[str]()
+    for pattern in patterns:
+        below = "" if set(pattern) & set("*?[") else f"{pattern}.*"
+        found = {name for name in names if fnmatchcase(name, pattern) or (below and fnmatchcase(name, below))}
+        if not found:
+            every = [".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 2)]
+            parts = [part for part in dict.fromkeys(every) if "." not in part]
+            raise TrainingError(
+                f"train.freeze: {shown(pattern)} matches no parameter of this model."
+                f"{did_you_mean(pattern.removesuffix('.*'), dict.fromkeys(every))} Its parts are {', '.join(parts)}."
+            )
+        matched |= found
+    if matched == set(names):
+        raise TrainingError(f"train.freeze = {shown(list(patterns))} leaves no parameter to train: freeze fewer parts.")
+    return matched
+
+
+def _trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]

@@ -165,6 +165,9 @@ def vocabulary(characters: Counter[str], pieces: int) -> tuple[int, float]:
 
 ADAPTING_PASSES = 10
 """How often the text of an adaptation is read, without a limit."""
+IMPORTED_PEAK, HIGHEST_PEAK = 2e-4, 2e-3
+"""The highest learning rate of the adaptation of an imported model with d_model = 512, and of any. The rate with which
+it was trained is not known."""
 ANEW = {
     "generator",
     "shard_pairs",
@@ -178,11 +181,13 @@ ANEW = {
     "checkpoint_minutes",
     "patience",
     "keep_best",
+    "freeze",
 }
 """Keys that a recipe for an adaptation does not have from the model's recipe."""
 COMMENTS = {
     "tokenizer": "the model's vocabulary",
     "joint_vocab": "true: both languages share one vocabulary",
+    "separate_tokenizers": "each language has a tokenizer over it",
     "vocab_size": "subwords, at most",
     "target_vocab_size": "subwords, at most",
     "character_coverage": "rarer characters are spelled in bytes",
@@ -274,12 +279,15 @@ def adapted(recipe: Recipe, model: Path, chosen: Settings, data: Mapping[str, ob
     return new
 
 
-def size_of(recipe: Recipe) -> Size:
-    """Return the size of a trained model. The highest learning rate is that of its adaptation: half of its own."""
+def size_of(recipe: Recipe, imported: bool = False) -> Size:
+    """Return the size of a trained model. The highest learning rate is that of its adaptation: half of its own.
+
+    An `imported` model has no schedule of its own: IMPORTED_PEAK, and more for smaller models, as in SIZES.
+    """
     model, train = recipe.model, recipe.train
     layers, shape = model.encoder_layers, (model.d_model, model.d_ff, model.num_heads)
     longest = max(SMALLEST_UPDATE, recipe.data.max_length + 1)
-    rate = 0.5 * peak(recipe)
+    rate = min(HIGHEST_PEAK, IMPORTED_PEAK * (512 / model.d_model) ** 1.5) if imported else 0.5 * peak(recipe)
     return Size("", layers, *shape, rate, train.batch_tokens, recipe.data.vocab_size, 0, longest)
 
 

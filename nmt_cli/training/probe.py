@@ -41,7 +41,8 @@ def choose_micro_batch(updater: Updater, plan: EpochPlan, before: int = 0) -> in
         largest = min(largest, before)
     longest = plan.longest
     limit = hardware.memory // (group.local_world_size if is_host(hardware.device) else 1)
-    parameters, vocabulary = updater.weights.main_params.numel(), updater.weights.model.target_vocab
+    weights, vocabulary = updater.weights, updater.weights.model.target_vocab
+    parameters = weights.main_params.numel() + weights.frozen_numbers
     start = estimate_micro_batch(recipe, parameters, vocabulary, hardware, group.world_size)
     tokens = find_max_batch(
         lambda tokens: measure_peak(updater, longest, tokens),

@@ -23,7 +23,16 @@ def decay(step: int, last: int, steps: int) -> float:
 
 
 def concerns(train: TrainSection) -> list[str]:
-    """Return remarks about a learning rate that does not rise to its highest value, or falls before it has."""
+    """Return remarks about a learning rate that does not rise to its highest value, or falls before it has, and about
+    frozen parameters that have random values.
+    """
+    remarks = _of_schedule(train)
+    if train.freeze and not train.init:
+        remarks.append("train.freeze without train.init: the frozen parameters keep their random values")
+    return remarks
+
+
+def _of_schedule(train: TrainSection) -> list[str]:
     constant = train.updates - train.decay_updates
     if train.warmup >= train.updates:
         why = f"is not smaller than train.updates = {train.updates:,}: the learning rate only rises"

@@ -46,7 +46,7 @@ def seconds_per_update(
         updater = Updater(
             Transformer(recipe.model, *vocabularies).to(hardware.device).train(), recipe, hardware, ProcessGroup()
         )
-        parameters = updater.weights.main_params.numel()
+        parameters = updater.weights.main_params.numel() + updater.weights.frozen_numbers
         tokens = estimate_micro_batch(recipe, parameters, vocabularies[1], hardware, devices)
         return measure(updater, vocabularies, plan or _plan(recipe), tokens, devices)
     finally:

@@ -196,8 +196,13 @@ class Trainer:
         return model.to(self.hardware.device).train(), progress, optimizer_state
 
     def _variations(self) -> list[Variation]:
-        """Return the functions that change the pairs from epoch to epoch."""
+        """Return the functions that change the pairs from epoch to epoch. Raises TrainingError."""
         train = self.recipe.train
+        if train.both_directions and self.vocabulary.source.tags:
+            raise TrainingError(
+                "train.both_directions = true: the source of this model begins with the tag of its target language, "
+                "which the other direction does not have. Set it to false."
+            )
         variations: list[Variation] = [BothDirections(train.seed)] if train.both_directions else []
         if train.bpe_dropout:
             variations.append(BpeDropout(self.vocabulary, train.bpe_dropout, train.seed, self.recipe.data.max_length))
@@ -451,10 +456,13 @@ class Trainer:
             if train.init
             else "starting"
         )
-        parameters = count_parameters(self.updater.weights.model)["total"]
+        parameters = f"{count_parameters(self.updater.weights.model)['total']:,} parameters"
+        if frozen := self.updater.weights.frozen_numbers:
+            trained = count_parameters(self.updater.weights.model)["total"] - frozen
+            parameters += f" ({trained:,} trained, {frozen:,} frozen)"
         about = "about " if plan.pairs > plan.window else ""
         self.report.line(
-            f"{start}: {self.recipe.name} · {parameters:,} parameters · {len(self.corpus):,} pairs · "
+            f"{start}: {self.recipe.name} · {parameters} · {len(self.corpus):,} pairs · "
             f"{about}{plan.updates_per_epoch:,} updates per epoch\n"
             f"update = {train.batch_tokens:,} tokens per side = {plan.buckets_per_update} × {plan.bucket_tokens:,} "
             f"of like length; "

@@ -33,7 +33,7 @@ from .data_parallel import ReplicatedGradients
 from .gradients import FlatGradients
 from .loader import MicroBatch, PackedBatch, RankBatch
 from .loss import label_smoothed_loss, with_bias
-from .parameters import Weights
+from .parameters import Weights, freeze
 from .process_group import ProcessGroup
 from .schedule import decay, learning_rate
 
@@ -141,11 +141,13 @@ class Updater:
     ) -> None:
         """Build weights and optimizer.
 
-        `backend` is a backend of torch.compile for forward and backward passes; "" does not compile them.
+        `backend` is a backend of torch.compile for forward and backward passes; "" does not compile them. Raises
+        TrainingError if `train.freeze` does not fit the model.
         """
         reproducible_products()
         self.recipe, self.hardware, self.group = recipe, hardware, group
         train = recipe.train
+        freeze(model, train.freeze)
         self.weights = Weights(model, hardware.dtype)
         self.kernels = apply_kernels(self.weights.compute_model)
         self.weights.compute_model = self.kernels.model
@@ -261,7 +263,8 @@ class Updater:
         return batch.split(index)
 
     def optimizer_state(self) -> dict[str, Tensor]:
-        """Return Adam's moments on the CPU: "exp_avg.NAME" and "exp_avg_sq.NAME" for each parameter NAME.
+        """Return Adam's moments on the CPU: "exp_avg.NAME" and "exp_avg_sq.NAME" for each trained parameter
+        NAME.
 
         In fp16, also return "loss_scale".
         """

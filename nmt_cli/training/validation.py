@@ -133,6 +133,7 @@ class Validator:
             precision="fp32" if is_host(self.hardware.device) else self.hardware.precision,
             search="beam",
             defaults=self.recipe.constraint_values,
+            target_language=self.recipe.data.target_language,
         )
 
     def share(self, model: Transformer, compute_model: Transformer, rank: int, ranks: int) -> Share:

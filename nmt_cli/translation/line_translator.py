@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ..data.tags import Tags
 from ..data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from ..recipe import DecodeSection
 from ..registry import CONSTRAINTS, LENGTH_PENALTIES, SEARCHES, load
@@ -40,10 +41,14 @@ WINDOW = WindowSize(first=64, last=4096, characters=1 << 21)
 
 @dataclass(frozen=True)
 class Request:
-    """A line to translate, and the inputs of constraints for it, by name of the constraint; see `Constraint.encode`."""
+    """A line to translate, and the inputs of constraints for it, by name of the constraint; see `Constraint.encode`.
+
+    `language` is the code of a tag of the model (`Tags.chosen`); "": that of the recipe's language.
+    """
 
     text: str
     inputs: Mapping[str, Any]
+    language: str = ""
 
     def __len__(self) -> int:
         """Return the number of characters."""
@@ -57,6 +62,8 @@ class _Part:
     line: int
     """Index of the line in its window."""
     sentence: Sentence
+    language: str = ""
+    """The code of its tag."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +103,7 @@ class LineTranslator:
     chooses among `decode.beam` hypotheses with the options `mbr`. `constraints` are names of the registry's CONSTRAINTS
     with their values, in addition to the recipe's constraints. `defaults` are the values of constraints that
     `decode.constraints` names; without one the value is None. With `align` results have alignments, with a
-    `calibration` words and quality.
+    `calibration` words and quality. `target_language` is the recipe's, for a model with tags (`data.tags`).
 
     The translator reads the model and never changes it. If the model changes later, create a new LineTranslator. Raises
     UsageError for a precision that a device does not have, an unknown search or constraint, or a wrong value.
@@ -121,9 +128,11 @@ class LineTranslator:
         defaults: Mapping[str, Any] | None = None,
         align: bool = False,
         calibration: Calibration | None = None,
+        target_language: str = "",
     ) -> None:
         models = model if isinstance(model, SearchableModels) else _searchable(model, precision, workers)
         self.source, self.target, self.decode, self.align, self.calibration = source, target, decode, align, calibration
+        self.tags = Tags(source, target_language)
         capacity = models.max_positions - 1  # one for the end symbol, or the begin symbol
         self.longest, self.longest_output = min(longest, capacity) if longest else capacity, capacity
         self.safe_length = min(safe_length, self.longest) if safe_length else self.longest
@@ -139,7 +148,7 @@ class LineTranslator:
             nbest=nbest,
             bos=BOS,
             eos=EOS,
-            banned_tokens=tuple(token for token in (PAD, UNK, BOS) if token not in allowed),
+            banned_tokens=tuple(token for token in (PAD, UNK, BOS, *target.tags.values()) if token not in allowed),
             min_length=decode.min_length,
             textless=target.textless,
             sampling=sampling,
@@ -167,7 +176,8 @@ class LineTranslator:
 
         All lines that were read are answered before it waits for the next line.
 
-        An error that `lines` raises is raised here, after the results of the lines before it.
+        An error that `lines` raises, or UsageError for a line without a target language, is raised here, after the
+        results of the lines, or of most lines, before it.
         """
         pending: deque[tuple[Prepared, Results]] = deque()
         in_memory = isinstance(lines, Sequence)
@@ -181,13 +191,13 @@ class LineTranslator:
             while True:
                 try:
                     window = next(read)
+                    prepared = None if window is None else self.prepare(window)
                 except StopIteration:
                     break
                 except Exception as error:
                     input_error = error
                     break
-                if window is not None:
-                    prepared = self.prepare(window)
+                if prepared is not None:
                     pending.append((prepared, session.submit(prepared.sentences)))
                 while pending and (window is None or len(pending) > 1):
                     prepared, results = pending.popleft()
@@ -224,19 +234,30 @@ class LineTranslator:
         return future
 
     def prepare(self, lines: Sequence[str | Request]) -> Prepared:
-        """Return the parts of these lines, ready to be searched."""
-        requests = [Request(line, {}) if isinstance(line, str) else line for line in lines]
-        return Prepared([request.text for request in requests], *self._parts(requests))
+        """Return the parts of these lines, ready to be searched.
 
-    def _sentence(self, ids: list[int], inputs: dict[str, Any]) -> Sentence:
+        Raises UsageError for a line without a target language; see `Tags.split`.
+        """
+        requests = [Request(line, {}) if isinstance(line, str) else line for line in lines]
+        texts = [request.text for request in requests]
+        if self.tags:
+            split = [self.tags.split(request.text, request.language) for request in requests]
+            requests = [
+                replace(request, text=text, language=code)
+                for request, (code, text) in zip(requests, split, strict=True)
+            ]
+        return Prepared(texts, *self._parts(requests))
+
+    def _sentence(self, tag: list[int], text: list[int], inputs: dict[str, Any]) -> Sentence:
         """Return a sentence for the search, with the largest number of tokens in its output."""
+        ids = [*tag, *text]
         added = sum(
             constraint.added_length(inputs[constraint.name])
             for constraint in self.options.constraints
             if constraint.name in inputs
         )
         longest = int(len(ids) * self.decode.max_len_ratio) + added + self.decode.max_extra
-        return Sentence(ids, min(longest, self.longest_output), inputs)
+        return Sentence(ids, min(longest, self.longest_output), inputs, len(tag))
 
     def _parts(self, requests: Sequence[Request]) -> tuple[list[_Part], set[int]]:
         """Return the parts that the model has to translate, and the indices of lines that are too long and must not be
@@ -253,10 +274,13 @@ class LineTranslator:
             if self.readers and (len(ids) > self.longest_output or not inputs[number].keys() >= set(self.readers)):
                 too_long.add(number)
                 continue
-            safe = len(ids) if self.readers else self.safe_length
-            split = parts_of(requests[number].text, ids, encode, safe, self.longest)
+            language = requests[number].language
+            tag = self.tags.prefix(language)
+            safe, longest = (max(1, limit - len(tag)) for limit in (self.safe_length, self.longest))
+            split = parts_of(requests[number].text, ids, encode, len(ids) if self.readers else safe, longest)
             parts += [
-                _Part(number, self._sentence(part, {} if index else inputs[number])) for index, part in enumerate(split)
+                _Part(number, self._sentence(tag, part, {} if index else inputs[number]), language)
+                for index, part in enumerate(split)
             ]
         return parts, too_long
 
@@ -305,11 +329,21 @@ class LineTranslator:
                 alignment=nothing,
                 too_long=too_long,
             )
-        source_tokens = tuple(self.source_pieces[token] for part in parts for token in part.part.sentence.tokens)
+        sentences = [part.part.sentence for part in parts]
+        source_tokens = tuple(
+            self.source_pieces[token] for sentence in sentences for token in sentence.tokens[sentence.first :]
+        )
         count = max(len(part.texts) for part in parts)
         nbest = tuple(self._candidate(parts, rank, len(source_tokens)) for rank in range(count))
         alignment = _alignment(parts) if self.align else None
-        return Translation(**vars(nbest[0]), source=line, nbest=nbest, source_tokens=source_tokens, alignment=alignment)
+        return Translation(
+            **vars(nbest[0]),
+            source=line,
+            nbest=nbest,
+            source_tokens=source_tokens,
+            target_language=parts[0].part.language,
+            alignment=alignment,
+        )
 
     def _candidate(self, parts: list[_Translated], rank: int, source_tokens: int) -> Candidate:
         """Join the candidates of this rank of all parts. A part with fewer candidates contributes its last one."""
@@ -364,13 +398,19 @@ def named_constraints(
 
 
 def _alignment(parts: list[_Translated]) -> tuple[tuple[int, int], ...]:
-    """Return the pairs of all parts of a line. A token that is aligned with a source's end symbol has no pair."""
+    """Return the pairs of all parts of a line.
+
+    A token that is aligned with a source's end symbol, or with the tag of its target language, has no pair.
+    """
     pairs: list[tuple[int, int]] = []
     sources = targets = 0
     for part in parts:
-        ids, result = part.part.sentence.tokens, part.result
+        sentence, result = part.part.sentence, part.result
+        first, end = sentence.first, len(sentence.tokens)
         pairs += [
-            (sources + index, targets + token) for token, index in enumerate(result.alignment) if index < len(ids)
+            (sources + index - first, targets + token)
+            for token, index in enumerate(result.alignment)
+            if first <= index < end
         ]
-        sources, targets = sources + len(ids), targets + len(result.hypotheses[0].tokens)
+        sources, targets = sources + end - first, targets + len(result.hypotheses[0].tokens)
     return tuple(pairs)

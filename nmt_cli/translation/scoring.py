@@ -9,6 +9,7 @@ penalty. It is minus the NLL that training reports.
 * A blank line has no tokens. Two blank lines have probability 1, because `nmt translate` answers a blank line with a
   blank line: 0 tokens, log P 0, and the model is not run. A blank target of a source with text has 1 token, its end
   symbol. For a blank source the model gets the end symbol alone.
+* If the model has tags of target languages (`data.tags`), a source that is not blank begins with one.
 * A pair with a side longer than `max_positions`, end symbol counted, has no log P (None): the parts of a text would
   have another probability than the whole.
 
@@ -22,7 +23,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..data.tokenizer import BOS, EOS, Tokenizer, Vocabulary
+from ..data.tags import Tags
+from ..data.tokenizer import BOS, EOS, Vocabulary
 from .forced import ForcedModel
 from .windows import WindowSize, windows
 
@@ -56,14 +58,20 @@ def perplexity(log_prob: float, tokens: int) -> float:
 
 
 class Scorer:
-    """A model and its tokenizers."""
+    """A model and its tokenizers.
 
-    def __init__(self, model: ForcedModel, vocabulary: Vocabulary) -> None:
+    `tags` are those of the source, `language` is the code of one of them, or "": that of the recipe's language.
+    """
+
+    def __init__(
+        self, model: ForcedModel, vocabulary: Vocabulary, tags: Tags | None = None, language: str = ""
+    ) -> None:
         self.model, self.vocabulary = model, vocabulary
+        self.tags, self.language = tags or Tags(vocabulary.source, ""), language
         self.longest = model.config.max_positions
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[Scored]:
-        """Yield a result for each pair of source and target, in order."""
+        """Yield a result for each pair of source and target, in order. Raises UsageError, see `Tags.split`."""
         for window in self.windows(pairs):
             yield from window
 
@@ -76,8 +84,8 @@ class Scorer:
             yield self._score_window(window or [])
 
     def _score_window(self, pairs: Sequence[tuple[str, str]]) -> list[Scored]:
-        sources = _ids(self.vocabulary.source, [source for source, _ in pairs])
-        targets = _ids(self.vocabulary.target, [target for _, target in pairs])
+        sources = _ended(self.tags.encode(_blanked(source for source, _ in pairs), self.language))
+        targets = _ended(self.vocabulary.target.encode(_blanked(target for _, target in pairs)))
         tokens = [
             len(target) if len(source) + len(target) > 2 else 0 for source, target in zip(sources, targets, strict=True)
         ]
@@ -91,6 +99,10 @@ class Scorer:
         return [Scored(*pair, count, log_prob) for pair, count, log_prob in zip(pairs, tokens, log_probs, strict=True)]
 
 
-def _ids(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ids]:
-    """Return the ids of each text and EOS; a blank text has EOS alone."""
-    return [[*ids, EOS] for ids in tokenizer.encode([text if text.strip() else "" for text in texts])]
+def _blanked(texts: Iterable[str]) -> list[str]:
+    """Return the texts, with "" for blank ones, so that these have no tokens."""
+    return [text if text.strip() else "" for text in texts]
+
+
+def _ended(encoded: Iterable[Ids]) -> list[Ids]:
+    return [[*ids, EOS] for ids in encoded]

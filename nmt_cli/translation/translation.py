@@ -56,6 +56,9 @@ class Translation(Candidate):
     nbest: tuple[Candidate, ...] = ()
     """All translations of the line, the best first, at least one."""
     source_tokens: tuple[str, ...] = ()
+    """The subwords of the source; the tag of a target language is none of them."""
+    target_language: str = ""
+    """The code of the tag that the model has read; "" if it has none, and for a blank line."""
     alignment: tuple[tuple[int, int], ...] | None = None
     """With `alignment`: pairs (index of a source token, index of the token that is aligned to it); see `alignment`."""
     too_long: bool = False
@@ -67,4 +70,6 @@ class Translation(Candidate):
         values = {"source": self.source, **super().as_dict()}
         if self.alignment is not None:
             values |= {"source_tokens": self.source_tokens, "alignment": self.alignment}
+        if self.target_language:
+            values["target_language"] = self.target_language
         return {**values, "nbest": [candidate.as_dict() for candidate in self.nbest]}

@@ -30,7 +30,7 @@ from nmt_cli.data.install import folder_aside
 from nmt_cli.data.prepare import prepare
 from nmt_cli.data.shards import INDEX_FILE, Corpus, open_index, valid_text, verify
 from nmt_cli.data.tokenizer import Tokenizer, Vocabulary
-from nmt_cli.errors import DataError, NmtError
+from nmt_cli.errors import DataError, NmtError, RecipeError
 from nmt_cli.recipe import Recipe
 
 NAMES = {
@@ -318,6 +318,43 @@ def test_separate_vocabularies(text: Path, out: Path) -> None:
     assert not index.joint
     assert index.tokenizer_sha256 == Vocabulary.load(out).sha256
     assert decoded(out, "train") == sentences(400)
+
+
+def test_two_tokenizers_over_one_vocabulary(text: Path, out: Path, tmp_path: Path) -> None:
+    """As an imported model has them: nmt itself learns no such tokenizers."""
+    folder = tmp_path / "two"
+    folder.mkdir()
+    for side, rule in (("source", "nfc"), ("target", "identity")):
+        prepare(recipe(normalization=rule), [text], tmp_path / side, workers=1)
+        (folder / f"tokenizer.{side}.model").write_bytes((tmp_path / side / "tokenizer.model").read_bytes())
+    vocabulary = Vocabulary.load(folder)
+    assert vocabulary.source.sha256 != vocabulary.target.sha256
+    assert (vocabulary.joint, vocabulary.shared) == (False, True)
+    two = recipe(tokenizer=str(folder), separate_tokenizers=True)
+    summary = prepare(two, [text], out, workers=1)
+    assert (summary.index.joint, summary.index.data["separate_tokenizers"]) == (False, True)
+    assert decoded(out, "train") == sentences(400)
+    assert Vocabulary.load(out).files.keys() == vocabulary.files.keys()
+    assert not prepare(two, [text], out, workers=1).fresh
+    with pytest.raises(
+        DataError,
+        match=r"holds two tokenizers over one joint vocabulary, but data\.joint_vocab = true: "
+        r"set data\.separate_tokenizers = true\.$",
+    ):
+        prepare(recipe(tokenizer=str(folder)), [text], tmp_path / "other", workers=1)
+    with pytest.raises(
+        DataError, match=r"holds one joint vocabulary, but data\.separate_tokenizers = true: change one of them\.$"
+    ):
+        prepare(
+            recipe(tokenizer=str(tmp_path / "source"), separate_tokenizers=True), [text], tmp_path / "other", workers=1
+        )
+    prepare(recipe(joint_vocab=False, vocab_size=300), [text], tmp_path / "unlike", workers=1)
+    with pytest.raises(DataError, match=r"holds two vocabularies, but data\.separate_tokenizers = true"):
+        prepare(
+            recipe(tokenizer=str(tmp_path / "unlike"), separate_tokenizers=True), [text], tmp_path / "other", workers=1
+        )
+    with pytest.raises(RecipeError, match="separate_tokenizers = true needs joint_vocab = true and a tokenizer"):
+        recipe(separate_tokenizers=True)
 
 
 @pytest.mark.slow

@@ -208,7 +208,7 @@ def test_the_commands_have_no_option_that_the_functions_lack() -> None:
     assert parameters(nmt.table3) <= parameters(nmt.info)
     assert parameters(cli_data.fetch) - parameters(nmt.fetch) == {"as_json", "context"}
     assert parameters(export_command) - parameters(nmt.export) == set()
-    of_models = {"model", "batch_tokens", "device", "precision"}  # Translator.score
+    of_models = {"model", "target_language", "batch_tokens", "device", "precision"}  # Translator.score
     assert parameters(cli_score.score) - parameters(nmt.evaluate) - of_models == {"as_json", "width"}
     assert parameters(nmt.evaluate) - {"hypotheses", "references", "source", "progress"} == set(
         EvaluationOptions.__dataclass_fields__

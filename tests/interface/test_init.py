@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import importlib
+import json
 import os
 import random
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -95,6 +97,20 @@ def adapts(text: Path, folder: Path, first: Recipe) -> None:
     assert (recipe.train.init, recipe.data.tokenizer) == (model, model)
     assert recipe.model.model_copy(update={"dropout": 0}) == first.model.model_copy(update={"dropout": 0})
     assert peak(recipe) == pytest.approx(peak(first) / 2, rel=1e-3)
+    said = " ".join(done.stderr.decode().split())
+    before = re.search(r"the model as it is scores BLEU (\S+) and chrF2 (\S+) on all 75 lines of the test set;", said)
+    assert before
+    head = (folder / "more.toml").read_text(encoding="utf-8").split("\n\n")[0]
+    assert f"# Before      BLEU {before[1]} and chrF2 {before[2]} on all 75 lines" in head
+    [command] = re.findall(r"^# After       (.*)$", head, re.MULTILINE)
+    assert command == (
+        "nmt translate --model runs/more < more-text/test.en > runs/more/test.de && "
+        "nmt score runs/more/test.de --ref more-text/test.de"
+    )
+    test = (folder / "more-text" / "test.en").read_bytes()
+    (folder / "as-it-is.de").write_bytes(run(folder, "translate", "--model", "runs/mine", text=test).stdout)
+    scored = json.loads(run(folder, "score", "as-it-is.de", "--ref", "more-text/test.de", "--json").stdout)["scores"]
+    assert [f"{scored[name]['score']:.1f}" for name in ("bleu", "chrf")] == [before[1], before[2]]
     small = changed(updates=2, decay_updates=0, warmup=1, batch_tokens=512)
     for step in (["preprocess", "more.toml"], ["train", "more.toml", *small]):
         done = run(folder, *step)

@@ -67,6 +67,7 @@ def as_json(translations: list[nmt.Translation]) -> list[dict[str, Any]]:
 
 
 CASES: dict[str, dict[str, Any]] = {
+    "target_language": {"target_language": "deu"},
     "nbest": {"nbest": 2},
     "alignment": {"alignment": True},
     "confidence": {"confidence": True},
@@ -129,7 +130,15 @@ def test_a_call_is_the_command(
         file.write_text("".join(f"{text}\n" for text in options[name]), encoding="utf-8")
     found = as_json(translator.translate(lines, **options))
     assert found == printed(model, tmp_path / "in", lines, *arguments(options, file))
-    if name not in ("batch_tokens", "outputs", "banned_words", "no_repeat_ngram", "min_length", "mbr_utility"):
+    if name not in (
+        "target_language",
+        "batch_tokens",
+        "outputs",
+        "banned_words",
+        "no_repeat_ngram",
+        "min_length",
+        "mbr_utility",
+    ):
         assert found != as_json(translator.translate(lines))
 
 
@@ -225,7 +234,7 @@ def test_a_fork_translates_too_and_leaves_its_parent_alone(model: Path, lines: l
         (lambda t: t.translate("a cat."), "expected a list or another iterable of lines. Give [text]."),
         (lambda t: t.translate(["a\nb"]), "contains a line end"),
         (lambda t: t.translate([7]), "was given 7 as a line: expected a str or a Line."),
-        (lambda t: t.translate(["a"], bean=2), "option 'bean': expected search"),
+        (lambda t: t.translate(["a"], bean=2), "option 'bean': expected target_language"),
         (lambda t: t.translate(["a"], bean=2), "Did you mean 'beam'?"),
         (lambda t: t.translate(["a"], nbest=3), "--nbest 3 exceeds the beam of 2"),
         (lambda t: t.translate(["a"], nbest=0), "--nbest 0: expected a whole number from 1 to 1,024."),

@@ -30,6 +30,26 @@ def test_values_and_gradients_equal_those_of_the_reference(shape: tuple[int, int
     equals_the_reference(*case(*shape), smoothing)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("r_drop", [0.0, 2.5])
+def test_a_gradient_that_is_not_needed_is_not_computed(dtype: torch.dtype, r_drop: float) -> None:
+    hidden, weight, target = case(40, 16, 101, 0.3)
+    target = target[:20].repeat(2)
+    both = chunked_loss(hidden.to(dtype), weight.to(dtype), target, 0.1, r_drop)[0]
+    expected = gradients(both, hidden, weight)
+    fixed = weight.detach().to(dtype)
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiled:
+        loss, _ = chunked_loss(hidden.to(dtype), fixed, target, 0.1, r_drop)
+        [ours] = torch.autograd.grad(loss, [hidden])
+    assert torch.equal(loss, both)
+    assert torch.equal(ours, expected[0])
+    shapes = [event.input_shapes for event in profiled.events() if event.name in ("aten::mm", "aten::addmm_")]
+    assert shapes
+    assert not any(shape[:2] == [[101, 40], [40, 16]] for shape in shapes)
+    loss, _ = chunked_loss(hidden.detach().to(dtype), weight.to(dtype), target, 0.1, r_drop)
+    assert torch.equal(torch.autograd.grad(loss, [weight])[0], expected[1])
+
+
 @pytest.mark.parametrize("rows", [1, 2, 13, 39, 40, 41, 0.1])
 def test_the_size_of_a_chunk_does_not_matter(rows: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """40 tokens in chunks of 1, of 2, of 13 with one left over, of 39 and 1, as a whole; and with memory for less than a row."""

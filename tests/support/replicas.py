@@ -104,7 +104,25 @@ def findings(group: ProcessGroup) -> dict[str, Any]:
         resumed.load_optimizer_state(first.optimizer_state(), 2)
         train(resumed, text, group, range(2, 4))
         found[f"resumed {precision}"] = torch.equal(resumed.weights.main_params, whole.weights.main_params)
+        found |= frozen(group, precision, text, reduced)
     return found
+
+
+def frozen(group: ProcessGroup, precision: str, text: TrainingText, reduced: list[tuple[str, int]]) -> dict[str, Any]:
+    """What this rank sees when embeddings and encoder are frozen (`train.freeze`)."""
+    together, alone = (new_updater(one, precision, freeze=["embeddings", "encoder"]) for one in (group, ALONE))
+    model = together.weights.model
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    reduced.clear()
+    together.accumulate(batch_of(text, group))
+    sizes = [size for _, size in reduced]
+    alone.accumulate(batch_of(text, ALONE))
+    close = difference(together.weights.main_grads, alone.weights.main_grads)
+    train(together, text, group, range(2))
+    kept = [name for name, parameter in model.named_parameters() if torch.equal(parameter, before[name])]
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    total = together.weights.compute_params.float().sum().item()
+    return {f"frozen {precision}": [kept, close, total, sum(sizes) - trained]}
 
 
 def own_gradient(updater: Updater, batch: RankBatch) -> Tensor:

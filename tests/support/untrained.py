@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from nmt_cli.data.tokenizer import TARGET, learn_bpe, learn_symbols
+from nmt_cli.data.tokenizer import TARGET, Tokenizer, _bpe, _learn_exactly, learn_bpe, learn_symbols
 from nmt_cli.model.folder import weights_of
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.model.weights import write_model
@@ -45,9 +47,10 @@ def write_untrained(
     max_extra: int = 2,
     beam: int = 2,
     pair: tuple[str, str] = ("en", "de"),
+    tags: Sequence[str] = (),
     **features: Any,
 ) -> Path:
-    """Make `folder` a model folder: weights drawn from `seed`, a vocabulary learned from the sentences of seed `text`; `pair`: its languages."""
+    """Make `folder` a model folder: weights drawn from `seed`, a vocabulary learned from the sentences of seed `text`; `pair`: its languages; `tags`: those of its vocabulary, which change its output much."""
     rng = random.Random(text)
     languages: dict[str, Any] = {"source_language": pair[0], "target_language": pair[1]}
     recipe = Recipe(
@@ -55,13 +58,24 @@ def write_untrained(
         model=ModelSection(**{**SMALLEST, **features}),
         decode=DecodeSection(max_extra=max_extra, beam=beam),
     )
-    tokenizer = learn_bpe([sentence(rng, rng.randint(2, 9)) for _ in range(300)], recipe.data)
+    texts = [sentence(rng, rng.randint(2, 9)) for _ in range(300)]
+    tokenizer = learn_tagged(texts, recipe.data, tags) if tags else learn_bpe(texts, recipe.data)
     torch.manual_seed(seed)
     size = tokenizer.vocab_size
     folder.mkdir(parents=True)
-    weights = weights_of(Transformer(recipe.model, size, size))
-    write_model(folder, weights, recipe, (size, size), {"tokenizer.model": tokenizer.model}, {})
+    model = Transformer(recipe.model, size, size)
+    with torch.no_grad():
+        for number in tokenizer.tags.values():
+            model.matrix("source")[number] *= 8
+    write_model(folder, weights_of(model), recipe, (size, size), {"tokenizer.model": tokenizer.model}, {})
     return folder
+
+
+def learn_tagged(texts: Sequence[str], data: DataSection, tags: Sequence[str]) -> Tokenizer:
+    """A vocabulary with control tokens >>TAG<<."""
+    options = _bpe(data, Counter(word for text in texts for word in text.split()).items())
+    symbols = [f">>{tag}<<" for tag in tags]
+    return _learn_exactly(texts, data.vocab_size, {**options, "control_symbols": symbols})
 
 
 def write_untrained_parser(folder: Path, terminals: str, max_length: int = 40, quotes: bool = False) -> Path:

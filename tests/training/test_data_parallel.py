@@ -69,6 +69,19 @@ def test_all_ranks_make_the_same_step_and_a_resumed_run_has_the_same_bits(found:
     assert all(rank[f"resumed {precision}"] for rank in found)
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_frozen_parameters_are_neither_reduced_nor_changed(found: Findings, precision: str) -> None:
+    totals = set()
+    for rank in found:
+        kept, difference, total, more_reduced = rank[f"frozen {precision}"]
+        assert kept
+        assert {name.split(".")[0] for name in kept} == {"embeddings", "encoder"}
+        assert difference <= (1e-6 if precision == "fp32" else 5e-3)
+        assert more_reduced == 0
+        totals.add(total)
+    assert len(totals) == 1
+
+
 def test_with_ddps_own_order_of_buckets_it_would_not(tmp_path: Path) -> None:
     """So the test above fails if `_settle` is left out."""
     assert not all(

@@ -21,7 +21,9 @@ from nmt_cli.data.prepare import prepare
 from nmt_cli.data.tokenizer import Vocabulary, learn_bpe
 from nmt_cli.errors import ModelError, Stopped, TrainingError
 from nmt_cli.hardware import Hardware
+from nmt_cli.model.contents import read_config
 from nmt_cli.recipe import Recipe
+from nmt_cli.training.averaging import average, choose
 from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.training.run import RunFolder
 from nmt_cli.training.trainer import Trainer, initial_model
@@ -65,7 +67,8 @@ def start(shards: Path, tmp_path: Path) -> Callable[..., Trainer]:
             gradient[3, 4] = float("inf")
             return gradient
 
-        trainer.updater.weights.compute_model.matrix("output").register_hook(spoil)  # type: ignore[no-untyped-call]
+        if broken:
+            trainer.updater.weights.compute_model.matrix("output").register_hook(spoil)  # type: ignore[no-untyped-call]
         return trainer
 
     return make
@@ -240,6 +243,36 @@ def test_a_model_that_does_not_fit_is_no_start(start: Callable[..., Trainer], tm
         match=r"its vocabulary is not that of the shards\. Make these with the same one: nmt preprocess … --set data\.tokenizer='.*first/best'",
     ):
         initial_model(tmp_path / "first", recipe(), Vocabulary(learned, learned))
+
+
+def test_frozen_parameters_keep_their_bits_through_stop_resume_and_averaging(
+    start: Callable[..., Trainer], tmp_path: Path
+) -> None:
+    start("first").train()
+    frozen = {"init": str(tmp_path / "first"), "freeze": ["embeddings", "encoder.*"], "keep": 5}
+    whole = start("whole", **frozen, checkpoint_every=5)
+    whole.train()
+    total = sum(parameter.numel() for parameter in whole.updater.weights.model.parameters())
+    kept = whole.updater.weights.frozen_numbers
+    assert 0 < kept < total
+    log = whole.run.log.read_text(encoding="utf-8")
+    assert f"{total:,} parameters ({total - kept:,} trained, {kept:,} frozen) · " in log
+    for updates in (10, 20):
+        part = start("part", **frozen, checkpoint_every=5, updates=updates)
+        part.train()
+    assert torch.equal(part.updater.weights.main_params, whole.updater.weights.main_params)
+    folders = choose(tmp_path / "whole", last=4)
+    average(folders, tmp_path / "whole" / "averaged")
+    before = load_file(tmp_path / "first/best/model.safetensors")
+    for folder in (*folders, tmp_path / "part/last", tmp_path / "whole/averaged"):
+        weights = load_file(folder / "model.safetensors")
+        same = {name for name in weights if torch.equal(weights[name], before[name])}
+        assert same == {name for name in before if name.startswith(("embeddings.", "encoder."))}, folder
+    assert read_config(folders[-1]).recipe["train"]["freeze"] == frozen["freeze"]
+    with pytest.raises(
+        ModelError, match=r"train\.freeze: the run has \['embeddings', 'encoder\.\*'\], the recipe \[\]"
+    ):
+        start("whole", **{**frozen, "freeze": []}, checkpoint_every=5)
 
 
 def test_a_run_may_decay_after_it_was_resumed(start: Callable[..., Trainer]) -> None:

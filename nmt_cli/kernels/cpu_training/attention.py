@@ -52,7 +52,8 @@ def works() -> bool:
 
 def attend_short(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
     """Return the same as `model.attention.attend`, which computes inputs that are long or need no gradient."""
-    if query.device.type == "cpu" and query.requires_grad and max(query.size(2), key.size(2)) <= SHORT:
+    trained = query.requires_grad or key.requires_grad or value.requires_grad
+    if query.device.type == "cpu" and trained and max(query.size(2), key.size(2)) <= SHORT:
         return _ShortAttention.apply(query, key, value, allowed(query, key, mask, causal))  # type: ignore[no-any-return, no-untyped-call]
     return attend(query, key, value, mask, causal)
 

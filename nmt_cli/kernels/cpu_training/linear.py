@@ -106,4 +106,10 @@ class _Fused(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         x, weight, y = ctx.saved_tensors
         grad = grads[0] if y is None else relu_backward(grads[0], y)
-        return grad @ weight, grad.T @ x, grad.sum(0), None
+        for_x, for_weight, for_bias, _ = ctx.needs_input_grad
+        return (
+            grad @ weight if for_x else None,
+            grad.T @ x if for_weight else None,
+            grad.sum(0) if for_bias else None,
+            None,
+        )

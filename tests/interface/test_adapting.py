@@ -1,0 +1,174 @@
+"""`nmt init --from MODEL`: every kind of vocabulary, the rate for a model without a schedule, its scores before."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import nmt_cli as nmt
+from nmt_cli.data.demo_corpus import write_corpus
+from nmt_cli.data.tokenizer import Vocabulary, learn_bpe
+from nmt_cli.interface import baseline
+from nmt_cli.model.folder import weights_of
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.model.weights import write_model
+from nmt_cli.recipe import Recipe, load_recipe
+from nmt_cli.training.presets import HIGHEST_PEAK, adapted, peak, settings, size_of
+
+KINDS: dict[str, dict[str, Any]] = {
+    "joint": {"joint_vocab": True},
+    "two vocabularies": {"joint_vocab": False, "target_vocab_size": 340},
+    "two tokenizers": {"joint_vocab": True, "separate_tokenizers": True, "tokenizer": "elsewhere"},
+}
+SMALL = ["train.updates=4", "train.decay_updates=2", "train.valid_every=4", "train.batch_tokens=1100"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """400 pairs of the demo corpus, 60 others as a test set."""
+    folder = tmp_path_factory.mktemp("text")
+    write_corpus(folder / "demo")
+    for language in ("en", "de"):
+        lines = (folder / "demo" / f"train.{language}").read_text(encoding="utf-8").splitlines(keepends=True)
+        (folder / f"text.{language}").write_text("".join(lines[:400]), encoding="utf-8")
+        (folder / f"test.{language}").write_text("".join(lines[400:460]), encoding="utf-8")
+    return folder
+
+
+def model(text: Path, folder: Path, kind: str, train: dict[str, Any] | None = None, **metrics: str) -> Path:
+    """Make `folder` an untrained model with a vocabulary of that kind."""
+    lines = [(text / f"text.{language}").read_text(encoding="utf-8").splitlines() for language in ("en", "de")]
+    data = {"train_source": ["old"], "train_target": ["old"], "vocab_size": 360, **KINDS[kind]}
+    tied = kind != "two vocabularies"
+    form = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 32, "d_ff": 64, "num_heads": 2}
+    values = {"data": data, "model": {**form, "tie_embeddings": tied}, "train": train or {}, "decode": {"beam": 2}}
+    recipe = Recipe.from_dict({"name": "old", **values}, "test")
+    source = target = learn_bpe(lines[0] + lines[1] if tied else lines[0], recipe.data)
+    if kind == "two tokenizers":
+        target = learn_bpe(lines[0] + lines[1], recipe.data.model_copy(update={"normalization": "identity"}))
+        assert source.model != target.model
+    elif not tied:
+        target = learn_bpe(lines[1], recipe.data.model_copy(update={"vocab_size": 340}))
+    vocabulary = Vocabulary(source, target)
+    assert vocabulary.shared is tied
+    torch.manual_seed(0)
+    sizes = vocabulary.source_size, vocabulary.target_size
+    tokenizers = {name: tokenizer.model for name, tokenizer in vocabulary.files.items()}
+    folder.mkdir()
+    write_model(folder, weights_of(Transformer(recipe.model, *sizes)), recipe, sizes, tokenizers, metrics)
+    return folder
+
+
+def adapt(text: Path, folder: Path, name: str = "new") -> Any:
+    sides: dict[str, Any] = {"source": text / "text.en", "target": text / "text.de"}
+    test: dict[str, Any] = {"test_source": text / "test.en", "test_target": text / "test.de"}
+    return nmt.init(name, **sides, **test, from_model=folder, threads=1, progress=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_vocabulary_is_adapted(
+    kind: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = adapt(text, model(text, tmp_path / "old", kind, imported="old"))
+    recipe = load_recipe("new.toml")
+    for key, value in KINDS[kind].items():
+        if key not in ("tokenizer", "target_vocab_size"):
+            assert getattr(recipe.data, key) == value
+    assert recipe.model.tie_embeddings == (kind != "two vocabularies")
+    assert (recipe.data.tokenizer, recipe.train.init) == (str(tmp_path / "old"),) * 2
+    assert peak(recipe) == pytest.approx(HIGHEST_PEAK, rel=1e-3)
+    assert done.baseline.lines == done.baseline.pairs == 60
+    assert set(done.baseline.scores) == {"bleu", "chrf"}
+    nmt.preprocess("new.toml", progress=False)
+    nmt.train("new.toml", overrides=[*SMALL, 'train.freeze=["encoder"]'], threads=1, progress=False)
+    assert Vocabulary.load("runs/new/last").sha256 == Vocabulary.load("old").sha256
+    assert nmt.load("runs/new").translate(["a cat"])[0].text is not None
+    again = adapt(text, tmp_path / "runs/new", "again")  # now it has a schedule, and was not imported
+    assert again.settings.size.peak == pytest.approx(HIGHEST_PEAK / 2, rel=1e-3)
+    assert load_recipe("again.toml").train.freeze == []
+
+
+def test_the_rate_is_half_of_the_models_own_and_that_of_an_imported_one_follows_from_its_width() -> None:
+    files = {"train_source": ["a"], "train_target": ["b"]}
+    for width, expected in ((512, 2e-4), (128, 1.6e-3), (64, 2e-3), (1024, 2e-4 / 8**0.5)):
+        values = {"data": files, "model": {"d_model": width, "num_heads": 8}}
+        recipe = Recipe.from_dict(values, "test")
+        assert size_of(recipe, imported=True).peak == pytest.approx(expected)
+        assert size_of(recipe).peak == pytest.approx(0.5 * peak(recipe))
+    frozen = Recipe.from_dict({"data": files, "train": {"freeze": ["encoder"]}}, "test")
+    chosen = settings(size_of(frozen), pairs=100, tokens=1000, total=1000)
+    assert "freeze" not in adapted(frozen, Path("model"), chosen, files)["train"]
+
+
+def test_the_scores_before_are_of_as_many_lines_as_there_is_time_for(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command of the recipe then scores the same lines."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(baseline, "LIMIT", 0.0)
+    old = model(text, tmp_path / "old", "joint")
+    done = adapt(text, old)
+    assert (done.baseline.lines, done.baseline.pairs) == (25, 60)
+    lines = [(text / f"test.{language}").read_text(encoding="utf-8").splitlines() for language in ("en", "de")]
+    translated = [one.text for one in nmt.load(old).translate(lines[0][:25])]
+    scores = nmt.evaluate(translated, [lines[1][:25]]).scores()
+    assert done.baseline.scores["bleu"].value == scores["bleu"].value
+    assert done.baseline.scores["chrf"].value == scores["chrf"].value
+    assert str(done.baseline).endswith(" on the first 25 of 60 lines of the test set")
+    head = Path("new.toml").read_text(encoding="utf-8").split("\n\n")[0]
+    [command] = re.findall(r"^# After       (.*)$", head, re.MULTILINE)
+    Path("runs").mkdir()
+    shutil.copytree(old, "runs/new")  # as if it were the trained one
+    Path("nmt").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nmt_cli "$@"\n')
+    Path("nmt").chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": ":".join(sys.path)}
+    scored = subprocess.run(command, shell=True, env={**os.environ, **path}, capture_output=True, text=True, check=True)
+    assert re.search(rf"^chrF2 +{scores['chrf'].value:.2f} ", scored.stdout, re.MULTILINE)
+
+
+def test_no_more_pairs_than_most_and_held_out_ones_are_found(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("nmt_cli.interface.init.MOST", 7)
+    seen: list[list[tuple[str, str]]] = []
+
+    def scored(_: Path, language: str, pairs: list[tuple[str, str]], total: int, workers: int | None) -> None:
+        assert (language, total, workers) == ("de", 20, 1)
+        seen.append(pairs)
+
+    monkeypatch.setattr("nmt_cli.interface.init.baseline", scored)
+    old = model(text, tmp_path / "old", "joint")
+    done = nmt.init(
+        "new", text / "text.en", text / "text.de", from_model=old, threads=1, progress=False, source_language="en"
+    )
+    assert done.baseline is None
+    test = [Path(f"new-text/test.{language}").read_text(encoding="utf-8").splitlines() for language in ("en", "de")]
+    assert seen == [list(zip(*test, strict=True))[:7]]
+    assert "# Before" not in Path("new.toml").read_text(encoding="utf-8")
+
+
+def test_a_test_set_of_several_or_compressed_files_has_no_command(text: Path) -> None:
+    from nmt_cli.interface.init import Initialized, _scoring
+
+    done = dataclasses.replace(
+        Initialized(Path("my new.toml"), None, None, None, {}, 0.0, 0.0, "cpu"),  # type: ignore[arg-type]
+        baseline=baseline.Baseline(9, 9, {}, "zh"),
+    )
+    one, data = [Path("a b.en")], dict[str, object](target_language="zh")
+    assert _scoring(done, data, [one, [Path("t.zh")]]) == (
+        "nmt translate --model 'runs/my new' < 'a b.en' > 'runs/my new/test.zh' && "
+        "nmt score 'runs/my new/test.zh' --ref t.zh --tokenize zh"
+    )
+    assert _scoring(done, data, [one, [Path("t.zh.gz")]]) == ""
+    assert _scoring(done, data, [one * 2, [Path("t.zh")] * 2]) == ""

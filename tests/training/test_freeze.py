@@ -1,0 +1,145 @@
+"""`train.freeze`: the parameters it names keep their bits, the others get the gradients that they would get anyway."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import replicas
+import torch
+from replicas import V
+from torch import Tensor
+
+from nmt_cli.data.batches import EpochPlan
+from nmt_cli.errors import TrainingError
+from nmt_cli.hardware import Hardware
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import TrainSection
+from nmt_cli.training.loader import TrainingText
+from nmt_cli.training.parameters import matching
+from nmt_cli.training.process_group import ProcessGroup
+from nmt_cli.training.schedule import concerns
+from nmt_cli.training.update import Updater
+
+NAMES = [name for name, _ in Transformer(replicas.recipe().model, V, V).named_parameters()]
+FROZEN = [
+    ["encoder"],
+    ["embeddings"],
+    ["embeddings", "encoder.*"],
+    ["decoder"],
+    ["*.feed_forward.*", "decoder.0"],
+    ["encoder", "decoder"],
+]
+UNTIED = {"tie_embeddings": False}
+
+
+def updater(freeze: list[str], precision: str, tied: bool = True, **train: Any) -> Updater:
+    torch.manual_seed(1)
+    chosen = replicas.recipe(freeze=freeze, **train)
+    model = chosen.model.model_copy(update={} if tied else UNTIED)
+    chosen = chosen.model_copy(update={"model": model})
+    return Updater(Transformer(model, V, V).train(), chosen, Hardware("cpu", precision, 2**32), ProcessGroup())
+
+
+def text(passes: int = 1) -> TrainingText:
+    corpus = replicas.corpus()
+    return TrainingText(corpus, EpochPlan(corpus.source_lengths, corpus.target_lengths, 2048, seed=1), passes=passes)
+
+
+def bits(model: torch.nn.Module) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [
+        ("embeddings", {"embeddings.shared"}),
+        ("embeddings.shared", {"embeddings.shared"}),
+        ("encoder", {name for name in NAMES if name.startswith("encoder.")}),
+        ("encoder.*", {name for name in NAMES if name.startswith("encoder.")}),
+        ("encoder.1", {name for name in NAMES if name.startswith("encoder.1.")}),
+        ("encoder*", {name for name in NAMES if name.startswith("encoder")}),
+        ("decoder.?.cross_attention", set()),
+        ("decoder.[01].cross_attention.*", {name for name in NAMES if ".cross_attention." in name}),
+        ("Encoder", set()),
+        ("", set()),
+    ],
+)
+def test_a_pattern_without_wildcards_also_names_what_is_below_it(pattern: str, matched: set[str]) -> None:
+    if matched:
+        assert matching(NAMES, [pattern]) == matched
+    else:
+        with pytest.raises(TrainingError, match="matches no parameter of this model"):
+            matching(NAMES, [pattern])
+
+
+def test_wrong_patterns_are_refused_with_the_nearest_part() -> None:
+    with pytest.raises(
+        TrainingError,
+        match=r"^train\.freeze: 'encodr\.\*' matches no parameter of this model\. Did you mean 'encoder'\? "
+        r"Its parts are embeddings, encoder, decoder\.$",
+    ):
+        updater(["encodr.*"], "fp32")
+    with pytest.raises(TrainingError, match=r"^train\.freeze = \['\*'\] leaves no parameter to train"):
+        updater(["*"], "fp32")
+    with pytest.raises(TrainingError, match="leaves no parameter to train"):
+        updater(["embeddings", "encoder", "decoder"], "fp32")
+
+
+@pytest.mark.parametrize(
+    ("freeze", "precision"),
+    [*((freeze, "fp32") for freeze in FROZEN), (FROZEN[2], "bf16"), (FROZEN[2], "fp16"), (FROZEN[4], "bf16")],
+    ids=str,
+)
+def test_frozen_parameters_keep_their_bits_and_the_others_get_their_gradients(
+    freeze: list[str], precision: str
+) -> None:
+    for tied in (True, False):
+        some, all_of_it = updater(freeze, precision, tied), updater([], precision, tied)
+        names = matching([name for name, _ in some.weights.model.named_parameters()], freeze)
+        before, rounded = bits(some.weights.model), bits(some.weights.compute_model)
+        batch = replicas.batch_of(text(), ProcessGroup())
+        for one in (some, all_of_it):
+            one.accumulate(batch)
+        ours, theirs = (one.weights.by_name(one.weights.main_grads) for one in (some, all_of_it))
+        assert set(ours) == set(theirs) - names
+        for name, gradient in ours.items():
+            scale = 1e-6 if precision == "fp32" else 4e-2
+            assert (gradient - theirs[name]).norm() <= scale * theirs[name].norm() + 1e-9, name
+        for update in range(1, 4):
+            some(batch, update)
+        after = bits(some.weights.model)
+        assert {name for name in after if torch.equal(after[name], before[name])} == names
+        after = bits(some.weights.compute_model)
+        assert all(torch.equal(after[name], rounded[name]) for name in names)
+        assert all(parameter.grad is None for parameter in some.weights.compute_model.parameters())
+        moments = {key.partition(".")[2] for key in some.optimizer_state() if key != "loss_scale"}
+        assert moments == set(ours)
+
+
+def test_the_norm_that_is_clipped_is_that_of_the_trained_parameters() -> None:
+    some, all_of_it = updater(["encoder"], "fp32", clip_norm=1e-3), updater([], "fp32")
+    batch = replicas.batch_of(text(), ProcessGroup())
+    result = some(batch, 1)
+    all_of_it.accumulate(batch)
+    gradients = all_of_it.weights.by_name(all_of_it.weights.main_grads)
+    trained = [gradient.flatten() for name, gradient in gradients.items() if not name.startswith("encoder.")]
+    assert result.grad_norm.item() == pytest.approx(torch.cat(trained).norm().item(), rel=1e-5)
+    assert some.weights.main_grads.norm().item() == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_r_drop_and_the_plain_loss_know_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = replicas.batch_of(text(passes=2), ProcessGroup())
+    found = []
+    for kernels in ("", "off"):
+        monkeypatch.setenv("NMT_KERNELS", kernels)
+        one = updater(["embeddings"], "fp32", r_drop=2.0)
+        one.accumulate(batch)
+        found.append(one.weights.main_grads)
+    torch.testing.assert_close(*found, atol=2e-6, rtol=1e-4)
+
+
+def test_without_a_start_it_is_a_warning() -> None:
+    [remark] = concerns(TrainSection(freeze=["encoder"]))
+    assert "frozen parameters keep their random values" in remark
+    assert not concerns(TrainSection(freeze=["encoder"], init="there"))
