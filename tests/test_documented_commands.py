@@ -22,6 +22,7 @@ import forked
 import in_small
 import pytest
 from documented import DOCUMENTS, MARKS, RESULTS, ROOT, Command, chosen, commands, split, unknown_options, wrong
+from marian_models import marian
 from shared import shared
 from untrained import write_untrained_parser
 from waiting import wait_until
@@ -235,6 +236,8 @@ def prepare(folder: Path, things: Path, lines: Sequence[str]) -> None:
     for name, written in OTHER_FILES.items():
         if name in named | ({"both.toml"} if "mine.toml" in named else set()) and "nmt init" not in text:
             (folder / name).write_text(written, encoding="utf-8")
+    for word in {word for word in named if re.fullmatch(r"opus-[\d-]+\.zip", word)}:
+        marian().zip(folder / word)
     if "benchmarks/" in text:
         (folder / "benchmarks").mkdir()
         for table in (ROOT / "benchmarks").glob("*.toml"):

@@ -238,11 +238,7 @@ def _described(values: dict[str, Any]) -> str:
         lines.append(
             f"  done        {values['updates_done']:,} updates; checkpoints {', '.join(values['checkpoints'])}"
         )
-    scores = {
-        key: value
-        for key, value in values.get("scores", {}).items()
-        if key in KNOWN and value not in (None, "")
-    }
+    scores = {key: value for key, value in values.get("scores", {}).items() if key in KNOWN and value not in (None, "")}
     lines += [f"  {key:<10}  {_shown(value)}" for key, value in scores.items()]
     return "\n".join(lines)
 

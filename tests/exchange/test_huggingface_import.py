@@ -22,6 +22,7 @@ from transformers import MarianConfig, MarianMTModel
 from nmt_cli.data.normalization import replacing
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Vocabulary
 from nmt_cli.errors import ModelError, NmtError
+from nmt_cli.exchange.huggingface_import import _renamed, transformers_name
 from nmt_cli.exchange.importer import ImportOptions
 from nmt_cli.exchange.importing import import_model
 from nmt_cli.exchange.marian_files import MOSES
@@ -325,3 +326,10 @@ def test_the_command_that_rewrites_a_pickle_works(whole: Path, tmp_path: Path) -
     expected = import_model(whole, tmp_path / "expected", "", ImportOptions())
     first, second = (load_file(one.path / "model.safetensors") for one in (ours, expected))
     assert all(np.array_equal(first[name], second[name]) for name in second)
+
+
+def test_names_of_tensors_go_both_ways(whole: Path) -> None:
+    for name in load_file(whole / "model.safetensors"):
+        plain = name.removeprefix("model.")
+        if "embed" not in plain:
+            assert transformers_name(_renamed(plain, np.zeros((2, 2)))[0]) == plain

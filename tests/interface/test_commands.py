@@ -25,6 +25,7 @@ from nmt_cli.cli import preprocess as cli_preprocess
 from nmt_cli.cli import score as cli_score
 from nmt_cli.cli import train as cli_train
 from nmt_cli.cli.export import export as export_command
+from nmt_cli.cli.import_model import import_model as import_command
 from nmt_cli.errors import DataError, ModelError, TrainingError
 from nmt_cli.interface.evaluation import EvaluationOptions
 from nmt_cli.training.run import RunFolder
@@ -85,6 +86,7 @@ def test_a_changed_option_is_an_error_as_on_the_command_line(tmp_path: Path, mon
         (lambda: nmt.average([]), "nothing to average"),
         (lambda: nmt.average(["a", "b"]), "give --out DIR"),
         (lambda: nmt.export("nowhere", "ctranslate2", "out"), "nowhere"),
+        (lambda: nmt.import_model("nowhere", "out"), "nowhere"),
         (lambda: nmt.evaluate(["a"], "b"), "references 'b': expected a list of them."),
         (lambda: nmt.evaluate(["a"], ["b"]), "a reference is the text 'b'"),
         (lambda: nmt.evaluate("a", [["b"]]), "is the text 'a': expected a list of lines"),
@@ -208,6 +210,7 @@ def test_the_commands_have_no_option_that_the_functions_lack() -> None:
     assert parameters(nmt.table3) <= parameters(nmt.info)
     assert parameters(cli_data.fetch) - parameters(nmt.fetch) == {"as_json", "context"}
     assert parameters(export_command) - parameters(nmt.export) == set()
+    assert parameters(import_command) - parameters(nmt.import_model) == set()
     of_models = {"model", "target_language", "batch_tokens", "device", "precision"}  # Translator.score
     assert parameters(cli_score.score) - parameters(nmt.evaluate) - of_models == {"as_json", "width"}
     assert parameters(nmt.evaluate) - {"hypotheses", "references", "source", "progress"} == set(
