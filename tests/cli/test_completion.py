@@ -23,6 +23,7 @@ def folder(tmp_path: Path) -> Path:
     ("line", "expected"),
     [
         ("nmt tran", ["translate"]),
+        ("nmt impo", ["import"]),
         ("nmt train multi30k_en_de", ["multi30k_en_de", "multi30k_en_de_tok"]),
         ("nmt train mi", ["mine.toml"]),
         ("nmt preprocess recipes/", ["recipes/mine.toml"]),

@@ -73,7 +73,7 @@ def write(folder: Path, separate: bool = False, copies: bool = False, start: flo
         **config,
     }
     torch.manual_seed(1)
-    model = MarianMTModel(MarianConfig(**settings)).eval()
+    model = MarianMTModel(MarianConfig(**settings)).eval()  # type: ignore[no-untyped-call]
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "embed_positions" not in name:
@@ -103,7 +103,7 @@ class Theirs:
     """The model in transformers, with the ids of ours. With `marian` it gets Marian's positions and epsilon."""
 
     def __init__(self, folder: Path, vocabulary: Vocabulary, marian: bool) -> None:
-        self.model = MarianMTModel.from_pretrained(folder).eval()
+        self.model: Any = MarianMTModel.from_pretrained(folder).eval()  # type: ignore[no-untyped-call]
         self.orders = []
         for tokenizer, name in ((vocabulary.source, "vocab.json"), (vocabulary.target, "target_vocab.json")):
             path = folder / name if (folder / name).exists() else folder / "vocab.json"

@@ -195,10 +195,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
         "source.spm is not a SentencePiece model, or a damaged",
     ),
     "source.spm is empty": (text("source.spm", b""), "source.spm is not a SentencePiece model, or a damaged"),
-    "BPE": (
-        lambda f, m: ((f / "source.spm").unlink(), (f / "source.bpe").write_text("#version: 0.2\n")),
-        "BPE codes of subword-nmt",
-    ),
+    "BPE": (lambda f, _: (f / "source.spm").rename(f / "source.bpe"), "BPE codes of subword-nmt"),
     "BPE in the script": (script("apply_bpe.py -c $2"), "preprocess.sh uses BPE codes of subword-nmt"),
     "an ensemble": (text("decoder.yml", "models: [model.npz, model2.npz]\nvocabs: [vocab.yml]\n"), "names 2 models"),
     "decoder.yml is a list": (text("decoder.yml", "- a\n"), "decoder.yml is not a list of options"),

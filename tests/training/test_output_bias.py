@@ -17,7 +17,13 @@ from nmt_cli.training.loader import PackedBatch
 from nmt_cli.training.loss import COLUMNS, label_smoothed_loss, with_bias
 from nmt_cli.training.update import LossModel
 
-MARIAN = {"positions": "marian", "output_bias": True, "zero_start": True, "norm_epsilon": 1e-6, "dropout": 0.0}
+MARIAN: dict[str, Any] = {
+    "positions": "marian",
+    "output_bias": True,
+    "zero_start": True,
+    "norm_epsilon": 1e-6,
+    "dropout": 0.0,
+}
 FORMS: list[dict[str, Any]] = [{}, {"tie_embeddings": False}, {"residual": "pre", "activation": "silu"}]
 LOSSES = [label_smoothed_loss, chunked_loss]
 
@@ -55,7 +61,7 @@ def test_the_loss_is_torchs_cross_entropy_over_the_other_tokens(form: dict[str, 
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(nll, F.cross_entropy(logits, target, reduction="sum"))
     loss.backward()
-    expected.backward()
+    expected.backward()  # type: ignore[no-untyped-call]
     for (name, one), two in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         assert one.grad is not None, name
         assert two.grad is not None, name
