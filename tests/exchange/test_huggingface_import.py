@@ -141,7 +141,9 @@ class Theirs:
         return [ours[int(token)] for token in found]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [kind if kind in ("tied", "separate") else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
+)
 @pytest.mark.parametrize("positions", ["marian", "huggingface"])
 def test_logits_and_greedy_outputs_are_those_of_transformers(kind: str, positions: str, tmp_path: Path) -> None:
     folder = write(tmp_path / "theirs", **KINDS[kind])
@@ -310,6 +312,7 @@ def test_a_fault_of_the_tensors_is_named(fault: str, whole: Path, tmp_path: Path
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_the_command_that_rewrites_a_pickle_works(whole: Path, tmp_path: Path) -> None:
     """The one that the refusal prints, run as it is printed."""
     folder = shutil.copytree(whole, tmp_path / "model")

@@ -54,7 +54,12 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+QUICK = ("OPUS-MT's", "pre-norm", "separate vocabularies", "untied, as earlier versions name it")
+
+
+@pytest.mark.parametrize(
+    "form", [form if form in QUICK else pytest.param(form, marks=pytest.mark.slow) for form in FORMS]
+)
 def test_every_form_is_verified_and_comes_back_from_an_export_bit_for_bit(form: str, tmp_path: Path) -> None:
     """The verification compares with Marian's formulas in NumPy, from Marian's own arrays."""
     original = marian(**FORMS[form])
