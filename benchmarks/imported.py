@@ -31,7 +31,7 @@ from decode_side import SETTLE, Answer, Job, Process
 from imported_side import HEADS, HIDDEN, KINDS, LAYERS, NEVER, VOCABULARY, WIDTH, piece
 from sentencepiece import SentencePieceTrainer
 
-WORDS, BEAM, BATCH = 1000, 4, 16
+WORDS, BEAM, BATCH = 1000, 4, 32
 """WORDS: pieces that are read and written. BATCH: lines of a batch, but for nmt, which chooses its own."""
 FORM = {
     **{"type": "transformer", "version": "v1.12.0", "enc-depth": LAYERS, "dec-depth": LAYERS, "dim-emb": WIDTH},

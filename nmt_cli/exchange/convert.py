@@ -63,7 +63,7 @@ def export(model: Path, to: str, out: Path, text: Path | None = None) -> Export:
             exporter.write(source_model, aside)
     except SafetensorError as error:
         raise write_failed(system_error(error), out, WHAT, ModelError) from None
-    return Export(source_model, verify(source_model, exporter.read(out), texts, out))
+    return Export(source_model, verify(source_model, exporter.read(out), texts, f"the export in {str(out)!r}"))
 
 
 def find_exporter(name: str) -> Exporter:

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from ..data.sentencepiece_model import is_tag
 from ..errors import ModelError, shown_name
+from ..languages import find, short
 from .exporter import Reader
 
 Array = npt.NDArray[Any]
@@ -126,13 +127,13 @@ class Importer:
 
 
 def languages(options: ImportOptions, found: tuple[str, str], tags: Sequence[str] = ()) -> tuple[str, str]:
-    """Return the codes of source and target. `found` are those in the files.
+    """Return the codes of source and target. `found` are those in the files, which get two letters where they can.
 
     A model of several target languages has "mul" unless one is chosen. Raises ModelError if one is not known.
     """
-    source, target = options.source_language or found[0], options.target_language or found[1]
-    if tags and target not in tags:
-        target = tags[0] if len(tags) == 1 else "mul"
+    source, target = options.source_language or short(found[0]), options.target_language or short(found[1])
+    if tags:
+        target = tags[0] if len(tags) == 1 else find(target, tags) or "mul"
     for side, code in (("source", source), ("target", target)):
         if not code:
             raise ModelError(f"the files do not say the {side} language: give --{side}-language CODE, such as en.")

@@ -34,6 +34,7 @@ from .sentences import sentences
 from .verification import Verification, verify
 
 WHAT = "the imported model"
+NOTHING = "Nothing was written. This is a fault of nmt import: please report it."
 LINES = 10_000
 """Number of made-up lines that both tokenizers divide."""
 SCRIPTS = (
@@ -105,7 +106,7 @@ def import_model(source: Path, out: Path, by: str, options: ImportOptions, text:
         safe_length, _ = length_limits(recipe.data, [loaded.config.safe_length])
         model = SourceModel(loaded.model, recipe, vocabulary, safe_length)
         lines = _verify_tokens(vocabulary.source, foreign.reader)
-        verification = verify(model, foreign.reader, sentences(model, text), out, "the imported model")
+        verification = verify(model, foreign.reader, sentences(model, text), "the imported model", NOTHING)
     return Imported(out, foreign, recipe, loaded.config.parameters, verification, safe_length, lines)
 
 

@@ -50,15 +50,7 @@ EPSILON = 1e-6
 EARLIER_OUTPUT = "decoder_ff_logit_out_W"
 ACTIVATIONS = {"relu": "relu", "swish": "silu"}
 """Marian's names of our activations. Its gelu is another function."""
-RESIDUALS = {("", "dan", ""): "post", ("n", "da", "n"): "pre"}
-"""transformer-preprocess, -postprocess and -postprocess-top → model.residual."""
 SIZES = ("dim-emb", "dim-vocabs", "enc-depth", "dec-depth", "transformer-heads", "transformer-dim-ffn")
-FORM = (
-    "transformer-ffn-activation",
-    "transformer-preprocess",
-    "transformer-postprocess",
-    "transformer-postprocess-top",
-)
 TIES = ("tied-embeddings", "tied-embeddings-all", "tied-embeddings-src")
 OFF = (
     *("transformer-train-position-embeddings", "transformer-disable-position-embeddings", "transformer-no-affine"),
@@ -68,6 +60,9 @@ OFF = (
 """Options that are false."""
 EXPECTED: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
+    "transformer-preprocess": ("",),  # not "n": Marian trains pre-norm models as one function and decodes another
+    "transformer-postprocess": ("dan",),
+    "transformer-postprocess-top": ("",),
     "transformer-decoder-autoreg": ("self-attention",),
     "transformer-decoder-ffn-depth": ("0", "2"),
     "transformer-ffn-depth": ("2",),
@@ -113,7 +108,6 @@ def matches(config: ModelSection, ties: Mapping[str, bool], output: str = "decod
         yield Match("embeddings.target", (table["target"],), "target")
         yield Match("embeddings.output", (table["target"] if tied_output else output,), "target")
     yield Match("output_bias", ("decoder_ff_logit_out_b",), "target")
-    ending = "_pre" if config.residual == "pre" else ""
     for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         for layer in range(layers):
             ours, theirs = f"{side}.{layer}.", f"{side}_l{layer + 1}_"
@@ -136,30 +130,27 @@ def matches(config: ModelSection, ties: Mapping[str, bool], output: str = "decod
                     yield Match(f"{ours}{name}.{ending_of}", tuple(theirs + part % letter for part in parts))
             for name, norm in norms.items():
                 for ending_of, letter in (("weight", "scale"), ("bias", "bias")):
-                    yield Match(f"{ours}around_{name}.norm.{ending_of}", (f"{theirs}{norm}_ln_{letter}{ending}",))
-        if config.residual == "pre":
-            for ending_of, letter in (("weight", "scale"), ("bias", "bias")):
-                yield Match(f"{side}_norm.{ending_of}", (f"{side}_top_ln_{letter}",))
+                    yield Match(f"{ours}around_{name}.norm.{ending_of}", (f"{theirs}{norm}_ln_{letter}",))
 
 
 def section_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, bool]]:
     """Return the keys of [model] for Marian's options, and which embeddings are tied. Raises ModelError."""
     for key, value in config.items():
         allowed = EXPECTED.get(key)
-        if allowed is not None and value not in allowed and not UNUSED.fullmatch(key):
+        if allowed is not None and value not in allowed:
             what = (
                 "an SSRU decoder"
                 if "ssru" in str(config.get("dec-cell")) and value == "rnn"
                 else f"{key} = {shown(value)}"
             )
             raise ModelError(f"the model has {what}, which nmt does not have: it has {key} = {shown(allowed[0])}.")
-        known = key in SIZES or key in FORM or key in TIES or key in EXPECTED or key == "transformer-decoder-dim-ffn"
+        known = key in {*SIZES, *TIES, *EXPECTED, "transformer-ffn-activation", "transformer-decoder-dim-ffn"}
         if not known and not UNUSED.fullmatch(key):
             raise ModelError(f"the model has an option that nmt does not know: {shown_name(key)} = {shown(value)}.")
     try:
         width, encoder, decoder, heads, hidden = (int(config[key]) for key in SIZES if key != "dim-vocabs")
         decoder_hidden = int(config.get("transformer-decoder-dim-ffn", 0)) or hidden
-        activation, *form = (config.get(key, "") for key in FORM)
+        activation = config["transformer-ffn-activation"]
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(
             f"the model's configuration lacks a number, or has a wrong one: {shown_name(str(error))}."
@@ -172,11 +163,6 @@ def section_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, boo
         raise ModelError(
             f"transformer-ffn-activation = {shown(activation)}: nmt has {' and '.join(ACTIVATIONS)} of Marian's."
         )
-    if tuple(form) not in RESIDUALS:
-        raise ModelError(
-            f"transformer-preprocess, -postprocess and -postprocess-top are {form}: nmt has "
-            f"{' and '.join(map(str, RESIDUALS))}."
-        )
     ties = {key: config.get(key, "false") == "true" for key in TIES}
     section = {
         "encoder_layers": encoder,
@@ -185,7 +171,7 @@ def section_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, boo
         "d_ff": hidden,
         "num_heads": heads,
         "activation": ACTIVATIONS[activation],
-        "residual": RESIDUALS[tuple(form)],
+        "residual": "post",
         "norm_epsilon": EPSILON,
         "positions": "marian",
         "output_bias": True,
@@ -423,7 +409,8 @@ IMPORTER = Importer(recognizes, read)
 def check(source_model: SourceModel) -> None:
     """Raise ModelError if Marian cannot express the model."""
     config = source_model.recipe.model
-    for key, value in (("positions", "marian"), ("output_bias", True), ("zero_start", True), ("norm", "layer")):
+    form = {"positions": "marian", "output_bias": True, "zero_start": True, "norm": "layer", "residual": "post"}
+    for key, value in form.items():
         if getattr(config, key) != value:
             raise ModelError(
                 f"the model has model.{key} = {shown(getattr(config, key))}, and Marian's models have {shown(value)}: "
@@ -433,7 +420,7 @@ def check(source_model: SourceModel) -> None:
         raise ModelError(
             f"the model has model.norm_epsilon = {config.epsilon:g}, and Marian's models have {EPSILON:g}."
         )
-    if config.activation not in ACTIVATIONS.values() or config.residual not in RESIDUALS.values():
+    if config.activation not in ACTIVATIONS.values():
         raise ModelError(f"the model has model.activation = {shown(config.activation)}, which Marian does not have.")
     if {config.key_size, config.value_size} != {config.d_model // config.num_heads}:
         raise ModelError(
@@ -516,7 +503,6 @@ def ties_of(config: ModelSection, weights: Mapping[str, Array]) -> dict[str, boo
 
 def marian_options(config: ModelSection, sizes: Mapping[str, int], ties: Mapping[str, bool]) -> dict[str, Any]:
     """Return Marian's options for a [model]: the inverse of `section_of`. `sizes`: tokens of both vocabularies."""
-    before, around, top = next(form for form, residual in RESIDUALS.items() if residual == config.residual)
     activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == config.activation)
     return {
         "type": "transformer",
@@ -531,9 +517,9 @@ def marian_options(config: ModelSection, sizes: Mapping[str, int], ties: Mapping
         "transformer-ffn-depth": 2,
         "transformer-decoder-ffn-depth": 0,
         "transformer-ffn-activation": activation,
-        "transformer-preprocess": before,
-        "transformer-postprocess": around,
-        "transformer-postprocess-top": top,
+        "transformer-preprocess": "",
+        "transformer-postprocess": "dan",
+        "transformer-postprocess-top": "",
         "transformer-postprocess-emb": "d",
         "transformer-decoder-autoreg": "self-attention",
         "transformer-guided-alignment-layer": "last",

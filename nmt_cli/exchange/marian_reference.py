@@ -48,7 +48,6 @@ class MarianReader:
         import sentencepiece
 
         self.arrays, self.section, self.orders, self.script = arrays, section, orders, script
-        self.pre = section["residual"] == "pre"
         names = ("encoder_Wemb", "decoder_Wemb") if "Wemb" not in arrays else ("Wemb", "Wemb")
         self.tables = {"source": names[0], "target": names[1]}
         self.tied_output = ties["tied-embeddings"] or ties["tied-embeddings-all"]
@@ -122,7 +121,7 @@ class MarianReader:
         for layer in range(1, self.section["encoder_layers"] + 1):
             x = self._attention(f"encoder_l{layer}_self", x, None, False)
             x = self._feed_forward(f"encoder_l{layer}_ffn", x)
-        return self._norm(x, "encoder_top_ln_%s") if self.pre else x
+        return x
 
     def logits(self, states: Array, target: Sequence[int]) -> Array:
         """Return the scores (T + 1, V) of the tokens that follow each beginning of `target`, without an end symbol.
@@ -134,8 +133,6 @@ class MarianReader:
             y = self._attention(f"decoder_l{layer}_self", y, None, True)
             y = self._attention(f"decoder_l{layer}_context", y, states, False)
             y = self._feed_forward(f"decoder_l{layer}_ffn", y)
-        if self.pre:
-            y = self._norm(y, "decoder_top_ln_%s")
         if self.tied_output or "decoder_ff_logit_out_W" not in self.arrays:
             output = self.array(self.tables["target"] if self.tied_output else "decoder_ff_logit_out_Wt").T
         else:
@@ -162,15 +159,13 @@ class MarianReader:
         return np.concatenate([np.sin(angles), np.cos(angles)], 1)
 
     def _norm(self, x: Array, name: str) -> Array:
-        scale, bias = (self.array(name % part).ravel() for part in ("scale", "bias"))
+        scale, bias = (self.array(f"{name}_ln_{part}").ravel() for part in ("scale", "bias"))
         epsilon = self.section["norm_epsilon"] or 1e-5
         normed: Array = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon) * scale + bias
         return normed
 
     def _around(self, x: Array, name: str, sublayer: Step) -> Array:
-        if self.pre:
-            return x + sublayer(self._norm(x, f"{name}_ln_%s_pre"))
-        return self._norm(x + sublayer(x), f"{name}_ln_%s")
+        return self._norm(x + sublayer(x), name)
 
     def _map(self, x: Array, name: str, part: str) -> Array:
         return x @ self.array(f"{name}_W{part}") + self.array(f"{name}_b{part}").ravel()

@@ -374,7 +374,7 @@ def test_an_exporter_from_outside_is_used(
     assert (tmp_path / "out" / "COPY").read_text() == "written by a test"
     assert exported.verification.steps > 100
     with pytest.raises(
-        UsageError, match=r"--to 'cop': expected ctranslate2, huggingface or copy\. Did you mean 'copy'\?"
+        UsageError, match=r"--to 'cop': expected ctranslate2, huggingface, marian or copy\. Did you mean 'copy'\?"
     ):
         export(trained, "cop", tmp_path / "other")
 

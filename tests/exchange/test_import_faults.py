@@ -152,6 +152,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
         option("transformer-ffn-activation", "gelu"),
         "transformer-ffn-activation = 'gelu': nmt has relu and swish",
     ),
+    "pre-norm": (option("transformer-preprocess", "n"), "transformer-preprocess = 'n', which nmt does not have"),
     "SSRU": (
         lambda f, m: option("transformer-decoder-autoreg", "rnn")(
             f, Marian(m.arrays, {**m.options, "dec-cell": "ssru"}, m.vocabularies, m.models)
@@ -168,7 +169,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
         "transformer-train-position-embeddings = 'true'",
     ),
     "tied layers": (option("transformer-tied-layers", [1, 1]), "transformer-tied-layers"),
-    "other form": (option("transformer-postprocess", "d"), "transformer-preprocess, -postprocess and -postprocess-top"),
+    "other form": (option("transformer-postprocess", "d"), "transformer-postprocess = 'd', which nmt does not have"),
     "two sizes": (option("transformer-decoder-dim-ffn", 32), "transformer-decoder-dim-ffn = 32 is not"),
     "factors": (option("factors-dim-emb", 8), "factors-dim-emb = '8'"),
     "unknown option": (option("transformer-new", "x"), "an option that nmt does not know: transformer-new = 'x'"),

@@ -121,7 +121,6 @@ class Marian:
 
 
 def marian(
-    residual: str = "post",
     activation: str = "swish",
     ties: str = "all",
     separate: bool = False,
@@ -152,10 +151,9 @@ def marian(
     if ties in ("src", "none"):
         name, shape = ("W", (D, sizes[1])) if older else ("Wt", (sizes[1], D))
         arrays[f"decoder_ff_logit_out_{name}"] = matrix(*shape)
-    ending = "_pre" if residual == "pre" else ""
 
-    def norm(name: str, of: str = ending) -> dict[str, Array]:
-        return {f"{name}_ln_scale{of}": 1 + matrix(1, D), f"{name}_ln_bias{of}": matrix(1, D)}
+    def norm(name: str) -> dict[str, Array]:
+        return {f"{name}_ln_scale": 1 + matrix(1, D), f"{name}_ln_bias": matrix(1, D)}
 
     for side, depth in zip(("encoder", "decoder"), layers, strict=True):
         for layer in range(1, depth + 1):
@@ -171,10 +169,6 @@ def marian(
                     matrix(1, columns),
                 )
             arrays |= norm(f"{begin}_ffn_ffn")
-        if residual == "pre":
-            arrays |= norm(f"{side}_top", "")
-    form = ("n", "da", "n") if residual == "pre" else ("", "dan", "")
-    names = ("preprocess", "postprocess", "postprocess-top")
     options = {
         "type": "transformer",
         "version": "v1.9.0 ba94c5b9 2020-05-17 10:42:17 +0100",
@@ -188,7 +182,9 @@ def marian(
         "transformer-ffn-depth": 2,
         "transformer-decoder-ffn-depth": 0,
         "transformer-ffn-activation": activation,
-        **{f"transformer-{name}": value for name, value in zip(names, form, strict=True)},
+        "transformer-preprocess": "",
+        "transformer-postprocess": "dan",
+        "transformer-postprocess-top": "",
         "transformer-postprocess-emb": "d",
         "transformer-decoder-autoreg": "self-attention",
         "transformer-guided-alignment-layer": "last",
