@@ -442,7 +442,7 @@ def test_a_tokenizer_or_model_that_differs_is_not_written(
         return weights
 
     monkeypatch.setattr(importer, "converted", spoiled)
-    assert "is not equal to the original" in refused(source, tmp_path / "out")
+    assert "is not equal to the model" in refused(source, tmp_path / "out")
     monkeypatch.undo()
     monkeypatch.setattr(importing, "LINES", 300)
     monkeypatch.setattr(importer, "replacements_in", lambda _: ({}, False))
