@@ -36,6 +36,7 @@ MARKS = (
     "needs an emulator",
     "needs eole and JoeyNMT",
     "needs a COMET model",
+    "needs Marian",
 )
 """Why a command is not run. The mark is in the comment behind a command of a code block, in a sentence in brackets."""
 PROGRAMS = ("nmt", "python", "torchrun", "make", "pip", "curl")
