@@ -27,6 +27,8 @@ from ..languages import find, short
 from .exporter import Reader
 
 Array = npt.NDArray[Any]
+FILES = (".npz", ".bin", ".safetensors", ".json", ".pt", ".ckpt", ".pkl")
+"""Endings of files that stand for their folder, some of them to be refused by name."""
 UNREADABLE = (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 """What is raised for a file, or a file of a zip, that cannot be read; RuntimeError: it is encrypted."""
 
@@ -50,6 +52,8 @@ class SourceFiles:
                 self.members = {PurePosixPath(name).name: name for name in sorted(names, reverse=True)}
                 counts = Counter(PurePosixPath(name).name for name in names)
                 self.repeated = {name for name, count in counts.items() if count > 1}
+            elif path.is_file() and path.suffix not in FILES:
+                raise ModelError(f"{str(path)!r} is no zip, and no file of a model: expected {', '.join(FILES[:3])}.")
             elif path.is_file():
                 self.given, self.path = path.name, path.parent
                 self.members = {entry.name: entry.name for entry in self.path.iterdir() if entry.is_file()}

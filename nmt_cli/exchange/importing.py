@@ -21,7 +21,7 @@ from ..data.normalization import UNSEEN
 from ..data.tokenizer import EOS, Tokenizer, Vocabulary
 from ..errors import ModelError, check_choice, shown, write_failed
 from ..files import system_error, write_named
-from ..model.contents import length_limits, not_imported
+from ..model.contents import TOKENIZERS, length_limits, not_imported
 from ..model.folder import load_model
 from ..model.weights import write_model
 from ..output_paths import check_output_folder, output_folder
@@ -125,6 +125,8 @@ def _importer(files: SourceFiles, by: str) -> Importer:
 def _refusal(files: SourceFiles) -> str:
     """Return why files that no importer recognizes are not imported."""
     where, names = repr(str(files.path)), set(files.names)
+    if any(expected <= names for expected in TOKENIZERS):
+        return f"{where} is a model folder of nmt already: translate with --model."
     if "model.bin" in names and names & {
         "shared_vocabulary.json",
         "shared_vocabulary.txt",

@@ -288,7 +288,7 @@ CONFIG = json.dumps({"model_type": "m2m_100"})
 SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "nothing": (lambda folder: folder / "none", "there is no model at"),
     "an empty folder": (files(), "holds no model that nmt knows: expected a Marian or OPUS-MT model"),
-    "a text": (lambda folder: files(text="x")(folder) / "text", "holds no model that nmt knows"),
+    "a text": (lambda folder: files(text="x")(folder) / "text", "is no zip, and no file of a model"),
     "CTranslate2": (
         files(model__bin=b"\6\0\0\0", config__json="{}", shared_vocabulary__json="[]"),
         "is a model of CTranslate2, which nmt cannot import yet",
