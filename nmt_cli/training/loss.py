@@ -57,12 +57,14 @@ def with_bias(hidden: Tensor, weight: Tensor, target: Tensor, bias: Tensor) -> t
     V' tokens are those with a probability: all but `ABSENT`, among which no loss spreads. The bias is a column of the
     weight, and its feature in `hidden` is 1. D' is D + 16: matrix products are slow with odd sizes.
     """
-    kept = torch.ones_like(bias, dtype=torch.bool)
-    kept[list(ABSENT)] = False
     columns = F.pad(bias[:, None], (0, COLUMNS - 1))
     ones = F.pad(hidden.new_ones(hidden.size(0), 1), (0, COLUMNS - 1))
-    rows = torch.cat((weight, columns), 1)[kept]
-    return torch.cat((hidden, ones), 1), rows, target - sum((target > token).long() for token in ABSENT)
+    rows, ends = (
+        torch.cat((weight, columns), 1),
+        zip((0, *(token + 1 for token in ABSENT)), (*ABSENT, None), strict=True),
+    )
+    kept = torch.cat([rows[first:last] for first, last in ends])
+    return torch.cat((hidden, ones), 1), kept, target - sum((target > token).long() for token in ABSENT)
 
 
 def symmetric_divergence(first: Tensor, second: Tensor) -> Tensor:
