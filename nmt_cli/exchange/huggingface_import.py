@@ -124,7 +124,7 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
         longest = int(config.get("max_position_embeddings", 1024))
     except (TypeError, ValueError):
         raise ModelError("num_beams, length_penalty and max_position_embeddings are not numbers.") from None
-    decode: dict[str, Any] = {"beam": beam, "min_length": 0, "length_penalty": "none"}
+    decode: dict[str, Any] = {"beam": beam, "length_penalty": "none"}
     if exponent:
         decode |= {"length_penalty": "power", "alpha": exponent}
     recipe = recipe_of(files.path.name, languages(options, _languages(files), tags), section, decode, ids, joint)

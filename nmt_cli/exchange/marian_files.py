@@ -202,7 +202,7 @@ def decoding_in(values: Mapping[str, Any]) -> dict[str, Any]:
         penalty = float(values.get("word-penalty", 0))
     except (TypeError, ValueError):
         raise ModelError("decoder.yml: beam-size, normalize and word-penalty are not numbers.") from None
-    decode: dict[str, Any] = {"beam": beam, "min_length": 0, "length_penalty": "none"}
+    decode: dict[str, Any] = {"beam": beam, "length_penalty": "none"}
     if exponent:
         decode |= {"length_penalty": "power", "alpha": exponent}
     return {**decode, "word_penalty": penalty} if penalty else decode

@@ -125,7 +125,7 @@ def test_what_the_files_say_becomes_the_recipe_and_the_card(tmp_path: Path) -> N
         True,
     )
     assert (model.positions, model.output_bias, model.zero_start, model.epsilon) == ("marian", True, True, 1e-6)
-    assert (decode.beam, decode.length_penalty, decode.alpha, decode.min_length) == (5, "power", 0.7, 0)
+    assert (decode.beam, decode.length_penalty, decode.alpha, decode.min_length) == (5, "power", 0.7, 1)
     assert done.safe_length == 40
     card = (done.path / "README.md").read_text(encoding="utf-8")
     assert "- Licence: CC-BY 4.0." in card or "- Licence: none." in card
