@@ -145,7 +145,10 @@ def test_every_page_is_in_the_navigation(folder: Path) -> None:
     source = folder / "build" / "docs-source"
     nav = list(named(tomllib.loads(CONFIG.read_text(encoding="utf-8"))["project"]["nav"]))
     assert len(nav) == len({*nav})
-    assert {str(path.relative_to(source)) for path in source.rglob("*.md")} - {*nav} == {"nmt_cli/registry.py.md", "LICENSE.md"}
+    assert {str(path.relative_to(source)) for path in source.rglob("*.md")} - {*nav} == {
+        "nmt_cli/registry.py.md",
+        "LICENSE.md",
+    }
 
 
 def names_of(group: Any, context: Any) -> Iterator[tuple[str, Any]]:
