@@ -46,6 +46,8 @@ EXPECTED: dict[str, tuple[object, ...]] = {
     "add_bias_logits": (False,),
     "static_position_embeddings": (True,),
     "is_encoder_decoder": (True,),
+    "force_bos_token_to_be_generated": (False,),
+    "tie_encoder_decoder": (False,),
 }
 TIES = ("share_encoder_decoder_embeddings", "tie_word_embeddings")
 READ = {

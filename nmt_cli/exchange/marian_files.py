@@ -202,7 +202,9 @@ def decoding_in(values: Mapping[str, Any]) -> dict[str, Any]:
         penalty = float(values.get("word-penalty", 0))
     except (TypeError, ValueError):
         raise ModelError("decoder.yml: beam-size, normalize and word-penalty are not numbers.") from None
-    decode: dict[str, Any] = {"beam": beam, "length_penalty": "none"}
-    if exponent:
-        decode |= {"length_penalty": "power", "alpha": exponent}
-    return {**decode, "word_penalty": penalty} if penalty else decode
+    if penalty:
+        raise ModelError(f"decoder.yml has word-penalty = {penalty:g}, which nmt does not have: set it to 0.")
+    return {
+        "beam": beam,
+        **({"length_penalty": "power", "alpha": exponent} if exponent else {"length_penalty": "none"}),
+    }

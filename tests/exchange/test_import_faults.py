@@ -202,6 +202,10 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "decoder.yml is a list": (text("decoder.yml", "- a\n"), "decoder.yml is not a list of options"),
     "decoder.yml has no names": (text("decoder.yml", "models:\n  - [a]\n"), "models is not a list of files"),
     "decoder.yml is no YAML": (text("decoder.yml", "a: ["), "decoder.yml is not YAML"),
+    "a word penalty": (
+        text("decoder.yml", "models: [model.npz]\nvocabs: [vocab.yml, vocab.yml]\nword-penalty: 0.2\n"),
+        "word-penalty = 0.2, which nmt does not have",
+    ),
     "a beam of words": (
         text("decoder.yml", "vocabs: [vocab.yml]\nbeam-size: many\n"),
         "beam-size, normalize and word-p",
