@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 from forked import run
+from marian_models import marian
 from shared import number_words
 from typer.main import get_command
 from untrained import write_untrained, write_untrained_parser
@@ -123,6 +124,11 @@ COMMANDS = {
     "export": Command(
         "export model --to huggingface --out export{n}", "nmt_cli.exchange.verification:verify", writes=False
     ),
+    "import": Command(
+        "import opus --out imported{n} --source-language en --target-language de",
+        "nmt_cli.exchange.verification:verify",
+        writes=False,
+    ),
     "train": Command(
         "train numbers.toml --run run{n} --set train.updates=2",
         "nmt_cli.training.trainer:choose_micro_batch",
@@ -149,6 +155,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_untrained(folder / "model")
     write_untrained(folder / "second", seed=1)
     write_untrained_parser(folder / "parser", "tags")
+    marian().save(folder / "opus")
     for name, text in (
         ("hyp", TEXT),
         ("ref", TEXT.replace("big", "small")),
@@ -239,7 +246,7 @@ def test_who_writes_to_files_minds_neither_stdout_nor_stderr(nmt: Runs) -> None:
     assert nmt("os.close(1); os.close(2)" + "; os.close(0)" * (not nmt.command.reads)) == (0, b"", "")
 
 
-TIMES = re.compile(rb"\d+\.\d+|\d{6,}|(shards|run|out|page|average|export)\d+")
+TIMES = re.compile(rb"\d+\.\d+|\d{6,}|(shards|run|out|page|average|export|imported)\d+")
 """What differs from run to run: seconds, memory, names of outputs."""
 
 

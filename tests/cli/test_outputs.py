@@ -14,6 +14,7 @@ from pathlib import Path
 import forked
 import pytest
 from disks import entering, small_disk
+from marian_models import marian
 from typer.main import get_command
 from untrained import write_untrained_parser
 
@@ -30,6 +31,7 @@ COMMANDS: dict[str, list[str]] = {
     "init": ["init", "--source", "own.en", "--target", "own.de", "--threads", "1"],
     "quantize": ["quantize", "model", "--out"],
     "export": ["export", "model", "--to", "ctranslate2", "--out"],
+    "import": ["import", "opus", "--source-language", "en", "--target-language", "de", "--out"],
     "translate": ["translate", "--model", "model", "--input", "test.en", "--devices", "1", "--output"],
     "parse": ["parse", "--model", "parser", "--input", "test.en", "--tokenized", "--devices", "1", "--output"],
     "calibrate": ["calibrate", "--model", "model", "--src", "many.en", "--ref", "many.de", "--devices", "1", "--out"],
@@ -71,6 +73,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "count.toml").read_text().replace("vocab_size = 80", "vocab_size = 30")
     )
     write_untrained_parser(folder / "parser", "xx")
+    marian().save(folder / "opus")
     (folder / "some.trees").write_text("(TOP (S (NP (NN dog)) (VP (VBZ barks))))\n")
     (folder / "archives").mkdir()
     (folder / "archives/deu-eng.zip").write_bytes(b"no archive")  # so that nothing is downloaded

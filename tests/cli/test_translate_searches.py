@@ -354,7 +354,7 @@ def test_an_ensemble_has_every_search() -> None:
         (
             ["--length-penalty", "gnnt"],
             2,
-            "decode.length_penalty = 'gnnt': expected gnmt, average or none. Did you mean 'gnmt'?",
+            "decode.length_penalty = 'gnnt': expected gnmt, average, power or none. Did you mean 'gnmt'?",
         ),
         (["--max-len-ratio", "-1"], 2, "decode.max_len_ratio = -1.0: expected at least 0.0"),
         (["--coverage-penalty", "-1"], 2, "decode.coverage_penalty = -1.0: expected at least 0.0"),

@@ -310,7 +310,7 @@ void model_hashes() {
     for (const int64_t precision : {NMT_FP32, NMT_INT8}) {
         const std::string what = precision == NMT_FP32 ? "50 translations in fp32, " : "50 translations in int8, ";
         const nmt_config paper{64, 2, 32, 32,        256, 2, 2, 64, 500, 500, NMT_LAYER_NORM, NMT_RELU, NMT_SINUSOIDAL,
-                               1,  1, 0,  precision, 1e-5};
+                               1,  1, 0,  0,  precision, 1e-5};
         model_hash(what + "the paper's form", paper);
         nmt_config other = paper;
         other.norm = NMT_RMS_NORM, other.activation = NMT_SWIGLU, other.positions = NMT_ROTARY, other.post_norm = 0,

@@ -30,7 +30,7 @@ import nmt_cli as nmt
 from nmt_cli.data.tokenizer import TARGET, learn_bpe, learn_symbols
 from nmt_cli.model.contents import TABLES
 from nmt_cli.model.folder import weights_of
-from nmt_cli.model.transformer import Transformer
+from nmt_cli.model.transformer import ABSENT, BOS, NO_PROBABILITY, Transformer
 from nmt_cli.model.weights import write_model
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection, Recipe
 
@@ -61,6 +61,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "rotary": {"positions": "rotary", "residual": "pre"},
     "heads": {"num_heads": 2, "d_k": 6, "d_v": 10},
     "untied": {"tie_embeddings": False},
+    "marian": {"positions": "marian", "output_bias": True, "zero_start": True, "norm_epsilon": 1e-6},
     "two": {"tie_embeddings": False, "residual": "pre", "norm": "rms", "activation": "swiglu", "positions": "rotary"},
     "parser": {"tie_embeddings": False},
     "monotonic": {"tie_embeddings": False, "monotonic_attention": True, "residual": "pre"},
@@ -89,6 +90,7 @@ CASES = {
     "alpha-2": Case(options={"alpha": 2.0}),
     "average": Case(options={"length_penalty": "average"}),
     "none": Case(options={"length_penalty": "none"}),
+    "power": Case(options={"length_penalty": "power", "alpha": 0.8}),
     "coverage": Case(options={"coverage_penalty": 0.5}),
     "longest": Case(options={"max_extra": 2, "max_len_ratio": 0.5}),
     "shortest": Case(options={"min_length": 9}),
@@ -221,6 +223,9 @@ def write(folder: Path, name: str, noise: int = 0) -> None:
         key: weight if key.startswith(TABLES) else _drawn(f"{name} {key}", weight, noise)
         for key, weight in weights.items()
     }
+    if recipe.model.zero_start:
+        drawn["embeddings.shared"][BOS] = 0
+        drawn["output_bias"][list(ABSENT)] = NO_PROBABILITY
     folder.mkdir(parents=True)
     write_model(folder, drawn, recipe, vocabularies, content, {})
 

@@ -16,8 +16,8 @@ from nmt_cli.interface.options import TranslateOptions
 
 MOST_TIES = 2
 """Of the lines of a case, at most so many may be near ties."""
-NO_OUTPUT = {"calibration", "batch_tokens", "overrides"}
-"""Options that no case needs: they choose no output, or are a form of another option."""
+NO_OUTPUT = {"calibration", "batch_tokens", "overrides", "target_language"}
+"""Options that no case needs: they choose no output, are a form of another option, or need a model with tags."""
 
 
 @pytest.fixture(scope="module")
