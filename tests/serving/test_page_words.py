@@ -182,7 +182,7 @@ def test_a_cancelled_file_stays_away(page: Page) -> None:
     page.until(lambda: page.site.asked("/translate_file"))
     page("dismiss").click()
     goes.set()
-    page.until(lambda: page.site.answered == ["/languages", "/frontend/settings", "/translate_file"])
+    page.until(lambda: page.site.answered.count("/translate_file") == 1)
     page.settle()
     assert not page("document").is_displayed()
 
