@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any
 
 PIECES = 1
@@ -60,9 +61,15 @@ def is_word_list(model: bytes) -> bool:
     return bool(trainer.get(MODEL_TYPE, 1) == WORD and not normalizer.get(CHARACTER_MAP, b""))
 
 
+@lru_cache(2)
+def _parts(model: bytes) -> dict[int, Any]:
+    """Return the fields of a model. They are kept: reading all pieces takes longer than SentencePiece itself."""
+    return read_fields(model)
+
+
 def _settings(model: bytes) -> tuple[dict[int, Any], dict[int, Any]]:
     """Return the fields of TrainerSpec and NormalizerSpec. Raises ValueError if they cannot be read."""
-    parts = read_fields(model)
+    parts = _parts(model)
     trainer, normalizer = (parts.get(part, b"") for part in (TRAINER_SPEC, NORMALIZER_SPEC))
     if not (isinstance(trainer, bytes) and isinstance(normalizer, bytes)):
         raise ValueError("the settings are not messages")
@@ -111,7 +118,7 @@ class Extension:
 
 def extension_of(model: bytes) -> Extension:
     """Return what nmt added to a model. Raises ValueError if it cannot be read."""
-    stored = read_fields(model).get(EXTENSION)
+    stored = _parts(model).get(EXTENSION)
     if stored is None:
         return Extension()
     try:

@@ -22,7 +22,7 @@ from ..errors import ModelError, shown, shown_name
 from ..recipe import Recipe
 from .importer import Array, ForeignModel, Importer, ImportOptions, SourceFiles, languages, tags_of
 from .marian import EPSILON, LONGEST, Ids, converted, license_in, recipe_of, tokenizers_of
-from .marian_files import MOSES
+from .marian_files import MOSES, decoding
 from .marian_reference import MarianReader
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -126,10 +126,9 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
         longest = int(config.get("max_position_embeddings", 1024))
     except (TypeError, ValueError):
         raise ModelError("num_beams, length_penalty and max_position_embeddings are not numbers.") from None
-    decode: dict[str, Any] = {"beam": beam, "length_penalty": "none"}
-    if exponent:
-        decode |= {"length_penalty": "power", "alpha": exponent}
-    recipe = recipe_of(files.path.name, languages(options, _languages(files), tags), section, decode, ids, joint)
+    recipe = recipe_of(
+        files.path.name, languages(options, _languages(files), tags), section, decoding(beam, exponent), ids, joint
+    )
     longest = longest if as_there else 2 * LONGEST
     recipe["model"]["max_positions"] = longest
     recipe["data"]["max_length"] = min(LONGEST, longest - 1)

@@ -26,7 +26,7 @@ import numpy as np
 from .. import __version__
 from ..data.sentencepiece_model import SPECIALS, with_pieces
 from ..data.tokenizer import BOS, EOS, PAD, SOURCE_FILE, TARGET_FILE, UNK
-from ..errors import ModelError, shown, shown_name
+from ..errors import ModelError, UsageError, shown, shown_name
 from ..model.folder import weights_of
 from ..model.transformer import NO_PROBABILITY
 from ..model.weights import forms_of
@@ -286,7 +286,9 @@ def _names(decoder: Mapping[str, Any], key: str) -> list[str]:
 
 
 def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
-    """Return the model of an OPUS-MT zip or folder. Raises ModelError."""
+    """Return the model of an OPUS-MT zip or folder. Raises ModelError, UsageError."""
+    if options.positions == "huggingface":
+        raise UsageError("--positions huggingface is for models of Hugging Face: those of Marian have its positions.")
     decoder = _decoder(files)
     name = _model_name(files)
     if not name:

@@ -204,7 +204,10 @@ def decoding_in(values: Mapping[str, Any]) -> dict[str, Any]:
         raise ModelError("decoder.yml: beam-size, normalize and word-penalty are not numbers.") from None
     if penalty:
         raise ModelError(f"decoder.yml has word-penalty = {penalty:g}, which nmt does not have: set it to 0.")
-    return {
-        "beam": beam,
-        **({"length_penalty": "power", "alpha": exponent} if exponent else {"length_penalty": "none"}),
-    }
+    return decoding(beam, exponent)
+
+
+def decoding(beam: int, exponent: float) -> dict[str, Any]:
+    """Return the keys of [decode] for a search that divides log P by |Y| ** exponent."""
+    penalty = {"length_penalty": "power", "alpha": exponent} if exponent else {"length_penalty": "none"}
+    return {"beam": beam, **penalty}

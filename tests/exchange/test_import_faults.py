@@ -465,3 +465,9 @@ def test_a_full_disk_is_named_and_nothing_is_left(tmp_path: Path) -> None:
         assert "Traceback" not in said
         assert [one.name for one in disk.iterdir()] == ["taken"]
     shutil.rmtree(source)
+
+
+def test_positions_that_files_of_marian_cannot_have_are_refused(model: Marian, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--positions huggingface is for models of Hugging Face"):
+        import_model(model.save(tmp_path / "opus"), tmp_path / "out", "", ImportOptions("en", "de", "huggingface"))
+    assert not (tmp_path / "out").exists()
