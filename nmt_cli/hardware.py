@@ -213,7 +213,8 @@ def expect_reproducible_products() -> None:
         if "STRICT" not in named.upper():
             why, remedy = f"MKL_CBWR={named} in the environment is not strict", "Remove it, or set"
         console.warn_once(
-            f"{why}: in fp32 by torch, a translation may depend on the lines beside it. {remedy} MKL_CBWR=AVX512,STRICT."
+            f"{why}: in fp32 by torch, a translation may depend on the lines beside it. {remedy} "
+            "MKL_CBWR=AVX512,STRICT."
         )
 
 

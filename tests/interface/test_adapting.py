@@ -162,7 +162,7 @@ def test_a_test_set_of_several_or_compressed_files_has_no_command(text: Path) ->
     from nmt_cli.interface.init import Initialized, _scoring
 
     done = dataclasses.replace(
-        Initialized(Path("my new.toml"), None, None, None, {}, 0.0, 0.0, "cpu"),  # type: ignore[arg-type]
+        Initialized(Path("my new.toml"), None, None, None, {}, (0.0, 0.0), 0.0, "cpu"),  # type: ignore[arg-type]
         baseline=baseline.Baseline(9, 9, {}, "zh"),
     )
     one, data = [Path("a b.en")], dict[str, object](target_language="zh")
