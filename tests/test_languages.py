@@ -24,6 +24,8 @@ from nmt_cli.languages import NAMES, THREE_LETTERS, TWO_LETTERS, base, canonical
         ("sr_Cyrl", ["srp_Cyrl", "srp_Latn"], "srp_Cyrl"),
         ("nds", ["deu", "nds"], "nds"),
         ("EN-US", ["en"], "en"),
+        ("fre-FR", ["deu", "fra"], "fra"),
+        ("de", ["ger"], "ger"),
         ("pt", ["pt-BR"], "pt-BR"),
         ("pt-PT", ["pt-BR"], "pt-BR"),
         ("es-419", ["spa"], "spa"),
@@ -38,6 +40,51 @@ def test_the_language_for_a_code(code: str, served: list[str], expected: str | N
 
 def test_forms_of_codes() -> None:
     assert set(THREE_LETTERS) == set(NAMES)
+    old = [
+        "sqi",
+        "hye",
+        "eus",
+        "mya",
+        "zho",
+        "ces",
+        "nld",
+        "fra",
+        "kat",
+        "deu",
+        "ell",
+        "isl",
+        "mkd",
+        "mri",
+        "msa",
+        "fas",
+        "ron",
+        "slk",
+        "bod",
+        "cym",
+    ]
+    new = [
+        "alb",
+        "arm",
+        "baq",
+        "bur",
+        "chi",
+        "cze",
+        "dut",
+        "fre",
+        "geo",
+        "ger",
+        "gre",
+        "ice",
+        "mac",
+        "mao",
+        "may",
+        "per",
+        "rum",
+        "slo",
+        "tib",
+        "wel",
+    ]
+    assert [canonical(code) for code in new] == [canonical(code) for code in old] != old
     assert len(TWO_LETTERS) == sum(len(three.split()) for three in THREE_LETTERS.values())
     assert (canonical("DEU"), canonical("cmn_Hans"), base("por_BR"), canonical("nds")) == ("de", "zh-hans", "pt", "nds")
     assert (short("deu"), short("cmn_Hans"), short("nds"), short("fr_BE")) == ("de", "zh-Hans", "nds", "fr_BE")
