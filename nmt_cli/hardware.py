@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib.util
+import math
 import os
 import re
 import signal
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import console
+from . import console, control_groups
 from .errors import NeedsTorch, UsageError, shown
 
 if TYPE_CHECKING:
@@ -286,10 +287,13 @@ def memory_size(text: str) -> int:
 
 
 def cores() -> int:
-    """Return the number of CPU cores that this process may use."""
+    """Return the number of CPU cores that this process may use: those that it may run on, or the CPU time that its
+    control groups allow, rounded up.
+    """
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = os.environ.get("OMP_THREAD_LIMIT", "")  # with more threads than this limit, torch computes wrong results
-    return min(count, int(limit)) if limit.isdecimal() and int(limit) else count
+    named = int(limit) if limit.isdecimal() else 0
+    return math.ceil(min(count, named or count, control_groups.cpu_quota()))
 
 
 def threads_by_default() -> int:
@@ -328,21 +332,10 @@ def _computes(_: int) -> float:
 
 
 def free_memory() -> int:
-    """Return the free memory in bytes: the smaller of the system's available memory and the rest of the control group's
-    limit.
-    """
+    """Return the free memory in bytes: the system's available memory, or less if a control group leaves less."""
     available = 4 * 2**30
-    try:
+    with suppress(OSError):
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
                 available = int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii"))
-        if limit != "max":
-            available = min(available, int(limit) - used)
-    except (OSError, ValueError):
-        pass
-    return max(available, 2**28)
+    return max(int(min(available, control_groups.memory_left())), 2**28)

@@ -48,6 +48,7 @@ LAYERS = {
     "function_words": 4,
     "scripts": 3,
     "languages": 3,
+    "control_groups": 3,
     "placeholders": 4,
     "records": 4,
     "output_paths": 4,

@@ -29,6 +29,7 @@ from ..corpora.split import HELD_OUT
 from ..corpora.survey import Survey, draw, survey, write_parts
 from ..data.batches import EpochPlan
 from ..data.normalization import nearly
+from ..data.tags import listed
 from ..data.tokenizer import Vocabulary
 from ..errors import ModelError, UsageError
 from ..evaluation.metric import DEFAULT_TOKENIZER
@@ -210,15 +211,17 @@ def _languages(given: Sequence[str], files: Sequence[Sequence[Path]], start: _St
     options = ("--source-language", "--target-language")
     if start:
         named, data = languages, start.recipe.data
+        into = start.tags or [data.target_language]
         target = named[1] if find(named[1], start.tags) else data.target_language
         languages = [data.source_language, target]
-        if any(
+        if not find(target, into) or any(
             name and canonical(name) != canonical(language) for name, language in zip(named, languages, strict=True)
         ):
+            text = " to ".join(repr(name) if name else "a language that its file does not name" for name in named)
             raise UsageError(
-                f"the model {str(start.folder)!r} translates from {languages[0]!r} to {languages[1]!r}, and the "
-                f"text is {named[0]!r} to {named[1]!r}. If it is the same, say so: --source-language {languages[0]} "
-                f"--target-language {languages[1]}."
+                f"the model {str(start.folder)!r} translates from {languages[0]!r} to {listed(into)}, and the "
+                f"text is {text}. If it is the same, say so: --source-language {languages[0]} "
+                f"--target-language {'CODE, one of these' if start.tags else target}."
             )
     elif "" in languages:
         missing = [side for side, code in enumerate(languages) if not code]
