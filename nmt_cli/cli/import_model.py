@@ -58,6 +58,10 @@ def import_model(
             max=1_000_000,
         ),
     ] = 0,
+    skip_step: Annotated[
+        list[str] | None,
+        option("Leave out this program of preprocess.sh (repeatable); translations suffer where it matters.", "NAME"),
+    ] = None,
     text: Annotated[
         Path | None,
         option("Also compare on these lines, at most the first 1,000 (plain, .gz, .xz, .bz2, .zst).", "FILE"),
@@ -79,6 +83,7 @@ def import_model(
         target_language=target_language,
         positions=positions,
         safe_length=safe_length,
+        skip_steps=skip_step or (),
         text=text,
     )
     for remark in done.model.remarks:

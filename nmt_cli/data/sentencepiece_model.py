@@ -103,6 +103,10 @@ def _fields(message: bytes) -> Iterator[tuple[int, int, Any]]:
         raise ValueError("a field is longer than its message")
 
 
+LONGEST_REPLACEMENT = 32
+"""Characters, at most, that replace one: a line grows no longer than so many times."""
+
+
 @dataclass(frozen=True)
 class Extension:
     """What nmt adds to a model that others trained."""
@@ -129,6 +133,7 @@ def extension_of(model: bytes) -> Extension:
             (type(known), type(replaced), type(extension.controls)) == (int, dict, bool)
             and known >= 0
             and all(isinstance(new, str) and old and old[1:] in ("", " ") for old, new in replaced.items())
+            and all(len(new) <= LONGEST_REPLACEMENT for new in replaced.values())
         ):
             return extension
     except TypeError:

@@ -22,8 +22,9 @@ from ..errors import ModelError, shown, shown_name
 from ..recipe import Recipe
 from .importer import Array, ForeignModel, Importer, ImportOptions, SourceFiles, languages, tags_of
 from .marian import EPSILON, LONGEST, Ids, converted, license_in, recipe_of, tokenizers_of
-from .marian_files import MOSES, decoding
+from .marian_files import decoding
 from .marian_reference import MarianReader
+from .preprocess import replacements_in, steps_in
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
@@ -117,7 +118,8 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     padded = start.pop("padding")
     ids = {side: Ids.of(of_side) for side, of_side in zip(("source", "target"), sides, strict=True)}
     section |= {"zero_start": not start["row"].any()}
-    replaced, controls = ({}, False) if as_there else (MOSES, True)
+    steps = steps_in("" if as_there else "replace-unicode-punctuation.perl | remove-non-printing-char.perl")
+    replaced, controls = replacements_in(steps)
     models = [files.read("source.spm"), files.read("target.spm")]
     tags, about = tags_of(ids["source"].table), files.text("README.md")
     generation = {**config, **_json(files, "generation_config.json")}
@@ -145,8 +147,7 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
         weights["output_bias"][PAD] = padded["bias"]
         order = np.arange(model.d_model).reshape(2, -1).T.ravel()
         weights = reordered(weights, order)
-    script = "" if as_there else "replace-unicode-punctuation.perl remove-non-printing-char.perl"
-    reader = MarianReader(arrays, section, ties, orders, models, sides, script)
+    reader = MarianReader(arrays, section, ties, orders, models, sides, steps)
     reader.start = start["row"]
     if as_there:
         reader.exponents, reader.padding, reader.features = "huggingface", padded, order

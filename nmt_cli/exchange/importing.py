@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from ..console import status
 from ..data.normalization import UNSEEN
 from ..data.tokenizer import EOS, Tokenizer, Vocabulary
-from ..errors import ModelError, check_choice, shown, write_failed
+from ..errors import ModelError, check_choice, shown, shown_name, write_failed
 from ..files import system_error, write_named
 from ..model.contents import TOKENIZERS, length_limits, not_imported
 from ..model.folder import load_model
@@ -172,6 +172,7 @@ def _card(foreign: ForeignModel, files: SourceFiles, recipe: Recipe) -> str:
         "",
         f"- Licence: {foreign.license or 'its files name none'}. Whoever passes the model on names its makers.",
         "- Use: `nmt translate --model DIR < text`" + (" `--target-language CODE`" if foreign.tags else ""),
+        *(f"- Note: {shown_name(remark)}." for remark in foreign.remarks),
         "",
     ]
     original = files.text("README.md").strip()

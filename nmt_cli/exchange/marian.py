@@ -33,16 +33,9 @@ from ..model.weights import forms_of
 from ..recipe import ModelSection, Recipe
 from .exporter import Exporter, SourceModel
 from .importer import Array, ForeignModel, Importer, ImportOptions, SourceFiles, languages, rows, tags_of
-from .marian_files import (
-    CONFIG,
-    decoding_in,
-    preprocess_script,
-    replacements_in,
-    vocabulary_in,
-    weights_in,
-    yaml_values,
-)
+from .marian_files import CONFIG, decoding_in, vocabulary_in, weights_in, yaml_values
 from .marian_reference import MarianReader
+from .preprocess import preprocess_script, program, replacements_in, steps_in
 
 LONGEST = 512
 """Tokens of a line that an imported model reads at once; Marian itself has no limit."""
@@ -312,7 +305,10 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     if not joint and section["tie_embeddings"]:
         raise ModelError("the embeddings are tied, and source and target have two vocabularies.")
     ids = {side: Ids.of(of_side) for side, of_side in zip(("source", "target"), sides, strict=True)}
-    replaced, controls = replacements_in(files.text("preprocess.sh"))
+    script = files.text("preprocess.sh")
+    steps = steps_in(script, options.skip_steps)
+    replaced, controls = replacements_in(steps)
+    left_out = sorted({program(step) for step in steps_in(script)} & {*options.skip_steps})
     models = [files.read(one) for one in ("source.spm", "target.spm")]
     tags = tags_of(ids["source"].table)
     about = files.text("README.md")
@@ -320,15 +316,7 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     recipe = recipe_of(files.path.name, (source, target), section, decoding_in(decoder), ids, joint)
     model = Recipe.from_dict(recipe, f"the configuration of {shown_name(name)}").model
     tokenizers = tokenizers_of(models, ids, replaced, controls)
-    reader = MarianReader(
-        arrays,
-        section,
-        ties,
-        {side: one.order for side, one in ids.items()},
-        models,
-        sides,
-        files.text("preprocess.sh"),
-    )
+    reader = MarianReader(arrays, section, ties, {side: one.order for side, one in ids.items()}, models, sides, steps)
     return ForeignModel(
         toolkit="Marian",
         recipe=recipe,
@@ -338,6 +326,7 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
         reader=reader,
         tags=tags,
         license=license_in(files.text("LICENSE"), about),
+        remarks=[f"it was trained on text after {name}, a step of preprocess.sh that is left out" for name in left_out],
     )
 
 
@@ -428,6 +417,7 @@ def check(source_model: SourceModel) -> None:
         raise ModelError(
             f"the heads have {config.key_size} and {config.value_size} numbers: Marian's have d_model / num_heads."
         )
+    preprocess_script(source_model.vocabulary.source.extension)
 
 
 def write(source_model: SourceModel, folder: Path) -> None:
@@ -550,7 +540,7 @@ def load_exported(folder: Path) -> MarianReader:
     sides = [vocabulary_in(files, name) for name in names]
     orders = {side: Ids.of(ids).order for side, ids in zip(("source", "target"), sides, strict=True)}
     models = [files.read("source.spm"), files.read("target.spm")]
-    return MarianReader(arrays, section, ties, orders, models, sides, files.text("preprocess.sh"))
+    return MarianReader(arrays, section, ties, orders, models, sides, steps_in(files.text("preprocess.sh")))
 
 
 EXPORTER = Exporter(check, write, load_exported)

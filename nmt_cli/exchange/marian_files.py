@@ -1,7 +1,7 @@
-"""The files of a Marian model: weights, configuration, vocabularies, decoder.yml, preprocess.sh.
+"""The files of a Marian model: weights, configuration, vocabularies, decoder.yml.
 
     model.npz, or Marian's binary container in fp32 ──▶ `weights_in` ──▶ arrays by name, special:model.yml
-    vocab.yml ──▶ piece → id        preprocess.sh ──▶ replacements before SentencePiece
+    vocab.yml ──▶ piece → id
 
 YAML is read with PyYAML's BaseLoader, which leaves every scalar a string: else `no`, `y` and `~` would not be pieces.
 """
@@ -9,15 +9,13 @@ YAML is read with PyYAML's BaseLoader, which leaves every scalar a string: else 
 from __future__ import annotations
 
 import io
-import re
 import struct
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ..data.sentencepiece_model import Extension
-from ..errors import ModelError, UsageError, install_command, shown, shown_name
+from ..errors import ModelError, UsageError, install_command, shown_name
 from .importer import UNREADABLE, Array, SourceFiles
 
 DAMAGED = (*UNREADABLE, ValueError, KeyError, OverflowError, MemoryError, struct.error)
@@ -28,27 +26,6 @@ TYPES = {0x404: "<f4", 0x101: "i1", 0x204: "<u4", 0x104: "<i4"}
 """Types of the binary container that are read: fp32 for weights, bytes for the configuration."""
 OTHER_TYPES = {0x10000: "int8 of intgemm", 0x800: "the packed numbers of fbgemm"}
 """Bits of types that are not."""
-SED_RULE = re.compile(r"""-e\s+(['"])s/([^].*[^$\\/])( \*)?/((?:\\\W|[^&/\\])*)/g\1""")
-MOSES = {
-    **dict.fromkeys("“”《》」「１", '"'),
-    **dict(zip("０２３４５６７８９", "023456789", strict=True)),
-    **dict(zip("，、∶：？）！（；～’━〈〉【】％", ",,::?)!(;~'-<>[]%", strict=True)),
-    "…": "...",
-    "。 ": ". ",
-    "． ": ". ",
-}
-"""The rules of Moses' replace-unicode-punctuation.perl. The digit 1 is an oversight; models were trained with it."""
-COMMANDS = {
-    "replace-unicode-punctuation.perl": "punctuation",
-    "remove-non-printing-char.perl": "controls",
-    r"s/(?!\n)\p{C}/ /g": "controls",
-    r"s/\p{C}/ /g": "controls",
-    r"s/[\x{2060}\x{200B}\x{feff}]//g": "",
-    "s/  */ /g;s/^ *//g;s/ *$//g": "",
-    "SPMENCODE": "",
-    "s/^/>>$2<< /": "",
-}
-"""Steps of OPUS-MT's preprocess.sh, and what they do. SentencePiece removes spaces, and the translator adds tags."""
 
 
 def yaml_values(content: bytes | str, name: str) -> Any:
@@ -143,56 +120,6 @@ def vocabulary_in(files: SourceFiles, name: str) -> dict[str, int]:
         if special not in ids:
             raise ModelError(f"{shown_name(name)} has no {special}.")
     return ids
-
-
-def replacements_in(script: str) -> tuple[dict[str, str], bool]:
-    """Return what a preprocess.sh replaces before SentencePiece, and whether control characters become spaces.
-
-    Raises ModelError for a step that is not known.
-    """
-    commands = [line for line in script.split("\n") if line.strip() and not line.lstrip().startswith("#")]
-    text = re.sub(r"\\\n", " ", "\n".join(commands))
-    if "apply_bpe" in text:
-        raise ModelError(
-            "preprocess.sh uses BPE codes of subword-nmt, which nmt does not have: take a model with SentencePiece."
-        )
-    steps = [step.strip() for line in text.split("\n") for step in _steps(line)]
-    replaced: dict[str, str] = {}
-    controls = False
-    for step in steps:
-        rules = [
-            (old + " " * bool(spaces), re.sub(r"\\(.)", r"\1", new)) for _, old, spaces, new in SED_RULE.findall(step)
-        ]
-        known = next((what for command, what in COMMANDS.items() if command in step), None)
-        if known is None and not (rules and SED_RULE.sub("", step).split() == ["sed"]):
-            raise ModelError(f"preprocess.sh has a step that nmt does not know: {shown(step)}.")
-        for old, new in [*rules, *(MOSES.items() if known == "punctuation" else ())]:
-            if old[0] in "".join(replaced.values()):
-                raise ModelError(f"preprocess.sh replaces {shown(old[0])}, which an earlier step of it makes.")
-            if old[0] not in {earlier[0] for earlier in replaced}:
-                replaced[old] = new
-        controls = controls or known == "controls"
-    return replaced, controls
-
-
-def preprocess_script(extension: Extension) -> str:
-    """Return a preprocess.sh with these replacements: what `replacements_in` reads."""
-    rules = [_sed_rule(old, new) for old, new in extension.replacements.items()]
-    steps = ["sed " + " ".join(rules)] if rules else []
-    steps += [r"perl -C -pe 's/(?!\n)\p{C}/ /g;'"] if extension.controls else []
-    return "#!/bin/bash\n" + " | ".join([*steps, "sed 's/  */ /g;s/^ *//g;s/ *$//g'"]) + "\n"
-
-
-def _sed_rule(old: str, new: str) -> str:
-    quote = '"' if "'" in new else "'"
-    escaped = re.sub(r"([&/\\])", r"\\\1", new)
-    return f"-e {quote}s/{old[0]}{' *' * (len(old) > 1)}/{escaped}/g{quote}"
-
-
-def _steps(line: str) -> list[str]:
-    """Return the programs of a line of a script that read or change the text."""
-    parts = re.split(r"""\|(?=(?:[^'"]|'[^']*'|"[^"]*")*$)""", line)
-    return [part for part in parts if re.search(r"\bsed\b|perl\b|\bpython3?\b|SPMENCODE\} ", part)]
 
 
 def decoding_in(values: Mapping[str, Any]) -> dict[str, Any]:

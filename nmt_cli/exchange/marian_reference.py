@@ -22,14 +22,14 @@ import torch
 from ..data.tokenizer import BOS, EOS, PAD, UNK
 from .exporter import Output
 from .importer import Array
-from .marian_files import MOSES, SED_RULE
+from .preprocess import MOSES, Rule, Step, effect_of, rules_of
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": lambda x: np.maximum(x, 0),
     "silu": lambda x: x / (1 + np.exp(-x)),
     "gelu": lambda x: torch.nn.functional.gelu(torch.from_numpy(x)).numpy(),
 }
-Step = Callable[[Array], Array]
+Decoding = Callable[[Array], Array]
 
 
 class MarianReader:
@@ -43,11 +43,11 @@ class MarianReader:
         orders: Mapping[str, Array],
         models: Sequence[bytes],
         vocabularies: Sequence[Mapping[str, int]],
-        script: str,
+        steps: Sequence[Step],
     ) -> None:
         import sentencepiece
 
-        self.arrays, self.section, self.orders, self.script = arrays, section, orders, script
+        self.arrays, self.section, self.orders, self.steps = arrays, section, orders, steps
         names = ("encoder_Wemb", "decoder_Wemb") if "Wemb" not in arrays else ("Wemb", "Wemb")
         self.tables = {"source": names[0], "target": names[1]}
         self.tied_output = ties["tied-embeddings"] or ties["tied-embeddings-all"]
@@ -80,14 +80,14 @@ class MarianReader:
 
     def _preprocessed(self, text: str) -> str:
         """Return a text after the steps of preprocess.sh, one after another."""
-        script = "\n".join(line for line in self.script.split("\n") if not line.lstrip().startswith("#"))
-        rules = [(old, bool(spaces), re.sub(r"\\(.)", r"\1", new)) for _, old, spaces, new in SED_RULE.findall(script)]
-        if "replace-unicode-punctuation" in script:
-            rules += [(old[0], len(old) > 1, new) for old, new in MOSES.items()]
-        for old, spaces, new in rules:
-            text = re.sub(re.escape(old) + " *" * spaces, new.replace("\\", r"\\"), text)
-        if r"\p{C}" in script or "remove-non-printing" in script:
-            text = "".join(" " if unicodedata.category(character).startswith("C") else character for character in text)
+        for step in self.steps:
+            effect, rules = effect_of(step), rules_of(step) or []
+            if effect == "punctuation":
+                rules = [Rule(old[0], len(old) > 1, new) for old, new in MOSES.items()]
+            for old, spaces, new in rules:
+                text = re.sub(re.escape(old) + " *" * spaces, new.replace("\\", r"\\"), text)
+            if effect == "controls":
+                text = "".join(" " if unicodedata.category(one).startswith("C") else one for one in text)
         return text
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
@@ -164,7 +164,7 @@ class MarianReader:
         normed: Array = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon) * scale + bias
         return normed
 
-    def _around(self, x: Array, name: str, sublayer: Step) -> Array:
+    def _around(self, x: Array, name: str, sublayer: Decoding) -> Array:
         return self._norm(x + sublayer(x), name)
 
     def _map(self, x: Array, name: str, part: str) -> Array:

@@ -133,7 +133,7 @@ class RunFolder:
             raise write_failed(error, self.path, "the run", TrainingError) from None
 
     def _check_writable(self) -> None:
-        """Raise OSError when a part of the run cannot be written, UsageError when the name of a link is taken."""
+        """Raise OSError when a part of the run cannot be written, UsageError when a name is taken by something else."""
         for link in (self.path / name for name in LINKS):
             if link.exists() and not link.is_symlink():
                 raise UsageError(
@@ -141,6 +141,10 @@ class RunFolder:
                     "if the run was copied, links must stay links (cp -a)."
                 )
         for file in (self.metrics, self.log, self.path / LOCK):
+            if file.is_symlink() or (file.exists() and not file.is_file()):
+                raise UsageError(
+                    f"{str(file)!r} is no plain file: nmt train would write into what is there. Move it away."
+                )
             if file.exists():
                 file.open("a").close()
         for folder in (existing(self.path), self.path / "checkpoints"):

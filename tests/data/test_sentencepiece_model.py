@@ -13,7 +13,8 @@ from nmt_cli.data.sentencepiece_model import Extension, extension_of, pieces_of,
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from nmt_cli.errors import DataError, ModelError
 from nmt_cli.exchange.importer import SourceFiles
-from nmt_cli.exchange.marian_files import MOSES, preprocess_script, replacements_in, vocabulary_in
+from nmt_cli.exchange.marian_files import vocabulary_in
+from nmt_cli.exchange.preprocess import MOSES, preprocess_script, replacements_in, steps_in
 
 SPECIALS = ["<pad>", "<unk>", "<s>", "</s>"]
 UNKNOWN = ["漢", "漢字かな", "x漢y", "漢 字 漢字", "a漢b字c", "Ωmega привет мир", "🙂🙂", "dog漢dog"]
@@ -111,9 +112,12 @@ def test_a_cut_model_is_refused(cut: int) -> None:
         Tokenizer(with_pieces(model, [*SPECIALS, *pieces(model)], {})[:-cut])
 
 
+LONG = b'{"replacements": {"a": "%s"}}' % (b"b" * 33)
+
+
 @pytest.mark.parametrize(
     "value",
-    [b"{", b"[]", b'{"known": -1}', b'{"known": "3"}', b'{"more": 1}', b'{"replacements": {"ab": "c"}}', b"\xff"],
+    [b"{", b"[]", b'{"known": -1}', b'{"known": "3"}', b'{"more": 1}', b'{"replacements": {"ab": "c"}}', b"\xff", LONG],
 )
 def test_a_damaged_extension_is_refused(value: bytes) -> None:
     field = bytes([200 << 3 & 127 | 128 | 2, 200 >> 4]) + bytes([len(value)]) + value
@@ -148,8 +152,12 @@ REPLACED = {
 """What bash, sed and perl make of lines with OPUS-MT's preprocess.sh."""
 
 
+def read(script: str) -> tuple[dict[str, str], bool]:
+    return replacements_in(steps_in(script))
+
+
 def replaced(script: str, line: str) -> str:
-    change = replacing(*replacements_in(script))
+    change = replacing(*read(script))
     assert change is not None
     return " ".join(part for part in change(line).split(" ") if part)  # SentencePiece removes spaces
 
@@ -162,12 +170,12 @@ def test_replacements_are_those_of_sed_and_perl(line: str) -> None:
 
 @pytest.mark.parametrize("line", ["a，b。   c？１", "x’y…z％", "a\x07b\u200bc"])
 def test_a_script_that_we_write_says_the_same(line: str) -> None:
-    values, controls = replacements_in(SCRIPT)
+    values, controls = read(SCRIPT)
     assert controls
     assert values == {"，": ",", "。 ": ". ", "？": "?", "１": '"', "’": "'", "…": "...", "％": "%"}
-    again = replacements_in(preprocess_script(Extension(0, values, controls)))
+    again = read(preprocess_script(Extension(0, values, controls)))
     assert again == (values, controls)
-    assert replacements_in(preprocess_script(Extension(0, MOSES, False))) == (MOSES, False)
+    assert read(preprocess_script(Extension(0, MOSES, False))) == (MOSES, False)
     assert replaced(preprocess_script(Extension(0, values, controls)), line) == replaced(SCRIPT, line)
 
 
@@ -175,12 +183,12 @@ def test_rules_of_plain_characters_count_too() -> None:
     assert replaced("sed -e 's/;/./g' -e 's/`/\\'/g'".replace("\\'", "X"), "a;b`c") == "a.bXc"
     assert replaced("sed -e 's/，/;/g' -e 's/，/!/g'", "a，b") == "a;b"  # the first one wins: no other is left
     with pytest.raises(ModelError, match="replaces ';', which an earlier step of it makes"):
-        replacements_in("sed -e 's/，/;/g' -e 's/;/!/g'")
+        read("sed -e 's/，/;/g' -e 's/;/!/g'")
 
 
 def test_a_tokenizer_replaces_before_it_encodes() -> None:
     table = [*SPECIALS, *pieces(spm(0)), "，"]
-    values, controls = replacements_in(SCRIPT)
+    values, controls = read(SCRIPT)
     tokenizer = Tokenizer(with_pieces(spm(0), table, {"replacements": values, "controls": controls}))
     plain = Tokenizer(with_pieces(spm(0), table, {}))
     assert tokenizer.encode(["the dog？  a\x07cat。 the"]) == plain.encode(["the dog? a cat. the"])

@@ -25,7 +25,7 @@ from nmt_cli.errors import ModelError, NmtError
 from nmt_cli.exchange.huggingface_import import _renamed, transformers_name
 from nmt_cli.exchange.importer import ImportOptions
 from nmt_cli.exchange.importing import import_model
-from nmt_cli.exchange.marian_files import MOSES
+from nmt_cli.exchange.preprocess import MOSES
 from nmt_cli.exchange.verification import run
 from nmt_cli.model.folder import load_model
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -87,6 +88,21 @@ def records_folder(folder: Path) -> None:
     (folder / "runs/short/.lock").touch()
 
 
+def odd_records(name: str, make: Callable[[Path], object]) -> Callable[[Path], None]:
+    def set_up(folder: Path) -> None:
+        (folder / "runs/short/checkpoints").mkdir(parents=True)
+        (folder / "runs/short/.lock").touch()
+        (folder / "stranger").write_text("theirs", encoding="utf-8")
+        (folder / "runs/short" / name).unlink(missing_ok=True)
+        make(folder / "runs/short" / name)
+
+    return set_up
+
+
+def linked(path: Path) -> None:
+    path.symlink_to("../../stranger")
+
+
 def file_above(folder: Path) -> None:
     (folder / "runs").write_text("no folder", encoding="utf-8")
 
@@ -107,7 +123,12 @@ CASES = {
     "a constraint without its value": Case("banned_words None", overrides={"decode.constraints": ["banned_words"]}),
     "a logger": Case("this logger is not there", loggers=("none",)),
     "a folder in place of a link": Case("'runs/short/best' is not a link", set_up=real_link),
-    "a folder in place of the records": Case("cannot write the run at .*it is a folder", set_up=records_folder),
+    "a folder in place of the records": Case("metrics.jsonl' is no plain file", set_up=records_folder),
+    "a link in place of the records": Case(
+        "metrics.jsonl' is no plain file", set_up=odd_records("metrics.jsonl", linked)
+    ),
+    "a pipe in place of the log": Case("train.log' is no plain file", set_up=odd_records("train.log", os.mkfifo)),
+    "a link in place of the lock": Case("lock' is no plain file", set_up=odd_records(".lock", linked)),
     "a file above the run": Case("cannot write the run at .*a part of its path is a file", set_up=file_above),
     "no model to start from": Case("train.init = 'nowhere': no model at", overrides={"train.init": "nowhere"}),
 }
@@ -120,6 +141,7 @@ def test_a_dry_run_refuses_what_training_refuses(name: str, folder: Path, monkey
     set_up(folder)
     before = sorted(folder.rglob("*"))
     log = folder / "runs" / Path(recipe).stem / "train.log"
+    stranger = folder / "stranger"
     logged = log.read_text(encoding="utf-8") if log.is_file() else ""
     with pytest.raises(NmtError, match=match) as dry:
         nmt.forecast(recipe, overrides={"train.updates": 9, **overrides}, loggers=loggers)
@@ -128,6 +150,7 @@ def test_a_dry_run_refuses_what_training_refuses(name: str, folder: Path, monkey
         nmt.train(recipe, overrides={"train.updates": 9, **overrides}, loggers=loggers)
     assert str(dry.value) == str(real.value)
     assert (log.read_text(encoding="utf-8") if log.is_file() else "") == logged
+    assert not stranger.exists() or stranger.read_text(encoding="utf-8") == "theirs"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("MeCab") is not None, reason="the tokenizer's packages are installed")
