@@ -220,8 +220,9 @@ def _languages(given: Sequence[str], files: Sequence[Sequence[Path]], start: _St
             text = " to ".join(repr(name) if name else "a language that its file does not name" for name in named)
             raise UsageError(
                 f"the model {str(start.folder)!r} translates from {languages[0]!r} to {listed(into)}, and the "
-                f"text is {text}. If it is the same, say so: --source-language {languages[0]} "
-                f"--target-language {'CODE, one of these' if start.tags else target}."
+                f"text is {text}. If it is the same, say so: --source-language "
+                f"{shlex.quote(languages[0])} --target-language "
+                f"{'CODE, one of these' if start.tags else shlex.quote(target)}."
             )
     elif "" in languages:
         missing = [side for side, code in enumerate(languages) if not code]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -325,7 +326,7 @@ def _is_worse(run: Path) -> bool:
         console.warn_once(
             f"{average} is older than the run's last checkpoint: it was made after {made_after}, and the last is "
             f"{last}. "
-            f"Run `nmt average {run}` again, or name {run / LAST}."
+            f"Run `nmt average {shlex.quote(str(run))}` again, or name {str(run / LAST)!r}."
         )
     return False
 

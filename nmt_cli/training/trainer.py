@@ -19,6 +19,7 @@ from values that the ranks agreed on.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -505,7 +506,7 @@ def initial_model(folder: Path, recipe: Recipe, vocabulary: Vocabulary) -> Trans
         if loaded.config.tokenizers != {name: tokenizer.sha256 for name, tokenizer in vocabulary.files.items()}:
             raise ModelError(
                 "its vocabulary is not that of the shards. Make these with the same one: nmt preprocess … "
-                f"--set data.tokenizer={str(loaded.folder)!r}"
+                f"--set {shlex.quote(f'data.tokenizer={loaded.folder}')}"
             )
         return build(recipe, vocabulary.source_size, vocabulary.target_size, weights_of(loaded.model))
     except ModelError as error:
