@@ -220,9 +220,8 @@ def _languages(given: Sequence[str], files: Sequence[Sequence[Path]], start: _St
             text = " to ".join(repr(name) if name else "a language that its file does not name" for name in named)
             raise UsageError(
                 f"the model {str(start.folder)!r} translates from {languages[0]!r} to {listed(into)}, and the "
-                f"text is {text}. If it is the same, say so: --source-language "
-                f"{shlex.quote(languages[0])} --target-language "
-                f"{'CODE, one of these' if start.tags else shlex.quote(target)}."
+                f"text is {text}. If it is the same, say so: --source-language {languages[0]} "
+                f"--target-language {'CODE, one of these' if start.tags else target}."
             )
     elif "" in languages:
         missing = [side for side, code in enumerate(languages) if not code]
@@ -291,6 +290,9 @@ def _start(path: Path) -> _Start:
             f"--from {str(folder)!r} is a model in int8, which translates only: name the model that it was made from."
         )
     recipe = Recipe.from_dict(config.recipe, str(folder))
+    for code in (recipe.data.source_language, recipe.data.target_language):
+        if reason := no_language(code):
+            raise ModelError(f"--from {str(folder)!r} is a model of the language {reason}")
     tags = Vocabulary.load(folder, config.vocabularies, config.tokenizers).source.tags
     return _Start(folder.absolute(), recipe, config.vocabularies, "imported" in read_metrics(folder), tags)
 

@@ -46,10 +46,13 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def model(text: Path, folder: Path, kind: str, train: dict[str, Any] | None = None, **metrics: str) -> Path:
+def model(
+    text: Path, folder: Path, kind: str, train: dict[str, Any] | None = None, language: str = "en", **metrics: str
+) -> Path:
     """Make `folder` an untrained model with a vocabulary of that kind."""
     lines = [(text / f"text.{language}").read_text(encoding="utf-8").splitlines() for language in ("en", "de")]
     data = {"train_source": ["old"], "train_target": ["old"], "vocab_size": 360, **KINDS[kind]}
+    data["source_language"] = language
     tied = kind != "two vocabularies"
     form = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 32, "d_ff": 64, "num_heads": 2}
     values = {"data": data, "model": {**form, "tie_embeddings": tied}, "train": train or {}, "decode": {"beam": 2}}
@@ -186,3 +189,16 @@ def test_a_test_set_of_several_or_compressed_files_has_no_command(text: Path) ->
     )
     assert _scoring(done, data, [one, [Path("t.zh.gz")]]) == ""
     assert _scoring(done, data, [one * 2, [Path("t.zh")] * 2]) == ""
+
+
+def test_a_model_whose_language_is_no_code_is_in_no_command(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    language = "en; touch PWNED #\nnmt: done"
+    old = model(text, tmp_path / "old", "joint", language=language)
+    with pytest.raises(
+        nmt.NmtError, match=r"is a model of the language 'en; touch PWNED #\\nnmt: done': expected"
+    ) as caught:
+        nmt.init("new", text / "text.en", text / "text.de", from_model=old, threads=1, progress=False)
+    assert "\n" not in str(caught.value)
