@@ -24,6 +24,7 @@ from __future__ import annotations
 import difflib
 import errno
 import re
+import reprlib
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
@@ -151,13 +152,20 @@ def differing(before: str, after: str, around: int = 12) -> tuple[str, str]:
     return before[start : start + 2 * around], after[start : start + 2 * around]
 
 
+_BOUNDED = reprlib.Repr()
+"""Shows a part of what contains others: a few hundred bytes of YAML may stand for gigabytes."""
+_BOUNDED.maxlevel, _BOUNDED.fillvalue = 3, "…"
+_BOUNDED.maxlist = _BOUNDED.maxtuple = _BOUNDED.maxset = _BOUNDED.maxdict = 50
+_BOUNDED.maxstring = _BOUNDED.maxother = _BOUNDED.maxlong = 10_000
+
+
 def shown(value: object, longest: int = 200) -> str:
     """Return the repr of `value` for messages.
 
     The middle of a long repr is left out. A value whose repr fails is described instead.
     """
     try:
-        text = repr(value)
+        text = _BOUNDED.repr(value) if isinstance(value, list | tuple | dict | set) else repr(value)
     except (ValueError, RecursionError):  # a number of thousands of digits, or deeply nested lists
         text = (
             f"a number of about {int(value.bit_length() * 0.30103):,} digits"
