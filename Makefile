@@ -2,7 +2,8 @@
 # make test    the tests without the slow ones
 # make test-all, make check   every test; with lint and types
 # make coverage  every test, and the branches that none of them takes
-# make fuzz    wrong models and calls for the engine, under sanitizers, for FUZZ_SECONDS (120)
+# make fuzz    wrong models and calls for the engine, under sanitizers, and wrong models to import, each for
+#              FUZZ_SECONDS (120)
 # make docs    the documentation site, in build/site
 # make wheel   this platform's wheel, in dist/
 # make image   a Docker image of nmt serve, without torch
@@ -75,7 +76,7 @@ FUZZ_CHECKS = -fsanitize=address,undefined -fno-sanitize-recover=undefined
 
 # With clang's libFuzzer, which looks for new paths; without it, with random inputs. Then threads.
 fuzz: export ASAN_OPTIONS = allocator_may_return_null=1
-fuzz:
+fuzz: $(TOOLS)
 	mkdir -p build/fuzz/corpus
 	@if $(CLANG) -fsanitize=fuzzer $(FUZZ_CHECKS) -DNMT_LIBFUZZER $(FUZZ_FLAGS) -o $(FUZZ) 2> build/fuzz/clang.log; then \
 	    $(FUZZ) build/fuzz/corpus -artifact_prefix=build/fuzz/ -max_total_time=$(FUZZ_SECONDS) -max_len=1024 -len_control=0 -verbosity=0 -print_final_stats=1; \
@@ -84,6 +85,7 @@ fuzz:
 	fi
 	$(CXX) -fsanitize=thread -DNMT_THREADS $(FUZZ_FLAGS) -o $(FUZZ)-threads
 	$(FUZZ)-threads threads 10
+	$(VENV)/bin/python tests/support/fuzz_imports.py $(FUZZ_SECONDS)
 
 $(VENV)/.docs: $(TOOLS)
 	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt 'nmt-cli[docs]'
