@@ -185,7 +185,7 @@ def keep_freed_memory() -> None:
 
 def return_freed_memory() -> None:
     """Let glibc return what large arrays leave at once, where memory counts more than new pages."""
-    _mallopt({MMAP_THRESHOLD: 2**22})
+    _mallopt({MMAP_THRESHOLD: 2**21})
 
 
 def _mallopt(values: dict[int, int]) -> None:

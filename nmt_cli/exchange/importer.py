@@ -10,6 +10,7 @@ time (`Stored`), and nothing is unpickled.
 
 from __future__ import annotations
 
+import errno
 import shutil
 import tempfile
 import zipfile
@@ -24,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..data.sentencepiece_model import is_tag
-from ..errors import ModelError, shown_name
+from ..errors import ModelError, shown_name, write_failed
 from ..languages import find, short
 from .exporter import Reader
 
@@ -131,6 +132,8 @@ class SourceFiles:
             with self.archive.open(member) as packed, Path(self.folder, name).open("wb") as file:
                 shutil.copyfileobj(packed, file, 1 << 20)
         except UNREADABLE as error:
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                raise write_failed(error, Path(tempfile.gettempdir()), "the unpacked model", ModelError) from None
             raise self._unreadable(name, error) from None
         return Path(self.folder, name)
 

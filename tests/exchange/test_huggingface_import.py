@@ -332,7 +332,7 @@ def test_the_command_that_rewrites_a_pickle_works(whole: Path, tmp_path: Path) -
 
 
 def test_names_of_tensors_go_both_ways(whole: Path) -> None:
-    for name, tensor in load_file(whole / "model.safetensors").items():
+    for name in load_file(whole / "model.safetensors"):
         plain = name.removeprefix("model.")
         if "embed" not in plain:
-            assert transformers_name(_renamed(plain, Stored(tensor.shape, lambda: None))[0]) == plain
+            assert transformers_name(_renamed(plain, Stored((2, 2), lambda: np.zeros((2, 2))))[0]) == plain

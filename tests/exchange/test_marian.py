@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,14 @@ from safetensors.numpy import load_file
 from shared import shared
 from small_models import needs_engine, searched
 
+from nmt_cli.cli import app
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Vocabulary
 from nmt_cli.exchange import importing, verification
 from nmt_cli.exchange import marian as marian_importer
 from nmt_cli.exchange.convert import export
 from nmt_cli.exchange.importer import ImportOptions, SourceFiles
 from nmt_cli.exchange.importing import Imported, import_model
+from nmt_cli.exchange.quantizing import quantize
 from nmt_cli.model.folder import load_model
 from nmt_cli.search.length_penalties import none, power
 from nmt_cli.search.search import UNLIMITED, SearchOptions
@@ -131,6 +135,20 @@ def test_what_the_files_say_becomes_the_recipe_and_the_card(tmp_path: Path) -> N
     assert "- Licence: CC-BY 4.0." in card or "- Licence: none." in card
     assert ABOUT.strip() in card
     assert "CC-BY 4.0" in card
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_info_names_the_origin_and_nothing_that_nobody_did_here(
+    precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = imported(marian(layers=(1, 1)).zip(tmp_path / "opus.zip"), tmp_path / "model").path
+    if precision == "int8":
+        folder = quantize(folder, tmp_path / "int8").path
+    monkeypatch.setattr(sys, "argv", ["nmt", "info", str(folder)])
+    assert app.run() == 0
+    said = capsys.readouterr().out
+    assert re.search(r"^  imported +opus\.zip$\n^  toolkit +Marian$\n^  license +", said, re.MULTILINE), said
+    assert not re.search("update|train|dropout", said.replace(str(tmp_path), "")), said
 
 
 # --- what Marian computed ---
