@@ -19,6 +19,7 @@ from ..data.normalization import UNSEEN
 from ..data.tokenizer import EOS, Tokenizer, Vocabulary
 from ..errors import ModelError, check_choice, shown
 from ..files import write_named
+from ..hardware import return_freed_memory
 from ..model.contents import TOKENIZERS, length_limits, not_imported
 from ..model.folder import load_model
 from ..model.weights import write_model
@@ -78,6 +79,7 @@ def import_model(source: Path, out: Path, by: str, options: ImportOptions, text:
     Raises UsageError for an unknown importer or an `out` that is not free, and ModelError for what cannot be imported,
     or computes something else: then nothing is written.
     """
+    return_freed_memory()
     if by:
         check_choice("--from", by, IMPORTERS)
     check_output_folder(out, WHAT, not_imported, [source])

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..data.sentencepiece_model import Extension
 from ..errors import ModelError, UsageError, install_command, shown, shown_name
-from .importer import UNREADABLE, Array, SourceFiles, Stored
+from .importer import UNREADABLE, SourceFiles, Stored
 
 DAMAGED = (*UNREADABLE, ValueError, KeyError, OverflowError, MemoryError, struct.error)
 """What NumPy and struct raise for what is not a model."""
@@ -120,18 +120,12 @@ def _npz(path: Path) -> dict[str, Stored]:
             file.seek(entry.header_offset + 26)
             start = entry.header_offset + 30 + sum(struct.unpack("<HH", file.read(4)))
             array = _mapped(path, dtype, shape, start + header, start + entry.file_size, fortran)
-            if entry.compress_type != zipfile.ZIP_STORED:
-                array = replace(array, read=partial(_unpacked, path, entry.filename))
-            arrays[entry.filename.removesuffix(".npy")] = array
+            name = entry.filename.removesuffix(".npy")
+            packed = entry.compress_type != zipfile.ZIP_STORED
+            arrays[name] = replace(array, read=partial(np.load(path).__getitem__, name)) if packed else array
         if damaged := archive.testzip():
             raise ValueError(f"{damaged} in it is damaged")
     return arrays
-
-
-def _unpacked(path: Path, name: str) -> Array:
-    with zipfile.ZipFile(path) as archive, archive.open(name) as stream:
-        array: Array = np.lib.format.read_array(stream, allow_pickle=False)
-        return array
 
 
 def _container(path: Path) -> dict[str, Stored]:

@@ -22,17 +22,7 @@ from .. import console
 from ..cache import compile_cache
 from ..errors import DataError, ModelError, TrainingError, UsageError, check_choice
 from ..files import read_bounded
-from ..hardware import (
-    Hardware,
-    busy,
-    cores,
-    device_named,
-    free_memory,
-    keep_freed_memory,
-    loading_torch,
-    memory_size,
-    return_freed_memory,
-)
+from ..hardware import Hardware, busy, cores, device_named, free_memory, keep_freed_memory, loading_torch, memory_size
 from ..model.contents import find_model
 from ..recipe import (
     BYTES_PER_PARAMETER,
@@ -385,6 +375,5 @@ def import_model(
         from ..exchange.importing import import_model as convert
 
     options = ImportOptions(source_language, target_language, positions, safe_length)
-    return_freed_memory()
     with showing(progress):
         return convert(Path(source), Path(out), importer, options, Path(text) if text else None)
