@@ -152,18 +152,20 @@ class MarianReader:
         bias = self.array("decoder_ff_logit_out_b").ravel()
         joined, ends = _joined(hidden)
         logits = [np.empty((len(rows), len(order)), np.float32) for rows in hidden]
+        block = np.empty((BLOCK, joined.shape[1]))
         largest, sums = np.full((len(joined), 1), -np.inf), np.zeros((len(joined), 1))
         for begin in range(0, len(order), BLOCK):
             ids = order[begin : begin + BLOCK]
             kept = np.maximum(ids, 0)
             matrix = self.arrays[name].read()  # each time: no more of its pages than these are in memory
-            block = matrix[:, kept] if turned else matrix[kept].T
-            scores = joined @ block.astype(np.float64) + bias[kept]
+            rows = block[: len(ids)]
+            rows[:] = matrix[:, kept].T if turned else matrix[kept]
+            scores = joined @ rows.T + bias[kept]
             scores[:, ids < 0] = -1e9
             if self.padding and begin == 0:
                 scores[:, PAD] = joined @ self.padding["row"] + self.padding["bias"]
-            for rows, part in zip(logits, np.split(scores, ends), strict=True):
-                rows[:, begin : begin + BLOCK] = part
+            for whole, part in zip(logits, np.split(scores, ends), strict=True):
+                whole[:, begin : begin + BLOCK] = part
             before, largest = largest, np.maximum(largest, scores.max(1, keepdims=True))
             scores -= largest
             sums = sums * np.exp(before - largest) + np.exp(scores, out=scores).sum(1, keepdims=True)
