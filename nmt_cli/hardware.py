@@ -181,16 +181,23 @@ def keep_freed_memory() -> None:
     Every training pass allocates the same sizes again, and new pages take up to a tenth of the time of small models.
     With another C library this does nothing.
     """
+    _mallopt({MMAP_THRESHOLD: 2**30, TRIM_THRESHOLD: 2**31 - 1, TOP_PAD: 2**26})
+
+
+def return_freed_memory() -> None:
+    """Let glibc return what large arrays leave at once, where memory counts more than new pages."""
+    _mallopt({MMAP_THRESHOLD: 2**21})
+
+
+def _mallopt(values: dict[int, int]) -> None:
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
-        for parameter, value in (
-            (-3, 2**30),
-            (-1, 2**31 - 1),
-            (-2, 2**26),
-        ):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD
+        for parameter, value in values.items():
             mallopt(parameter, value)
 
 
+TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3
+"""Parameters of glibc's function `mallopt`."""
 STRICT = 1 << 16
 """The bit of MKL's mode that says: the same product whatever the number of rows, columns and threads."""
 

@@ -205,19 +205,22 @@ def _described(values: dict[str, Any]) -> str:
         f"{values['kind']} {shown_name(values['name'])}",
         f"  model       {model['encoder_layers']} + {model['decoder_layers']} layers, d_model "
         f"{model['d_model']}, d_ff {model['d_ff']}, {model['num_heads']} heads, {model['residual']}-norm, "
-        f"{model['positions']} positions, dropout {model['dropout']}",
+        f"{model['positions']} positions" + f", dropout {model['dropout']}" * ("updates" in values),
         f"  parameters  {values['parameters']:,} "
         f"({', '.join(f'{name} {count:,}' for name, count in parts.items() if count)})",
         f"  vocabulary  {vocabulary}",
         *_languages(values),
-        f"  updates     {values['updates']:,} of {values['batch_tokens']:,} tokens per side, "
-        f"{values['buckets_per_update']} × {values['bucket_tokens']:,} of like length",
-        f"  here        {values['devices']} × {values['device']} in {values['precision']}: micro-batches "
-        f"of up to {values['micro_batch_tokens']:,} tokens, about {values['micro_batches_per_update']} per "
-        "update",
-        f"  memory      about {values['memory_bytes'] / gigabyte:.1f} GiB to train, "
-        f"{values['memory_free_bytes'] / gigabyte:.1f} GiB free on a device",
     ]
+    if "updates" in values:
+        lines += [
+            f"  updates     {values['updates']:,} of {values['batch_tokens']:,} tokens per side, "
+            f"{values['buckets_per_update']} × {values['bucket_tokens']:,} of like length",
+            f"  here        {values['devices']} × {values['device']} in {values['precision']}: micro-batches "
+            f"of up to {values['micro_batch_tokens']:,} tokens, about {values['micro_batches_per_update']} per "
+            "update",
+            f"  memory      about {values['memory_bytes'] / gigabyte:.1f} GiB to train, "
+            f"{values['memory_free_bytes'] / gigabyte:.1f} GiB free on a device",
+        ]
     lines += [
         f"  {'kernels' if number == 0 else '':<10}  {summary}"
         for number, summary in enumerate(values["kernels"].values())

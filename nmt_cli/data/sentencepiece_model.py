@@ -162,9 +162,8 @@ def with_pieces(model: bytes, table: Sequence[str], extension: Mapping[str, Any]
     if not own:
         raise ValueError("it has no pieces")
     of_text = {piece: kept for piece, kept in own.items() if kept[1] not in (UNKNOWN, CONTROL)}
-    others = [piece for piece in of_text if piece not in set(table)]
     entries = []
-    for number, piece in enumerate([*table, *others]):
+    for number, piece in enumerate(dict.fromkeys([*table, *of_text])):
         score, kind = of_text.get(piece, (bytes(4), UNUSED))
         if number < len(SPECIALS) or is_tag(piece):
             score, kind = bytes(4), UNKNOWN if piece == "<unk>" else CONTROL

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -90,7 +90,7 @@ class Reader(Protocol):
         """Return the texts of target ids."""
         ...
 
-    def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> list[Output]:
+    def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> Iterable[Output]:
         """Run one batch: greedy search up to `limit` tokens, and the log-probabilities of `targets`.
 
         Both sides end in EOS; an output may be EOS alone.

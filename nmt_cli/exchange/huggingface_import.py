@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +22,8 @@ import numpy as np
 from ..data.tokenizer import BOS, PAD
 from ..errors import ModelError, shown, shown_name
 from ..recipe import Recipe
-from .importer import Array, ForeignModel, Importer, ImportOptions, SourceFiles, languages, tags_of
-from .marian import EPSILON, LONGEST, Ids, converted, license_in, recipe_of, tokenizers_of
+from .importer import Array, ForeignModel, Importer, ImportOptions, SourceFiles, Stored, languages, tags_of
+from .marian import EPSILON, LONGEST, Ids, converted, license_in, recipe_of, tokenizers_of, with_rows
 from .marian_files import decoding
 from .marian_reference import MarianReader
 from .preprocess import replacements_in, steps_in
@@ -75,6 +77,7 @@ WHOLE = {
     "encoder.embed_tokens.weight": "encoder_Wemb",
     "decoder.embed_tokens.weight": "decoder_Wemb",
     "final_logits_bias": "decoder_ff_logit_out_b",
+    "lm_head.weight": "decoder_ff_logit_out_Wt",
 }
 """Marian's names of transformers' tensors that belong to no layer."""
 PARTS = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "out_proj": "o"}
@@ -83,7 +86,7 @@ EMBEDDINGS = (
     ("Wemb", 0, 0),
     ("encoder_Wemb", 0, 0),
     ("decoder_Wemb", 1, 0),
-    ("decoder_ff_logit_out_W", 1, 1),
+    ("decoder_ff_logit_out_Wt", 1, 0),
     (BIAS, 1, 1),
 )
 """Marian's arrays that have tokens, whose they are (0: the source's), and in which dimension they are."""
@@ -114,10 +117,10 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     sides = [_vocabulary(files, name) for name in names]
     joint = sides[0] == sides[1]
     _check_padding(config, sides[1])
-    arrays, start = without_padding(arrays, sides)
-    padded = start.pop("padding")
-    ids = {side: Ids.of(of_side) for side, of_side in zip(("source", "target"), sides, strict=True)}
-    section |= {"zero_start": not start["row"].any()}
+    start, padded = padding_of(arrays, sides)
+    sides = [{piece: number for piece, number in side.items() if piece != "<pad>"} for side in sides]
+    ids = {side: Ids.of(of_side, unused=1) for side, of_side in zip(("source", "target"), sides, strict=True)}
+    section |= {"zero_start": not start.any()}
     steps = steps_in("" if as_there else "replace-unicode-punctuation.perl | remove-non-printing-char.perl")
     replaced, controls = replacements_in(steps)
     models = [files.read("source.spm"), files.read("target.spm")]
@@ -135,20 +138,20 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     recipe["model"]["max_positions"] = longest
     recipe["data"]["max_length"] = min(LONGEST, longest - 1)
     model = Recipe.from_dict(recipe, "config.json").model
-    orders = {side: one.order for side, one in ids.items()}
-    weights = converted(arrays, model, ties, orders, transformers_name)
-    for use in ("shared", "target"):
-        if f"embeddings.{use}" in weights:
-            weights[f"embeddings.{use}"][BOS] = start["row"]
+    weights = converted(arrays, model, ties, ids, transformers_name)
+    changes: list[tuple[str, int, Any]] = [(f"embeddings.{use}", BOS, start) for use in ("shared", "target")]
     if as_there:
-        for use in ("shared", "output"):
-            if f"embeddings.{use}" in weights:
-                weights[f"embeddings.{use}"][PAD] = padded["row"]
-        weights["output_bias"][PAD] = padded["bias"]
+        changes += [(f"embeddings.{use}", PAD, padded["row"]) for use in ("shared", "output")]
+        changes.append(("output_bias", PAD, padded["bias"]))
+    for name, number, values in changes:
+        if name in weights:
+            weights[name] = weights[name].then(partial(with_rows, numbers=[number], values=values))
+    if as_there:
         order = np.arange(model.d_model).reshape(2, -1).T.ravel()
         weights = reordered(weights, order)
+    orders = {side: one.order for side, one in ids.items()}
     reader = MarianReader(arrays, section, ties, orders, models, sides, steps)
-    reader.start = start["row"]
+    reader.start = start
     if as_there:
         reader.exponents, reader.padding, reader.features = "huggingface", padded, order
     return ForeignModel(
@@ -175,20 +178,25 @@ def _json(files: SourceFiles, name: str) -> dict[str, Any]:
     return values
 
 
-def _tensors(files: SourceFiles) -> dict[str, Array]:
-    """Return the tensors of the weights file as fp32. Raises ModelError."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load
+def _tensors(files: SourceFiles) -> dict[str, Stored]:
+    """Return the tensors of the weights file, which are read as fp32. Raises ModelError."""
+    from safetensors import SafetensorError, safe_open
 
+    path = files.unpacked(WEIGHTS)
     try:
-        tensors = load(files.read(WEIGHTS))
+        with safe_open(path, "pt") as file:
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ModelError(f"{WEIGHTS} is not a safetensors file, or a damaged one ({shown_name(str(error))}).") from None
-    arrays = {name: tensor.float().numpy() for name, tensor in tensors.items()}
-    for name, array in arrays.items():
-        if not np.isfinite(array).all():
-            raise ModelError(f"{shown_name(name)} has numbers that are not finite.")
-    return arrays
+    return {name: Stored(shape, partial(_tensor, path, name)) for name, shape in shapes.items()}
+
+
+def _tensor(path: Path, name: str) -> Array:
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:
+        array: Array = file.get_tensor(name).float().numpy()
+        return array
 
 
 def section_of(config: Mapping[str, Any], as_there: bool) -> dict[str, Any]:
@@ -230,7 +238,9 @@ def section_of(config: Mapping[str, Any], as_there: bool) -> dict[str, Any]:
     }
 
 
-def marian_arrays(tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, bool]]:
+def marian_arrays(
+    tensors: Mapping[str, Stored], config: Mapping[str, Any]
+) -> tuple[dict[str, Stored], dict[str, bool]]:
     """Return tensors of transformers under Marian's names and in its layout, and which embeddings are tied.
 
     Raises ModelError for a tensor that is not known.
@@ -243,7 +253,7 @@ def marian_arrays(tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tu
         shared = copies[0] is copies[1] or np.array_equal(*copies)  # type: ignore[arg-type]
         if shared and copies[1] is not None:
             tensors["shared.weight"] = copies[1]
-    arrays: dict[str, Array] = {}
+    arrays: dict[str, Stored] = {}
     for name, tensor in tensors.items():
         if "embed_positions" in name or (
             name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight") and shared
@@ -258,17 +268,15 @@ def marian_arrays(tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tu
     return arrays, {"tied-embeddings-all": shared and tied, "tied-embeddings-src": shared, "tied-embeddings": tied}
 
 
-def _renamed(name: str, tensor: Array) -> tuple[str, Array]:
+def _renamed(name: str, tensor: Stored) -> tuple[str, Stored]:
     """Return Marian's name of a tensor, and its array."""
     if name in WHOLE:
         return WHOLE[name], tensor
-    if name == "lm_head.weight":
-        return "decoder_ff_logit_out_W", tensor.T
     match = re.fullmatch(r"(encoder|decoder)\.layers\.(\d+)\.(\w+)\.(?:(\w+)\.)?(weight|bias)", name)
     if match:
         side, number, part, inner, kind = match.groups()
         begin, letter = f"{side}_l{int(number) + 1}_", "W" if kind == "weight" else "b"
-        array = tensor.T if tensor.ndim == 2 else tensor[None]
+        array = tensor.T if len(tensor.shape) == 2 else tensor.then(np.atleast_2d, (1, *tensor.shape))
         if part in ATTENTIONS and inner in PARTS:
             return f"{begin}{ATTENTIONS[part]}_{letter}{PARTS[inner]}", array
         if part in ("fc1", "fc2") and not inner:
@@ -284,8 +292,7 @@ def _renamed(name: str, tensor: Array) -> tuple[str, Array]:
 
 def transformers_name(name: str) -> str:
     """Return transformers' name of an array of Marian's: the inverse of `_renamed`."""
-    names = {theirs: name for name, theirs in WHOLE.items()} | {"decoder_ff_logit_out_W": "lm_head.weight"}
-    names |= {"decoder_ff_logit_out_Wt": "lm_head.weight"}
+    names = {theirs: name for name, theirs in WHOLE.items()}
     match = re.fullmatch(r"(encoder|decoder)_l(\d+)_(self|context|ffn)_(ffn_|Wo_)?(\w+?)(.)?", name)
     if not match or name in names:
         return names.get(name, name)
@@ -320,43 +327,36 @@ def _vocabulary(files: SourceFiles, name: str) -> dict[str, int]:
     return ids
 
 
-def without_padding(arrays: dict[str, Array], sides: list[dict[str, int]]) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Return the arrays without the rows of <pad>; `sides` change. Return also what is stored in these rows.
+def padding_of(arrays: Mapping[str, Stored], sides: Sequence[Mapping[str, int]]) -> tuple[Array, dict[str, Any]]:
+    """Return what is stored for <pad>: the decoder's first input (D,), which transformers looks up as the embedding of
+    <pad>, and the "row" and "bias" of its output.
 
-    "row" is the decoder's first input, which transformers looks up as the embedding of <pad>. Raises ModelError for
-    matrices of another size than the vocabularies.
+    Raises ModelError for matrices of another size than the vocabularies.
     """
     if missing := [names[0] for names in (("Wemb", "decoder_Wemb"), (BIAS,)) if not arrays.keys() & set(names)]:
         raise ModelError(f"the weights lack {transformers_name(missing[0])}.")
     for name, number, axis in EMBEDDINGS:
-        if name in arrays and (arrays[name].ndim != 2 or arrays[name].shape[axis] != len(sides[number])):
+        if name in arrays and (len(arrays[name].shape) != 2 or arrays[name].shape[axis] != len(sides[number])):
             raise ModelError(
                 f"{transformers_name(name)} has the shape {arrays[name].shape}, and the vocabulary "
                 f"{len(sides[number]):,} tokens."
             )
-    result, pads = dict(arrays), [ids["<pad>"] for ids in sides]
-    first = "Wemb" if "Wemb" in arrays else "decoder_Wemb"
-    output = arrays.get("decoder_ff_logit_out_W", arrays[first].T)
-    padding = {"row": output.T[pads[1]], "bias": float(arrays["decoder_ff_logit_out_b"].ravel()[pads[1]])}
-    found = {"row": arrays[first][pads[1]], "padding": padding}
-    for name, number, axis in EMBEDDINGS:
-        if name in result:
-            result[name] = np.delete(result[name], pads[number], axis)
-    for number, pad in enumerate(pads):
-        sides[number] = {piece: i - (i > pad) for piece, i in sides[number].items() if piece != "<pad>"}
-    return result, found
+    pad = sides[1]["<pad>"]
+    first = arrays["Wemb" if "Wemb" in arrays else "decoder_Wemb"].read()[pad].copy()
+    output = arrays["decoder_ff_logit_out_Wt"].read()[pad].copy() if "decoder_ff_logit_out_Wt" in arrays else first
+    return first, {"row": output, "bias": float(arrays[BIAS].read()[0, pad])}
 
 
-def reordered(weights: Mapping[str, Array], order: Array) -> dict[str, Array]:
+def reordered(weights: Mapping[str, Stored], order: Array) -> dict[str, Stored]:
     """Return the arrays of a model folder with their features of d_model in another order (D,)."""
     result = {}
     for name, array in weights.items():
         part = name.split(".")[-2] if "." in name else ""
         if part in ("output", "outer", "norm") or name.endswith("_norm.weight"):
-            array = array[order]
-        elif array.ndim == 2:
-            array = array[:, order]
-        result[name] = np.ascontiguousarray(array)
+            array = array.then(lambda numbers: numbers[order])
+        elif len(array.shape) == 2:
+            array = array.then(lambda numbers: np.ascontiguousarray(numbers[:, order]))
+        result[name] = array
     return result
 
 

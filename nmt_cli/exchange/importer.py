@@ -2,14 +2,17 @@
 
     SOURCE ──▶ SourceFiles ──▶ Importer.recognizes ──▶ read ──▶ ForeignModel ──▶ importing.py
 
-An importer is one file with an `Importer`, and one line in `registry.IMPORTERS`. Arrays are NumPy's, and nothing is
-unpickled.
+An importer is one file with an `Importer`, and one line in `registry.IMPORTERS`. Arrays are NumPy's, are read one at a
+time (`Stored`), and nothing is unpickled.
 
     V vocabulary   D d_model
 """
 
 from __future__ import annotations
 
+import errno
+import shutil
+import tempfile
 import zipfile
 import zlib
 from collections import Counter
@@ -22,15 +25,38 @@ import numpy as np
 import numpy.typing as npt
 
 from ..data.sentencepiece_model import is_tag
-from ..errors import ModelError, shown_name
+from ..errors import ModelError, shown_name, write_failed
 from ..languages import find, short
 from .exporter import Reader
 
 Array = npt.NDArray[Any]
+FP32 = np.dtype(np.float32)
 FILES = (".npz", ".bin", ".safetensors", ".json", ".pt", ".ckpt", ".pkl")
 """Endings of files that stand for their folder, some of them to be refused by name."""
 UNREADABLE = (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 """What is raised for a file, or a file of a zip, that cannot be read; RuntimeError: it is encrypted."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An array of a file. Its form is known before its numbers are read; `np.asarray` reads them."""
+
+    shape: tuple[int, ...]
+    read: Callable[[], Array]
+    """Return the numbers: the file's pages where they are stored as they are, else a new array. Nobody keeps them."""
+    dtype: np.dtype[Any] = FP32
+
+    def then(self, change: Callable[[Array], Array], shape: tuple[int, ...] | None = None) -> Stored:
+        """Return what `change` makes of the array when it is read. `shape`: the new one, by default the same."""
+        return Stored(self.shape if shape is None else shape, lambda: change(self.read()), self.dtype)
+
+    @property
+    def T(self) -> Stored:
+        """The transposed array."""
+        return self.then(np.transpose, self.shape[::-1])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.asarray(self.read(), dtype)
 
 
 class SourceFiles:
@@ -38,7 +64,7 @@ class SourceFiles:
 
     def __init__(self, path: Path) -> None:
         """Raises ModelError if there is no folder, zip or file at `path`. A file stands for its folder."""
-        self.path, self.archive = path, None
+        self.path, self.archive, self.folder = path, None, ""
         self.given = ""
         """The name of the file that the user named, if it is not a zip."""
         self.repeated: set[str] = set()
@@ -75,18 +101,45 @@ class SourceFiles:
         """Return the names that end in one of `endings`."""
         return [name for name in self.names if name.endswith(endings)]
 
-    def read(self, name: str) -> bytes:
-        """Return the content of a file. Raises ModelError if it is missing or cannot be read."""
+    def _member(self, name: str) -> str:
+        """Return the name of a file in its folder or zip. Raises ModelError if it is missing."""
         if name not in self.members:
             raise ModelError(f"{str(self.path)!r} lacks {shown_name(name)}.")
         if name in self.repeated:
             raise ModelError(
                 f"{str(self.path)!r} has several files called {shown_name(name)}: name an unpacked folder."
             )
+        return self.members[name]
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file. Raises ModelError if it is missing or cannot be read."""
+        member = self._member(name)
         try:
-            return self.archive.read(self.members[name]) if self.archive else (self.path / name).read_bytes()
+            return self.archive.read(member) if self.archive else (self.path / member).read_bytes()
         except UNREADABLE as error:
             raise self._unreadable(name, error) from None
+
+    def unpacked(self, name: str) -> Path:
+        """Return the path of a file. One of a zip is unpacked to $TMPDIR as long as this object lives.
+
+        Raises ModelError if it is missing or cannot be read.
+        """
+        member = self._member(name)
+        if not self.archive:
+            return self.path / member
+        try:
+            self.folder = self.folder or tempfile.mkdtemp(prefix="nmt-import-")
+            with self.archive.open(member) as packed, Path(self.folder, name).open("wb") as file:
+                shutil.copyfileobj(packed, file, 1 << 20)
+        except UNREADABLE as error:
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                raise write_failed(error, Path(tempfile.gettempdir()), "the unpacked model", ModelError) from None
+            raise self._unreadable(name, error) from None
+        return Path(self.folder, name)
+
+    def __del__(self) -> None:
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def text(self, name: str) -> str:
         """Return a text file, "" if there is none. Raises ModelError."""
@@ -112,7 +165,7 @@ class ForeignModel:
 
     toolkit: str
     recipe: dict[str, dict[str, Any]]
-    weights: Mapping[str, Array]
+    weights: Mapping[str, Stored]
     vocabularies: tuple[int, int]
     tokenizers: Mapping[str, bytes]
     reader: Reader

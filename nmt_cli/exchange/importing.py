@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from safetensors import SafetensorError
-
 from ..console import status
 from ..data.normalization import UNSEEN
 from ..data.tokenizer import EOS, Tokenizer, Vocabulary
-from ..errors import ModelError, check_choice, shown, shown_name, write_failed
-from ..files import system_error, write_named
+from ..errors import ModelError, check_choice, shown, shown_name
+from ..files import write_named
+from ..hardware import return_freed_memory
 from ..model.contents import TOKENIZERS, length_limits, not_imported
 from ..model.folder import load_model
 from ..model.weights import write_model
@@ -80,6 +79,7 @@ def import_model(source: Path, out: Path, by: str, options: ImportOptions, text:
     Raises UsageError for an unknown importer or an `out` that is not free, and ModelError for what cannot be imported,
     or computes something else: then nothing is written.
     """
+    return_freed_memory()
     if by:
         check_choice("--from", by, IMPORTERS)
     check_output_folder(out, WHAT, not_imported, [source])
@@ -88,18 +88,15 @@ def import_model(source: Path, out: Path, by: str, options: ImportOptions, text:
         foreign = _importer(files, by).read(files, options)
     recipe = Recipe.from_dict({"name": source.stem, **foreign.recipe}, f"the recipe of {str(source)!r}")
     with output_folder(out, WHAT, not_imported, [source], ModelError) as aside:
-        try:
-            write_model(
-                aside,
-                foreign.weights,
-                recipe,
-                foreign.vocabularies,
-                foreign.tokenizers,
-                {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license},
-                safe_length=options.safe_length or None,
-            )
-        except SafetensorError as error:
-            raise write_failed(system_error(error), out, WHAT, ModelError) from None
+        write_model(
+            aside,
+            foreign.weights,
+            recipe,
+            foreign.vocabularies,
+            foreign.tokenizers,
+            {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license},
+            safe_length=options.safe_length or None,
+        )
         write_named(aside / "README.md", _card(foreign, files, recipe).encode(), "the model card")
         loaded = load_model(aside)
         vocabulary = Vocabulary.load(aside, loaded.config.vocabularies, loaded.config.tokenizers)

@@ -18,6 +18,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from ..model.transformer import NO_PROBABILITY
 from ..model.weights import forms_of
 from ..recipe import ModelSection, Recipe
 from .exporter import Exporter, SourceModel
-from .importer import Array, ForeignModel, Importer, ImportOptions, SourceFiles, languages, rows, tags_of
+from .importer import Array, ForeignModel, Importer, ImportOptions, SourceFiles, Stored, languages, rows, tags_of
 from .marian_files import CONFIG, decoding_in, vocabulary_in, weights_in, yaml_values
 from .marian_reference import MarianReader
 from .preprocess import preprocess_script, program, replacements_in, steps_in
@@ -181,9 +182,12 @@ class Ids:
     table: list[str]
     order: Array
     """(V,): Marian's id of each token; -1: it has none."""
+    size: int
+    """Number of rows of a matrix with a row for each of Marian's ids."""
 
     @classmethod
-    def of(cls, ids: Mapping[str, int]) -> Ids:
+    def of(cls, ids: Mapping[str, int], unused: int = 0) -> Ids:
+        """`unused`: number of Marian's ids that no piece has."""
         others = [piece for piece in sorted(ids, key=lambda piece: ids[piece]) if piece not in SPECIALS]
         table = [*SPECIALS, *others]
         order = np.array([ids[piece] if number not in (PAD, BOS) else -1 for number, piece in enumerate(table)])
@@ -191,23 +195,24 @@ class Ids:
             raise ModelError("the vocabulary has <pad> or <s> among its tokens, which models of Marian do not have.")
         if "" in ids:
             raise ModelError("the vocabulary has a token without a text, which SentencePiece does not allow.")
-        return cls(table, order)
+        return cls(table, order, len(ids) + unused)
 
 
 def converted(
-    arrays: Mapping[str, Array],
+    arrays: Mapping[str, Stored],
     config: ModelSection,
     ties: Mapping[str, bool],
-    orders: Mapping[str, Array],
+    ids: Mapping[str, Ids],
     called: Callable[[str], str] = str,
-) -> dict[str, Array]:
-    """Return the arrays of a model folder. `orders`: `Ids.order` of source and target. `called` returns the name of an
+) -> dict[str, Stored]:
+    """Return the arrays of a model folder. `ids` are those of "source" and "target". `called` returns the name of an
     array in the user's files.
 
-    Raises ModelError for an array that is missing, has a wrong shape, or is not used.
+    Raises ModelError for an array that is missing, has a wrong shape, or is not used; reading raises it for numbers
+    that are not finite.
     """
     taken, result = set(), {}
-    forms = forms_of(config, (len(orders["source"]), len(orders["target"])))
+    forms = forms_of(config, (len(ids["source"].table), len(ids["target"].table)))
     earlier = {"output": EARLIER_OUTPUT} if EARLIER_OUTPUT in arrays else {}
     for match in matches(config, ties, **earlier):
         parts = []
@@ -215,11 +220,12 @@ def converted(
             if name not in arrays:
                 raise ModelError(f"the weights lack {called(name)}.")
             taken.add(name)
-            size = int(orders[match.side].max()) + 1 if match.side else 0
-            part = _part(arrays[name], name, match, forms[match.ours][1], size, called)
-            parts.append(rows(part, orders[match.side]) if match.side else part)
-        result[match.ours] = np.ascontiguousarray(np.concatenate(parts), np.float32)
-    result["output_bias"][[PAD, BOS]] = NO_PROBABILITY
+            side = ids.get(match.side)
+            part = _part(arrays[name], name, match, forms[match.ours][1], side.size if side else 0, called)
+            part = part.then(partial(_finite, called(name)))
+            parts.append(part.then(partial(rows, order=side.order)) if side else part)
+        result[match.ours] = Stored(forms[match.ours][1], partial(_joined, parts))
+    result["output_bias"] = result["output_bias"].then(partial(with_rows, numbers=[PAD, BOS], values=NO_PROBABILITY))
     if left := sorted(arrays.keys() - taken):
         raise ModelError(
             f"the weights have {len(left)} arrays that nmt does not know, the first is {shown(called(left[0]))}."
@@ -227,18 +233,34 @@ def converted(
     return result
 
 
+def _joined(parts: Sequence[Stored]) -> Array:
+    return np.ascontiguousarray(np.concatenate([part.read() for part in parts]), np.float32)
+
+
+def _finite(name: str, array: Array) -> Array:
+    if not np.isfinite(array).all():
+        raise ModelError(f"{shown_name(name)} has numbers that are not finite.")
+    return array
+
+
+def with_rows(array: Array, numbers: Sequence[int], values: Any) -> Array:
+    """Return an array, which changes, with `values` in the rows `numbers`."""
+    array[numbers] = values
+    return array
+
+
 def _part(
-    array: Array, name: str, match: Match, ours: tuple[int, ...], tokens: int, called: Callable[[str], str]
-) -> Array:
+    array: Stored, name: str, match: Match, ours: tuple[int, ...], tokens: int, called: Callable[[str], str]
+) -> Stored:
     """Return an array of Marian's in our layout. `ours`: the shape of its match. Raises ModelError."""
     own = (tokens or ours[0] // len(match.theirs), *ours[1:])
     turned = len(own) == 2 and (not match.side or name == EARLIER_OUTPUT)
     expected = own[::-1] if turned else own if len(own) == 2 else (1, *own)
-    if tokens and array.ndim == 2 and (found := array.shape[expected.index(tokens)]) != tokens:
+    if tokens and len(array.shape) == 2 and (found := array.shape[expected.index(tokens)]) != tokens:
         raise ModelError(f"{called(name)} has {found:,} tokens, and the {match.side} vocabulary {tokens:,}.")
     if array.shape not in (expected, *([own] if len(own) == 1 else [])):
         raise ModelError(f"{called(name)} has the shape {array.shape}, expected {expected}.")
-    return array.T if turned else array.reshape(own)
+    return array.T if turned else array.then(partial(np.reshape, shape=own), own)
 
 
 def recognizes(files: SourceFiles) -> bool:
@@ -300,7 +322,8 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
         raise ModelError(
             "the model reads BPE codes of subword-nmt, which nmt does not have: take a model with SentencePiece."
         )
-    sides = [vocabulary_in(files, one) for one in (listed[0], listed[-1])]
+    by_name = {name: vocabulary_in(files, name) for name in {listed[0], listed[-1]}}
+    sides = [by_name[listed[0]], by_name[listed[-1]]]
     joint = sides[0] == sides[1]
     if not joint and section["tie_embeddings"]:
         raise ModelError("the embeddings are tied, and source and target have two vocabularies.")
@@ -320,7 +343,7 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     return ForeignModel(
         toolkit="Marian",
         recipe=recipe,
-        weights=converted(arrays, model, ties, {side: one.order for side, one in ids.items()}),
+        weights=converted(arrays, model, ties, ids),
         vocabularies=(len(ids["source"].table), len(ids["target"].table)),
         tokenizers=tokenizers,
         reader=reader,

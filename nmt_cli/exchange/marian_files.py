@@ -8,20 +8,29 @@ YAML is read with PyYAML's BaseLoader, which leaves every scalar a string: else 
 
 from __future__ import annotations
 
-import io
+import math
 import struct
+import zipfile
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
 from ..errors import ModelError, UsageError, install_command, shown_name
-from .importer import UNREADABLE, Array, SourceFiles
+from .importer import UNREADABLE, SourceFiles, Stored
 
 DAMAGED = (*UNREADABLE, ValueError, KeyError, OverflowError, MemoryError, struct.error)
 """What NumPy and struct raise for what is not a model."""
 CONFIG = "special:model.yml"
 """The name of the configuration among the arrays."""
+HEADERS: dict[tuple[int, int], Any] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+"""Functions that read the form of an array in an .npz."""
 TYPES = {0x404: "<f4", 0x101: "i1", 0x204: "<u4", 0x104: "<i4"}
 """Types of the binary container that are read: fp32 for weights, bytes for the configuration."""
 OTHER_TYPES = {0x10000: "int8 of intgemm", 0x800: "the packed numbers of fbgemm"}
@@ -42,50 +51,74 @@ def yaml_values(content: bytes | str, name: str) -> Any:
         raise ModelError(f"{shown_name(name)} is not YAML: {shown_name(first)}.") from None
 
 
-def weights_in(files: SourceFiles, name: str) -> tuple[dict[str, Array], dict[str, Any]]:
+def weights_in(files: SourceFiles, name: str) -> tuple[dict[str, Stored], dict[str, Any]]:
     """Return the arrays of a model file, fp32, and its configuration. Raises ModelError."""
-    content = files.read(name)
+    path = files.unpacked(name)
     try:
-        arrays = _npz(content) if content[:2] == b"PK" else _container(content)
+        with path.open("rb") as file:
+            is_zip = file.read(2) == b"PK"
+        arrays = _npz(path) if is_zip else _container(path)
+        if CONFIG not in arrays:
+            raise ModelError(f"{shown_name(name)} has no {CONFIG}: it is not a model that Marian saved.")
+        options = arrays.pop(CONFIG).read().tobytes().split(b"\0")[0]
     except DAMAGED as error:
         raise ModelError(
             f"{shown_name(name)} is neither an .npz nor a binary container of Marian's in fp32: "
             f"{shown_name(str(error))}."
         ) from None
-    if CONFIG not in arrays:
-        raise ModelError(f"{shown_name(name)} has no {CONFIG}: it is not a model that Marian saved.")
-    config = yaml_values(arrays.pop(CONFIG).tobytes().split(b"\0")[0], CONFIG)
+    config = yaml_values(options, CONFIG)
     if not isinstance(config, dict):
         raise ModelError(f"the {CONFIG} of {shown_name(name)} is not a list of options.")
     for key, array in arrays.items():
         if array.dtype != np.float32:
             raise ModelError(f"{shown_name(key)} has the dtype {array.dtype}, expected fp32: take the original model.")
-        if not np.isfinite(array).all():
-            raise ModelError(f"{shown_name(key)} has numbers that are not finite.")
     return arrays, config
 
 
-def _npz(content: bytes) -> dict[str, Array]:
-    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-        arrays = {name: stored[name] for name in stored.files}
-    if left := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
-        raise ValueError(f"{left[0]} in it is no array")
+def _mapped(path: Path, dtype: Any, shape: tuple[int, ...], at: int, end: int, fortran: bool = False) -> Stored:
+    """Return the array at the byte `at`, whose numbers must end before the byte `end`. Raises ValueError."""
+    dtype = np.dtype(dtype)
+    if min(shape, default=1) < 0 or at + math.prod(shape) * dtype.itemsize > end:
+        raise ValueError("it is cut: an array has fewer bytes than its form needs")
+    order: Literal["C", "F"] = "F" if fortran else "C"
+    return Stored(shape, lambda: np.memmap(path, dtype, "r", at, shape, order), dtype)
+
+
+def _npz(path: Path) -> dict[str, Stored]:
+    """Return the arrays of an .npz. Those that are packed are unpacked each time they are read. Raises ValueError."""
+    arrays = {}
+    with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+        for entry in archive.infolist():
+            with archive.open(entry) as stream:
+                shape, fortran, dtype = HEADERS[np.lib.format.read_magic(stream)](stream)
+                header = stream.tell()
+            if dtype.hasobject:
+                raise ValueError(f"Object arrays cannot be loaded, and {entry.filename} is one")
+            file.seek(entry.header_offset + 26)
+            start = entry.header_offset + 30 + sum(struct.unpack("<HH", file.read(4)))
+            array = _mapped(path, dtype, shape, start + header, start + entry.file_size, fortran)
+            name = entry.filename.removesuffix(".npy")
+            packed = entry.compress_type != zipfile.ZIP_STORED
+            arrays[name] = replace(array, read=partial(np.load(path).__getitem__, name)) if packed else array
+        if damaged := archive.testzip():
+            raise ValueError(f"{damaged} in it is damaged")
     return arrays
 
 
-def _container(content: bytes) -> dict[str, Array]:
+def _container(path: Path) -> dict[str, Stored]:
     """Return the arrays of Marian's binary container.
 
     u64 version = 1, u64 n | n headers of 4 u64: name bytes, type, dimensions, data bytes | names | dimensions, i32 |
     u64 p, p bytes of padding | data. Raises ValueError.
     """
+    content = np.memmap(path, np.uint8, "r").data
     version, count = struct.unpack_from("<QQ", content)
     if version != 1 or count > len(content) // 32:
         raise ValueError(f"it begins with the number {version}, expected 1")
     headers = np.frombuffer(content, "<u8", 4 * count, 16).reshape(count, 4).tolist()
     at, names = 16 + 32 * count, []
     for length, *_ in headers:
-        names.append(content[at : at + length].rstrip(b"\0").decode())
+        names.append(content[at : at + length].tobytes().rstrip(b"\0").decode())
         at += length
     shapes = []
     for _, _, dimensions, _ in headers:
@@ -97,7 +130,7 @@ def _container(content: bytes) -> dict[str, Array]:
         if kind not in TYPES:
             what = next((what for bit, what in OTHER_TYPES.items() if kind & bit), f"the type {kind:#x}")
             raise ValueError(f"{name} is in {what}, and nmt reads fp32: take the model that it was converted from")
-        arrays[name] = np.frombuffer(content, TYPES[kind], int(np.prod(shape)), at).reshape(shape)
+        arrays[name] = _mapped(path, TYPES[kind], shape, at, len(content))
         at += size
     return arrays
 

@@ -6,22 +6,27 @@ with.
 It shares no code with the import: no array is renamed, transposed or joined. Its ids are those of the model folder, and
 `orders` translates them.
 
-    S source length   T target length   D d_model   V vocabulary
+A batch runs through one layer after another, each target as a whole: the state after each of its beginnings is that of
+a search that has generated this beginning. So if the most likely token at each step is the target's, the target is the
+output of greedy search; no step is generated twice. Sentences are not padded: their rows follow one another.
+
+    N rows of all sentences   S source length   T target length   D d_model   V vocabulary
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..data.tokenizer import BOS, EOS, PAD, UNK
+from ..data.tokenizer import BOS, EOS, PAD
 from .exporter import Output
-from .importer import Array
+from .importer import Array, Stored
 from .preprocess import MOSES, Rule, Step, effect_of, rules_of
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -29,7 +34,10 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": lambda x: x / (1 + np.exp(-x)),
     "gelu": lambda x: torch.nn.functional.gelu(torch.from_numpy(x)).numpy(),
 }
-Decoding = Callable[[Array], Array]
+ROWS = 128
+"""About so many rows are multiplied with the vocabulary at a time."""
+BLOCK = 2048
+"""Tokens of the vocabulary that are in memory in float64 at a time."""
 
 
 class MarianReader:
@@ -37,7 +45,7 @@ class MarianReader:
 
     def __init__(
         self,
-        arrays: Mapping[str, Array],
+        arrays: Mapping[str, Stored],
         section: Mapping[str, Any],
         ties: Mapping[str, bool],
         orders: Mapping[str, Array],
@@ -65,13 +73,10 @@ class MarianReader:
         """The index of each of the model folder's features among ours."""
         self.padding: dict[str, Any] = {}
         """The output row and bias of padding, if it has a probability."""
-        self._arrays64: dict[str, Array] = {}
 
     def array(self, name: str) -> Array:
-        """Return an array of Marian's in float64."""
-        if name not in self._arrays64:
-            self._arrays64[name] = np.asarray(self.arrays[name], np.float64)
-        return self._arrays64[name]
+        """Return an array of Marian's in float64. It is read each time: only one layer is in memory."""
+        return self.arrays[name].read().astype(np.float64)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         ids, ours = self.vocabularies[0], self.ours["source"]
@@ -96,61 +101,89 @@ class MarianReader:
         kept = [[pieces[int(order[i])] for i in row if i not in (PAD, BOS, EOS)] for row in rows]
         return ["".join(row).replace("▁", " ").strip() for row in kept]  # postprocess.sh
 
-    def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> list[Output]:
+    def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> Iterator[Output]:
         """See `Reader`. Greedy search follows `targets` as long as each of their tokens is the most likely one."""
-        outputs = []
-        for source, target in zip(sources, targets, strict=True):
-            states = self.states(source)
-            logits = self.logits(states, target[:-1])
-            allowed = logits.copy()
-            allowed[:, [PAD, UNK, BOS]] = -np.inf
-            best = allowed.argmax(-1)
-            differing = np.flatnonzero(best != np.array(target))
-            tokens = [*target[: differing[0]], int(best[differing[0]])] if len(differing) else list(target)
-            log_probs = logits - np.logaddexp.reduce(logits, -1, keepdims=True)
-            of_target = log_probs[np.arange(len(target)), target]
-            numbers = (
-                torch.from_numpy(one.astype(np.float32)) for one in (logits, of_target, states[:, self.features])
-            )
-            outputs.append(Output(tokens[:limit], *numbers))
-        return outputs
+        states = self.states(sources)
+        hidden = self.hidden(states, [target[:-1] for target in targets])
+        ends = np.cumsum([len(rows) for rows in hidden])
+        for _, group in groupby(range(len(targets)), lambda number: ends[number] // ROWS):
+            numbers = list(group)
+            scored = self.logits([hidden[number] for number in numbers])
+            for number in numbers:
+                yield self._output(targets[number], *scored.pop(0), states[number], limit)
 
-    def states(self, source: Sequence[int]) -> Array:
-        """Return the encoder's states (S, D) of a source with its end symbol."""
-        x = self._embedded("source", source)
+    def _output(self, target: list[int], logits: Array, totals: Array, states: Array, limit: int) -> Output:
+        """Return an output for its logits (T, V), fp32, and the logarithms of the sums of their exponentials (T,)."""
+        best = EOS + logits[:, EOS:].argmax(-1)  # the tokens before it are those that search never generates
+        differing = np.flatnonzero(best != np.array(target))
+        tokens = [*target[: differing[0]], int(best[differing[0]])] if len(differing) else list(target)
+        of_target = logits[np.arange(len(target)), target] - totals
+        numbers = (torch.from_numpy(one.astype(np.float32)) for one in (of_target, states[:, self.features]))
+        return Output(tokens[:limit], torch.from_numpy(logits), *numbers)
+
+    def states(self, sources: Sequence[Sequence[int]]) -> list[Array]:
+        """Return the encoder's states (S, D) of each source, which has its end symbol."""
+        x, ends = self._embedded("source", sources)
         for layer in range(1, self.section["encoder_layers"] + 1):
-            x = self._attention(f"encoder_l{layer}_self", x, None, False)
+            x = self._attention(f"encoder_l{layer}_self", x, ends, x, ends, False)
             x = self._feed_forward(f"encoder_l{layer}_ffn", x)
-        return x
+        return np.split(x, ends)
 
-    def logits(self, states: Array, target: Sequence[int]) -> Array:
-        """Return the scores (T + 1, V) of the tokens that follow each beginning of `target`, without an end symbol.
+    def hidden(self, states: Sequence[Array], targets: Sequence[Sequence[int]]) -> list[Array]:
+        """Return the decoder's states (T + 1, D) after each beginning of each target, without its end symbol.
 
         The first input of the decoder is a zero vector.
         """
-        y = self._embedded("target", target, first=True)
+        memory, ends_of_memory = _joined(states)
+        y, ends = self._embedded("target", targets, first=True)
         for layer in range(1, self.section["decoder_layers"] + 1):
-            y = self._attention(f"decoder_l{layer}_self", y, None, True)
-            y = self._attention(f"decoder_l{layer}_context", y, states, False)
+            y = self._attention(f"decoder_l{layer}_self", y, ends, y, ends, True)
+            y = self._attention(f"decoder_l{layer}_context", y, ends, memory, ends_of_memory, False)
             y = self._feed_forward(f"decoder_l{layer}_ffn", y)
-        if self.tied_output or "decoder_ff_logit_out_W" not in self.arrays:
-            output = self.array(self.tables["target"] if self.tied_output else "decoder_ff_logit_out_Wt").T
-        else:
-            output = self.array("decoder_ff_logit_out_W")
-        scores = y @ output + self.array("decoder_ff_logit_out_b").ravel()
-        order = self.orders["target"]
-        ours: Array = scores[:, np.maximum(order, 0)]
-        ours[:, order < 0] = -1e9
-        if self.padding:
-            ours[:, PAD] = y @ self.padding["row"] + self.padding["bias"]
-        return ours
+        return np.split(y, ends)
 
-    def _embedded(self, side: str, ids: Sequence[int], first: bool = False) -> Array:
-        """Return embeddings * sqrt(D) + positions, after a zero vector if it is the decoder's `first`."""
-        width = self.section["d_model"]
-        x = self.array(self.tables[side])[self.orders[side][np.array(ids, np.int64)]] * np.sqrt(width)
-        x = np.concatenate([self.start[None] * np.sqrt(width), x]) if first else x
-        return x + self.positions(len(x))
+    def logits(self, hidden: Sequence[Array]) -> list[tuple[Array, Array]]:
+        """Return for each of `hidden` (T, D) the scores (T, V) of all tokens, in fp32, and the logarithms (T,) of the
+        sums of their exponentials. They are computed by blocks of the vocabulary.
+        """
+        order, older = self.orders["target"], "decoder_ff_logit_out_W"
+        turned = not self.tied_output and older in self.arrays
+        name = older if turned else self.tables["target"] if self.tied_output else f"{older}t"
+        bias = self.array("decoder_ff_logit_out_b").ravel()
+        joined, ends = _joined(hidden)
+        logits = [np.empty((len(rows), len(order)), np.float32) for rows in hidden]
+        block = np.empty((BLOCK, joined.shape[1]))
+        largest, sums = np.full((len(joined), 1), -np.inf), np.zeros((len(joined), 1))
+        for begin in range(0, len(order), BLOCK):
+            ids = order[begin : begin + BLOCK]
+            kept = np.maximum(ids, 0)
+            matrix = self.arrays[name].read()  # each time: no more of its pages than these are in memory
+            rows = block[: len(ids)]
+            rows[:] = matrix[:, kept].T if turned else matrix[kept]
+            scores = joined @ rows.T + bias[kept]
+            scores[:, ids < 0] = -1e9
+            if self.padding and begin == 0:
+                scores[:, PAD] = joined @ self.padding["row"] + self.padding["bias"]
+            for whole, part in zip(logits, np.split(scores, ends), strict=True):
+                whole[:, begin : begin + BLOCK] = part
+            before, largest = largest, np.maximum(largest, scores.max(1, keepdims=True))
+            scores -= largest
+            sums = sums * np.exp(before - largest) + np.exp(scores, out=scores).sum(1, keepdims=True)
+        return list(zip(logits, np.split((largest + np.log(sums))[:, 0], ends), strict=True))
+
+    def _embedded(self, side: str, rows: Sequence[Sequence[int]], first: bool = False) -> tuple[Array, Array]:
+        """Return embeddings * sqrt(D) + positions of all rows, one after another, and where each but the last ends.
+
+        Each begins with the decoder's `start` if it is its `first` input.
+        """
+        width, table, order = self.section["d_model"], self.arrays[self.tables[side]], self.orders[side]
+        begin = [self.start] if first else []
+        embedded = [
+            np.array([*begin, *table.read()[order[np.array(row, np.int64)]].astype(np.float64)]) * np.sqrt(width)
+            + self.positions(len(begin) + len(row))
+            for row in rows
+        ]
+        return _joined(embedded)
 
     def positions(self, length: int) -> Array:
         """Return sinusoids (length, D)."""
@@ -164,33 +197,33 @@ class MarianReader:
         normed: Array = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon) * scale + bias
         return normed
 
-    def _around(self, x: Array, name: str, sublayer: Decoding) -> Array:
-        return self._norm(x + sublayer(x), name)
-
     def _map(self, x: Array, name: str, part: str) -> Array:
         return x @ self.array(f"{name}_W{part}") + self.array(f"{name}_b{part}").ravel()
 
-    def _attention(self, name: str, x: Array, memory: Array | None, causal: bool) -> Array:
+    def _attention(self, name: str, x: Array, ends: Array, memory: Array, ends_of_memory: Array, causal: bool) -> Array:
+        q = np.split(self._map(x, name, "q"), ends)
+        k, v = (np.split(self._map(memory, name, part), ends_of_memory) for part in "kv")
+        mixed = np.concatenate([self._mixed(*one, causal) for one in zip(q, k, v, strict=True)])
+        return self._norm(x + self._map(mixed, name, "o"), f"{name}_Wo")
+
+    def _mixed(self, q: Array, k: Array, v: Array, causal: bool) -> Array:
+        """Return the attention of a sentence: q (T, D) to k and v (S, D)."""
         heads = self.section["num_heads"]
-
-        def sublayer(rows: Array) -> Array:
-            read = rows if memory is None else memory
-            q, k, v = (
-                self._map(of, name, part).reshape(len(of), heads, -1).transpose(1, 0, 2)
-                for of, part in ((rows, "q"), (read, "k"), (read, "v"))
-            )
-            scores = q @ k.transpose(0, 2, 1) / np.sqrt(q.shape[-1])
-            if causal:
-                scores = np.where(np.tril(np.ones(scores.shape[1:], bool)), scores, -np.inf)
-            weights = np.exp(scores - scores.max(-1, keepdims=True))
-            mixed = weights / weights.sum(-1, keepdims=True) @ v
-            return self._map(mixed.transpose(1, 0, 2).reshape(len(rows), -1), name, "o")
-
-        return self._around(x, f"{name}_Wo", sublayer)
+        q, k, v = (one.reshape(len(one), heads, -1).transpose(1, 0, 2) for one in (q, k, v))  # (H, T, K)
+        scores = q @ k.transpose(0, 2, 1) / np.sqrt(q.shape[-1])
+        if causal:
+            scores = np.where(np.tril(np.ones(scores.shape[1:], bool)), scores, -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        mixed: Array = weights / weights.sum(-1, keepdims=True) @ v
+        return mixed.transpose(1, 0, 2).reshape(q.shape[1], -1)
 
     def _feed_forward(self, name: str, x: Array) -> Array:
-        def sublayer(rows: Array) -> Array:
-            hidden = self._map(rows, name, "1")
-            return self._map(ACTIVATIONS[self.section["activation"]](hidden), name, "2")
+        hidden = self._map(x, name, "1")
+        for begin in range(0, len(x), ROWS):  # the activation needs memory for several copies
+            hidden[begin : begin + ROWS] = ACTIVATIONS[self.section["activation"]](hidden[begin : begin + ROWS])
+        return self._norm(x + self._map(hidden, name, "2"), f"{name}_ffn")
 
-        return self._around(x, f"{name}_ffn", sublayer)
+
+def _joined(parts: Sequence[Array]) -> tuple[Array, Array]:
+    """Return arrays (n, D) as one, and where each but the last ends in it."""
+    return np.concatenate(parts), np.cumsum([len(part) for part in parts])[:-1]

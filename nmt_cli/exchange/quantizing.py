@@ -10,12 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors import SafetensorError
-
 from ..console import status
 from ..data.tokenizer import LARGEST
-from ..errors import ModelError, write_failed
-from ..files import follow_links, read_bounded, system_error, write_named
+from ..errors import ModelError
+from ..files import follow_links, read_bounded, write_named
 from ..model.contents import (
     CARD,
     WEIGHTS,
@@ -53,24 +51,21 @@ def quantize(model: Path, out: Path) -> Quantized:
     check_fp32(model, config)
     recipe = checked_recipe(model, config)
     check_weights(model, config, recipe)
-    try:
-        with (
-            status(f"rounding {config.parameters:,} parameters"),
-            output_folder(out, WHAT, not_quantized, [model], ModelError) as aside,
-        ):
-            tokenizers = {name: read_bounded(model / name, LARGEST) for name in config.tokenizers}
-            write_model(
-                aside,
-                quantize_weights(mapped_weights(model / WEIGHTS), forms_of(recipe.model, config.vocabularies, "int8")),
-                recipe,
-                config.vocabularies,
-                tokenizers,
-                {"quantized": follow_links(model).name, **origin_of(read_metrics(model))},
-                "int8",
-                config.safe_length,
-            )
-            if (model / CARD).is_file():
-                write_named(aside / CARD, read_bounded(model / CARD, LARGEST), "the model card")
-    except SafetensorError as error:
-        raise write_failed(system_error(error), out, WHAT, ModelError) from None
+    with (
+        status(f"rounding {config.parameters:,} parameters"),
+        output_folder(out, WHAT, not_quantized, [model], ModelError) as aside,
+    ):
+        tokenizers = {name: read_bounded(model / name, LARGEST) for name in config.tokenizers}
+        write_model(
+            aside,
+            quantize_weights(mapped_weights(model / WEIGHTS), forms_of(recipe.model, config.vocabularies, "int8")),
+            recipe,
+            config.vocabularies,
+            tokenizers,
+            {"quantized": follow_links(model).name, **origin_of(read_metrics(model))},
+            "int8",
+            config.safe_length,
+        )
+        if (model / CARD).is_file():
+            write_named(aside / CARD, read_bounded(model / CARD, LARGEST), "the model card")
     return Quantized(out, config.parameters, ((model / WEIGHTS).stat().st_size, (out / WEIGHTS).stat().st_size))

@@ -6,7 +6,8 @@
                   output: within TOLERANCE; greedy outputs: the same tokens, the same text
 
 A batch has sentences of several lengths, so masks are compared too. Our side runs the model itself with plain greedy
-search: every step takes the largest logit of the tokens that are not banned.
+search: every step takes the largest logit of the tokens that are not banned. No sentence has more steps than its own
+limit. The logits of one sentence at a time are in memory.
 
 If the logits of our two best tokens differ by less than twice the tolerance, rounding may choose the other token. Such
 a tie ends the comparison of this sentence, and is counted.
@@ -16,8 +17,8 @@ a tie ends the comparison of this sentence, and is counted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -31,6 +32,8 @@ from .exporter import BANNED, Output, Reader, SourceModel
 TOLERANCE = 1e-4
 """Largest absolute difference that is allowed between two numbers."""
 BATCH = 16
+TOKENS = 1024
+"""A batch has at most BATCH sentences and TOKENS source tokens with their padding, or one sentence."""
 LEFT = "Do not use it; it was not deleted, so that you can look at it. Another version of the library may help."
 LONGEST_OUTPUT = 100
 """Maximum number of tokens of a greedy output that are compared."""
@@ -76,8 +79,7 @@ def verify(
             key=lambda s: len(s.source),
         )
         with progress(len(sentences), "verifying", " sentences") as bar:
-            for start in range(0, len(sentences), BATCH):
-                batch = sentences[start : start + BATCH]
+            for batch in _batches(sentences):
                 _verify_batch(source_model, reader, batch, verification)
                 bar.update(len(batch))
     except Difference as difference:
@@ -89,24 +91,32 @@ class Difference(Exception):
     """The first difference between the two sides."""
 
 
+def _batches(sentences: Sequence[Sentence]) -> Iterator[list[Sentence]]:
+    """Yield batches of sentences, which are in order of length."""
+    batch: list[Sentence] = []
+    for sentence in sentences:
+        if batch and (len(batch) == BATCH or (len(batch) + 1) * len(sentence.source) > TOKENS):
+            yield batch
+            batch = []
+        batch.append(sentence)
+    if batch:
+        yield batch
+
+
 def _verify_batch(
     source_model: SourceModel, reader: Reader, batch: Sequence[Sentence], verification: Verification
 ) -> None:
-    sources = [sentence.source for sentence in batch]
-    limit = min(
-        len(sources[-1]) + source_model.recipe.decode.max_extra,
-        source_model.recipe.model.max_positions - 1,
-        LONGEST_OUTPUT,
-    )
-    ours = run(source_model.model, sources, limit)
-    targets = [output.tokens if output.tokens[-1] == EOS else [*output.tokens, EOS] for output in ours]
-    theirs = reader.run(sources, targets, limit)
-    texts = (
-        [source_model.vocabulary.target.decode([output.tokens])[0] for output in ours],
-        reader.decode([output.tokens for output in ours]),
-    )
-    for sentence, our, their, our_text, their_text in zip(batch, ours, theirs, *texts, strict=True):
-        compare(sentence, our, their, verification)
+    sources, config = [sentence.source for sentence in batch], source_model.recipe
+    most = min(config.model.max_positions - 1, LONGEST_OUTPUT)
+    limits = [min(len(source) + config.decode.max_extra, most) for source in sources]
+    ours = run(source_model.model, sources, limits)
+    targets = [one.tokens if one.tokens[-1] == EOS else [*one.tokens, EOS] for one in ours]
+    theirs = reader.run(sources, targets, max(limits))
+    for sentence, limit, our, their in zip(batch, limits, ours, theirs, strict=True):
+        compare(sentence, our.output(source_model.model), replace(their, tokens=their.tokens[:limit]), verification)
+    rows = [one.tokens for one in ours]
+    texts = source_model.vocabulary.target.decode(rows), reader.decode(rows)
+    for sentence, our, our_text, their_text in zip(batch, ours, *texts, strict=True):
         if our_text.strip() != their_text.strip():
             raise Difference(
                 f"sentence {sentence.number} ({_short(sentence.text)}): the output {our.tokens} reads "
@@ -114,55 +124,65 @@ def _verify_batch(
             )
 
 
+@dataclass(frozen=True)
+class Greedy:
+    """What greedy search of our model computed for a sentence."""
+
+    tokens: list[int]
+    """With the end symbol if it was reached."""
+    hidden: Tensor
+    """(T, D), the decoder's state at each step."""
+    states: Tensor
+    """(S, D), the encoder's output."""
+
+    @torch.inference_mode()
+    def output(self, model: Transformer) -> Output:
+        """Return the numbers of all steps: the logits of all tokens take much memory."""
+        logits = model.logits(self.hidden)
+        log_probs = logits.log_softmax(-1).gather(1, torch.tensor(self.tokens)[:, None])[:, 0]
+        return Output(self.tokens, logits, log_probs, self.states)
+
+
 @torch.inference_mode()
-def run(model: Transformer, sources: Sequence[list[int]], limit: int) -> list[Output]:
-    """Return our outputs: greedy search up to `limit` tokens, then the decoder once over its tokens and the end
-    symbol.
-    """
+def run(model: Transformer, sources: Sequence[list[int]], limits: Sequence[int]) -> list[Greedy]:
+    """Search greedily: the most likely token, step by step, up to the end symbol or the sentence's limit."""
     lengths = torch.tensor([len(row) for row in sources])
     src = _padded(sources)
     mask = attention_mask(lengths, src.size(1))
     states = model.encode(src, mask)
     memory = model.project_memory(states)
-    hypotheses = _greedy(model, memory, mask, limit)
-    targets = [row if row[-1] == EOS else [*row, EOS] for row in hypotheses]
-    logits = model.logits(model.decode(_padded([[BOS, *row[:-1]] for row in targets]), memory, mask))  # (B, T, V)
-    outputs = []
-    for index, (source, tokens, target) in enumerate(zip(sources, hypotheses, targets, strict=True)):
-        rows = logits[index, : len(target)]
-        log_probs = rows.log_softmax(-1).gather(1, torch.tensor(target)[:, None])[:, 0]
-        outputs.append(Output(tokens, rows, log_probs, states[index, : len(source)]))
-    return outputs
+    caches, tokens = [_Cache(max(limits)) for _ in memory], torch.full((len(sources), 1), BOS)
+    done = torch.tensor(limits) < 1
+    hidden = []
+    while not bool(done.all()):
+        hidden.append(model.decode(tokens[:, -1:], memory, mask, caches, tokens.size(1) - 1))
+        logits = model.logits(hidden[-1])[:, -1]
+        logits[:, BANNED] = float("-inf")
+        best = logits.argmax(-1)
+        done |= (best == EOS) | (torch.tensor(limits) <= tokens.size(1))
+        tokens = torch.cat([tokens, best[:, None]], 1)
+    rows = [row[:limit] for row, limit in zip(tokens[:, 1:].tolist(), limits, strict=True)]
+    outputs = [row[: row.index(EOS) + 1] if EOS in row else row for row in rows]
+    steps = torch.cat(hidden, 1)  # (B, T, D)
+    return [
+        Greedy(output, steps[index, : len(output)], states[index, : len(sources[index])])
+        for index, output in enumerate(outputs)
+    ]
 
 
 class _Cache:
-    """Keys and values of a layer, (B, H, T, K)."""
+    """Keys and values of a layer for at most `most` tokens, (B, H, T, K)."""
 
-    def __init__(self) -> None:
-        self.seen: tuple[Tensor, Tensor] | None = None
+    def __init__(self, most: int) -> None:
+        self.most, self.count = most, 0
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        if self.seen is not None:
-            keys, values = torch.cat([self.seen[0], keys], 2), torch.cat([self.seen[1], values], 2)
-        self.seen = keys, values
-        return self.seen
-
-
-def _greedy(
-    model: Transformer, memory: Sequence[tuple[Tensor, Tensor]], mask: Tensor | None, limit: int
-) -> list[list[int]]:
-    """Return the outputs of greedy search: the most likely token, step by step, up to the end symbol or `limit`
-    tokens.
-    """
-    batch = memory[0][0].size(0)
-    caches, tokens, done = [_Cache() for _ in memory], torch.full((batch, 1), BOS), torch.zeros(batch, dtype=torch.bool)
-    while tokens.size(1) <= limit and not bool(done.all()):
-        logits = model.logits(model.decode(tokens[:, -1:], memory, mask, caches, tokens.size(1) - 1))[:, -1]
-        logits[:, BANNED] = float("-inf")
-        best = logits.argmax(-1)
-        tokens, done = torch.cat([tokens, best[:, None]], 1), done | (best == EOS)
-    rows = tokens[:, 1:].tolist()
-    return [row[: row.index(EOS) + 1] if EOS in row else row for row in rows]
+        if not self.count:
+            self.seen = [one.new_empty((*one.shape[:2], self.most, one.size(3))) for one in (keys, values)]
+        for seen, new in zip(self.seen, (keys, values), strict=True):
+            seen[:, :, self.count] = new[:, :, 0]
+        self.count += 1
+        return self.seen[0][:, :, : self.count], self.seen[1][:, :, : self.count]
 
 
 def compare(sentence: Sentence, ours: Output, theirs: Output, verification: Verification) -> None:
@@ -172,11 +192,10 @@ def compare(sentence: Sentence, ours: Output, theirs: Output, verification: Veri
         _within(verification, "encoder states", ours.states, theirs.states, f"{where}, encoder state at position")
     parted = next((step for step, (a, b) in enumerate(zip(ours.tokens, theirs.tokens, strict=False)) if a != b), None)
     steps = min(len(ours.logits), len(theirs.logits)) if parted is None else parted + 1
-    allowed = torch.ones(ours.logits.size(1), dtype=torch.bool)
-    allowed[list(BANNED)] = False
-    their_logits = theirs.logits[:steps, : allowed.numel()][:, allowed]
-    _within(verification, "logits", ours.logits[:steps, allowed], their_logits, f"{where}, logits at step")
-    log_probs = ours.log_probs[:, None], theirs.log_probs[:, None]
+    allowed = slice(max(BANNED) + 1, ours.logits.size(1))
+    logits = ours.logits[:steps, allowed], theirs.logits[:steps, allowed]
+    _within(verification, "logits", *logits, f"{where}, logits at step")
+    log_probs = ours.log_probs[:, None], theirs.log_probs[: len(ours.log_probs), None]
     _within(verification, "log-probabilities", *log_probs, f"{where}, log-probability at step")
     verification.steps += steps
     if parted is not None:
@@ -198,17 +217,15 @@ def _within(verification: Verification, name: str, ours: Tensor, theirs: Tensor,
     """
     if ours.shape != theirs.shape:
         raise Difference(f"{where} 1: {tuple(ours.shape)} numbers here, {tuple(theirs.shape)} there")
-    differences = (ours - theirs).abs()
-    wrong = (~(differences <= TOLERANCE)).nonzero()  # written so that NaN is wrong
-    if len(wrong):
-        row, column = wrong[0].tolist()
+    differences = (ours - theirs).abs_()
+    largest = float(differences.max()) if differences.numel() else 0.0
+    if not largest <= TOLERANCE:  # written so that NaN is wrong
+        row, column = (~(differences <= TOLERANCE)).nonzero()[0].tolist()
         raise Difference(
             f"{where} {row + 1}: {float(ours[row, column]):.6g} here, {float(theirs[row, column]):.6g} there, "
             f"{TOLERANCE:g} apart at most were allowed"
         )
-    verification.largest[name] = max(
-        verification.largest.get(name, 0.0), float(differences.max()) if differences.numel() else 0.0
-    )
+    verification.largest[name] = max(verification.largest.get(name, 0.0), largest)
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> Tensor:

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from ..recipe import Recipe
 
 Values = dict[str, Any]
+OF_TRAINING = {
+    *("batch_tokens", "updates", "buckets_per_update", "bucket_tokens", "device", "precision", "devices"),
+    *("micro_batch_tokens", "micro_batches_per_update", "memory_bytes", "memory_free_bytes"),
+}
+"""Values that say how a training of the recipe would run."""
 
 
 def info(
@@ -64,12 +69,11 @@ def info(
                 )
             recipe = load_recipe(str(what), changes)
             vocabularies, facts = (recipe.data.vocab_size, recipe.data.target_size), {"kind": "recipe"}
-        return {
-            "name": recipe.name,
-            **facts,
-            **_here(recipe, vocabularies, device, devices, probe),
-            "recipe": recipe.to_dict(),
-        }
+        here = _here(recipe, vocabularies, device, devices, probe)
+        if "imported" in facts.get("scores", {}) and not probe:  # others trained it, in a way that the files do not say
+            here = {key: value for key, value in here.items() if key not in OF_TRAINING}
+            here["kernels"].pop("training")
+        return {"name": recipe.name, **facts, **here, "recipe": recipe.to_dict()}
 
 
 def _here(recipe: Recipe, vocabularies: tuple[int, int], device: str, devices: int, probe: bool) -> Values:

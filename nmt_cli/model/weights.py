@@ -7,6 +7,7 @@ recipe ──▶ forms_of ──▶ check_weights ◀── read_forms ◀──
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from .. import __version__
 from ..errors import ModelError, shown, shown_name
@@ -189,6 +189,22 @@ def quantize_weights(weights: Mapping[str, Array], forms: Mapping[str, Form]) ->
     return stored
 
 
+def _save(weights: Mapping[str, Any], path: Path) -> None:
+    """Write a weights file as safetensors does: in the order of dtypes and names. Raises OSError."""
+    kinds = {str(np.dtype(dtype)): (name, np.dtype(dtype).itemsize) for name, dtype in DTYPES.items()}
+    entries, end = {}, 0
+    for name in sorted(weights, key=lambda name: (str(weights[name].dtype).endswith("int8"), name)):
+        kind, size = kinds[str(weights[name].dtype).removeprefix("torch.")]
+        begin, end = end, end + size * math.prod(weights[name].shape)
+        entries[name] = {"dtype": kind, "shape": list(weights[name].shape), "data_offsets": [begin, end]}
+    header = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    header += b" " * (-len(header) % 8)
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        for name in entries:
+            file.write(np.ascontiguousarray(weights[name]).data)
+
+
 def write_model(
     folder: Path,
     weights: Mapping[str, Any],
@@ -202,12 +218,11 @@ def write_model(
     """Write a model into `folder`. `vocabularies` are their sizes, `tokenizers` maps file names to bytes.
 
     `weights` are arrays, or torch's tensors on the CPU, from `folder.weights_of`, or for int8 from
-    `quantize_weights`. `safe_length`: see `ModelConfig`. Raises OSError.
+    `quantize_weights`; or what `np.asarray` makes an array of, one at a time. `safe_length`: see `ModelConfig`.
+
+    Raises OSError.
     """
-    arrays = {name: np.asarray(value) for name, value in weights.items()}
-    save_file(arrays, folder / WEIGHTS)
-    (folder / METRICS).touch()
-    (folder / WEIGHTS).chmod((folder / METRICS).stat().st_mode)  # safetensors lets only the owner read it
+    _save(weights, folder / WEIGHTS)
     for name, content in tokenizers.items():
         (folder / name).write_bytes(content)
     (folder / METRICS).write_text(
@@ -217,7 +232,9 @@ def write_model(
         format_version=FORMAT_VERSION,
         package_version=__version__,
         parameters=sum(
-            array.size for name, array in arrays.items() if not name.endswith(SCALES) and not name.startswith(TABLES)
+            math.prod(array.shape)
+            for name, array in weights.items()
+            if not name.endswith(SCALES) and not name.startswith(TABLES)
         ),
         source_vocab=vocabularies[0],
         target_vocab=vocabularies[1],

@@ -22,14 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from .. import console
 from ..data.shards import check_matches, hold, open_index
 from ..data.tokenizer import LARGEST, Vocabulary
-from ..errors import DataError, ModelError, RecipeError, UsageError, write_failed
-from ..files import follow_links, read_bounded, system_error
+from ..errors import DataError, ModelError, RecipeError, UsageError
+from ..files import follow_links, read_bounded
 from ..hardware import Hardware
 from ..model.contents import CHOICES, CONFIG, REMEDY, WEIGHTS, ModelConfig, not_an_average, read_config, read_metrics
 from ..model.folder import build, load_model, weights_of
@@ -197,13 +196,8 @@ def average(folders: Sequence[Path], out: Path, data: Path | None = None) -> tup
     if comparison := compare(mean, recipe, configs[-1], folders[0], other, data):
         metrics |= comparison.scores | ({"worse_than": other.name} if comparison.is_worse else {})
     tokenizers = {name: read_bounded(folders[0] / name, LARGEST) for name in first.tokenizers}
-    try:
-        with output_folder(out, "the averaged model", not_an_average, folders, ModelError) as partial:
-            write_model(
-                partial, mean, recipe, first.vocabularies, tokenizers, metrics, safe_length=configs[-1].safe_length
-            )
-    except SafetensorError as error:
-        raise write_failed(system_error(error), out, "the averaged model", ModelError) from None
+    with output_folder(out, "the averaged model", not_an_average, folders, ModelError) as partial:
+        write_model(partial, mean, recipe, first.vocabularies, tokenizers, metrics, safe_length=configs[-1].safe_length)
     return metrics, comparison
 
 

@@ -196,7 +196,7 @@ def test_the_readme_s_lines_translate(
         assert beams[to][0] in code
         exec(code.replace(*beams[to]), {})
     loaded, vocabulary = load_model(trained), Vocabulary.load(trained)
-    greedy = run(loaded.model, [[*ids, EOS] for ids in vocabulary.source.encode(lines)], 30)
+    greedy = run(loaded.model, [[*ids, EOS] for ids in vocabulary.source.encode(lines)], [30] * len(lines))
     assert capsys.readouterr().out.splitlines() == vocabulary.target.decode([output.tokens for output in greedy])
 
 

@@ -23,7 +23,7 @@ from nmt_cli.data.normalization import replacing
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Vocabulary
 from nmt_cli.errors import ModelError, NmtError
 from nmt_cli.exchange.huggingface_import import _renamed, transformers_name
-from nmt_cli.exchange.importer import ImportOptions
+from nmt_cli.exchange.importer import ImportOptions, Stored
 from nmt_cli.exchange.importing import import_model
 from nmt_cli.exchange.preprocess import MOSES
 from nmt_cli.exchange.verification import run
@@ -171,7 +171,7 @@ def test_logits_and_greedy_outputs_are_those_of_transformers(kind: str, position
             )
         other = theirs.logits([*source, EOS], [BOS, *target])
         worst = max(worst, float((ours[0] - other)[:, compared].abs().max()))
-        [output] = run(loaded.model, [[*source, EOS]], 40 if length < 499 else 500)
+        [output] = run(loaded.model, [[*source, EOS]], [40 if length < 499 else 500])
         assert output.tokens == theirs.greedy([*source, EOS], 40 if length < 499 else 500), length
     assert worst <= 1e-4
 
@@ -335,4 +335,4 @@ def test_names_of_tensors_go_both_ways(whole: Path) -> None:
     for name in load_file(whole / "model.safetensors"):
         plain = name.removeprefix("model.")
         if "embed" not in plain:
-            assert transformers_name(_renamed(plain, np.zeros((2, 2)))[0]) == plain
+            assert transformers_name(_renamed(plain, Stored((2, 2), lambda: np.zeros((2, 2))))[0]) == plain

@@ -442,8 +442,8 @@ def test_a_tokenizer_or_model_that_differs_is_not_written(
 
     def spoiled(*arguments: Any) -> Any:
         weights = correct(*arguments)
-        weights["encoder.0.feed_forward.inner.bias"][1] += 0.01
-        return weights
+        name = "encoder.0.feed_forward.inner.bias"
+        return {**weights, name: weights[name].then(lambda bias: bias + np.float32(0.01))}
 
     monkeypatch.setattr(importer, "converted", spoiled)
     assert "is not equal to the model" in refused(source, tmp_path / "out")

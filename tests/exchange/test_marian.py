@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import re
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +17,14 @@ from safetensors.numpy import load_file
 from shared import shared
 from small_models import needs_engine, searched
 
+from nmt_cli.cli import app
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Vocabulary
 from nmt_cli.exchange import importing, verification
 from nmt_cli.exchange import marian as marian_importer
 from nmt_cli.exchange.convert import export
 from nmt_cli.exchange.importer import ImportOptions, SourceFiles
 from nmt_cli.exchange.importing import Imported, import_model
+from nmt_cli.exchange.quantizing import quantize
 from nmt_cli.model.folder import load_model
 from nmt_cli.search.length_penalties import none, power
 from nmt_cli.search.search import UNLIMITED, SearchOptions
@@ -90,14 +95,20 @@ def test_every_form_is_verified_and_comes_back_from_an_export_bit_for_bit(form: 
     assert one.target.table == two.target.table
 
 
-@pytest.mark.parametrize("kind", ["zip", "zip with a folder", "npz", "bin", "dots"])
-def test_every_container_gives_the_same_weights(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["zip", "zip with a folder", "npz", "packed npz", "bin", "dots"])
+def test_every_container_gives_the_same_weights(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = marian()
+    (tmp_path / "unpacked").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "unpacked"))
     folder = original.save(tmp_path / "folder")
     expected = imported(folder, tmp_path / "expected").path
     source = folder / "model.npz"
     if kind.startswith("zip"):
         source = original.zip(tmp_path / "opus-2020-02-26.zip", "en-de/" if "folder" in kind else "")
+    if kind == "packed npz":
+        with np.load(source) as stored:
+            arrays = dict(stored)
+        np.savez_compressed(source, **arrays)
     if kind == "bin":
         source = folder / "model.bin"
         source.write_bytes(container(original.arrays, original.config))
@@ -107,6 +118,7 @@ def test_every_container_gives_the_same_weights(kind: str, tmp_path: Path) -> No
         named = (folder / "decoder.yml").read_text().replace("model.npz", "/home/x/opus.x.npz")
         (folder / "decoder.yml").write_text(named)
     done = imported(source, tmp_path / "model")
+    assert not [*(tmp_path / "unpacked").iterdir()]
     weights, theirs = (load_file(path / "model.safetensors") for path in (done.path, expected))
     assert all(np.array_equal(weights[name], theirs[name]) for name in theirs)
     for name in ("tokenizer.source.model", "tokenizer.target.model"):
@@ -131,6 +143,20 @@ def test_what_the_files_say_becomes_the_recipe_and_the_card(tmp_path: Path) -> N
     assert "- Licence: CC-BY 4.0." in card or "- Licence: none." in card
     assert ABOUT.strip() in card
     assert "CC-BY 4.0" in card
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_info_names_the_origin_and_nothing_that_nobody_did_here(
+    precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = imported(marian(layers=(1, 1)).zip(tmp_path / "opus.zip"), tmp_path / "model").path
+    if precision == "int8":
+        folder = quantize(folder, tmp_path / "int8").path
+    monkeypatch.setattr(sys, "argv", ["nmt", "info", str(folder)])
+    assert app.run() == 0
+    said = capsys.readouterr().out
+    assert re.search(r"^  imported +opus\.zip$\n^  toolkit +Marian$\n^  license +", said, re.MULTILINE), said
+    assert not re.search("update|train|dropout", said.replace(str(tmp_path), "")), said
 
 
 # --- what Marian computed ---
