@@ -21,6 +21,7 @@ import numpy as np
 
 from ..data.tokenizer import BOS, PAD
 from ..errors import ModelError, shown, shown_name
+from ..model.weights import read_forms
 from ..recipe import Recipe
 from .importer import Array, ForeignModel, Importer, ImportOptions, SourceFiles, Stored, languages, tags_of
 from .marian import EPSILON, LONGEST, Ids, converted, license_in, recipe_of, tokenizers_of, with_rows
@@ -29,6 +30,7 @@ from .marian_reference import MarianReader
 from .preprocess import replacements_in, steps_in
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+DTYPES = ("F32", "F16", "BF16", "F64")
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 SIZES = {
     "d_model": "d_model",
@@ -124,12 +126,13 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     steps = steps_in("" if as_there else "replace-unicode-punctuation.perl | remove-non-printing-char.perl")
     replaced, controls = replacements_in(steps)
     models = [files.read("source.spm"), files.read("target.spm")]
-    tags, about = tags_of(ids["source"].table), files.text("README.md")
+    tokenizers = tokenizers_of(models, ids, replaced, controls)
+    tags, about = tags_of(ids["source"].table), files.about("README.md")
     generation = {**config, **_json(files, "generation_config.json")}
     try:
         beam, exponent = int(generation.get("num_beams") or 1), float(generation.get("length_penalty", 1.0))
         longest = int(config.get("max_position_embeddings", 1024))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ModelError("num_beams, length_penalty and max_position_embeddings are not numbers.") from None
     recipe = recipe_of(
         files.path.name, languages(options, _languages(files), tags), section, decoding(beam, exponent), ids, joint
@@ -159,10 +162,10 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
         recipe=recipe,
         weights=weights,
         vocabularies=(len(ids["source"].table), len(ids["target"].table)),
-        tokenizers=tokenizers_of(models, ids, replaced, controls),
+        tokenizers=tokenizers,
         reader=reader,
         tags=tags,
-        license=license_in(files.text("LICENSE"), about),
+        license=license_in(files.about("LICENSE"), about),
         remarks=["with the positions of transformers the model computes something else than what Marian trained"]
         * as_there,
     )
@@ -180,15 +183,17 @@ def _json(files: SourceFiles, name: str) -> dict[str, Any]:
 
 def _tensors(files: SourceFiles) -> dict[str, Stored]:
     """Return the tensors of the weights file, which are read as fp32. Raises ModelError."""
-    from safetensors import SafetensorError, safe_open
-
     path = files.unpacked(WEIGHTS)
     try:
-        with safe_open(path, "pt") as file:
-            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise ModelError(f"{WEIGHTS} is not a safetensors file, or a damaged one ({shown_name(str(error))}).") from None
-    return {name: Stored(shape, partial(_tensor, path, name)) for name, shape in shapes.items()}
+        forms = read_forms(path)
+    except ModelError as error:
+        raise ModelError(f"{str(files.path)!r} cannot be read: {error}") from None
+    for name, (dtype, _) in forms.items():
+        if dtype not in DTYPES:
+            raise ModelError(
+                f"the tensor {shown(name)} has the dtype {shown_name(dtype)}, expected {' or '.join(DTYPES)}."
+            )
+    return {name: Stored(shape, partial(_tensor, path, name)) for name, (_, shape) in forms.items()}
 
 
 def _tensor(path: Path, name: str) -> Array:
@@ -225,7 +230,7 @@ def section_of(config: Mapping[str, Any], as_there: bool) -> dict[str, Any]:
         raise ModelError(f"activation_function = {shown(activation)}: expected one of {', '.join(ACTIVATIONS)}.")
     try:
         sizes = {ours: int(config[theirs]) for theirs, ours in SIZES.items()}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ModelError(f"config.json lacks a number, or has a wrong one: {shown_name(str(error))}.") from None
     return {
         **sizes,
@@ -250,7 +255,8 @@ def marian_arrays(
     if shared and not tied:  # then transformers does not tie the copies of the shared matrix either
         whole = tensors.get("shared.weight")
         copies = [tensors.get(f"{side}.embed_tokens.weight", whole) for side in ("encoder", "decoder")]
-        shared = copies[0] is copies[1] or np.array_equal(*copies)  # type: ignore[arg-type]
+        shapes = {None if one is None else one.shape for one in copies}
+        shared = copies[0] is copies[1] or (len(shapes) == 1 and np.array_equal(*copies))  # type: ignore[arg-type]
         if shared and copies[1] is not None:
             tensors["shared.weight"] = copies[1]
     arrays: dict[str, Stored] = {}
@@ -272,7 +278,7 @@ def _renamed(name: str, tensor: Stored) -> tuple[str, Stored]:
     """Return Marian's name of a tensor, and its array."""
     if name in WHOLE:
         return WHOLE[name], tensor
-    match = re.fullmatch(r"(encoder|decoder)\.layers\.(\d+)\.(\w+)\.(?:(\w+)\.)?(weight|bias)", name)
+    match = re.fullmatch(r"(encoder|decoder)\.layers\.(\d{1,4})\.(\w+)\.(?:(\w+)\.)?(weight|bias)", name)
     if match:
         side, number, part, inner, kind = match.groups()
         begin, letter = f"{side}_l{int(number) + 1}_", "W" if kind == "weight" else "b"

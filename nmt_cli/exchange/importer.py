@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from ..data.sentencepiece_model import is_tag
 from ..errors import ModelError, shown_name, write_failed
+from ..files import read_bounded
 from ..languages import find, short
 from .exporter import Reader
 
@@ -33,6 +34,10 @@ Array = npt.NDArray[Any]
 FP32 = np.dtype(np.float32)
 FILES = (".npz", ".bin", ".safetensors", ".json", ".pt", ".ckpt", ".pkl")
 """Endings of files that stand for their folder, some of them to be refused by name."""
+LARGEST = 2**26
+"""Bytes of the largest file that is read as a whole: all but the weights."""
+DENSEST = 8
+"""Weights that are packed more than so many times are refused: real ones hardly get smaller."""
 UNREADABLE = (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 """What is raised for a file, or a file of a zip, that cannot be read; RuntimeError: it is encrypted."""
 
@@ -72,19 +77,22 @@ class SourceFiles:
         try:
             if path.is_dir():
                 self.members = {entry.name: entry.name for entry in path.iterdir() if entry.is_file()}
+            elif not path.is_file():
+                what = "a pipe or a device" if path.exists() else "nothing"
+                raise ModelError(
+                    f"there is no model at {str(path)!r}, but {what}: expected a folder, a zip or a file of a model."
+                )
             elif zipfile.is_zipfile(path) and path.suffix != ".npz":
                 self.archive = zipfile.ZipFile(path)
                 names = [one.filename for one in self.archive.infolist() if not one.is_dir()]
                 self.members = {PurePosixPath(name).name: name for name in sorted(names, reverse=True)}
                 counts = Counter(PurePosixPath(name).name for name in names)
                 self.repeated = {name for name, count in counts.items() if count > 1}
-            elif path.is_file() and path.suffix not in FILES:
+            elif path.suffix not in FILES:
                 raise ModelError(f"{str(path)!r} is no zip, and no file of a model: expected {', '.join(FILES[:3])}.")
-            elif path.is_file():
+            else:
                 self.given, self.path = path.name, path.parent
                 self.members = {entry.name: entry.name for entry in self.path.iterdir() if entry.is_file()}
-            else:
-                raise ModelError(f"there is no model at {str(path)!r}: expected a folder, a zip or a file of a model.")
         except (OSError, zipfile.BadZipFile) as error:
             raise self._unreadable(path.name, error) from None
 
@@ -112,10 +120,17 @@ class SourceFiles:
         return self.members[name]
 
     def read(self, name: str) -> bytes:
-        """Return the content of a file. Raises ModelError if it is missing or cannot be read."""
+        """Return the content of a file, which is not the weights.
+
+        Raises ModelError if it is missing, cannot be read, or has more than LARGEST bytes.
+        """
         member = self._member(name)
         try:
-            return self.archive.read(member) if self.archive else (self.path / member).read_bytes()
+            if not self.archive:
+                return read_bounded(self.path / member, LARGEST)
+            if (size := self.archive.getinfo(member).file_size) > LARGEST:
+                raise OSError(errno.EFBIG, f"it has {size:,} bytes, expected at most {LARGEST:,}")
+            return self.archive.read(member)
         except UNREADABLE as error:
             raise self._unreadable(name, error) from None
 
@@ -128,6 +143,7 @@ class SourceFiles:
         if not self.archive:
             return self.path / member
         try:
+            check_density(self.archive.getinfo(member))
             self.folder = self.folder or tempfile.mkdtemp(prefix="nmt-import-")
             with self.archive.open(member) as packed, Path(self.folder, name).open("wb") as file:
                 shutil.copyfileobj(packed, file, 1 << 20)
@@ -141,9 +157,27 @@ class SourceFiles:
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
 
+    def about(self, name: str) -> str:
+        """Return a text that the new model may repeat, "" if there is none. Raises ModelError.
+
+        A link that leads out of the folder counts as none, but for the cache of Hugging Face, whose files are links.
+        """
+        if not self.archive and name in self.members:
+            folder, path = self.path.resolve(), (self.path / name).resolve()
+            if path.parent not in (folder, folder.parent.parent / "blobs"):
+                return ""
+        return self.text(name)
+
     def text(self, name: str) -> str:
         """Return a text file, "" if there is none. Raises ModelError."""
         return self.read(name).decode("utf-8", "replace") if name in self.members else ""
+
+
+def check_density(entry: zipfile.ZipInfo) -> None:
+    """Raise BadZipFile if a file of a zip is packed more densely than weights can be: it may stand for any size."""
+    packed, size = entry.compress_size, entry.file_size
+    if size > DENSEST * packed + LARGEST:
+        raise zipfile.BadZipFile(f"it unpacks from {packed:,} to {size:,} bytes, which no weights do")
 
 
 @dataclass(frozen=True)

@@ -172,8 +172,8 @@ def _card(foreign: ForeignModel, files: SourceFiles, recipe: Recipe) -> str:
         *(f"- Note: {shown_name(remark)}." for remark in foreign.remarks),
         "",
     ]
-    original = files.text("README.md").strip()
-    license_text = files.text("LICENSE").strip()
+    original = files.about("README.md").strip()
+    license_text = files.about("LICENSE").strip()
     if original:
         lines += ["## What its makers wrote", "", original, ""]
     if license_text:

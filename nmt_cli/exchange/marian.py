@@ -285,18 +285,13 @@ def _model_name(files: SourceFiles) -> str:
 
 def _decoder(files: SourceFiles) -> dict[str, Any]:
     """Return the values of decoder.yml, which may be missing. Raises ModelError."""
-    values = yaml_values(files.text("decoder.yml"), "decoder.yml")
-    if values is not None and not isinstance(values, dict):
-        raise ModelError("decoder.yml is not a list of options.")
-    return values or {}
+    return yaml_values(files.text("decoder.yml"), "decoder.yml")
 
 
 def _names(decoder: Mapping[str, Any], key: str) -> list[str]:
-    """Return the names of the files under a key of decoder.yml, without folders. Raises ModelError."""
+    """Return the names of the files under a key of decoder.yml, without folders."""
     names = decoder.get(key) or []
     names = [names] if isinstance(names, str) else names
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ModelError(f"decoder.yml: {key} is not a list of files.")
     return [Path(name).name for name in names]
 
 
@@ -334,7 +329,7 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     left_out = sorted({program(step) for step in steps_in(script)} & {*options.skip_steps})
     models = [files.read(one) for one in ("source.spm", "target.spm")]
     tags = tags_of(ids["source"].table)
-    about = files.text("README.md")
+    about = files.about("README.md")
     source, target = languages(options, _languages_in(about), tags)
     recipe = recipe_of(files.path.name, (source, target), section, decoding_in(decoder), ids, joint)
     model = Recipe.from_dict(recipe, f"the configuration of {shown_name(name)}").model
@@ -348,7 +343,7 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
         tokenizers=tokenizers,
         reader=reader,
         tags=tags,
-        license=license_in(files.text("LICENSE"), about),
+        license=license_in(files.about("LICENSE"), about),
         remarks=[f"it was trained on text after {name}, a step of preprocess.sh that is left out" for name in left_out],
     )
 

@@ -3,7 +3,7 @@
     model.npz, or Marian's binary container in fp32 ──▶ `weights_in` ──▶ arrays by name, special:model.yml
     vocab.yml ──▶ piece → id
 
-YAML is read with PyYAML's BaseLoader, which leaves every scalar a string: else `no`, `y` and `~` would not be pieces.
+YAML is read from PyYAML's events: scalars stay strings, else `no`, `y` and `~` would not be pieces.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import ModelError, UsageError, install_command, shown_name
-from .importer import UNREADABLE, SourceFiles, Stored
+from .importer import UNREADABLE, SourceFiles, Stored, check_density
 
 DAMAGED = (*UNREADABLE, ValueError, KeyError, OverflowError, MemoryError, struct.error)
 """What NumPy and struct raise for what is not a model."""
@@ -37,18 +37,39 @@ OTHER_TYPES = {0x10000: "int8 of intgemm", 0x800: "the packed numbers of fbgemm"
 """Bits of types that are not."""
 
 
-def yaml_values(content: bytes | str, name: str) -> Any:
-    """Return YAML with every scalar as a string. Raises ModelError, UsageError if PyYAML is not installed."""
+def yaml_values(content: bytes | str, name: str) -> dict[str, Any]:
+    """Return the keys of YAML with their values, strings and flat lists of strings, which are all that Marian writes.
+
+    Raises ModelError, also for other YAML, UsageError if PyYAML is not installed.
+    """
     try:
         import yaml
     except ImportError as error:
         raise UsageError(f"nmt import needs the extra package pyyaml ({error}): {install_command('marian')}.") from None
-    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    values, key, items = dict[str, Any](), None, None
+    begun = False
     try:
-        return yaml.load(content, Loader=loader)
-    except (yaml.YAMLError, RecursionError, UnicodeDecodeError) as error:
-        first = str(error).splitlines()[0] if str(error) else "it is nested too deeply"
+        for event in yaml.parse(content, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader)):
+            if isinstance(event, yaml.ScalarEvent) and begun:
+                if items is not None:
+                    items.append(event.value)
+                elif key is None:
+                    key = event.value
+                else:
+                    values[key], key = event.value, None
+            elif isinstance(event, yaml.SequenceStartEvent) and key is not None and items is None:
+                items = list[str]()
+            elif isinstance(event, yaml.SequenceEndEvent):
+                values[str(key)], key, items = items, None, None
+            elif isinstance(event, yaml.MappingStartEvent) and not begun:
+                begun = True
+            elif isinstance(event, yaml.NodeEvent):
+                line = event.start_mark.line + 1
+                raise ModelError(f"{shown_name(name)}, line {line}: expected names with a value or a list of values.")
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        first = str(error).splitlines()[0] if str(error) else "it is damaged"
         raise ModelError(f"{shown_name(name)} is not YAML: {shown_name(first)}.") from None
+    return values
 
 
 def weights_in(files: SourceFiles, name: str) -> tuple[dict[str, Stored], dict[str, Any]]:
@@ -67,8 +88,6 @@ def weights_in(files: SourceFiles, name: str) -> tuple[dict[str, Stored], dict[s
             f"{shown_name(str(error))}."
         ) from None
     config = yaml_values(options, CONFIG)
-    if not isinstance(config, dict):
-        raise ModelError(f"the {CONFIG} of {shown_name(name)} is not a list of options.")
     for key, array in arrays.items():
         if array.dtype != np.float32:
             raise ModelError(f"{shown_name(key)} has the dtype {array.dtype}, expected fp32: take the original model.")
@@ -89,6 +108,7 @@ def _npz(path: Path) -> dict[str, Stored]:
     arrays = {}
     with zipfile.ZipFile(path) as archive, path.open("rb") as file:
         for entry in archive.infolist():
+            check_density(entry)
             with archive.open(entry) as stream:
                 shape, fortran, dtype = HEADERS[np.lib.format.read_magic(stream)](stream)
                 header = stream.tell()
@@ -142,8 +162,8 @@ def vocabulary_in(files: SourceFiles, name: str) -> dict[str, int]:
     else:
         values = {line: str(number) for number, line in enumerate(files.text(name).removesuffix("\n").split("\n"))}
     try:
-        ids = {str(piece): int(number) for piece, number in values.items()}
-    except (AttributeError, TypeError, ValueError):
+        ids = {piece: int(number) for piece, number in values.items()}
+    except (TypeError, ValueError):
         raise ModelError(
             f"{shown_name(name)} is not a vocabulary: expected a piece and its number in each line."
         ) from None

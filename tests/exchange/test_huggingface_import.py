@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,22 @@ def changed(folder: Path, **keys: Any) -> None:
     (folder / "config.json").write_text(json.dumps({**config, **keys}))
 
 
+def retyped(folder: Path, dtype: str) -> None:
+    """Call the numbers of one tensor those of another type, which has as many bytes."""
+    path = folder / "model.safetensors"
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    name = next(name for name, form in header.items() if name != "__metadata__" and len(form["shape"]) == 1)
+    count = header[name]["shape"][0]
+    header[name] |= {
+        "dtype": dtype,
+        "shape": [{"C64": count // 2, "I32": count, "F4": 8 * count}.get(dtype, 4 * count)],
+    }
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + size :])
+
+
 FAULTS: dict[str, tuple[Any, str]] = {
     "an unknown key": (
         lambda f: changed(f, new_thing=3),
@@ -249,12 +266,21 @@ FAULTS: dict[str, tuple[Any, str]] = {
     "words for layers": (lambda f: changed(f, encoder_layers="two"), "config.json lacks a number, or has a wrong one"),
     "words for positions": (lambda f: changed(f, max_position_embeddings="many"), "max_position_embeddings"),
     "words for beams": (lambda f: (f / "generation_config.json").write_text('{"num_beams": "many"}'), "num_beams"),
+    "beams without end": (lambda f: (f / "generation_config.json").write_text('{"num_beams": 1e999}'), "num_beams"),
+    "layers without end": (
+        lambda f: changed(f, encoder_layers=float("inf")),
+        "config.json lacks a number, or has a wrong",
+    ),
     "not JSON": (lambda f: (f / "vocab.json").write_text("{"), "vocab.json is not JSON"),
     "a list": (lambda f: (f / "vocab.json").write_text("[]"), "vocab.json is not a JSON object"),
     "gaps": (lambda f: (f / "vocab.json").write_text('{"<pad>": 0, "</s>": 5, "<unk>": 6}'), "is not a vocabulary"),
     "no padding": (lambda f: (f / "vocab.json").write_text('{"</s>": 0, "<unk>": 1}'), "lacks <pad>, </s> or <unk>"),
     "no vocabulary": (lambda f: (f / "vocab.json").unlink(), "lacks vocab.json"),
     "no source.spm": (lambda f: (f / "source.spm").unlink(), "lacks source.spm"),
+    **{
+        dtype: (partial(retyped, dtype=dtype), f"the tensor .* has the dtype {dtype}, expected F32|no such dtype")
+        for dtype in ("C64", "F8_E8M0", "F4", "I32")
+    },
     "damaged weights": (
         lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-9]),
         "model.safetensors is not a safetensors file, or a damaged one",
@@ -280,6 +306,10 @@ def test_a_fault_is_named(fault: str, whole: Path, tmp_path: Path) -> None:
 
 
 TENSORS: dict[str, tuple[Any, str]] = {
+    "a layer of many digits": (
+        lambda t: t.update({f"model.encoder.layers.{'9' * 5000}.fc1.bias": np.zeros(3, "f4")}),
+        "a tensor that nmt does not know: 'encoder.layers.999",
+    ),
     "unknown": (lambda t: t.update({"model.extra.weight": np.zeros(3, "f4")}), "does not know: 'extra.weight'"),
     "missing": (lambda t: t.pop("model.encoder.layers.0.fc1.weight"), "lack encoder.layers.0.fc1.weight"),
     "no embeddings": (lambda t: t.pop("model.shared.weight"), "lack shared.weight"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 import re
 import shutil
@@ -11,6 +12,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -107,10 +109,28 @@ def with_nan(stored: dict[str, Any]) -> None:
     stored["Wemb"][3, 3] = np.nan
 
 
+def sparse(name: str) -> Change:
+    return lambda folder, _: os.truncate(folder / name, 6 << 30)
+
+
+def zeros(folder: Path, model: Marian) -> None:
+    """Half a megabyte that stands for 512."""
+    model.save(folder)
+    with (
+        zipfile.ZipFile(folder / "model.npz", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("Wemb.npy", "w") as npy,
+    ):
+        form = {"descr": "<f4", "fortran_order": False, "shape": (2**23, 16)}
+        np.lib.format.write_array_header_1_0(npy, form)  # type: ignore[arg-type]
+        for _ in range(64):
+            npy.write(bytes(2**23))
+
+
 def script(line: str) -> Change:
     return text("preprocess.sh", f"#!/bin/bash\n{line} |\n${{SPMENCODE}} --model $2\n")
 
 
+BOMB = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in pairwise("abcdefghijkl"))
 FAULTS: dict[str, tuple[Change, str]] = {
     "unknown tensor": (arrays(lambda a: a.update(more=np.zeros(3, "f4"))), "1 arrays that nmt does not know.*'more'"),
     "missing tensor": (arrays(lambda a: a.pop("encoder_l1_ffn_W1")), "the weights lack encoder_l1_ffn_W1"),
@@ -142,7 +162,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     ),
     "configuration is a list": (
         arrays(lambda a: a.update({"special:model.yml": np.frombuffer(b"- a\n\0", np.int8)})),
-        "is not a list of options",
+        "special:model.yml, line 1: expected names with a value",
     ),
     "no numbers": (option("dim-emb", "wide"), "lacks a number, or has a wrong one: .*'wide'"),
     "no heads": (option("transformer-heads", 0), "num_heads"),
@@ -176,7 +196,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "gap in the vocabulary": (text("vocab.yml", "</s>: 0\n<unk>: 1\na: 3\n"), "are not those from 0 to 2, each once"),
     "twice in the vocabulary": (text("vocab.yml", "</s>: 0\n<unk>: 1\na: 1\n"), "are not those from 0 to 2"),
     "no vocabulary": (without("vocab.yml"), "lacks vocab.yml"),
-    "a vocabulary that is a list": (text("vocab.yml", "- a\n- b\n"), "vocab.yml is not a vocabulary"),
+    "a vocabulary that is a list": (text("vocab.yml", "- a\n- b\n"), "vocab.yml, line 1: expected names with a value"),
     "a vocabulary without </s>": (text("vocab.yml", "<unk>: 0\na: 1\n"), "vocab.yml has no </s>"),
     "a vocabulary with <s>": (
         lambda f, m: text("vocab.yml", yaml([*m.vocabularies[0], "<s>"]))(f, m),
@@ -187,8 +207,8 @@ FAULTS: dict[str, tuple[Change, str]] = {
         "has a token without a text",
     ),
     "a vocabulary that is no YAML": (text("vocab.yml", '"a: 0\n\tb: ['), "vocab.yml is not YAML"),
-    "an empty vocabulary": (text("vocab.yml", ""), "vocab.yml is not a vocabulary"),
-    "a nested vocabulary": (text("vocab.yml", "[" * 3000), "vocab.yml is not YAML"),
+    "an empty vocabulary": (text("vocab.yml", ""), "vocab.yml has no </s>"),
+    "a nested vocabulary": (text("vocab.yml", "[" * 200_000), "vocab.yml, line 1: expected names with a value"),
     "no source.spm": (without("source.spm"), "lacks source.spm"),
     "target.spm is a folder": (as_folder("target.spm"), "lacks target.spm"),
     "source.spm is damaged": (
@@ -199,8 +219,20 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "BPE": (lambda f, _: (f / "source.spm").rename(f / "source.bpe"), "BPE codes of subword-nmt"),
     "BPE in the script": (script("apply_bpe.py -c $2"), "preprocess.sh uses BPE codes of subword-nmt"),
     "an ensemble": (text("decoder.yml", "models: [model.npz, model2.npz]\nvocabs: [vocab.yml]\n"), "names 2 models"),
-    "decoder.yml is a list": (text("decoder.yml", "- a\n"), "decoder.yml is not a list of options"),
-    "decoder.yml has no names": (text("decoder.yml", "models:\n  - [a]\n"), "models is not a list of files"),
+    "decoder.yml is a list": (text("decoder.yml", "- a\n"), "decoder.yml, line 1: expected names with a value"),
+    "decoder.yml has no names": (
+        text("decoder.yml", "models:\n  - [a]\n"),
+        "decoder.yml, line 2: expected names with a value",
+    ),
+    "decoder.yml stands for more than there is memory": (
+        text("decoder.yml", BOMB),
+        "decoder.yml, line 2: expected names with a value",
+    ),
+    "weights of any size": (
+        zeros,
+        "container of Marian.s in fp32: it unpacks from .* to 536,871,040 bytes, which no weights do",
+    ),
+    "a README of any size": (sparse("README.md"), r"cannot read README.md of .*, expected at most 67,108,864"),
     "decoder.yml is no YAML": (text("decoder.yml", "a: ["), "decoder.yml is not YAML"),
     "a word penalty": (
         text("decoder.yml", "models: [model.npz]\nvocabs: [vocab.yml, vocab.yml]\nword-penalty: 0.2\n"),
@@ -288,9 +320,26 @@ def repeated(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize("cache", [False, True])
+def test_only_the_cache_of_hugging_face_has_texts_that_are_links(cache: bool, tmp_path: Path) -> None:
+    folder = marian(layers=(1, 1)).save(tmp_path / "models--x" / "snapshots" / "1")
+    elsewhere = tmp_path / ("models--x/blobs" if cache else "secrets") / "abc"
+    elsewhere.parent.mkdir()
+    for name in ("README.md", "LICENSE", "vocab.yml"):
+        target = elsewhere.with_name(f"{name}-1")
+        target.write_bytes((folder / name).read_bytes() if name[0] == "v" else b"what is private\n")
+        (folder / name).unlink()
+        (folder / name).symlink_to(target)
+    done = import_model(folder, tmp_path / "out", "", LANGUAGES)
+    assert ("what is private" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")) == cache
+    assert done.model.license == "what is private" * cache
+
+
 CONFIG = json.dumps({"model_type": "m2m_100"})
 SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "nothing": (lambda folder: folder / "none", "there is no model at"),
+    "a pipe": (lambda folder: (os.mkfifo(folder / "pipe.npz"), folder / "pipe.npz")[1], "but a pipe or a device"),
+    "a device": (lambda _: Path("/dev/zero"), "but a pipe or a device"),
     "an empty folder": (files(), "holds no model that nmt knows: expected a Marian or OPUS-MT model"),
     "a text": (lambda folder: files(text="x")(folder) / "text", "is no zip, and no file of a model"),
     "CTranslate2": (
