@@ -12,6 +12,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 NMT     = $(VENV)/bin/nmt
 PACKAGES = $(VENV)/.packages
+TOOLS    = $(VENV)/.tools
 SOURCES = $(wildcard nmt_cli/engine/src/*)
 WORKERS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
@@ -19,8 +20,14 @@ WORKERS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 $(PACKAGES): pyproject.toml constraints.txt nmt_cli/engine/CMakeLists.txt $(SOURCES)
 	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] <= (3, 13); sys.exit(0 if ok else "nmt needs Python 3.11 to 3.13; this is %s. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" % sys.version.split()[0])'
-	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@$(PYTHON) -m venv $(VENV)
+	@echo "Installing the pinned packages, and compiling the engine: one to four minutes."
+	@$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+# What tests, lint and documentation need beside it.
+$(TOOLS): $(PACKAGES)
+	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt 'nmt-cli[dev]'
 	@touch $@
 
 TEXT = data/demo/text
@@ -36,26 +43,26 @@ demo: $(PACKAGES)
 	@paste -d '\n' $(TEXT)/test.en runs/demo/test.de $(TEXT)/test.de | awk 'NR > 18 { exit } { print "  " $$0 } NR % 3 == 0 { print "" }'
 	@echo "Now yours:  echo 'Anna reads a book.' | $(NMT) translate --model runs/demo"
 
-test: $(PACKAGES)
+test: $(TOOLS)
 	$(VENV)/bin/python -m pytest -q $(WORKERS) -m 'not slow'
 
-test-all: $(PACKAGES)
+test-all: $(TOOLS)
 	$(VENV)/bin/python -m pytest -q $(WORKERS)
 
 coverage: export COVERAGE_FILE = $(CURDIR)/build/coverage/data
-coverage: $(PACKAGES)
+coverage: $(TOOLS)
 	rm -rf build/coverage && mkdir -p build/coverage
 	$(VENV)/bin/coverage run -m pytest -q $(WORKERS)
 	$(VENV)/bin/coverage combine -q
 	$(VENV)/bin/coverage html -q -d build/coverage/html
 	$(VENV)/bin/coverage report --skip-covered --sort cover --show-missing
 
-lint: $(PACKAGES)
+lint: $(TOOLS)
 	$(VENV)/bin/ruff check nmt_cli tests benchmarks tools
 	$(VENV)/bin/ruff format --check nmt_cli tests benchmarks tools
 	$(VENV)/bin/clang-format --dry-run -Werror $(SOURCES)
 
-types: $(PACKAGES)
+types: $(TOOLS)
 	$(VENV)/bin/mypy
 
 check: lint types test-all
@@ -78,7 +85,7 @@ fuzz:
 	$(CXX) -fsanitize=thread -DNMT_THREADS $(FUZZ_FLAGS) -o $(FUZZ)-threads
 	$(FUZZ)-threads threads 10
 
-$(VENV)/.docs: $(PACKAGES)
+$(VENV)/.docs: $(TOOLS)
 	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt 'nmt-cli[docs]'
 	@touch $@
 
@@ -87,10 +94,10 @@ docs: $(VENV)/.docs
 	$(VENV)/bin/python tools/documentation.py build/docs-source
 	$(VENV)/bin/zensical build --clean --strict
 
-wheel: $(PACKAGES)
+wheel: $(TOOLS)
 	$(VENV)/bin/python -m build
 
-pictures: $(PACKAGES)
+pictures: $(TOOLS)
 	$(VENV)/bin/python tools/pictures.py
 
 image:

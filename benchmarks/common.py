@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from nmt_cli import __version__
 from nmt_cli.data.prepare import prepare
-from nmt_cli.hardware import cores, has_fast_bf16, reproducible_products
+from nmt_cli.hardware import cores, has_fast_bf16
 from nmt_cli.lines import read_parallel
 from nmt_cli.recipe import Recipe, load_recipe
 
@@ -40,7 +40,6 @@ def setup(threads: int) -> None:
     """Take as many threads as `nmt train` does, 0: all cores. Print what the figures belong to."""
     import torch
 
-    reproducible_products()
     torch.set_num_threads(threads or cores())
     print(
         f"{date.today()} · nmt {__version__} · torch {torch.__version__} · Python {platform.python_version()} · {processor()}, "

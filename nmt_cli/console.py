@@ -49,6 +49,14 @@ def spoken(seconds: float) -> str:
     return f"{seconds:.0f} seconds"
 
 
+def spoken_range(shortest: float, longest: float) -> str:
+    """Return two durations in words: 5 to 7 minutes, 50 seconds to 2 minutes, about 5 minutes."""
+    least, most = spoken(shortest), spoken(longest)
+    if least == most:
+        return f"about {most}"
+    return f"{least.removesuffix(most[most.index(' ') :])} to {most}"
+
+
 def warn(text: str) -> None:
     """Print a warning: the command continues, but not as the user asked."""
     _print(text, "[yellow]warning:[/yellow] ")

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+from . import languages
 from .scripts import HAN, KANA
 
 HANGUL = "\uac00-\ud7af"
@@ -49,7 +50,7 @@ _WORD = re.compile(rf"[{HAN}{KANA}{HANGUL}]|(?:(?![{HAN}{KANA}{HANGUL}])[^\W\d_]
 
 def base(code: str) -> str:
     """Return the language of a code, such as "pt" for "pt-BR" and "no" for "nb"."""
-    language = re.split("[-_@]", code.lower())[0]
+    language = languages.base(code)
     return MACRO.get(language, language)
 
 

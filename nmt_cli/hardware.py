@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib.util
+import math
 import os
 import re
 import signal
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import console
+from . import console, control_groups
 from .errors import NeedsTorch, UsageError, shown
 
 if TYPE_CHECKING:
@@ -190,42 +191,31 @@ def keep_freed_memory() -> None:
             mallopt(parameter, value)
 
 
-AUTO, AVX2, AVX512, STRICT = 2, 10, 12, 1 << 16
-"""Modes of MKL's function `mkl_cbwr_set`."""
-TOO_LATE, UNSUPPORTED = -8, -3
-"""Return codes of `mkl_cbwr_set`: MKL has already computed a product; the processor does not have these instructions.
-"""
+STRICT = 1 << 16
+"""The bit of MKL's mode that says: the same product whatever the number of rows, columns and threads."""
 
 
-def reproducible_products() -> None:
-    """Let MKL, torch's library for fp32 products, compute the same numbers whatever the number of rows, columns and
-    threads.
+def expect_reproducible_products() -> None:
+    """Warn once if MKL, which multiplies fp32 matrices for torch on Intel's processors, is not in a strict mode.
 
-    It must be called before MKL's first product; after it, there is a warning on Intel's processors. On other
-    processors it has no effect. $MKL_CBWR, MKL's own variable, has precedence.
+    It is not if the user's own $MKL_CBWR names another mode, or if MKL computed before `nmt_cli` was imported. Call
+    this where torch will compute in fp32 on a CPU.
     """
     import torch
 
-    if "MKL_CBWR" in os.environ or not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
+    if not torch.backends.mkl.is_available() or not _is_intel():  # type: ignore[no-untyped-call]
         return
-    branch = (AVX512 if "avx512f" in cpu_flags() else AVX2) | STRICT
-    try:
-        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-        mode, set_mode = library.mkl_serv_cbwr_get, library.mkl_serv_cbwr_set
-    except (OSError, AttributeError):  # MKL is a library of its own
-        os.environ["MKL_CBWR"] = "AVX512,STRICT" if branch == AVX512 | STRICT else "AVX2,STRICT"
-        return
-    if mode(-1) in (branch, AUTO | STRICT):
-        return
-    failure = set_mode(branch)
-    if failure == UNSUPPORTED:
-        failure = set_mode(AUTO | STRICT)
-    if failure == TOO_LATE and _is_intel():
+    with suppress(OSError, AttributeError):  # MKL is a library of its own, and reads the variable too
+        mode = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")).mkl_serv_cbwr_get(-1)
+        if mode & STRICT:
+            return
+        named = os.environ.get("MKL_CBWR", "")
+        why, remedy = "torch computed before nmt_cli was imported", "Import nmt_cli first, or set"
+        if "STRICT" not in named.upper():
+            why, remedy = f"MKL_CBWR={named} in the environment is not strict", "Remove it, or set"
         console.warn_once(
-            "torch multiplied matrices before nmt was used, so MKL can no longer be told to be reproducible: "
-            "in fp32 a translation may depend on the "
-            "lines beside it. Load a model before other work with torch, or set MKL_CBWR=AVX512,STRICT (or "
-            "AVX2,STRICT) in the environment."
+            f"{why}: in fp32 by torch, a translation may depend on the lines beside it. {remedy} "
+            "MKL_CBWR=AVX512,STRICT."
         )
 
 
@@ -297,10 +287,13 @@ def memory_size(text: str) -> int:
 
 
 def cores() -> int:
-    """Return the number of CPU cores that this process may use."""
+    """Return the number of CPU cores that this process may use: those that it may run on, or the CPU time that its
+    control groups allow, rounded up.
+    """
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = os.environ.get("OMP_THREAD_LIMIT", "")  # with more threads than this limit, torch computes wrong results
-    return min(count, int(limit)) if limit.isdecimal() and int(limit) else count
+    named = int(limit) if limit.isdecimal() else 0
+    return math.ceil(min(count, named or count, control_groups.cpu_quota()))
 
 
 def threads_by_default() -> int:
@@ -339,21 +332,10 @@ def _computes(_: int) -> float:
 
 
 def free_memory() -> int:
-    """Return the free memory in bytes: the smaller of the system's available memory and the rest of the control group's
-    limit.
-    """
+    """Return the free memory in bytes: the system's available memory, or less if a control group leaves less."""
     available = 4 * 2**30
-    try:
+    with suppress(OSError):
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
                 available = int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii"))
-        if limit != "max":
-            available = min(available, int(limit) - used)
-    except (OSError, ValueError):
-        pass
-    return max(available, 2**28)
+    return max(int(min(available, control_groups.memory_left())), 2**28)

@@ -81,6 +81,52 @@ def test_a_machine_whose_threads_do_not_get_their_time_is_busy(monkeypatch: pyte
     assert hardware.busy(2) == ""
 
 
+MODE = """
+import ctypes, pathlib
+mode = ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")).mkl_serv_cbwr_get(-1)
+print("strict" if mode & hardware.STRICT else "not strict")
+"""
+MODEL = """
+from nmt_cli.data.batches import EpochPlan
+from nmt_cli.hardware import Hardware
+from nmt_cli.model.precision import convert
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import load_recipe
+from nmt_cli.training.process_group import ProcessGroup
+from nmt_cli.training.update import Updater
+recipe = load_recipe("demo", ["train.precision=fp32"])
+model = Transformer(recipe.model, 100, 100)
+convert(model, "fp32")
+Updater(model.train(), recipe, Hardware("cpu", "fp32", 2**30), ProcessGroup())
+"""
+
+
+@pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="torch has no MKL")  # type: ignore[no-untyped-call]
+@pytest.mark.parametrize(
+    ("before", "mine", "mode", "warning"),
+    [
+        ("", None, "strict", ""),
+        ("", "AVX2,STRICT", "strict", ""),
+        ("", "AVX2", "not strict", "MKL_CBWR=AVX2 in the environment is not strict"),
+        ("import torch; torch.ones(99).exp()", None, "not strict", "torch computed before nmt_cli was imported"),
+    ],
+)
+def test_mkl_is_told_to_be_strict_before_anything_computes(
+    before: str, mine: str | None, mode: str, warning: str
+) -> None:
+    """Building a model computes sinusoids, after which MKL takes no mode any more. On AMD nothing is lost."""
+    code = f"""{before}
+import torch, nmt_cli
+from nmt_cli import hardware
+hardware._is_intel = lambda: True
+{MODEL}{MODE}"""
+    environment = {name: value for name, value in os.environ.items() if name != "MKL_CBWR"}
+    environment |= {"MKL_CBWR": mine} if mine else {}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == mode + "\n"
+    assert (warning in done.stderr and done.stderr.count("warning") == 1) if warning else done.stderr == ""
+
+
 def test_an_interrupt_while_torch_is_loaded_is_not_lost() -> None:
     """torch loads numpy, and goes on without it if that fails, whatever the reason. Elsewhere it aborts."""
     code = """

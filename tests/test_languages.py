@@ -24,6 +24,8 @@ from nmt_cli.languages import NAMES, THREE_LETTERS, TWO_LETTERS, base, canonical
         ("sr_Cyrl", ["srp_Cyrl", "srp_Latn"], "srp_Cyrl"),
         ("nds", ["deu", "nds"], "nds"),
         ("EN-US", ["en"], "en"),
+        ("fre-FR", ["deu", "fra"], "fra"),
+        ("de", ["ger"], "ger"),
         ("pt", ["pt-BR"], "pt-BR"),
         ("pt-PT", ["pt-BR"], "pt-BR"),
         ("es-419", ["spa"], "spa"),
@@ -34,6 +36,17 @@ from nmt_cli.languages import NAMES, THREE_LETTERS, TWO_LETTERS, base, canonical
 )
 def test_the_language_for_a_code(code: str, served: list[str], expected: str | None) -> None:
     assert find(code, served) == expected
+
+
+BIBLIOGRAPHIC = """alb sqi arm hye baq eus bur mya chi zho cze ces dut nld fre fra geo kat ger deu
+gre ell ice isl mac mkd mao mri may msa per fas rum ron slo slk tib bod wel cym"""
+"""The 20 codes of ISO 639-2, each before that of ISO 639-3."""
+
+
+def test_bibliographic_codes() -> None:
+    codes = [canonical(code) for code in BIBLIOGRAPHIC.split()]
+    assert codes[::2] == codes[1::2]
+    assert (len(set(codes)), max(map(len, codes))) == (20, 2)
 
 
 def test_forms_of_codes() -> None:

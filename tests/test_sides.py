@@ -108,7 +108,8 @@ def test_languages(pairs: list[Pair], said: Said) -> None:
     assert said(same, ("en-GB", "en-US")) == ""
     french = [(source, "le chat et la maison sont dans une rue pour que " + source[::-1]) for source, _ in pairs]
     assert "'text.de' reads like 'fr', not 'de'. Check the file, or correct the language code." in said(french)
-    assert said(french, ("en", "fr")) == ""
+    assert "'text.ger' reads like 'fr', not 'ger'." in said(french, ("en", "ger"))
+    assert said(french, ("en", "fre")) == ""
 
 
 @pytest.mark.slow

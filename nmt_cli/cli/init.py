@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..console import say, say_next, spoken, warn
+from ..console import say, say_next, spoken, spoken_range, warn
 from .arguments import argument, option
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ def _say_recipe(done: Initialized, limited: bool) -> None:
         say(f"{done.text}: " + ", ".join(f"{kind} {count:,} pairs" for kind, count in done.pairs.items()))
     say(
         f"{done.recipe}: {chosen.size.described}, dropout {chosen.dropout}; {chosen.updates:,} updates of "
-        f"{chosen.batch_tokens:,} tokens, which read the text {chosen.passes:.3g} times, in about "
-        f"{spoken(done.seconds)} on this machine ({done.device})"
+        f"{chosen.batch_tokens:,} tokens, which read the text {chosen.passes:.3g} times, in "
+        f"{spoken_range(*done.seconds)} on this machine ({done.device})"
     )
     if done.baseline:
         tokenizer = "" if done.baseline.tokenizer == "13a" else f" (--tokenize {done.baseline.tokenizer})"
@@ -124,9 +124,9 @@ def _say_recipe(done: Initialized, limited: bool) -> None:
             f"the model as it is scores {done.baseline}{tokenizer}; the recipe has the command that scores "
             "the adapted one"
         )
-    if limited and done.seconds < 0.7 * done.usual_seconds:
+    if limited and done.seconds[1] < 0.7 * done.usual_seconds:
         say(f"More time makes a better model: --time counts up to about {spoken(done.usual_seconds)}")
-    elif not limited and done.seconds > 86_400:
+    elif not limited and done.seconds[1] > 86_400:
         say(
             "That is long: with --time, such as --time 12h, the model and its training get smaller. A GPU is "
             "much faster."

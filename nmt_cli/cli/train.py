@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..console import say, spoken
+from ..console import say, spoken_range
 from .arguments import Overrides, argument, option, output_path
 from .completion import recipes
 
@@ -77,9 +77,9 @@ def train(
             f"{forecast.name}: {forecast.parameters:,} parameters, {forecast.pairs:,} pairs, "
             f"{forecast.updates:,} "
             f"updates{f', {forecast.updates_done:,} of them done' if forecast.updates_done else ''}\n"
-            f"{forecast.devices} × {forecast.device} in {forecast.precision}: {forecast.seconds_per_update:.3g} s per "
-            f"update, about {spoken(forecast.seconds)} without validation{' and --compile' if compiled else ''}, until "
-            f"{forecast.end:%a %d %b %H:%M}\n"
+            f"{forecast.devices} × {forecast.device} in {forecast.precision}: {forecast.speed.slowest:.3g} s per "
+            f"update, {spoken_range(*forecast.seconds)} in all{' without --compile' if compiled else ''}, until "
+            f"{forecast.end:%a %d %b %H:%M} at the latest\n"
             "dry run: all checks passed, nothing was written"
         )
         return

@@ -237,12 +237,13 @@ def translate(
             sink.write(text.encode("utf-8"))
         return
     pair = f"{translator.source_language} → {options['target_language'] or translator.target_language}"
-    replaced: Counter[str] = Counter()
+    replaced, lacking = Counter[str](), Counter[str]()
     form = json_object if as_json else moses if nbest > 1 else scored if scores else plain_text
-    windows = translator.windows(read_requests(input_format, replaced), chosen)
+    windows = translator.windows(read_requests(input_format, replaced), chosen, lacking)
     with writing(output_file, WHAT) as sink:
         prompt = f"{pair}, end with Ctrl-D" if typed_at_terminal(input_file) else ""
         write_windows(windows, sink, form, replaced, "translating", prompt)
+    translator.stored.tags.warn(lacking)
 
 
 def _check_usage(precision: str, alignment_alone: bool, confidence_alone: bool) -> None:

@@ -105,6 +105,7 @@ def prepare(
     with find_inputs(recipe.data, data_dirs) as inputs:
         check_terminals([*inputs.files["train_target"], *inputs.files["valid_target"]], recipe.data.terminals)
         entries = inputs.entries()
+        _check_not_empty(inputs, entries)
         finish_installing(out)
         earlier = None if force else _earlier(recipe, out, inputs, entries)
         if earlier is not None:
@@ -116,6 +117,21 @@ def prepare(
             write_index(partial, index)
             install(partial, out)
     return Summary(out, index, True, time.monotonic() - started, dict(replaced), changed)
+
+
+def _check_not_empty(inputs: Inputs, entries: dict[str, list[FileEntry]]) -> None:
+    """Raise DataError if all files of a split are named and hold nothing."""
+    for split, what, way_out in (
+        ("train", "training", ""),
+        ("valid", "validation", ", or train without: data.valid_source = [] and data.valid_target = []"),
+    ):
+        roles = [f"{split}_{side}" for side in SIDES]
+        if inputs.files[roles[0]] and not any(entry.bytes for role in roles for entry in entries[role]):
+            files = named([repr(str(path)) for role in roles for path in inputs.files[role]])
+            raise DataError(
+                f"the {what} text is empty: {files} hold no lines. Write its sentences to these files, one per line, "
+                f"or name other ones in {' and '.join(f'data.{role}' for role in roles)}{way_out}."
+            )
 
 
 def _build(
@@ -131,8 +147,6 @@ def _build(
     counts, words = _read(inputs, workers, recipe.data.joint_vocab, replaced, languages)
     for file, lines in replaced.items():
         console.warn(f"{file}: {lines:,} line(s) hold invalid UTF-8; what is invalid was replaced by U+FFFD")
-    if not counts["train"]:
-        raise DataError(f"the training text is empty: {named(inputs.files['train_source'])} holds no lines.")
     vocabulary = _vocabulary(recipe.data, inputs, words, workers)
     _check_tags(vocabulary, recipe.data)
     changed = {side: Changed() for side in SIDES}

@@ -10,15 +10,19 @@ request, and without one the language of the recipe. A text without tokens has n
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
+from .. import console
 from ..errors import UsageError, shown
 from ..languages import find
 from .tokenizer import Tokenizer
 
 OWN = re.compile(r" *>>([^\s<>]{1,40})<< *")
 """The tag at the beginning of a line, with the spaces around it."""
+CODE = re.compile(r"[a-z]{2,3}([-_][a-z0-9]{2,8})*", re.IGNORECASE)
+"""The code of a language; other text between the brackets of a tag is text."""
 LISTED = 20
 """Largest number of languages that a message lists."""
 
@@ -58,10 +62,8 @@ class Tags:
         """
         if not self:
             return "", line
-        if match := OWN.match(line):
-            own = match[1] if match[1] in self.ids else find(match[1], self.ids)
-            if own:
-                return own, line[match.end() :]
+        if (match := OWN.match(line)) and (own := self._tag(match[1])):
+            return own, line[match.end() :]
         if not (code or self.default) and line.strip():
             raise UsageError(
                 f"the model translates into several languages, and its recipe's data.target_language = "
@@ -69,6 +71,31 @@ class Tags:
                 f">>CODE<<. CODE is one of {self.listed()}."
             )
         return code or self.default, line
+
+    def _tag(self, code: str) -> str | None:
+        return code if code in self.ids else find(code, self.ids)
+
+    def lacks(self, line: str) -> str:
+        """Return the tag of a line, such as ">>rus<<", if it is of a language that the model does not have, else ""."""
+        match = OWN.match(line) if self else None
+        return match[0].strip(" ") if match and CODE.fullmatch(match[1]) and not self._tag(match[1]) else ""
+
+    def check(self, line: str) -> None:
+        """Raise UsageError if a line begins with the tag of a language that the model does not have."""
+        if tag := self.lacks(line):
+            raise UsageError(
+                f"a line begins with {shown(tag)}, and the model translates into {self.listed()}. "
+                "Name one of its languages, or remove the tag."
+            )
+
+    def warn(self, lacking: Counter[str]) -> None:
+        """Warn of the lines whose tags a model lacks, by tag, if there are any: they were translated as text."""
+        if lacking:
+            tags = ", ".join(map(shown, list(lacking)[:LISTED]))
+            console.warn(
+                f"{lacking.total():,} line(s) begin with a language that the model does not have ({tags}), and were "
+                f"translated as text. It translates into {self.listed()}."
+            )
 
     def prefix(self, code: str) -> list[int]:
         """Return the ids before those of a text: the tag's, or nothing for the code ""."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 
 from ..errors import UsageError
+from ..languages import base
 from .libraries import library
 
 SPLIT_SENTENCES = {"0": "never", "1": "at punctuation and line ends", "nonewlines": "at punctuation only"}
@@ -42,13 +43,13 @@ def splitter(language: str, split_sentences: str) -> Splitter:
         raise UsageError(f"split_sentences is {split_sentences!r}: expected {choices}.")
     if split_sentences == "0":
         return _whole
-    sentencex = library("sentencex")
+    sentencex, code = library("sentencex"), base(language) or "en"
 
     def split(text: str) -> list[tuple[int, int]]:
         sentences, start = [], 0
         for line in LINES.split(text) if split_sentences == "1" else [text]:
             plain, begin = _plain(line), 0
-            for end in _ends(plain, lambda part: sentencex.segment(language or "en", part)):
+            for end in _ends(plain, lambda part: sentencex.segment(code, part)):
                 sentences += _whole(plain[begin:end], start + begin)
                 begin = end
             start += len(line)

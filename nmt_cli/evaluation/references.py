@@ -1,4 +1,4 @@
-"""Several references of a line, some of them missing; and remarks about references that seldom are what a user wants.
+"""Several references of a line, some of them missing; and remarks about texts that seldom are what a user wants.
 
 A blank line is no reference where another reference has text. So sacrebleu treats None: it leaves the reference out,
 and the signature says `nrefs:var`. Where all references of a line are blank, the reference is empty text.
@@ -6,6 +6,7 @@ and the signature says `nrefs:var`. Where all references of a line are blank, th
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
@@ -17,6 +18,14 @@ TO_NFC = (
     "uconv -x any-nfc < OLD > NEW, or python3 -c "
     "\"import sys, unicodedata as u; sys.stdout.write(u.normalize('NFC', sys.stdin.read()))\" < OLD > NEW"
 )
+
+IN_SUBWORDS = 0.1
+"""Share of lines with subwords from which on they are remarked on."""
+SUBWORDS = {
+    "BPE's subwords (@@)": (re.compile(r"\S@@( |$)"), "sed -E 's/@@( |$)//g' < OLD > NEW"),
+    "SentencePiece's subwords (▁)": (re.compile("(^| )▁"), "sed 's/ //g; s/▁/ /g; s/^ //' < OLD > NEW"),
+}
+"""Name → what a line of them contains, and the command that joins them."""
 
 
 def missing(references: Sequence[Stream]) -> list[int]:
@@ -51,8 +60,8 @@ def without_missing(references: Sequence[Stream]) -> list[list[str | None]]:
 def remarks(
     name: str, hypotheses: Stream, references: Sequence[Stream], reference_names: Sequence[str]
 ) -> Iterator[str]:
-    """Yield what the user should know about a system's lines beside the references: missing ones, and other normal
-    forms.
+    """Yield what the user should know about a system's lines beside the references: missing ones, other
+    normal forms, and subwords.
     """
     total = len(hypotheses)
     for reference, count in zip(reference_names, missing(references), strict=True):
@@ -72,6 +81,8 @@ def remarks(
             "as wrong; chrF leaves it out."
         )
     yield from _normal_forms(name, hypotheses, references, reference_names)
+    for text, lines in zip((name, *reference_names), (hypotheses, *references), strict=True):
+        yield from _subwords(text, lines)
 
 
 def _normal_forms(
@@ -89,4 +100,15 @@ def _normal_forms(
                 f"{name if text != name else ', '.join(reference_names)} are. A letter such as é is then "
                 "written in two ways, and counts "
                 f"as wrong. Convert {text}: {TO_NFC}."
+            )
+
+
+def _subwords(name: str, lines: Stream) -> Iterator[str]:
+    """Yield a remark if a text was left in subwords."""
+    for kind, (pattern, command) in SUBWORDS.items():
+        count = sum(bool(pattern.search(line)) for line in lines)
+        if count and count >= IN_SUBWORDS * len(lines):
+            yield (
+                f"{name}: {count:,} of {len(lines):,} lines are in {kind}, and the metrics expect plain text. "
+                f"Join them: {command}."
             )

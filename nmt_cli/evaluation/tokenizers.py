@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
+from ..languages import canonical
 from ..scripts import IN_HAN, IN_KANA, IN_SCRIPT
 from .metric import DEFAULT_TOKENIZER
 
 CHINESE, CHARACTERS = "zh", "char"
 """sacrebleu's tokenizers that separate Chinese characters, and all characters."""
 LANGUAGES = {
-    CHINESE: ("zh", "zho", "chi", "cmn", "yue", "wuu", "lzh"),
-    CHARACTERS: (
-        *("ja", "jpn", "th", "tha", "lo", "lao", "km", "khm"),
-        *("my", "mya", "bur", "shn", "bo", "bod", "tib", "dz", "dzo"),
-    ),
+    CHINESE: ("zh", "yue", "wuu", "lzh"),
+    CHARACTERS: ("ja", "th", "lo", "lao", "km", "my", "shn", "bo", "dz", "dzo"),
 }
-"""Tokenizer → codes (ISO 639) of languages that put no spaces between words."""
+"""Tokenizer → canonical codes of languages that put no spaces between words."""
 JAPANESE = 0.05
 """Share of kana in the letters of a text from which on it is Japanese. Chinese text has almost none, Japanese about
 half."""
@@ -32,7 +29,7 @@ def default_tokenizer(language: str, lines: Iterable[str]) -> str:
     Khmer, Burmese and Tibetan. A code of none of these languages, or any other name, leaves the choice to the script of
     `lines`: more than half of all letters must be of a script without spaces. "13a" is for everything else.
     """
-    code, *subtags = re.split("[-_]", language.strip().lower())
+    code, *subtags = canonical(language).split("-")
     if "latn" not in subtags:
         for tokenizer, codes in LANGUAGES.items():
             if code in codes:

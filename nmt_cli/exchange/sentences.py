@@ -17,6 +17,7 @@ from random import Random
 from ..data.demo_corpus import pairs
 from ..data.tokenizer import EOS, Tokenizer
 from ..errors import DataError
+from ..languages import base
 from ..lines import decode_line, iter_lines, open_binary
 from .exporter import SourceModel
 
@@ -40,7 +41,7 @@ def sentences(source_model: SourceModel, text: Path | None) -> list[str]:
             f"{str(text)!r} has no line to compare: its lines are blank, or longer than the {longest} tokens "
             "that the model was trained on."
         )
-    side = 1 if source_model.recipe.data.source_language == "de" else 0
+    side = 1 if base(source_model.recipe.data.source_language) == "de" else 0
     demo = [pair[side] for pair in pairs(GENERATED, 0, 0)["train"]]
     return [*lines, *_usable([*demo, *_random(source, longest)], source, longest)]
 

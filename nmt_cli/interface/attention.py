@@ -158,6 +158,7 @@ def _record(translator: Translator, text: str, target: str | None, options: Tran
     from ..translation.attention_maps import AttentionRecord, compute_attention
 
     stored = translator.stored
+    stored.tags.check(text)
     tag, source, parts = _read(stored, text, stored.tags.chosen(options.get("target_language")))
     if not source:
         raise DataError(f"the sentence {text!r} has no characters that the model's tokenizer keeps: expected words.")

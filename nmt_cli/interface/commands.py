@@ -22,7 +22,17 @@ from .. import console
 from ..cache import compile_cache
 from ..errors import DataError, ModelError, TrainingError, UsageError, check_choice
 from ..files import read_bounded
-from ..hardware import Hardware, busy, cores, device_named, free_memory, keep_freed_memory, loading_torch, memory_size
+from ..hardware import (
+    Hardware,
+    busy,
+    cores,
+    device_named,
+    free_memory,
+    keep_freed_memory,
+    loading_torch,
+    memory_size,
+    threads_by_default,
+)
 from ..model.contents import find_model
 from ..recipe import (
     BYTES_PER_PARAMETER,
@@ -315,7 +325,7 @@ def average(
 
     chosen = choose(folders[0], last, best) if len(folders) == 1 else folders
     target = Path(out) if out else folders[0] / "averaged"
-    with showing(progress):
+    with showing(progress), torch_threads(threads_by_default()):
         metrics, comparison = average_folders(chosen, target, Path(data) if data else None)
     return Average(target, tuple(metrics["averaged"]), comparison)
 
@@ -343,7 +353,7 @@ def export(
     with loading_torch("nmt export"):
         from ..exchange.convert import export as convert
 
-    with showing(progress):
+    with showing(progress), torch_threads(threads_by_default()):
         return convert(find_model(Path(model)), to, Path(out), Path(text) if text else None)
 
 
@@ -375,5 +385,5 @@ def import_model(
         from ..exchange.importing import import_model as convert
 
     options = ImportOptions(source_language, target_language, positions, safe_length)
-    with showing(progress):
+    with showing(progress), torch_threads(threads_by_default()):
         return convert(Path(source), Path(out), importer, options, Path(text) if text else None)

@@ -5,6 +5,7 @@ text ──▶ documents.read_document ──▶ lines ──▶ Translator.tran
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +46,10 @@ def translate_document(
     document = read_document(text, format, translator.source_language, split_sentences=split_sentences)
     line_options: Any = {**options, "alignment": document.aligned}
     translations: list[Translation] = []
+    lacking = Counter[str]()
     with console.progress(len(document.lines), "translating", " sentences") as bar:
-        for window in translator.windows(document.lines, line_options) if document.lines else ():
+        for window in translator.windows(document.lines, line_options, lacking) if document.lines else ():
             translations += window
             bar.update(len(window))
+    translator.stored.tags.warn(lacking)
     return document.write(translations)

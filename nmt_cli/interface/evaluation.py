@@ -22,6 +22,7 @@ from ..evaluation.outputs import check_outputs, count_faults, worst_lines
 from ..evaluation.references import remarks as reference_remarks
 from ..evaluation.significance import BOOTSTRAP, SAMPLES, SEED, TESTS, Row, compare, confidence
 from ..evaluation.significance import remark as few_differences
+from ..languages import base
 from ..lines import decode_line, iter_lines, open_binary
 from .progress import ProgressOption, showing
 
@@ -68,7 +69,7 @@ class EvaluationOptions:
         """The options of the metrics."""
         protocol = None
         if self.protocol is not None:
-            language = {"language": self.language.lower()} if self.language else {}
+            language = {"language": base(self.language)} if self.language else {}
             protocol = Protocol(
                 self.protocol, compounds=not self.no_compounds, tokenized_references=self.tokenized_ref, **language
             )

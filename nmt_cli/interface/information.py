@@ -111,10 +111,10 @@ def _measured(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware,
     from ..hardware import cores
 
     with loading_torch("--probe"):
-        from ..training.speed import seconds_per_update
+        from ..training.speed import speed_of
 
     with torch_threads(cores()):
-        return seconds_per_update(recipe, vocabularies, hardware, devices)
+        return speed_of(recipe, vocabularies, hardware, devices).slowest
 
 
 def table3(*, devices: int = 1, device: str = "auto", probe: bool = False, progress: ProgressOption = None) -> Values:

@@ -8,9 +8,11 @@ With a trained model to start from, the recipe has the model's sizes and vocabul
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
+import shutil
 import tomllib
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
@@ -27,6 +29,7 @@ from ..corpora.split import HELD_OUT
 from ..corpora.survey import Survey, draw, survey, write_parts
 from ..data.batches import EpochPlan
 from ..data.normalization import nearly
+from ..data.tags import listed
 from ..data.tokenizer import Vocabulary
 from ..errors import ModelError, UsageError
 from ..evaluation.metric import DEFAULT_TOKENIZER
@@ -40,6 +43,7 @@ from ..sides import sample_files, warn_about
 from ..text_files import check_text_files
 from ..training import presets
 from ..training.presets import Section, Settings
+from ..training.times import BYTES_PER_PARAMETER, Speed, seconds_to_save, validation_seconds
 from .baseline import MOST, Baseline, baseline
 from .commands import torch_threads
 from .progress import ProgressOption, showing
@@ -72,8 +76,8 @@ class Initialized:
     settings: Settings
     pairs: dict[str, int]
     """Number of pairs in each set that was written."""
-    seconds: float
-    """Expected time of all updates on this machine."""
+    seconds: tuple[float, float]
+    """The shortest and the longest expected time of the training on this machine, with validations and checkpoints."""
     usual_seconds: float
     """The time of a training without a limit."""
     device: str
@@ -132,7 +136,8 @@ def init(
             )
         held_out = draw(text, dict.fromkeys(missing, min(HELD_OUT, max(1, text.useful // SHARE))))
         data = _data(files, languages, recipe_file.parent, folder if missing else None)
-        done, sections = _planned(recipe_file, folder if missing else None, text, data, start, seconds, threads)
+        valid = len(held_out["valid"]) if "valid" in held_out else sum(1 for _ in read_parallel(*files["valid"]))
+        done, sections = _planned(recipe_file, folder if missing else None, text, valid, data, start, seconds, threads)
         if start:
             workers = threads if done.device == "cpu" else 0
             done = replace(done, baseline=_baseline(start, languages[1], files, held_out.get("test"), workers))
@@ -206,15 +211,17 @@ def _languages(given: Sequence[str], files: Sequence[Sequence[Path]], start: _St
     options = ("--source-language", "--target-language")
     if start:
         named, data = languages, start.recipe.data
+        into = start.tags or [data.target_language]
         target = named[1] if find(named[1], start.tags) else data.target_language
         languages = [data.source_language, target]
-        if any(
+        if not find(target, into) or any(
             name and canonical(name) != canonical(language) for name, language in zip(named, languages, strict=True)
         ):
+            text = " to ".join(repr(name) if name else "a language that its file does not name" for name in named)
             raise UsageError(
-                f"the model {str(start.folder)!r} translates from {languages[0]!r} to {languages[1]!r}, and the "
-                f"text is {named[0]!r} to {named[1]!r}. If it is the same, say so: --source-language {languages[0]} "
-                f"--target-language {languages[1]}."
+                f"the model {str(start.folder)!r} translates from {languages[0]!r} to {listed(into)}, and the "
+                f"text is {text}. If it is the same, say so: --source-language {languages[0]} "
+                f"--target-language {'CODE, one of these' if start.tags else target}."
             )
     elif "" in languages:
         missing = [side for side, code in enumerate(languages) if not code]
@@ -310,6 +317,7 @@ def _planned(
     recipe_file: Path,
     folder: Path | None,
     text: Survey,
+    valid: int,
     data: dict[str, object],
     start: _Start | None,
     limit: float,
@@ -317,7 +325,8 @@ def _planned(
 ) -> tuple[Initialized, dict[str, Section]]:
     """Return the settings with their times, and the recipe with these settings.
 
-    `start`: the model that is adapted; `limit`: seconds for the whole training, 0: no limit.
+    `valid`: the number of validation pairs; `start`: the model that is adapted; `limit`: seconds for the whole
+    training, 0: no limit.
     """
     hardware = Hardware.find("auto", start.recipe.train.precision if start else "auto")
     tokens = int(max(text.lengths.sum(axis=0)) * SUBWORDS) + len(text.lengths)  # of a pass, on the longer side
@@ -335,37 +344,52 @@ def _planned(
         characters = [source.characters + target.characters] if joint else [source.characters, target.characters]
         return presets.sections(chosen, data, characters)
 
-    def measured(chosen: Settings) -> float:
+    def measured(chosen: Settings) -> Speed:
         with console.status(
             f"measuring the speed of {chosen.size.described} with updates of {chosen.batch_tokens:,} tokens"
         ):
             recipe = Recipe.from_dict(tomllib.loads(presets.recipe_text((), sections(chosen), 0)), "the new recipe")
             sizes = start.vocabularies if start else (recipe.data.vocab_size, recipe.data.target_size)
-            return _measured(recipe, sizes, text, hardware, threads)
+            speed = _measured(recipe, sizes, text, hardware, threads)
+            length, train = tokens / len(text.lengths), recipe.train
+            held_out = valid, valid * length, train.valid_bleu_sentences
+            return replace(
+                speed,
+                save=seconds_to_save(recipe_file.parent, parameters(chosen)),
+                validation=validation_seconds(speed.slowest, train.batch_tokens, *held_out),
+            )
+
+    def parameters(chosen: Settings) -> int:
+        return chosen.size.parameters(max(start.vocabularies) if start else chosen.vocab_size)
 
     for size in sizes:
         chosen = presets.settings(size, text.useful, tokens, usual)
-        seconds = measured(chosen)
-        affordable = USED * limit / seconds * chosen.batch_tokens if limit else usual
+        speed = measured(chosen)
+        affordable = USED * limit / speed.slowest * chosen.batch_tokens if limit else usual
         if size is sizes[-1] or presets.has_time(size, affordable):
             break
     if affordable < usual:
         chosen = presets.settings(size, text.useful, tokens, affordable)
-        seconds = measured(chosen)  # of updates of another size
-        chosen = chosen.reading(min(usual, USED * limit / seconds * chosen.batch_tokens), tokens)
-    times = (chosen.updates * seconds, usual / chosen.batch_tokens * seconds)
+        speed = measured(chosen)  # of updates of another size
+        chosen = chosen.reading(min(usual, USED * limit / speed.slowest * chosen.batch_tokens), tokens)
+    free = shutil.disk_usage(recipe_file.parent).free or math.inf
+    most_kept = free / 2 / BYTES_PER_PARAMETER / parameters(chosen)
+    chosen = chosen.at(speed, most_kept)
+    while limit and chosen.updates > 1 and (longest := speed.seconds(chosen.updates, chosen.every)[1]) > limit:
+        chosen = chosen.reading(chosen.updates * chosen.batch_tokens * limit / longest, tokens).at(speed, most_kept)
+    times = speed.seconds(chosen.updates, chosen.every), usual / chosen.batch_tokens * speed.slowest
     return Initialized(recipe_file, folder, text, chosen, {}, *times, hardware.device), sections(chosen)
 
 
-def _measured(recipe: Recipe, vocabularies: tuple[int, int], text: Survey, hardware: Hardware, threads: int) -> float:
-    """Measure and return the seconds per update on text with these line lengths."""
-    from ..training.speed import seconds_per_update
+def _measured(recipe: Recipe, vocabularies: tuple[int, int], text: Survey, hardware: Hardware, threads: int) -> Speed:
+    """Measure and return the speed on text with these line lengths."""
+    from ..training.speed import speed_of
 
     lengths = np.clip(text.lengths[(text.lengths > 0).all(axis=1)] * SUBWORDS + 1, 1, recipe.data.max_length)
     lengths = np.resize(lengths.astype(np.int32), (max(len(lengths), recipe.train.batch_tokens), 2))
     plan = EpochPlan(lengths[:, 0].copy(), lengths[:, 1].copy(), recipe.train.batch_tokens, recipe.train.seed)
     with torch_threads(threads or cores()):
-        return seconds_per_update(recipe, vocabularies, hardware, 1, plan)
+        return speed_of(recipe, vocabularies, hardware, 1, plan)
 
 
 def _head(
@@ -384,7 +408,7 @@ def _head(
         + (f", to adapt {start.folder}." if start else "."),
         "",
         f"Command     {' && '.join(shlex.join(step) for step in steps)}",
-        f"Time        about {console.spoken(done.seconds)} here ({where}); nmt train {shlex.quote(path)} --dry-run "
+        f"Time        {console.spoken_range(*done.seconds)} here ({where}); nmt train {shlex.quote(path)} --dry-run "
         f"measures it",
         f"Text        read {done.settings.passes:.3g} times; docs/presets.md says how that decides the sizes",
         *([f"Before      {done.baseline}, of the model as it is"] if done.baseline else []),

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
@@ -145,7 +145,7 @@ class Translator:
 
         Each line is text without "\n". There is one translation per line, in order; the translation of a blank line is
         empty. The translation of a line depends on the line, the model and the options only. Raises UsageError for a
-        wrong option.
+        wrong option, and for a line that begins with >>CODE<< of a language that a model of several does not have.
         """
         if isinstance(lines, str):
             raise UsageError(
@@ -160,22 +160,23 @@ class Translator:
         return stream
 
     def windows(
-        self, lines: Iterable[str | Line | Request], options: TranslateOptions
+        self, lines: Iterable[str | Line | Request], options: TranslateOptions, lacking: Counter[str] | None = None
     ) -> Generator[list[Translation], None, None]:
         """Yield the translations of `translate` in lists, as they are computed.
 
-        All lines that were read are answered before it waits for the next line. Raises UsageError for a wrong option,
-        before a line is read.
+        All lines that were read are answered before it waits for the next line. `lacking` counts the tags of languages
+        that the model lacks, by tag, and their lines are text; without it, they are errors. Raises UsageError for a
+        wrong option, before a line is read.
         """
         if isinstance(lines, Sequence):
             options = _with_terms(options, lines)
-        requests = map(self._requests(options), lines)
+        requests = map(self._requests(options, lacking), lines)
         return self.with_options(options).windows(list(requests) if isinstance(lines, Sequence) else requests)
 
     def submit(self, lines: Sequence[str | Line], **options: Unpack[TranslateOptions]) -> Future[list[Translation]]:
         """Return a future of the translations of these lines; they are the same as those of `translate`.
 
-        Raises UsageError for a wrong option.
+        Raises the same errors.
 
         Lines of all unfinished calls are translated together. This is for servers, with many callers who have a few
         lines each. If a future is cancelled, the search for its lines stops.
@@ -186,10 +187,26 @@ class Translator:
         requests = list(map(self._requests(options), lines))
         return self.with_options(options).submit(requests)
 
-    def _requests(self, options: TranslateOptions) -> Callable[[str | Line | Request], str | Request]:
-        """Return the function that brings lines into the form that `translation` reads. Raises UsageError."""
-        language = self.stored.tags.chosen(options.get("target_language"))
-        return partial(_request, terms=bool(options.get("terms")), language=language)
+    def _requests(
+        self, options: TranslateOptions, lacking: Counter[str] | None = None
+    ) -> Callable[[str | Line | Request], str | Request]:
+        """Return the function that brings lines into the form that `translation` reads. Raises UsageError.
+
+        `lacking`: see `windows`.
+        """
+        tags = self.stored.tags
+        language = tags.chosen(options.get("target_language"))
+
+        def request(line: str | Line | Request) -> str | Request:
+            made = _request(line, bool(options.get("terms")), language)
+            text = made if isinstance(made, str) else made.text
+            if lacking is None:
+                tags.check(text)
+            elif tag := tags.lacks(text):
+                lacking[tag] += 1
+            return made
+
+        return request
 
     def warm_up(self, **options: Unpack[TranslateOptions]) -> None:
         """Read the model, and load torch if these options need it, now and not at the first translation.

@@ -22,7 +22,6 @@ from safetensors import safe_open
 from torch import Tensor
 
 from ..errors import ModelError
-from ..hardware import reproducible_products
 from ..recipe import Recipe
 from .contents import REMEDY, WEIGHTS, Form, ModelConfig, check_fp32, checked_recipe, read_config
 from .positions import Sinusoidal
@@ -56,7 +55,6 @@ def load_model(folder: Path, checked: Future[None] | None = None, *, quantized: 
     may be in int8; its model then equals one of `precision.int8`. Raises ModelError when a file is missing, truncated,
     changed or of a newer format, or does not fit the recipe.
     """
-    reproducible_products()
     config = read_config(folder)
     if not quantized:
         check_fp32(folder, config)

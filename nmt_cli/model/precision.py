@@ -28,6 +28,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..device import is_host
+from ..hardware import expect_reproducible_products
 from ..recipe import ModelSection
 from ..registry import PRECISIONS, load
 from .contents import SCALES, Form, check_int8
@@ -53,8 +55,11 @@ def convert(model: Transformer, precision: str) -> Transformer:
     """Return a model for evaluation in `precision`. It shares the parameters that are not converted with `model`.
 
     Later changes of `model` do not reach the converted weights. Raises UsageError for an unknown precision. A model
-    whose weights are stored in int8 can only run in int8; any other precision raises UsageError too.
+    whose weights are stored in int8 can only run in int8; any other precision raises UsageError too. In fp32 on a CPU
+    there may be a warning (`hardware.expect_reproducible_products`).
     """
+    if precision == "fp32" and is_host(model.device):
+        expect_reproducible_products()
     if in_int8(model):
         check_int8(precision)
         return fp32(model).eval()  # the weights are converted already

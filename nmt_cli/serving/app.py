@@ -16,7 +16,7 @@ from .. import __version__
 from . import deepl, libretranslate, own
 from .context import Context
 from .middleware import Limited, Observed
-from .refusal import Refusal, body_of
+from .refusal import JSON, Refusal, body_of
 
 PAGE = Path(__file__).parent / "page"
 POLICY = (
@@ -108,4 +108,5 @@ async def _not_found(request: Request, error: Exception) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     """Answer after an error of the server itself. The log has the error."""
-    return JSONResponse(body_of(request.scope["path"], "The server has an error of its own; its log says more."), 500)
+    text = "The server has an error of its own; its log says more."
+    return JSONResponse(body_of(request.scope["path"], text), 500, media_type=JSON)  # `Observed` does not see it

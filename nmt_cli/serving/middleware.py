@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from . import logs
 from .context import Context
-from .refusal import ClientGone, Refusal
+from .refusal import JSON, ClientGone, Refusal
 
 QUIET = ("/health", "/ready", "/metrics")
 """Paths that programs request again and again. A successful request is counted, but not logged."""
@@ -72,7 +72,7 @@ class Limited:
 
 
 class Observed:
-    """Counts and logs each request."""
+    """Counts and logs each request. Its answer in JSON gets its charset."""
 
     def __init__(self, app: ASGIApp, context: Context) -> None:
         self.app, self.context = app, context
@@ -88,6 +88,10 @@ class Observed:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                headers = message.get("headers", [])
+                message["headers"] = [
+                    (name, JSON.encode() if value == b"application/json" else value) for name, value in headers
+                ]
             await send(message)
 
         with self.context.metrics.under_way.track_inprogress():

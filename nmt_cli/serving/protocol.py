@@ -17,7 +17,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from .refusal import body_of
+from .refusal import JSON, body_of
 
 MOST_AROUND = 2**16
 """Largest number of bytes of a request besides its body. The bytes that arrive together with the first one are not
@@ -152,7 +152,7 @@ class Protocol(HttpToolsProtocol):
             return
         body = json.dumps(body_of(getattr(self, "url", b"").decode("latin-1"), message))
         self.transport.write(
-            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: {JSON}\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n{body}".encode()
         )
         self.transport.close()

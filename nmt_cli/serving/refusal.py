@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+JSON = "application/json; charset=utf-8"
+"""The media type of every answer in JSON: some clients take text without a charset for Latin-1."""
+
 
 class Refusal(Exception):
     """A request is refused, with a status and a message for the client.

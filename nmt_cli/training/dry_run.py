@@ -1,6 +1,7 @@
 """A dry run: do all checks of a training, and estimate its time on this machine. Nothing is written.
 
-recipe, shards, run folder ──▶ `Trainer`, which checks ──▶ some micro-batches of random tokens (`speed`) ──▶ Forecast
+recipe, shards, run folder ──▶ `Trainer`, which checks ──▶ some micro-batches of random tokens (`speed`), and a file
+without a name (`times.seconds_to_save`) ──▶ Forecast
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from ..model.transformer import count_parameters
 from ..recipe import Recipe
 from .estimate import tokens_per_rank
 from .process_group import ProcessGroup
+from .run import existing
 from .speed import measure
+from .times import Intervals, Speed, seconds_to_save, validation_seconds
 from .trainer import Trainer
 
 
@@ -36,17 +39,18 @@ class Forecast:
     device: str
     precision: str
     devices: int
-    seconds_per_update: float
+    speed: Speed
+    every: Intervals
 
     @property
-    def seconds(self) -> float:
-        """The time of the remaining updates, without validation and checkpoints."""
-        return (self.updates - self.updates_done) * self.seconds_per_update
+    def seconds(self) -> tuple[float, float]:
+        """The shortest and the longest time of the remaining updates, with validations and checkpoints."""
+        return self.speed.seconds(self.updates - self.updates_done, self.every)
 
     @property
     def end(self) -> datetime:
-        """The time at which training would end if it started now."""
-        return datetime.now() + timedelta(seconds=self.seconds)
+        """The latest time at which training would end if it started now."""
+        return datetime.now() + timedelta(seconds=self.seconds[1])
 
 
 def dry_run(
@@ -56,11 +60,16 @@ def dry_run(
     here = replace(hardware, memory=hardware.memory // devices) if is_host(hardware.device) else hardware
     trainer = Trainer(recipe, shards, run, here, ProcessGroup(), loggers, dry_run=True)
     tokens = min(trainer.micro_batch_tokens, tokens_per_rank(recipe.train.batch_tokens, hardware, devices))
-    seconds = measure(trainer.updater, trainer.corpus.index.vocabularies, trainer.plan, tokens, devices)
+    speed = measure(trainer.updater, trainer.corpus.index.vocabularies, trainer.plan, tokens, devices)
+    parameters = count_parameters(trainer.updater.weights.model)["total"]
+    speed = replace(speed, save=seconds_to_save(existing(run), parameters))
+    if held_out := trainer.validator:
+        size = held_out.lines, held_out.tokens, len(held_out.source)
+        speed = replace(speed, validation=validation_seconds(speed.slowest, recipe.train.batch_tokens, *size))
     trainer.held_shards.close()
     return Forecast(
         recipe.name,
-        count_parameters(trainer.updater.weights.model)["total"],
+        parameters,
         len(trainer.corpus),
         recipe.train.updates,
         min(trainer.progress.update, recipe.train.updates),
@@ -68,5 +77,6 @@ def dry_run(
         hardware.device,
         hardware.precision,
         devices,
-        seconds,
+        speed,
+        Intervals(recipe.train.valid_every, recipe.train.checkpoint_every),
     )

@@ -17,9 +17,8 @@ from pathlib import Path
 
 from ..recipe import Recipe, toml_comment, toml_value
 from .schedule import learning_rate
+from .times import Intervals, Speed
 
-AVERAGED = 10
-"""The number of checkpoints that are averaged."""
 SMALLEST_UPDATE = 2048
 """Fewest tokens of an update. With a smaller one, a CPU spends its time on Adam."""
 TOKENS_PER_PARAMETER = 2.0
@@ -96,10 +95,15 @@ class Settings:
     updates: int
     passes: float
     """How often the text is read."""
+    every: Intervals
 
     def reading(self, total: float, tokens: int) -> Settings:
         """Return the settings with as many updates as read `total` tokens of a text with `tokens` tokens."""
         return replace(self, updates=max(1, _round(total / self.batch_tokens)), passes=total / tokens)
+
+    def at(self, speed: Speed, most_kept: float) -> Settings:
+        """Return the settings with the intervals for a training of this speed that keeps so many checkpoints."""
+        return replace(self, every=speed.intervals(self.updates, most_kept))
 
 
 def sizes_for(pairs: int) -> Iterator[Size]:
@@ -128,7 +132,8 @@ def settings(size: Size, pairs: int, tokens: int, total: float) -> Settings:
     nearest = 1 << round(math.log2(max(1.0, total / UPDATES)))  # the nearest power of two, by ratio
     batch = min(size.batch_tokens, max(size.fewest_tokens, nearest))
     vocabulary = max(FEWEST_PIECES, min(_vocabulary(size, total), pairs // PAIRS_PER_PIECE // 100 * 100))
-    return Settings(size, vocabulary, dropout, batch, max(1, _round(total / batch)), passes)
+    updates = max(1, _round(total / batch))
+    return Settings(size, vocabulary, dropout, batch, updates, passes, Speed(1.0, 1.0).intervals(updates))
 
 
 def _smaller_by(pairs: int) -> float:
@@ -233,27 +238,27 @@ def sections(chosen: Settings, data: Mapping[str, object], sides: Sequence[Count
             "residual": "pre",
             "tie_embeddings": joint,
         },
-        "train": {"batch_tokens": chosen.batch_tokens, **schedule(chosen.updates, size.d_model, size.peak)},
+        "train": {"batch_tokens": chosen.batch_tokens, **schedule(chosen, size.d_model)},
         "decode": {"beam": 5, "alpha": 1.0},
     }
 
 
-def schedule(updates: int, d_model: int, peak: float, warmup: float = 1 / 6, decay: float = 0.4) -> Section:
+def schedule(chosen: Settings, d_model: int, warmup: float = 1 / 6, decay: float = 0.4) -> Section:
     """Return the keys of [train] for a number of updates.
 
-    `peak`: highest learning rate; `warmup`, `decay`: the shares of the updates in which it rises, and falls to zero.
+    `warmup`, `decay`: the shares of the updates in which the learning rate rises, and falls to zero.
     """
+    updates, every = chosen.updates, chosen.every
     steps = max(1, min(4000, round(warmup * updates)))  # at most the paper's (section 5.3)
-    interval = max(1, updates // 80)  # 80 checkpoints, and 20 validations
     return {
         "updates": updates,
         "decay_updates": round(decay * updates),
         "warmup": steps,
-        "lr_factor": float(f"{peak * math.sqrt(d_model * steps):.4g}"),
-        "valid_every": 4 * interval,
-        "checkpoint_every": interval,
-        "keep": AVERAGED,
-        "average": AVERAGED,
+        "lr_factor": float(f"{chosen.size.peak * math.sqrt(d_model * steps):.4g}"),
+        "valid_every": every.valid_every,
+        "checkpoint_every": every.checkpoint_every,
+        "keep": every.average,
+        "average": every.average,
         "best_metric": "nll",
     }
 
@@ -270,7 +275,7 @@ def adapted(recipe: Recipe, model: Path, chosen: Settings, data: Mapping[str, ob
         "train": {
             "init": str(model),
             "batch_tokens": min(chosen.batch_tokens, recipe.train.batch_tokens),
-            **schedule(chosen.updates, recipe.model.d_model, chosen.size.peak, 0.1, 0.9),
+            **schedule(chosen, recipe.model.d_model, 0.1, 0.9),
         },
     }
     for section, keys in recipe.model_dump(exclude_defaults=True).items():

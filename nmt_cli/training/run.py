@@ -32,6 +32,7 @@ from ..recipe import DecodeSection, Recipe, TrainSection
 from ..records import to_json
 from .checkpoint import OPTIMIZER_STATE, STATE, Checkpoint, State, best_of, trained_on
 from .progress import Progress
+from .times import BYTES_PER_PARAMETER
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -153,7 +154,7 @@ class RunFolder:
 
         Raises TrainingError if not even one fits.
         """
-        size = 12 * parameters  # the weights and Adam's two moments in fp32
+        size = BYTES_PER_PARAMETER * parameters
         missing = max(1, kept - len(self.checkpoints()))
         total, _, free = shutil.disk_usage(existing(self.path))
         if not total or free >= missing * size:  # 0: a file system that does not report its size

@@ -1,11 +1,12 @@
-"""Seconds per update on this machine, from a few timed micro-batches and one step of Adam; for `nmt info --probe`.
+"""The speed of a training on this machine, from a few timed micro-batches and steps of Adam.
 
     recipe ──▶ random pairs with the lengths of news text ──▶ one update, split into micro-batches as in training
-           ──▶ some of them forward and backward, and one step of Adam ──▶ seconds per update
+           ──▶ some of them forward and backward, and steps of Adam ──▶ `times.Speed`
 
-Each micro-batch runs once without measurement, because the first run of a shape compiles kernels. The time is scaled to
-the target tokens of the whole update. For several devices, it is divided by their number; the exchange of gradients is
-not counted.
+The first run of each micro-batch is slower, since a shape needs memory and kernels: it counts as the start of training.
+The next ones, at least RUNS and for MEASURED seconds, give the range, without the fastest and the slowest tenth. Times
+are scaled to the target tokens of the whole update. For several devices, they are divided by their number; the exchange
+of gradients is not counted.
 """
 
 from __future__ import annotations
@@ -26,16 +27,18 @@ from ..recipe import Recipe
 from .estimate import estimate_micro_batch
 from .loader import MicroBatch, max_padding
 from .process_group import ProcessGroup
+from .times import Speed
 from .update import Updater
 
-SAMPLES = 3
-"""The number of measured micro-batches: with short, medium and long sentences."""
+SAMPLES, RUNS, MEASURED = 3, 2, 3.0
+"""The number of measured micro-batches, with short, medium and long sentences; how often each is measured at least, and
+for how many seconds all of them."""
 
 
-def seconds_per_update(
+def speed_of(
     recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int = 1, plan: EpochPlan | None = None
-) -> float:
-    """Return the seconds per update of `recipe` on `devices` devices like this one.
+) -> Speed:
+    """Return the speed of a training of `recipe` on `devices` devices like this one.
 
     `plan` has the lengths of the text; None: random lengths.
 
@@ -53,8 +56,8 @@ def seconds_per_update(
         gc.collect()  # weights and their hooks form reference cycles, and the next recipe needs their memory
 
 
-def measure(updater: Updater, vocabularies: tuple[int, int], plan: EpochPlan, tokens: int, devices: int = 1) -> float:
-    """Return the seconds per update on `devices` devices like that of `updater`, whose weights change.
+def measure(updater: Updater, vocabularies: tuple[int, int], plan: EpochPlan, tokens: int, devices: int = 1) -> Speed:
+    """Return the speed on `devices` devices like that of `updater`, whose weights change.
 
     `tokens` is the size of micro-batches, per side. Raises TrainingError when memory runs out.
     """
@@ -63,16 +66,14 @@ def measure(updater: Updater, vocabularies: tuple[int, int], plan: EpochPlan, to
     parts = micro_batches(plan, pairs, max(1, tokens // train.passes), max_padding=max_padding(hardware))[0]
     # evenly spread from short to long sentences
     samples = [parts[i] for i in sorted({round(i * (len(parts) - 1) / (SAMPLES - 1)) for i in range(SAMPLES)})]
-    seconds = 0.0
-    for sample in samples:
-        micro_batch = _random_micro_batch(plan, sample, vocabularies, train.passes, random)
-        run = partial(updater.try_out, micro_batch)
-        run()
-        seconds += _seconds(run, hardware)
-    step = partial(updater.step, 1)
-    step()
+    batches = [_random_micro_batch(plan, sample, vocabularies, train.passes, random) for sample in samples]
     measured_share = sum(plan.target_tokens(sample) for sample in samples) / plan.target_tokens(pairs)
-    return seconds / measured_share / devices + _seconds(step, hardware)
+    rounds, end = list[float](), time.perf_counter() + MEASURED
+    while len(rounds) <= RUNS or time.perf_counter() < end:
+        seconds = sum(_seconds(partial(updater.try_out, batch), hardware) for batch in batches)
+        rounds.append(seconds / measured_share / devices + _seconds(partial(updater.step, 1), hardware))
+    fastest, slowest = map(float, np.quantile(rounds[1:], (0.1, 0.9)))
+    return Speed(fastest, slowest, max(0.0, rounds[0] - slowest))
 
 
 def _plan(recipe: Recipe) -> EpochPlan:

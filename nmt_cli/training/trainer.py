@@ -139,6 +139,8 @@ class Trainer:
                 self.validator.translator(self.updater.weights.model)  # raises errors of the recipe's [decode]
         self.in_flight: list[InFlight] = []
         self.max_in_flight = 1 if is_host(hardware.device) else UPDATES_IN_FLIGHT
+        self.updates_here, self.seconds_between = 0, 0.0
+        """The updates of this process, and the seconds of its validations and saves between them."""
         self.pending_signal = PendingSignal()
         self.stop_signal = 0
         """The number of the signal that stops training; 0: none."""
@@ -260,6 +262,7 @@ class Trainer:
         result = self.updater(batch, progress.update + 1)
         progress.update += 1
         progress.position += 1
+        self.updates_here += 1
         self.in_flight.append((progress.update, progress.epoch, result))
 
     def _after_step(self) -> None:
@@ -278,8 +281,9 @@ class Trainer:
             self.validate()
         if save and not self._is_done:
             self.save_checkpoint()
-        if log or validate or save:
-            self.clock_started = time.perf_counter()  # the time of validating and saving does not count
+        if log or validate or save:  # the time of validating and saving does not count as that of updates
+            now = time.perf_counter()
+            self.seconds_between, self.clock_started = self.seconds_between + now - self.clock_started, now
 
     def _drain_metrics(self) -> bool:
         """Read the metrics of the updates in flight, and set `stop_signal` if a rank received a signal.
@@ -319,7 +323,8 @@ class Trainer:
         if progress.meter.tokens:
             record = train_record(progress)
             self.report.record(record)
-            eta = (updates - progress.update) * progress.meter_seconds / progress.meter.updates
+            per_update = progress.meter_seconds / progress.meter.updates + self.seconds_between / self.updates_here
+            eta = (updates - progress.update) * per_update
             self.report.progress(training_line(record, updates, eta))
         progress.restart_meter()
 

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from .. import console
 from ..data.batches import collate
 from ..data.tokenizer import UNK
-from ..device import random_state, release_cached_memory, restore_random_state
+from ..device import is_host, random_state, release_cached_memory, restore_random_state
 from ..errors import TrainingError
-from ..hardware import Hardware, out_of_memory, reproducible_products
+from ..hardware import Hardware, expect_reproducible_products, out_of_memory
 from ..kernels.choice import apply_kernels, switched_off
 from ..kernels.chunked_loss import chunked_loss, supports
 from ..model.transformer import Transformer
@@ -144,7 +144,8 @@ class Updater:
         `backend` is a backend of torch.compile for forward and backward passes; "" does not compile them. Raises
         TrainingError if `train.freeze` does not fit the model.
         """
-        reproducible_products()
+        if is_host(hardware.device) and hardware.precision == "fp32":
+            expect_reproducible_products()
         self.recipe, self.hardware, self.group = recipe, hardware, group
         train = recipe.train
         freeze(model, train.freeze)

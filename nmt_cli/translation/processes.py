@@ -300,9 +300,7 @@ def _begin(load: Callable[[str], ConvertedModels], devices: Any, parent: int) ->
     global _models, _failure
     end_with_parent(parent)
     from ..device import start_process
-    from ..hardware import reproducible_products
 
-    reproducible_products()
     device = devices.get()
     try:
         start_process(device)

@@ -95,7 +95,8 @@ def place(made: Path, tmp_path: Path) -> Path:
 
 QUICK = """
 import importlib
-importlib.import_module("nmt_cli.interface.init")._measured = lambda *_: 0.01
+from nmt_cli.training.times import Speed
+importlib.import_module("nmt_cli.interface.init")._measured = lambda *_: Speed(0.01, 0.01)
 """
 """`nmt init` does not measure the speed of the machine."""
 

@@ -54,7 +54,7 @@ def test_each_command_names_the_next_one_so_that_it_runs(folder: Path) -> None:
     said = nmt(folder, *shlex.split(command[1])[1:])
     assert next_of(said) == ["nmt", "train", "my own.toml"]
     dry = nmt(folder, *next_of(said)[1:], "--dry-run")
-    assert re.search(r"[\d.e-]+ s per update, about \d+ seconds without validation, until", dry)
+    assert re.search(r"[\d.e-]+ s per update, (about )?\d+ .*seconds in all, until .* at the latest", dry)
     said = nmt(folder, *next_of(said)[1:])
     assert re.search(r"all updates done; best nll \d\.\d{4}$", said.strip())
     said = nmt(folder, "average", "runs/my own")

@@ -62,7 +62,7 @@ def test_the_papers_bleu_is_one_line_with_its_steps(folder: Path) -> None:
 
 def test_options_of_the_protocol_reach_it(folder: Path) -> None:
     plain = score(
-        folder, "hyp", "--ref", "ref", "--protocol", "paper", "--no-compounds", "--language", "FR", "--lowercase"
+        folder, "hyp", "--ref", "ref", "--protocol", "paper", "--no-compounds", "--language", "fre-FR", "--lowercase"
     )
     assert f"nrefs:1|case:lc-ascii|protocol:paper|punct:unicode|tok:moses-fr|compounds:no|{ENDS}" in plain
     assert "hyp_len = 12 ref_len = 15" in plain

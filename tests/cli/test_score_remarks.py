@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
@@ -174,6 +175,26 @@ def test_one_line_in_two_hundred_is_not_said(count: int, said: bool) -> None:
 
 
 # --- scripts without spaces ---
+
+
+@pytest.mark.parametrize(
+    ("subwords", "kind"),
+    [
+        (["The do@@ g bit the man@@ .", "It wasn@@ '@@ t surprising."], "BPE"),
+        (["▁The ▁do g ▁bit ▁the ▁man .", "▁It ▁was n ' t ▁sur prising ."], "SentencePiece"),
+    ],
+)
+def test_text_in_subwords_is_said_with_the_command_that_joins_it(subwords: list[str], kind: str) -> None:
+    write("pieces", subwords)
+    write("plain", HYP[:2])
+    for arguments in (["pieces", "--ref", "plain"], ["plain", "--ref", "pieces"]):
+        [said] = [line for line in warnings(*arguments) if kind in line]
+        assert said.startswith(f"'pieces': 2 of 2 lines are in {kind}'s subwords (")
+    command = said.partition("Join them: ")[2].removesuffix(".")
+    subprocess.run(command.replace("OLD", "pieces").replace("NEW", "joined"), shell=True, check=True)
+    assert Path("joined").read_text(encoding="utf-8").splitlines() == HYP[:2]
+    write("mail", ["@@ -1 +1 @@", *HYP * 5])
+    assert warnings("mail", "--ref", "mail")[1:] == warnings("plain", "--ref", "plain")[1:] == []
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,18 @@ def test_lines() -> None:
     assert "--target-language 'ru': the model translates into 'deu', 'fra', 'cmn_Hans'." in str(error)
 
 
+@pytest.mark.parametrize("form", [[], ["--format", "text"]])
+def test_a_file_with_languages_that_the_model_lacks(form: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    """Their lines are text, and one warning counts them."""
+    lines = [f">>rus<< {LINE}", LINE, f">>ru<< {LINE}", f">>rus<<{LINE}", f">>now!<< {LINE}"]
+    Path("src").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    result = CliRunner().invoke(app, ["translate", *MODEL, "--input", "src", *form])
+    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 5)
+    warnings = " ".join((result.stderr + capfd.readouterr().err).split())
+    assert warnings.count("warning:") == 1
+    assert "3 line(s) begin with a language that the model does not have ('>>rus<<', '>>ru<<'), and were" in warnings
+
+
 def test_documents() -> None:
     command = ["translate", *MODEL, "--input", "src", "--format", "text"]
     assert output(*command, "--target-language", "de") != output(*command, "--target-language", "fr")

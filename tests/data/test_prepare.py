@@ -412,9 +412,13 @@ def test_no_validation_files(text: Path, out: Path) -> None:
 
 
 def test_empty_and_useless_text(text: Path, out: Path) -> None:
-    write(text, "train", [])
-    with pytest.raises(DataError, match=r"the training text is empty: .*train.en holds no lines"):
-        prepare(recipe(), [text], out, workers=1)
+    for split, what in (("train", "training"), ("valid", "validation")):
+        pairs = [(text / f"{split}.{side}").read_bytes() for side in ("en", "de")]
+        write(text, split, [])
+        with pytest.raises(DataError, match=rf"the {what} text is empty: .*{split}.en', .*{split}.de' hold no lines"):
+            prepare(recipe(), [text], out, workers=1)
+        for side, lines in zip(("en", "de"), pairs, strict=True):
+            (text / f"{split}.{side}").write_bytes(lines)
     write(text, "train", [("", "Hund")] * 9 + [("dog", "")] * 3)
     with pytest.raises(
         DataError,

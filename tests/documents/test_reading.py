@@ -65,6 +65,11 @@ def test_where_sentences_end_can_be_chosen() -> None:
         read_document(text, "text", split_sentences="x")
 
 
+@pytest.mark.parametrize("language", ["de", "deu", "ger", "de-AT"])
+def test_every_code_of_a_language_has_its_abbreviations(language: str) -> None:
+    assert len(read_document("Er kam am 3. Mai. Sie ging.", "text", language).lines) == 2
+
+
 @pytest.mark.parametrize("language", ["en", "de", "", "xx", "zh"])
 def test_a_quotation_mark_without_partner_hides_no_sentence(language: str) -> None:
     assert len(read_document("Er sagt: „Gut. Sie kam. Er ging.", "text", language).lines) == 3

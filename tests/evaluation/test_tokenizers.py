@@ -32,8 +32,11 @@ SPACED = ("Korean", "Russian", "Arabic", "Hindi", "English")
 @pytest.mark.parametrize(
     ("language", "tokenizer"),
     [
-        *((code, "zh") for code in ("zh", "ZH", "zh-CN", "zh_Hant", "zho_Hans", "zh_CN", "yue", "cmn", " zh ")),
-        *((code, "char") for code in ("ja", "ja_XX", "jpn_Jpan", "th", "th-TH", "lo", "khm_Khmr", "my", "bo", "dz")),
+        *((code, "zh") for code in ("zh", "ZH", "zh-CN", "zh_Hant", "zho_Hans", "zh_CN", "yue", "cmn", "chi", " zh ")),
+        *(
+            (code, "char")
+            for code in ("ja", "ja_XX", "jpn_Jpan", "th", "th-TH", "lo", "khm_Khmr", "my", "bur", "tib", "dz")
+        ),
         *((code, "13a") for code in ("en", "ko", "vi", "target", "", "zhx", "tha-x-latn", "zh-Latn-pinyin")),
     ],
 )

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 import torch
+from untrained import write_untrained
 
 import nmt_cli as nmt
 from nmt_cli.data.demo_corpus import write_corpus
 from nmt_cli.data.tokenizer import Vocabulary, learn_bpe
+from nmt_cli.errors import UsageError
 from nmt_cli.interface import baseline
 from nmt_cli.model.folder import weights_of
 from nmt_cli.model.transformer import Transformer
@@ -72,6 +74,18 @@ def adapt(text: Path, folder: Path, name: str = "new") -> Any:
     sides: dict[str, Any] = {"source": text / "text.en", "target": text / "text.de"}
     test: dict[str, Any] = {"test_source": text / "test.en", "test_target": text / "test.de"}
     return nmt.init(name, **sides, **test, from_model=folder, threads=1, progress=False)
+
+
+@pytest.mark.parametrize("target", ["ru", "", "mul"])
+def test_the_languages_that_a_model_of_several_takes_are_listed(
+    target: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = write_untrained(tmp_path / "many", tags=["deu", "fra"], pair=("en", "mul"))
+    shutil.copy(text / "text.de", "text")
+    sides: dict[str, Any] = {"source": text / "text.en", "target": "text"}
+    with pytest.raises(UsageError, match=r"from 'en' to 'deu', 'fra', and the text is .* CODE, one of these\."):
+        nmt.init("new", **sides, target_language=target, from_model=folder, threads=1, progress=False)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -162,7 +176,7 @@ def test_a_test_set_of_several_or_compressed_files_has_no_command(text: Path) ->
     from nmt_cli.interface.init import Initialized, _scoring
 
     done = dataclasses.replace(
-        Initialized(Path("my new.toml"), None, None, None, {}, 0.0, 0.0, "cpu"),  # type: ignore[arg-type]
+        Initialized(Path("my new.toml"), None, None, None, {}, (0.0, 0.0), 0.0, "cpu"),  # type: ignore[arg-type]
         baseline=baseline.Baseline(9, 9, {}, "zh"),
     )
     one, data = [Path("a b.en")], dict[str, object](target_language="zh")

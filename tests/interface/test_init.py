@@ -9,6 +9,7 @@ import os
 import random
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from nmt_cli.training.presets import (
     usual_tokens,
 )
 from nmt_cli.training.schedule import concerns, decay, learning_rate
+from nmt_cli.training.times import Speed
 
 SETS = ("train", "valid", "test")
 
@@ -259,7 +261,9 @@ def test_the_settings_follow_from_the_text_and_from_the_tokens_that_the_time_all
 
 @pytest.mark.parametrize("updates", [1, 2, 7, 600, 100_000])
 def test_the_learning_rate_rises_before_it_falls(updates: int) -> None:
-    train = TrainSection.model_validate({**schedule(updates, 128, 5e-3), "batch_tokens": 2048})
+    chosen = settings(SIZES[0], 4000, 4000, 2048 * 10**6).reading(2048 * updates, 4000)
+    chosen = replace(chosen, updates=updates, batch_tokens=2048)
+    train = TrainSection.model_validate({**schedule(chosen, 128), "batch_tokens": 2048})
     assert concerns(train) == [] or updates == 1
     factors = [
         learning_rate(step, 128, train.warmup, train.lr_factor) * decay(step, updates, train.decay_updates)
@@ -297,7 +301,7 @@ CHARACTERS = "a\"'\\#[]{}=,$ \t\n\r\b\f\v\0\x1b\x7f\x80\x85\u00a0ß漢\u2028\ufe
 
 def test_a_recipe_names_a_file_of_any_name(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names of random characters: the recipe is read back as it was meant, and has no other keys."""
-    monkeypatch.setattr(importlib.import_module("nmt_cli.interface.init"), "_measured", lambda *_: 0.01)
+    monkeypatch.setattr(importlib.import_module("nmt_cli.interface.init"), "_measured", lambda *_: Speed(0.01, 0.01))
     rng = random.Random(1)
     for number in range(5):
         folder = tmp_path / f"{number}{''.join(rng.choices(CHARACTERS.replace(chr(0), ''), k=30))}"

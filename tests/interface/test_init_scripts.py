@@ -9,6 +9,7 @@ import pytest
 
 import nmt_cli as nmt
 from nmt_cli.recipe import load_recipe
+from nmt_cli.training.times import Speed
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +53,7 @@ def sentences(script: tuple[int, int, str], count: int, seed: int) -> list[str]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is always as fast: the measurement is not what these tests are about."""
-    monkeypatch.setattr("nmt_cli.training.speed.seconds_per_update", lambda *_: 0.3)
+    monkeypatch.setattr("nmt_cli.training.speed.speed_of", lambda *_: Speed(0.3, 0.3))
 
 
 @pytest.mark.parametrize("language", SCRIPTS)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 
 import pytest
 from served import Served, get, httpx, post
@@ -24,6 +26,31 @@ def translated(translator: nmt.Translator, text: str, **options: Any) -> str:
     return found
 
 
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/languages", 200),
+        ("/ready", 200),
+        ("/openapi.json", 200),
+        ("/v2/usage", 200),
+        ("/nowhere", 404),
+        ("/v2/nowhere", 404),
+    ],
+)
+def test_json_has_a_charset(served: Served, path: str, status: int) -> None:
+    """Some clients take text without one for Latin-1."""
+    answer = get(f"{served.url}{path}")
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/json; charset=utf-8")
+
+
+def test_errors_outside_of_the_interfaces_have_a_charset(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nmt_cli.serving.libretranslate.name_of", lambda _: 1 // 0)
+    assert get(f"{served.url}/languages").headers["content-type"] == "application/json; charset=utf-8"
+    with socket.create_connection((urlsplit(served.url).hostname, urlsplit(served.url).port)) as raw:
+        raw.sendall(b"no HTTP\r\n\r\n")
+        assert b"content-type: application/json; charset=utf-8\r\n" in raw.recv(4096)
+
+
 @pytest.mark.slow
 def test_a_text(served: Served, translator: nmt.Translator) -> None:
     expected = {"translatedText": translated(translator, TEXT)}
@@ -36,7 +63,7 @@ def test_a_text(served: Served, translator: nmt.Translator) -> None:
         post(url, files={name: (None, value) for name, value in values.items()}),
     ):
         assert (answer.status_code, answer.json()) == (200, expected)
-        assert answer.headers["content-type"] == "application/json"
+        assert answer.headers["content-type"] == "application/json; charset=utf-8"
 
 
 def test_several_texts_blank_ones_and_white_space(served: Served, translator: nmt.Translator) -> None:

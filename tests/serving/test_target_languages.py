@@ -68,13 +68,24 @@ def test_the_target_of_a_request(many: Served, expected: dict[str, str]) -> None
     assert len(set(expected.values())) > 3
     for code, tag in NAMES.items():
         assert translate(many, target=code).json() == {"translatedText": expected[tag]}
-    for code, tag in {"DE": "deu", "deu": "deu", "fr-CA": "fra", "zh_hans": "cmn_Hans", "ara": "ara"}.items():
+    for code, tag in {
+        "DE": "deu",
+        "deu": "deu",
+        "ger": "deu",
+        "fr-CA": "fra",
+        "fre-FR": "fra",
+        "zh_hans": "cmn_Hans",
+        "ara": "ara",
+    }.items():
         assert translate(many, target=code).json() == {"translatedText": expected[tag]}
     for code in ("it", "zh-Hant", "zh"):
         assert translate(many, target=code).status_code == 400
     assert translate(many, source="auto", target="fr").json()["translatedText"] == expected["fra"]
     answers = translate(many, q=[TEXT, f">>deu<< {TEXT}"], target="fr", alternatives=1).json()
     assert answers["translatedText"] == [expected["fra"], expected["deu"]]
+    refused = translate(many, q=[TEXT, f">>rus<< {TEXT}"], target="fr")
+    assert refused.status_code == 400
+    assert refused.json()["error"].startswith("a line begins with '>>rus<<', and the model translates into 'fra', ")
 
 
 def test_the_other_interfaces(many: Served, expected: dict[str, str]) -> None:

@@ -13,7 +13,7 @@ from forked import run
 
 from nmt_cli.hardware import Hardware
 from nmt_cli.recipe import Recipe, load_recipe, recipe_folder, recipe_names
-from nmt_cli.training.speed import seconds_per_update
+from nmt_cli.training.speed import speed_of
 from nmt_cli.training.table3 import ROWS, Row, common_vocabulary, compare
 
 Rows = list[dict[str, Any]]
@@ -120,12 +120,12 @@ def recipe(*settings: str) -> Recipe:
 @pytest.mark.slow
 def test_a_larger_update_takes_longer_and_several_devices_share_it() -> None:
     small, large = (
-        seconds_per_update(recipe(f"train.batch_tokens={tokens}", "train.micro_batch_tokens=1024"), (500, 500), CPU)
+        speed_of(recipe(f"train.batch_tokens={tokens}", "train.micro_batch_tokens=1024"), (500, 500), CPU).fastest
         for tokens in (2048, 65_536)
     )
     assert 0 < small < large
     shared = recipe("train.batch_tokens=65536", "train.micro_batch_tokens=1024")
-    assert 0 < seconds_per_update(shared, (500, 500), CPU, devices=8) < large
+    assert 0 < speed_of(shared, (500, 500), CPU, devices=8).slowest < large
 
 
 def info(tmp_path: Path, *arguments: str, code: int = 0) -> str:

@@ -69,7 +69,14 @@ def test_each_language_has_its_translation(several: nmt.Translator) -> None:
         assert first == last
         assert (first.target_language, blank.target_language, blank.text) == (code, "", "")
         assert first.as_dict()["target_language"] == code
-    for name, code in {"de": "deu", "DEU": "deu", "fr": "fra", "zh-hans": "cmn_Hans", "fr-CA": "fra"}.items():
+    for name, code in {
+        "de": "deu",
+        "DEU": "deu",
+        "ger-AT": "deu",
+        "fr": "fra",
+        "zh-hans": "cmn_Hans",
+        "fr-CA": "fra",
+    }.items():
         assert several.translate([LINE], target_language=name) == of[code][:1]
     assert several.translate([LINE]) == of["fra"][:1]  # the recipe's
     assert list(several.translate(iter([LINE]), target_language="de")) == of["deu"][:1]
@@ -82,15 +89,29 @@ def test_each_language_has_its_translation(several: nmt.Translator) -> None:
 
 
 def test_a_line_names_its_language(several: nmt.Translator) -> None:
-    lines = [f">>deu<< {LINE}", f">>fra<<{LINE}", f"  >>ZH-hans<<  {LINE}", f">>xxx<< {LINE}", ">>deu<< ", LINE]
+    lines = [f">>deu<< {LINE}", f">>fra<<{LINE}", f"  >>ZH-hans<<  {LINE}", f">>now!<< {LINE}", ">>deu<< ", LINE]
     found = several.translate(lines, target_language="fra")
     assert [one.target_language for one in found] == ["deu", "fra", "cmn_Hans", "fra", "", "fra"]
     assert [one.source for one in found] == lines
     for code, one in zip(["deu", "fra", "cmn_Hans"], found, strict=False):
         assert one.text == several.translate([LINE], target_language=code)[0].text
         assert "".join(one.source_tokens).replace("▁", " ") == f" {LINE}"
-    assert found[3].text == several.translate([f">>xxx<< {LINE}"])[0].text != found[5].text
+    assert found[3].text == several.translate([f">>now!<< {LINE}"])[0].text != found[5].text
     assert found[4].text == ""
+
+
+@pytest.mark.parametrize("tag", [">>rus<<", ">>RU<<", ">>pt_BR<<", ">>cmn_Hant<<"])
+def test_a_line_of_a_language_that_the_model_lacks(tag: str, several: nmt.Translator, folder: Path) -> None:
+    """It is an error of a call."""
+    line = f" {tag} {LINE}"
+    for call in (
+        lambda: several.translate([LINE, line]),
+        lambda: list(several.translate(iter([line]))),
+        lambda: several.submit([nmt.Line(line)]),
+        lambda: nmt.attend(line, model=folder, device="cpu"),
+    ):
+        with pytest.raises(UsageError, match=f"begins with '{tag}', and the model translates into 'deu', 'fra'"):
+            call()
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

@@ -1,0 +1,105 @@
+"""Limits of control groups, read from made trees of /proc and /sys as Linux and containers show them."""
+
+from __future__ import annotations
+
+import os
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from nmt_cli import control_groups
+from nmt_cli.control_groups import cpu_quota, memory_left
+from nmt_cli.hardware import cores, free_memory
+
+GIB = 2**30
+V2 = "31 24 0:27 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
+V1 = """25 0 8:1 / / rw - ext4 /dev/sda1 rw
+31 24 0:27 {top} /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct
+32 24 0:28 {top} /sys/fs/cgroup/memory ro shared:10 master:2 - cgroup cgroup rw,memory
+33 24 0:29 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset
+"""
+HYBRID = V1.format(top="/") + "34 24 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+OWN_V1 = "4:memory:{path}\n3:cpuset:/\n2:cpu,cpuacct:{path}\n1:name=systemd:/\n"
+
+
+def v1(quota: int, limit: int, used: int, group: str = "") -> dict[str, str]:
+    cpu, memory = f"cpu,cpuacct/{group}/cpu", f"memory/{group}/memory"
+    stat = {f"{memory}.stat": f"cache {9 * GIB}\ninactive_file 7\ntotal_inactive_file {GIB}\n"}
+    numbers = {f"{cpu}.cfs_quota_us": quota, f"{cpu}.cfs_period_us": 50000}
+    numbers |= {f"{memory}.limit_in_bytes": limit, f"{memory}.usage_in_bytes": used}
+    return stat | {name: f"{number}\n" for name, number in numbers.items()}
+
+
+def v2(cpu: str, limit: str, used: int, group: str = "") -> dict[str, str]:
+    stat = f"anon 5\ninactive_file {GIB}\nactive_file 3\n"
+    files = {"cpu.max": f"{cpu}\n", "memory.max": f"{limit}\n", "memory.current": f"{used}\n", "memory.stat": stat}
+    return {f"{group}/{name}": text for name, text in files.items()}
+
+
+@pytest.mark.parametrize(
+    ("own", "mounts", "files", "quota", "left"),
+    [
+        ("0::/\n", V2, v2("150000 100000", f"{4 * GIB}", 2 * GIB), 1.5, 3 * GIB),
+        ("0::/\n", V2, v2("max 100000", "max", GIB), inf, inf),
+        ("0::/\n", V2, {}, inf, inf),  # the whole machine: the first group has no such files
+        ("0::/\n", V2, {"memory.max": f"{GIB}\n", "memory.current": "1\n"}, inf, GIB - 1),
+        (
+            "0::/a/b\n",
+            V2,
+            v2("50000 100000", f"{GIB}", GIB, "a/b") | v2("400000 100000", f"{8 * GIB}", 0, "a"),
+            0.5,
+            GIB,
+        ),
+        (
+            "0::/a/b\n",
+            V2,
+            v2("max 100000", f"{8 * GIB}", 0, "a/b") | v2("300000 100000", f"{2 * GIB}", GIB, "a"),
+            3,
+            2 * GIB,
+        ),
+        ("0::/docker/x\n", V2.replace(" / ", " /docker/x "), v2("200000 100000", f"{GIB}", 0), 2, 2 * GIB),
+        ("0::/a\n", V2.replace(" / ", " /docker/x ") + V2, v2("200000 100000", "max", 0, "a"), 2, inf),
+        ("0::/\n", V2.replace(" / ", " /../.. "), v2("200000 100000", f"{GIB}", 0), 2, 2 * GIB),
+        ("0::/../other\n", V2, v2("200000 100000", f"{GIB}", 0), 2, 2 * GIB),
+        ("0::/docker/x\n", V2, v2("200000 100000", f"{GIB}", 0), 2, 2 * GIB),  # a path that the mount does not show
+        (OWN_V1.format(path="/"), V1.format(top="/"), v1(-1, 2**63 - 4096, GIB), inf, 2**63 - 4096),
+        (OWN_V1.format(path="/a"), V1.format(top="/"), v1(25000, 2 * GIB, GIB, "a"), 0.5, 2 * GIB),
+        (OWN_V1.format(path="/docker/x"), V1.format(top="/docker/x"), v1(100000, 2 * GIB, GIB), 2, 2 * GIB),
+        (OWN_V1.format(path="/a") + "0::/a\n", HYBRID, v1(25000, 2 * GIB, GIB, "a"), 0.5, 2 * GIB),
+        (OWN_V1.format(path="/a") + "0::/a\n", HYBRID, v2("100000 100000", f"{GIB}", 0, "unified/a"), 1, 2 * GIB),
+        ("0::/\n", V2, v2("", "many", 0), inf, inf),
+        ("0::/\n", V2, dict.fromkeys(("cpu.max/x", "memory.max/x"), ""), inf, inf),  # folders, which cannot be read
+        ("0::/\n", "", v2("50000 100000", f"{GIB}", 0), inf, inf),
+        ("", V2, v2("50000 100000", f"{GIB}", 0), inf, inf),
+        (None, V2, {}, inf, inf),
+    ],
+)
+def test_limits_of_control_groups(
+    own: str | None,
+    mounts: str,
+    files: dict[str, str],
+    quota: float,
+    left: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = {f"sys/fs/cgroup/{name}": text for name, text in files.items()} | {"proc/self/mountinfo": mounts}
+    for name, text in (made if own is None else made | {"proc/self/cgroup": own}).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.setattr(control_groups, "ROOT", tmp_path)
+    assert (cpu_quota(), memory_left()) == (quota, left)
+
+
+@pytest.mark.parametrize(("quota", "expected"), [(0.1, 1), (1.0, 1), (2.1, 3), (64.0, 8), (inf, 8)])
+def test_a_quota_limits_the_cores(quota: float, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_THREAD_LIMIT", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr(control_groups, "cpu_quota", lambda: quota)
+    assert cores() == expected
+
+
+def test_a_group_limits_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_groups, "memory_left", lambda: 300.0 * 2**20)
+    assert free_memory() == 300 * 2**20
