@@ -28,30 +28,30 @@ ROOT = Path(__file__).parents[1]
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow")
 WORKERS = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile", "--no-loadscope-reorder")
 
-TRANSLATING = tuple(
-    f"tests/{name}.py"
-    for name in (
-        *("engine/test_candidates", "engine/test_folders", "engine/test_library", "engine/test_model"),
-        *("engine/test_refused", "engine/test_search", "search/test_search", "translation/test_alignment"),
-        *("translation/test_confidence", "translation/test_decoders", "translation/test_line_translator"),
-        *("translation/test_pool", "translation/test_processes", "translation/test_real_invariance"),
-        *("translation/test_scoring", "cli/test_translate"),
-    )
+ENGINE = (
+    *(
+        "engine/test_candidates",
+        "engine/test_folders",
+        "engine/test_library",
+        "engine/test_model",
+        "engine/test_search",
+    ),
+    *("translation/test_alignment", "translation/test_decoders", "translation/test_line_translator"),
+    "translation/test_scoring",
 )
-TRAINING = tuple(
-    f"tests/{name}.py"
-    for name in (
-        *("kernels/test_chunked_loss", "kernels/test_parity", "kernels/test_training_linear", "model/test_packing"),
-        *("model/test_precision", "model/test_transformer", "test_hardware", "test_old_formats"),
-        *("training/test_averaging", "training/test_table3", "training/test_trainer", "training/test_update"),
-        *("translation/test_decoders", "translation/test_real_invariance", "translation/test_scoring"),
-    )
+TRANSLATING = (
+    *ENGINE,
+    *("cli/test_translate", "search/test_search", "translation/test_confidence", "translation/test_pool"),
+    *("translation/test_processes", "translation/test_real_invariance"),
 )
-FILES = tuple(
-    f"tests/{name}.py"
-    for name in ("cli/test_edges", "cli/test_outputs", "test_cache", "test_files", "test_output_paths")
+TRAINING = (
+    *("kernels/test_chunked_loss", "kernels/test_parity", "kernels/test_training_linear", "model/test_packing"),
+    *("model/test_precision", "model/test_transformer", "test_hardware", "test_old_formats"),
+    *("training/test_averaging", "training/test_table3", "training/test_trainer", "training/test_update"),
+    *("translation/test_real_invariance", "translation/test_scoring"),
 )
-"""Which tests a setting runs: those that multiply matrices to translate, or to train; those of files, users and text."""
+FILES = ("cli/test_edges", "cli/test_outputs", "test_cache", "test_files", "test_output_paths")
+"""The tests of a setting: of what multiplies matrices to translate, or to train; of files and users."""
 
 AVX512 = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"})
 ONEDNN = {
@@ -83,7 +83,7 @@ def settings() -> Iterator[Setting]:
     """Yield all of them."""
     for name, needs in NEEDS.items():
         if path_of(name).is_file():
-            yield Setting({VARIABLE: name}, TRANSLATING, needs)
+            yield Setting({VARIABLE: name}, ENGINE, needs)
     yield Setting({VARIABLE: OFF}, TRANSLATING)
     yield Setting({"ATEN_CPU_CAPABILITY": "avx2"}, TRAINING, ONEDNN["AVX2"])
     for isa, needs in ONEDNN.items():
@@ -122,7 +122,7 @@ def run(setting: Setting) -> subprocess.CompletedProcess[str]:
         if setting.stranger:
             environment |= {"HOME": home, "TMPDIR": home, "PYTHONDONTWRITEBYTECODE": "1"}
             os.chown(home, user.get("user", -1), user.get("group", -1))
-        command = [*PYTEST, *WORKERS, *setting.tests]
+        command = [*PYTEST, *WORKERS, *(f"tests/{name}.py" for name in setting.tests)]
         return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, **user)
 
 
