@@ -14,6 +14,7 @@ import pytest
 import sealed
 import torch
 import typer
+from small_models import needs_engine
 from typer.testing import CliRunner, Result
 from untrained import sentence, write_untrained
 
@@ -295,6 +296,10 @@ def test_precisions_are_near_each_other() -> None:
             for line, score in zip(result.stdout.splitlines(), exact, strict=True)
         ]
         assert sum(near) >= 15  # elsewhere rounding has led to another output
+
+
+@needs_engine
+def test_the_fastest_precision_of_the_engine_is_int8() -> None:
     assert run(*ONE, "--scores", "--precision", "auto") == run(*ONE, "--scores", "--precision", "int8")
 
 
