@@ -106,7 +106,7 @@ def main(words: list[str]) -> int:
         if setting.stranger and not os.getuid() and not nobody():
             print("(as root: nobody may not read this Python) ", end="", flush=True)
         start, done = time.monotonic(), run(setting)
-        counts = re.findall(r"\d+ (?:passed|failed|skipped|errors?)", done.stdout.rpartition("\n=")[2])
+        counts = re.findall(r"\d+ (?:passed|failed|skipped|errors?)", done.stdout.strip().rpartition("\n")[2])
         print(f"{', '.join(counts)}, {time.monotonic() - start:.0f} s", flush=True)
         if done.returncode:
             failures.append(f"\n{setting.name}\n{done.stdout[-6000:]}{done.stderr[-2000:]}")
