@@ -132,7 +132,8 @@ def nobody() -> dict[str, Any]:
     entry = pwd.getpwnam("nobody")
     user = {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
     try:
-        subprocess.run([sys.executable, "-c", "import nmt_cli, pytest"], cwd=ROOT, check=True, **user)  # type: ignore[call-overload]
+        command = [sys.executable, "-c", "import nmt_cli, pytest"]
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, **user)  # type: ignore[call-overload]
     except (OSError, subprocess.CalledProcessError):
         return {}
     return user
