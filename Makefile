@@ -1,6 +1,7 @@
 # make demo    from a fresh clone to a trained translator, on the embedded corpus
 # make test    the tests without the slow ones
 # make test-all, make check   every test; with lint and types
+# make test-machines  tests that depend on the processor, the user or the locale, as other machines run them
 # make coverage  every test, and the branches that none of them takes
 # make fuzz    wrong models and calls for the engine, under sanitizers, and wrong models to import, each for
 #              FUZZ_SECONDS (120)
@@ -17,7 +18,7 @@ TOOLS    = $(VENV)/.tools
 SOURCES = $(wildcard nmt_cli/engine/src/*)
 WORKERS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-all coverage lint types check fuzz docs wheel image pictures clean
+.PHONY: demo test test-all test-machines coverage lint types check fuzz docs wheel image pictures clean
 
 $(PACKAGES): pyproject.toml constraints.txt nmt_cli/engine/CMakeLists.txt $(SOURCES)
 	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] <= (3, 13); sys.exit(0 if ok else "nmt needs Python 3.11 to 3.13; this is %s. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" % sys.version.split()[0])'
@@ -49,6 +50,9 @@ test: $(TOOLS)
 
 test-all: $(TOOLS)
 	$(VENV)/bin/python -m pytest -q $(WORKERS)
+
+test-machines: $(PACKAGES)
+	$(VENV)/bin/python tools/other_machines.py
 
 coverage: export COVERAGE_FILE = $(CURDIR)/build/coverage/data
 coverage: $(TOOLS)

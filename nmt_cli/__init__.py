@@ -10,6 +10,7 @@ A name is imported when it is first used: `import nmt_cli` loads neither torch n
 """
 
 import os
+from contextlib import suppress
 
 __version__ = "0.1.0"
 
@@ -22,8 +23,11 @@ if "OMP_WAIT_POLICY" not in os.environ:  # GNU's OpenMP reads both when torch is
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 
 # In this mode MKL, torch's library for fp32 products, computes the same product whatever the number of rows, columns
-# and threads. A processor without AVX-512 takes the best that it has. MKL reads it when it first computes.
-os.environ.setdefault("MKL_CBWR", "AVX512,STRICT")
+# and threads. A processor without AVX-512 takes the best that it has. MKL reads it when it first computes. On AMD's
+# processors it is the other way round: in any mode a product depends on the threads, and without one it does not.
+with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as _file:
+    if "GenuineIntel" in _file.read(200):
+        os.environ.setdefault("MKL_CBWR", "AVX512,STRICT")
 
 _NAMES = {
     "init": "interface.init",

@@ -158,26 +158,30 @@ def partial(path: Path, make: Callable[[Path], object]) -> Iterator[Path]:
 
     `make(aside)` creates it. It is locked: `clear_partial` of other processes leaves it alone. Raises OSError.
     """
-    aside, handle = _made(path, make)
-    try:
+    aside, handle = _aside(path), -1
+    try:  # a signal may come as soon as it is made
+        while handle < 0:
+            try:
+                make(aside)
+            except FileExistsError:  # another thread was faster
+                aside = _aside(path)
+            else:
+                handle = _locked(aside)
         yield aside
     finally:
         _remove(aside)
-        os.close(handle)
-
-
-def _made(path: Path, make: Callable[[Path], object]) -> tuple[Path, int]:
-    """Make a partial file or folder and lock it.
-
-    Make it again if another process removes it before it is locked. Raises OSError.
-    """
-    while True:
-        make(aside := _aside(path))
-        with suppress(FileNotFoundError):
-            handle = os.open(aside, os.O_RDONLY | os.O_CLOEXEC)
-            if lock(handle) and os.path.lexists(aside):
-                return aside, handle
+        if handle >= 0:
             os.close(handle)
+
+
+def _locked(path: Path) -> int:
+    """Return a locked descriptor of a file or folder, or -1 if another process removed it before. Raises OSError."""
+    with suppress(FileNotFoundError):
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if lock(handle) and os.path.lexists(path):
+            return handle
+        os.close(handle)
+    return -1
 
 
 @contextmanager

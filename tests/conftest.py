@@ -1,16 +1,32 @@
-"""Workers of pytest-xdist share the cores: each computes with one thread."""
+"""The tests' environment: no variable of the user's decides numbers. tools/other_machines.py sets some of them anew, in
+$NMT_TEST_MACHINE; and $NMT_TEST_REVERSED, which reverses the tests' order.
+
+Workers of pytest-xdist share the cores: each computes with one thread.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 
-import nmt_cli  # noqa: F401  MKL is told to be reproducible before torch computes
+import pytest
 
+DECIDES = ("ATEN_", "DNNL_", "KMP_", "MKL_", "NMT_ENGINE", "NMT_KERNELS", "NMT_MODEL", "OMP_", "ONEDNN_")
+
+for name in [name for name in os.environ if name.startswith(DECIDES)]:
+    del os.environ[name]
+os.environ.update(dict(pair.split("=") for pair in os.environ.get("NMT_TEST_MACHINE", "").split()))
 if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is loaded
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded
+
+import nmt_cli  # noqa: E402, F401  MKL is told to be reproducible before torch computes
 
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 ):  # a shell ignores it for what it starts in the background; tests press Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if "NMT_TEST_REVERSED" in os.environ:
+        items.reverse()

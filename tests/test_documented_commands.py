@@ -324,7 +324,7 @@ def serve(folder: Path, words: list[str], servers: list[forked.Process] | None) 
     assert servers is not None
     server = forked.start(folder, *words, prelude=in_small.SMALL)
     servers.append(server)
-    wait_until(lambda: "listening on" in said(server), lambda: said(server))
+    wait_until(lambda: "listening on" in said(server), lambda: said(server), by=server)
     return b""
 
 

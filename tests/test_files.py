@@ -107,11 +107,11 @@ def test_new_files_are_there_at_the_end_and_not_before(tmp_path: Path) -> None:
     assert names(tmp_path) == ["one", "two"]
 
 
-@pytest.mark.parametrize("where", ["block", "fsync", "replace"])
+@pytest.mark.parametrize("where", ["lock", "block", "fsync", "replace"])
 def test_of_new_files_none_is_there_after_a_fault(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "one").write_text("old")
     if where != "block":
-        monkeypatch.setattr(os if where == "fsync" else Path, where, failing)
+        monkeypatch.setattr({"lock": files, "fsync": os, "replace": Path}[where], where, failing)
 
     def write() -> None:
         with new_files([tmp_path / "one", tmp_path / "two"]) as (one, _):

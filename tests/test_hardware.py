@@ -114,8 +114,12 @@ Updater(model.train(), recipe, Hardware("cpu", "fp32", 2**30), ProcessGroup())
 def test_mkl_is_told_to_be_strict_before_anything_computes(
     before: str, mine: str | None, mode: str, warning: str
 ) -> None:
-    """Building a model computes sinusoids, after which MKL takes no mode any more. On AMD nothing is lost."""
+    """On Intel's processors. Building a model computes sinusoids, after which MKL takes no mode any more."""
     code = f"""{before}
+import builtins, io
+builtins.open = lambda file, *how, was=open, **more: (
+    io.StringIO("GenuineIntel") if file == "/proc/cpuinfo" else was(file, *how, **more)
+)
 import torch, nmt_cli
 from nmt_cli import hardware
 hardware._is_intel = lambda: True

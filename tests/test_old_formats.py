@@ -1,7 +1,8 @@
 """Folders that older versions wrote are read: they translate the same lines alike and resume to the same weights.
 
 `fixtures/format_N` holds what the version with format N wrote (made by its make.py). Weights are compared with a tolerance:
-another processor adds in another order.
+another processor adds in another order. The biases of keys are not compared: softmax ignores them, so their gradients are
+rounding noise, from which Adam makes whole steps.
 """
 
 from __future__ import annotations
@@ -64,6 +65,16 @@ def test_an_old_model_and_run_are_described(old: Path) -> None:
             assert (said["updates_done"], said["checkpoints"]) == (1500, ["step-00001500"])
 
 
+def comparable(name: str, weights: np.ndarray) -> np.ndarray:
+    """Return the weights without the biases of keys."""
+    names = name.removesuffix(".bias").rpartition(".")[2].split("_")  # such as query, key, value: side by side
+    if not name.endswith(".bias") or "key" not in names:
+        return weights
+    return np.concatenate(
+        [part for one, part in zip(names, np.split(weights, len(names)), strict=True) if one != "key"]
+    )
+
+
 def test_an_old_run_resumes_to_the_same_weights(old: Path) -> None:
     command = [sys.executable, "-m", "nmt_cli", "train", "count.toml", "--run", "run", "--data", "shards"]
     drawn_as_then = {"ATEN_CPU_CAPABILITY": "avx2"}  # with AVX-512, torch draws other numbers for dropout
@@ -73,12 +84,13 @@ def test_an_old_run_resumes_to_the_same_weights(old: Path) -> None:
     ours, expected = (load_file(folder / "model.safetensors") for folder in (old / "run/last", old / "resumed"))
     assert ours.keys() == expected.keys()
     for name, weights in expected.items():
-        np.testing.assert_allclose(ours[name], weights, rtol=0, atol=1e-3, err_msg=name)
-    resumed, wanted = records(old / "run/metrics.jsonl"), records(old / "resumed/metrics.jsonl")
+        found, wanted = comparable(name, ours[name]), comparable(name, weights)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5, err_msg=name)
+    resumed, then = records(old / "run/metrics.jsonl"), records(old / "resumed/metrics.jsonl")
     assert [(record["type"], record["update"]) for record in resumed] == [
-        (record["type"], record["update"]) for record in wanted
+        (record["type"], record["update"]) for record in then
     ]
-    assert resumed[-1]["nll"] == pytest.approx(wanted[-1]["nll"], abs=1e-3)
+    assert resumed[-1]["nll"] == pytest.approx(then[-1]["nll"], abs=1e-4)
     assert json.loads((old / "run/last/config.json").read_text())["safe_length"] == 11  # of 792 of its 800 lines
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..console import status, warn_once
 from ..device import is_host
+from ..engine.library import OFF, VARIABLE
 from ..errors import ModelError, NmtError, RecipeError, UsageError, check_choice
 from ..hardware import fast_precision, loading_torch
 from ..model.contents import check_int8
@@ -157,7 +158,7 @@ class StoredModels:
             precision = next((one for one in ("int8", "fp32") if not self.declined(one)), "")
             if precision:
                 return precision
-            warn_once(f"{SLOWER}{self.declined('fp32')}.")
+            _warn(self.declined("fp32"))
         return fast_precision(self.devices[0])
 
     def declined(self, precision: str) -> str:
@@ -204,7 +205,7 @@ class StoredModels:
 
         reason = self.declined(precision)
         if reason and is_host(self.devices[0]) and precision in PRECISIONS:
-            warn_once(f"{SLOWER}{reason}.")
+            _warn(reason)
         return reason
 
     def _packed(self, precision: str) -> SearchableModels:
@@ -257,6 +258,12 @@ class StoredModels:
         """End the workers."""
         for models in self._searchable.values():
             models.close()
+
+
+def _warn(reason: str) -> None:
+    """Warn that torch translates, and why; not where the user has asked for it."""
+    if os.environ.get(VARIABLE) != OFF:
+        warn_once(f"{SLOWER}{reason}.")
 
 
 def open_models(

@@ -318,7 +318,7 @@ def test_interrupting_is_quiet() -> None:
         assert process.stderr is not None
         process.stdin.write(b"the cat.\n")
         process.stdin.flush()
-        wait_until(functools.partial(was_read, process.stdin.fileno()))  # it waits for the end of the input
+        wait_until(functools.partial(was_read, process.stdin.fileno()), by=process)  # it waits for the end of the input
         process.send_signal(signal.SIGINT)
         assert process.wait(LIMIT) == 130
         assert process.stderr.read() == b"interrupted\n"

@@ -237,7 +237,7 @@ def test_preprocess_does_not_replace_the_shards_of_a_running_training(place: Pat
     prelude = f"{FORKED}at_update(2, lambda t: hold({str(held)!r}))"
     options = ("--data", "shards", "--threads", "1", "--run", "long")
     process = forked.start(place, "train", "small.toml", *options, prelude=prelude)
-    wait_until(held.exists)
+    wait_until(held.exists, by=process)
     command = (
         "preprocess",
         "small.toml",

@@ -319,7 +319,7 @@ def test_ctrl_c_says_how_to_go_on_and_the_next_command_does(site: Site, tmp_path
     with subprocess.Popen(
         [sys.executable, "-m", "nmt_cli", *command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        wait_until(lambda: part.exists() and part.stat().st_size)
+        wait_until(lambda: part.exists() and part.stat().st_size, by=process)
         process.send_signal(signal.SIGINT)
         out, said = process.communicate(timeout=LIMIT)
         site.held.set()

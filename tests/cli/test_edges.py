@@ -468,10 +468,10 @@ def test_encodings_as_python_starts_with_them(folder: Path, environment: dict[st
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_pipe_that_does_not_block_is_waited_for(folder: Path) -> None:
+def test_a_pipe_that_does_not_block_is_waited_for(tmp_path: Path) -> None:
     """Another program may have made it so; nothing of the input or the output is lost."""
     count = 20_000
-    (folder / "many").write_text("the Häusern sank\n" * count, encoding="utf-8")
+    (tmp_path / "many").write_text("the Häusern sank\n" * count, encoding="utf-8")
     waits = """
 import select
 def waiting(readers, writers, others, was=select.select):  # says in a file what it waits for
@@ -486,11 +486,11 @@ main()
     for descriptor in (their_input, their_output):
         os.set_blocking(descriptor, False)
     with subprocess.Popen(
-        command, cwd=folder, stdin=their_input, stdout=their_output, stderr=subprocess.PIPE
+        command, cwd=tmp_path, stdin=their_input, stdout=their_output, stderr=subprocess.PIPE
     ) as process:
         os.close(their_input)
         os.close(their_output)
-        wait_until((folder / "reads").exists)  # there is nothing to read yet
+        wait_until((tmp_path / "reads").exists, by=process)  # there is nothing to read yet
 
         def write() -> None:
             with open(ours, "wb") as stream:
@@ -498,7 +498,7 @@ main()
 
         writer = threading.Thread(target=write)
         writer.start()
-        wait_until((folder / "writes").exists)  # its output is not read yet
+        wait_until((tmp_path / "writes").exists, by=process)  # its output is not read yet
         with open(theirs, "rb") as stream:
             lines = stream.read().splitlines()
         writer.join()

@@ -128,7 +128,8 @@ def test_ranks_of_a_launcher_that_is_killed_save_and_end_with_plain_lines(
     numbers: Path, launcher: subprocess.Popen[str]
 ) -> None:
     metrics = numbers / "runs/one/metrics.jsonl"
-    wait_until(lambda: metrics.exists() and b'"update"' in metrics.read_bytes(), lambda: (numbers / "said").read_text())
+    begun = lambda: metrics.exists() and b'"update"' in metrics.read_bytes()  # noqa: E731
+    wait_until(begun, lambda: (numbers / "said").read_text(), by=launcher)
     ranks = ranks_of(launcher.pid)
     assert len(ranks) == 2
     launcher.kill()

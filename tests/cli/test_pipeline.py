@@ -358,7 +358,7 @@ def test_two_trainings_do_not_meddle_in_one_run(place: Path) -> None:
     prelude = f"{FORKED}at_update(2, lambda t: hold({str(held)!r}))"
     process = forked.start(place, "train", "numbers.toml", "--run", "runs/busy", prelude=prelude)
     try:
-        wait_until(held.exists)
+        wait_until(held.exists, by=process)
         assert "another nmt train is using 'runs/busy'" in error_of(
             "train", "numbers.toml", "--run", "runs/busy", folder=place
         )

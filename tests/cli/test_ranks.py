@@ -67,8 +67,7 @@ class Job:
     def ranks(self) -> list[int]:
         """Wait until both ranks are held. Return their process numbers."""
         files = [self.held / str(rank) for rank in range(2)]
-        wait_until(lambda: all(file.exists() for file in files) or self.process.poll() is not None, lambda: self.said())
-        assert self.process.poll() is None, self.said()
+        wait_until(lambda: all(file.exists() for file in files), self.said, by=self.process)
         return [int(file.read_text()) for file in files]
 
     def go_on(self) -> None:

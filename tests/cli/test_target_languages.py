@@ -107,8 +107,11 @@ def test_forced_scores() -> None:
 
 
 def test_calibration() -> None:
-    Path("src").write_text(f"{LINE}\n" * 60, encoding="utf-8")
-    Path("ref").write_text("the cat\n" * 60, encoding="utf-8")
+    lines = [
+        f"{LINE} the cat{' sees a dog' * (number % 7)} {number}\n" for number in range(60)
+    ]  # of equal lines, noise
+    for name in ("src", "ref"):
+        Path(name).write_text("".join(lines), encoding="utf-8")
     command = ["calibrate", *MODEL, "--src", "src", "--ref", "ref"]
     for code in ("de", "fr"):
         output(*command, "--target-language", code, "--out", code)

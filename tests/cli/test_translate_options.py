@@ -14,6 +14,7 @@ import pytest
 import sealed
 import torch
 import typer
+from small_models import needs_engine
 from typer.testing import CliRunner, Result
 from untrained import sentence, write_untrained
 
@@ -295,6 +296,10 @@ def test_precisions_are_near_each_other() -> None:
             for line, score in zip(result.stdout.splitlines(), exact, strict=True)
         ]
         assert sum(near) >= 15  # elsewhere rounding has led to another output
+
+
+@needs_engine
+def test_the_fastest_precision_of_the_engine_is_int8() -> None:
     assert run(*ONE, "--scores", "--precision", "auto") == run(*ONE, "--scores", "--precision", "int8")
 
 
@@ -322,11 +327,19 @@ def test_the_engine_needs_no_torch_and_without_it_torch_translates_the_same() ->
     scored, said, loaded = in_a_process()
     assert (said, loaded) == ("", {"numpy"})
     by_torch, said, loaded = in_a_process(NMT_ENGINE="off")
-    assert "translating with torch, which is slower: NMT_ENGINE is off; unset it to use the engine." in said
-    assert said.count("\n") == 1
-    assert "torch" in loaded
+    assert (said, "torch" in loaded) == ("", True)
     assert [text for _, text in by_torch] == [text for _, text in scored]
     assert [score for score, _ in by_torch] == pytest.approx([score for score, _ in scored], abs=1e-4)
+
+
+def test_where_no_engine_is_built_a_warning_says_that_torch_translates() -> None:
+    prelude = "from pathlib import Path; from nmt_cli.engine import library\n"
+    prelude += "library.FOLDER = Path('nowhere'); library._found.cache_clear()"
+    done = forked.run(Path.cwd(), "translate", *ONE, prelude=prelude, NMT_ENGINE="")
+    assert done.returncode == 0
+    said = done.stderr.decode()
+    assert said.startswith("warning: translating with torch, which is slower: there is no nowhere/libnmt-portable.so, ")
+    assert said.count("warning: ") == 1
 
 
 def test_the_number_of_workers_changes_nothing() -> None:

@@ -243,7 +243,7 @@ def test_ctrl_c_leaves_nothing_behind(folder: Path) -> None:
     assert process.stdin is not None
     process.stdin.write(TREES.encode())
     process.stdin.flush()
-    wait_until(lambda: list(folder.glob("out/.x.words.partial-*")))
+    wait_until(lambda: list(folder.glob("out/.x.words.partial-*")), by=process)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=LIMIT)
     assert process.returncode == 130

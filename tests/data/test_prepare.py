@@ -601,7 +601,7 @@ def test_ctrl_c_leaves_nothing_behind(text: Path, out: Path, tmp_path: Path) -> 
     process = subprocess.Popen(
         command, start_new_session=True, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": root}
     )
-    wait_until((out.parent / "held").exists)
+    wait_until((out.parent / "held").exists, by=process)
     (out.parent / "held").unlink()
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=LIMIT)

@@ -12,17 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engine_libraries import RUNNING
 from small_models import OPTIONS, VOCABULARY, searched, small, sources
 
 from nmt_cli.data.tokenizer import BOS, EOS
-from nmt_cli.engine.library import NEEDS, path_of, summary
+from nmt_cli.engine.library import summary
 from nmt_cli.engine.model import EngineModel
-from nmt_cli.hardware import cpu_flags
 from nmt_cli.search.sentence import Sentence
 from nmt_cli.translation.engine_models import PlainSearch
 from nmt_cli.translation.torch_models import engine_model
 
-RUNNING = [name for name, needs in NEEDS.items() if path_of(name).is_file() and needs <= cpu_flags()]
 FORMS: dict[str, dict[str, Any]] = {
     "paper": {},
     "learned": {"positions": "learned", "activation": "gelu", "residual": "pre"},

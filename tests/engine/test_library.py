@@ -9,13 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from engine_libraries import RUNNING
 
 from nmt_cli.engine import library as engine
 from nmt_cli.errors import UsageError
-from nmt_cli.hardware import cpu_flags
-
-RUNNING = [name for name, needs in engine.NEEDS.items() if engine.path_of(name).is_file() and needs <= cpu_flags()]
-"""Libraries that are built and that this processor runs, the fastest first."""
 
 needs_engine = pytest.mark.skipif(not RUNNING, reason=engine._unusable(list(engine.NEEDS)) if not RUNNING else "")
 
@@ -134,7 +131,7 @@ def test_a_library_that_is_cut_off_anywhere_is_refused_by_name(monkeypatch: pyte
 
 
 @pytest.mark.skipif("avx512-vnni" not in RUNNING, reason="this processor has no AVX-512 with VNNI")
-@pytest.mark.skipif("avx512-amx" in RUNNING, reason="this processor has AMX")
+@pytest.mark.skipif("avx512-amx" in RUNNING, reason="AMX runs here")
 def test_amx_that_the_system_does_not_give_is_not_used() -> None:
     """The library asks for it when it is loaded. Without it, products are those of AVX-512."""
     path = engine.path_of("avx512-amx")

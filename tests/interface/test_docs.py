@@ -12,6 +12,7 @@ import forked
 import in_small
 import pytest
 import torch
+from small_models import needs_engine
 from untrained import write_untrained, write_untrained_parser
 
 DOCS = Path(__file__).parents[2] / "docs" / "python.md"
@@ -72,6 +73,7 @@ for name, key, value in {entries!r}:
 
 
 @pytest.mark.skipif(not EXTENDING.exists(), reason="docs/extending.md is not here")
+@needs_engine  # it declines the examples, and says why
 def test_the_examples_of_extensions_work(tmp_path: Path) -> None:
     text = EXTENDING.read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n# (nmt_cli/\S+)\n(.*?)```", text, re.DOTALL)

@@ -100,12 +100,24 @@ def test_kills_under_load_lose_only_what_the_process_had(model: Path) -> None:
         assert not any("Traceback" in line for line in command.lines)
 
 
+SAYS_WHAT_IT_WAITS_FOR = """
+import multiprocessing, sys
+from nmt_cli.serving import supervisor
+def wait(objects, timeout, was=supervisor.wait):
+    for child in multiprocessing.active_children():
+        if child.sentinel in objects and ") T" in open(f"/proc/{child.pid}/stat").read():
+            print("asked, and is stopped:", child.pid, file=sys.stderr, flush=True)
+    return was(objects, timeout)
+supervisor.wait = wait
+"""
+
+
 def test_a_process_that_dies_while_it_is_asked_for_a_sign_of_life_is_replaced_at_once(model: Path) -> None:
-    with Command("--model", str(model), "--processes", "2") as command:
+    with Command("--model", str(model), "--processes", "2", prelude=SAYS_WHAT_IT_WAITS_FOR) as command:
         started(command, 2)
         before = servers(command)
         os.kill(before[0], signal.SIGSTOP)
-        time.sleep(2)  # the supervisor asks twice per second, and waits for the answer
+        command.wait_for(f"asked, and is stopped: {before[0]}")
         os.kill(before[0], signal.SIGKILL)
         killed = time.monotonic()
         wait_until(lambda: len(set(servers(command)) - set(before)) == 1)

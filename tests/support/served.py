@@ -91,11 +91,15 @@ class Command:
         return found[0]
 
     def wait_for(self, text: str) -> str:
-        """Return the first line of stderr with this text; waits for it."""
-        return wait_until(
-            lambda: next((line for line in list(self.lines) if text in line), ""),
-            lambda: f"{text!r} is not among {self.lines}",
+        """Return the first line of stderr with this text; waits for it. Raises AssertionError if the command ends without."""
+        wait_until(
+            lambda: self._first(text) or not self._reader.is_alive(), lambda: f"{text!r} is not among {self.lines}"
         )
+        assert self._first(text), f"{text!r} is not among {self.lines}"
+        return self._first(text)
+
+    def _first(self, text: str) -> str:
+        return next((line for line in list(self.lines) if text in line), "")
 
     def end(self) -> int:
         """Wait for its end. Return the exit status."""

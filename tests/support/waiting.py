@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import fcntl
 import select
+import subprocess
 import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from forked import Process
 
 T = TypeVar("T")
 
@@ -19,13 +22,24 @@ LIMIT = 180.0
 """Seconds."""
 
 
-def wait_until(condition: Callable[..., T], failed: Callable[[], object] = lambda: "it never came true") -> T:
-    """Wait until `condition()` is true, and return its value. Raises AssertionError, with `failed()`, after LIMIT seconds."""
+def wait_until(
+    condition: Callable[..., T],
+    failed: Callable[[], object] = lambda: "it never came true",
+    by: Process | subprocess.Popen[Any] | None = None,
+) -> T:
+    """Wait until `condition()` is true, and return its value. `by` is the process that makes it true.
+
+    Raises AssertionError, with `failed()`, after LIMIT seconds; and as soon as `by` has ended, with its stderr, too.
+    """
     end = time.monotonic() + LIMIT
-    while not (value := condition()):
+    while True:
+        ended = by is not None and by.poll() is not None
+        if value := condition():
+            return value
+        if ended and by:
+            raise AssertionError(f"{failed()}; the process ended with {by.returncode}: {by.communicate()[1]!r}")
         assert time.monotonic() < end, failed()
         time.sleep(0.01)
-    return value
 
 
 def was_read(pipe: int) -> bool:

@@ -150,6 +150,6 @@ def test_the_command_prints_the_table_and_takes_no_other_recipe(tmp_path: Path) 
 
 def test_a_recipe_is_probed(tmp_path: Path) -> None:
     settings = [word for setting in [*SMALL, "train.batch_tokens=4096"] for word in ("--set", setting)]
-    values = json.loads(info(tmp_path, "demo", *settings, "--probe", "--json"))
+    values = json.loads(run(tmp_path, "info", "demo", *settings, "--probe", "--json").stdout)  # it may warn
     assert values["seconds_per_update"] > 0
     assert values["hours"] == pytest.approx(values["seconds_per_update"] * values["updates"] / 3600)

@@ -22,6 +22,7 @@ from held_search import held_until
 from numpy.typing import NDArray
 from reference_decoder import ReferenceDecoder
 from run_search import beam_search
+from small_models import needs_engine
 from waiting import LIMIT, wait_until
 
 from nmt_cli.data.normalization import META_SPACE
@@ -300,6 +301,7 @@ def test_several_workers_stream(search: dict[str, Any], monkeypatch: pytest.Monk
     assert list(translator(nbest=2, more={**given, "workers": 3}).translate(iter(lines()))) == one
 
 
+@needs_engine  # without it they are processes
 @pytest.mark.usefixtures("few_alone")
 def test_workers_work_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither goes beyond its first step before the other one has come there."""
@@ -328,6 +330,7 @@ def test_an_error_in_a_worker_is_raised(workers: int, monkeypatch: pytest.Monkey
         list(translator(more={"workers": workers}).translate(lines()[:1] + lines()[2:3]))
 
 
+@needs_engine  # it has the pool
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.usefixtures("few_alone")
 def test_workers_stop_in_a_batch_when_nobody_waits(

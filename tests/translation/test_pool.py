@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from engine_switch import without_engine
 from held_search import Gate, held_until
+from small_models import needs_engine
 from untrained import sentence, write_untrained
 from waiting import LIMIT, wait_until
 
@@ -122,6 +123,7 @@ def test_wrong_options_are_named_at_once(one: nmt.Translator) -> None:
             call()
 
 
+@needs_engine
 def test_a_single_sentence_does_not_wait_for_a_document(holding: nmt.Translator, gate: Gate) -> None:
     document = long_work(holding)
     gate.begun()
@@ -132,6 +134,7 @@ def test_a_single_sentence_does_not_wait_for_a_document(holding: nmt.Translator,
     assert len(document.result(LIMIT)) == 100
 
 
+@needs_engine
 def test_cancelled_work_is_dropped(holding: nmt.Translator, gate: Gate) -> None:
     one, document = holding, long_work(holding)
     gate.begun()
