@@ -121,7 +121,7 @@ def zeros(folder: Path, model: Marian) -> None:
         archive.open("Wemb.npy", "w") as npy,
     ):
         form = {"descr": "<f4", "fortran_order": False, "shape": (2**23, 16)}
-        np.lib.format.write_array_header_1_0(npy, form)  # type: ignore[arg-type]
+        np.lib.format.write_array_header_1_0(npy, form)
         for _ in range(64):
             npy.write(bytes(2**23))
 
@@ -320,6 +320,11 @@ def repeated(folder: Path) -> Path:
     return path
 
 
+def pipe(folder: Path) -> Path:
+    os.mkfifo(folder / "pipe.npz")
+    return folder / "pipe.npz"
+
+
 @pytest.mark.parametrize("cache", [False, True])
 def test_only_the_cache_of_hugging_face_has_texts_that_are_links(cache: bool, tmp_path: Path) -> None:
     folder = marian(layers=(1, 1)).save(tmp_path / "models--x" / "snapshots" / "1")
@@ -338,7 +343,7 @@ def test_only_the_cache_of_hugging_face_has_texts_that_are_links(cache: bool, tm
 CONFIG = json.dumps({"model_type": "m2m_100"})
 SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "nothing": (lambda folder: folder / "none", "there is no model at"),
-    "a pipe": (lambda folder: (os.mkfifo(folder / "pipe.npz"), folder / "pipe.npz")[1], "but a pipe or a device"),
+    "a pipe": (pipe, "but a pipe or a device"),
     "a device": (lambda _: Path("/dev/zero"), "but a pipe or a device"),
     "an empty folder": (files(), "holds no model that nmt knows: expected a Marian or OPUS-MT model"),
     "a text": (lambda folder: files(text="x")(folder) / "text", "is no zip, and no file of a model"),
