@@ -282,6 +282,24 @@ def test_wrong_use(call: Any, text: str, translator: nmt.Translator) -> None:
     assert text in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "result",
+    [
+        lambda t, text: t.translate([text])[0].text,
+        lambda t, text: [one.text for one in t.translate(iter([text] * 20))],
+        lambda t, text: t.submit([nmt.Line("a cat", prefix=text, terms=[text])]).result()[0].text,
+        lambda t, text: t.score([("a cat", text), (text, "a cat")])[1].log_prob,
+        lambda t, text: t.translate_document(text),
+        lambda t, text: t.translate_document(f"<p id='{text}'>{text}</p>", "html"),
+        lambda t, text: t.translate_document(f"<p id='{text}'>{text}</p>", "xml"),
+        lambda t, text: nmt.attend(text, target=text, model=t.folders[0]).record.source,
+    ],
+    ids=["list", "stream", "submit", "score", "text", "html", "xml", "attend"],
+)
+def test_half_of_a_surrogate_pair_is_a_replacement_character(result: Any, translator: nmt.Translator) -> None:
+    assert result(translator, "a \ud800 dog.") == result(translator, "a \ufffd dog.")
+
+
 def test_an_ensemble(model: Path, lines: list[str], tmp_path: Path) -> None:
     other = write_untrained(tmp_path / "two", seed=1)
     with nmt.load([model, str(other)], precision="fp32", device="cpu") as translator:
