@@ -21,7 +21,7 @@ class Context:
     settings: Settings
     models: Models
     metrics: Metrics
-    files: Files = field(default_factory=Files)
+    files: Files
     started: float = field(default_factory=time.time)
     stopping: bool = False
 
