@@ -162,6 +162,11 @@ def decode_line(raw: bytes) -> tuple[str, bool]:
         return raw.decode("utf-8", errors="replace"), True
 
 
+def well_formed(text: str) -> str:
+    """Return a text with U+FFFD for each surrogate that has no partner, which UTF-8 cannot write."""
+    return text if text.isprintable() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def read_parallel(
     source_paths: Sequence[str | Path], target_paths: Sequence[str | Path], replaced: Counter[str] | None = None
 ) -> Iterator[tuple[str, str]]:

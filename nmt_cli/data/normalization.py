@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
+from ..lines import well_formed
+
 SPACES = "\t\n\v\f\r\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 """White space other than the plain space."""
 INVISIBLE = (
@@ -166,8 +168,8 @@ class Unseen:
         self._unknown = cache(unknown)
 
     def left_out(self, text: str) -> str:
-        """Return the text without these characters."""
-        return text if text.isascii() and text.isprintable() else UNSEEN.sub(self._replaced, text)
+        """Return the text without these characters, and well formed: SentencePiece takes nothing else."""
+        return text if text.isascii() and text.isprintable() else UNSEEN.sub(self._replaced, well_formed(text))
 
     def _replaced(self, match: re.Match[str]) -> str:
         character = match[0]

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..errors import DataError
+from ..lines import well_formed
 from ..registry import FORMATS, load
 from .format import Format
 from .projection import project
@@ -82,4 +83,4 @@ def read_document(text: str, format: str, language: str = "", *, split_sentences
     chosen: Format = load(FORMATS, format, "format")
     how = chosen.split_sentences if split_sentences is None else split_sentences
     split = splitter(language, how)
-    return Document(parts_of(chosen.read(text, how), split), chosen)
+    return Document(parts_of(chosen.read(well_formed(text), how), split), chosen)

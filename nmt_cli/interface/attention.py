@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import DataError, UsageError, install_command
+from ..lines import well_formed
 from .commands import Overrides, changes_of
 from .loading import check_precision
 from .options import TranslateOptions, choose
@@ -84,7 +85,8 @@ def attend(
 
     translator = load(model, device=device, precision=precision, chosen=chosen)
     check_selection(translator.stored.recipe.model, kind, layer, head)
-    whole = _record(translator, sentence, target.replace("\n", " ") if target else None, options)
+    given = well_formed(target.replace("\n", " ")) if target else None
+    whole = _record(translator, well_formed(sentence), given, options)
     record = replace(whole, views=select_views(whole.views, kind, layer, head))
     written = [_write_page(page, record)] if page else []
     return Attended(record, (*written, *(_write_pictures(pictures, record, kind) if pictures else [])))

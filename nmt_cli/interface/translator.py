@@ -15,11 +15,10 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from ..errors import UsageError
 from .loading import StoredModels, check_precision, models_named, open_models
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from ..translation.scoring import Scored
     from ..translation.translation import Translation
     from .parsing import Parse, Parses
+
+T = TypeVar("T")
 
 KEPT = 16
 """Number of sets of options whose translators are kept."""
@@ -90,7 +91,10 @@ class Translator:
         """The languages of the recipe; `target_languages` has all of a model of several."""
         self._lock = threading.Lock()
         self._translators: dict[str, LineTranslator] = {}
-        self._running: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
+        self._running: weakref.WeakKeyDictionary[Generator[Any, None, None], threading.Lock] = (
+            weakref.WeakKeyDictionary()
+        )
+        """Streams, each with the lock of the thread that takes the next result."""
 
     def __enter__(self) -> Self:
         return self
@@ -101,16 +105,17 @@ class Translator:
         self.close()
 
     def close(self) -> None:
-        """Stop running translations and free the models. The translator cannot be used any more."""
+        """Stop running translations, whose streams raise PoolClosed, and free the models. The translator cannot be used
+        any more.
+        """
         if self._stored:
             self._stored.close()
         self._stored = None
         self._translators.clear()
         with self._lock:
-            running = list(self._running)
-        for stream in running:
-            with suppress(ValueError):  # another thread is in the middle of it
-                stream.close()
+            running = list(self._running.items())
+        for stream, lock in running:
+            _close(stream, lock)
 
     @property
     def stored(self) -> StoredModels:
@@ -154,10 +159,26 @@ class Translator:
             )
         if isinstance(lines, Sequence):
             return [translation for window in self.windows(lines, options) for translation in window]
-        stream = (translation for window in self.windows(lines, options) for translation in window)
+        return self._stream(translation for window in self.windows(lines, options) for translation in window)
+
+    def _stream(self, results: Generator[T, None, None]) -> Generator[T, None, None]:
+        """Yield the results while the translator is open. Raises PoolClosed."""
+        from ..translation.pool import PoolClosed
+
+        lock = threading.Lock()
         with self._lock:
-            self._running.add(stream)
-        return stream
+            self._running[results] = lock
+        try:
+            while True:
+                with lock:
+                    result = next(results, None)
+                if self._stored is None:
+                    raise PoolClosed("the translator was closed before all lines were done.")
+                if result is None:
+                    return
+                yield result
+        finally:
+            _close(results, lock)
 
     def windows(
         self, lines: Iterable[str | Line | Request], options: TranslateOptions, lacking: Counter[str] | None = None
@@ -303,11 +324,7 @@ class Translator:
         in_memory = isinstance(lines, Sequence)
         requests = map(_sentence, lines)
         stream = _parsed(parses, list(requests) if in_memory else requests)
-        if in_memory:
-            return list(stream)
-        with self._lock:
-            self._running.add(stream)
-        return stream
+        return list(stream) if in_memory else self._stream(stream)
 
     def score(
         self,
@@ -373,6 +390,13 @@ class Translator:
             calibration=choice.calibration,
             target_language=stored.recipe.data.target_language,
         )
+
+
+def _close(stream: Generator[Any, None, None], lock: threading.Lock) -> None:
+    """Close a stream, unless another thread takes a result or closes it."""
+    if lock.acquire(blocking=False):
+        stream.close()
+        lock.release()
 
 
 def _with_terms(options: TranslateOptions, lines: Sequence[str | Line | Request]) -> TranslateOptions:

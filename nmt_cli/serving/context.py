@@ -21,15 +21,12 @@ class Context:
     settings: Settings
     models: Models
     metrics: Metrics
-    files: Files = field(default_factory=Files)
+    files: Files
     started: float = field(default_factory=time.time)
     stopping: bool = False
 
     def note(self, request: Request, model: Served, key: Key, sentences: int, characters: int) -> None:
-        """Record the key, the sentences and the characters of a translated request, for the log, the counters and the
-        quota.
-        """
-        key.characters += characters
+        """Record the key, the sentences and the characters of a translated request, for the log and the counters."""
         pair = f"{model.pair[0]}-{model.pair[1]}"
         request.scope["nmt"] = {
             "pair": pair,

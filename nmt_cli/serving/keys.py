@@ -22,7 +22,7 @@ SHORTEST = 8
 
 @dataclass
 class Key:
-    """A key's name, its hash, and the number of characters that were translated with it."""
+    """A key's name, its hash, and the number of characters that count for its quota."""
 
     name: str
     digest: bytes

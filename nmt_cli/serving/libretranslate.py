@@ -6,6 +6,7 @@ answers as a LibreTranslate server with disabled suggestions does.
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
@@ -102,28 +103,28 @@ async def translate_file(request: Request) -> dict[str, str]:
     path = PurePath(file.name.replace("\\", "/"))
     if path.suffix.lower() not in FILE_FORMATS:
         raise Refusal(400, "Invalid request: file format not supported")
-    form, kind = FILE_FORMATS[path.suffix.lower()]
+    form = FILE_FORMATS[path.suffix.lower()][0]
     text = file.content.decode("utf-8", "replace").removeprefix("\ufeff")
     model, _ = model_of(context, source, target, [text])
     [[translated, *_]] = await translate(request, context, Order([text], model, form), key)
-    name = context.files.add(
-        f"{path.stem[:LONGEST_STEM]}_{model.pair[1]}{path.suffix}", translated.encode("utf-8", "replace"), kind
-    )
-    return {"translatedFileUrl": str(request.url_for("download_file", filename=quote(name)))}
+    name = f"{path.stem[:LONGEST_STEM]}_{model.pair[1]}{path.suffix}"
+    stored = await asyncio.to_thread(context.files.add, name, translated.encode("utf-8", "replace"))
+    return {"translatedFileUrl": str(request.url_for("download_file", filename=quote(stored)))}
 
 
 @router.get("/download_file/{filename}")
 async def download_file(request: Request, filename: str) -> Response:
     """Return a translated file. Its name cannot be guessed, so no key is needed."""
-    file = context_of(request).files.get(filename)
+    file = await asyncio.to_thread(context_of(request).files.get, filename)
     if file is None:
         raise Refusal(404, "There is no such file; translated files are kept for half an hour.")
+    name, content = file
     headers = {
-        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(file.name)}",
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}",
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "sandbox",
     }
-    return Response(file.content, media_type=file.kind, headers=headers)
+    return Response(content, media_type=FILE_FORMATS[PurePath(name).suffix.lower()][1], headers=headers)
 
 
 @router.get("/frontend/settings")

@@ -176,14 +176,18 @@ class Models:
         self.pairs = load_pairs(settings, say)
         self.reloads = self.failed_reloads = 0
         self._old: set[Pairs] = set()
-        self._reloading = threading.Lock()
+        self._turn, self._reloading = threading.Lock(), threading.Lock()
 
     def reload(self) -> bool:
         """Load the models again.
 
-        After any error, print a warning, keep the old models and return False. The call returns after loading.
+        After any error, print a warning, keep the old models and return False. The call returns after loading, or at
+        once if an earlier one waits for its turn: that one will load what is there now.
         """
+        if not self._turn.acquire(blocking=False):
+            return True
         with self._reloading:
+            self._turn.release()
             try:
                 new = load_pairs(self.settings, self.say)
             except BaseException as error:  # nobody would see it: this runs in a thread of its own

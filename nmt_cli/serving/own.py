@@ -19,7 +19,7 @@ from .models import Served
 from .parameters import read_parameters, text_of
 from .refusal import Refusal
 from .schemas import body
-from .translating import answer, check_limits, submit
+from .translating import answer, charged, submit
 
 router = APIRouter(tags=["nmt"])
 MOST_CHARACTERS = 2000
@@ -41,13 +41,10 @@ async def attention(request: Request) -> dict[str, Any]:
             413, f"the text has {len(text):,} characters; attention is shown for {MOST_CHARACTERS:,} at most."
         )
     model, _ = model_of(context, source, target, [text])
-    check_limits(context, key, len(text))
-    lines = read_document(text, "text", model.pair[0]).lines
-    translations = await answer(
-        request,
-        await submit(len(text), context, model, lines, {"confidence": True}),
-        context.settings.limits.max_seconds,
-    )
+    with charged(context, key, len(text)):
+        lines = read_document(text, "text", model.pair[0]).lines
+        future = await submit(len(text), context, model, lines, {"confidence": True})
+    translations = await answer(request, future, context.settings.limits.max_seconds)
     context.note(request, model, key, len(lines), len(text))
     return {"sentences": [await asyncio.to_thread(_sentence, model, translation) for translation in translations]}
 

@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 from starlette.requests import Request
 
+from ..lines import well_formed
 from .refusal import Refusal
 
 Parameters = dict[str, Any]
@@ -126,7 +127,7 @@ def text_of(values: Parameters, name: str) -> str:
         return ""
     if not isinstance(value, str | int | float | bool):
         raise Refusal(400, f"Invalid request: {name} parameter is not a text")
-    return _valid(str(value))
+    return well_formed(str(value))
 
 
 def texts_of(values: Parameters, name: str) -> list[str]:
@@ -135,12 +136,7 @@ def texts_of(values: Parameters, name: str) -> list[str]:
     texts = value if isinstance(value, list) else [] if value is None else [value]
     if not all(isinstance(text, str) for text in texts):
         raise Refusal(400, f"Invalid request: {name} parameter is neither a text nor a list of texts")
-    return [_valid(text) for text in texts]
-
-
-def _valid(text: str) -> str:
-    """Return a text with U+FFFD for each surrogate that has no partner."""
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return [well_formed(text) for text in texts]
 
 
 def shown(value: str) -> str:

@@ -2,19 +2,19 @@
 body.
 
 uvicorn itself closes only connections that are idle after an answer. The middleware limits the size and the time of the
-body. The header Upgrade is ignored: the parser would not read the body of such a request. Some clients ask for HTTP/2
-with each request.
+body. The header Upgrade is ignored: some clients ask for HTTP/2 with each request. httptools takes what follows such
+headers for another protocol, so it is given them again without it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections import deque
 from http import HTTPStatus
 from typing import Any
 
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from .refusal import JSON, body_of
@@ -24,8 +24,7 @@ MOST_AROUND = 2**16
 counted."""
 AROUND_BYTE = 8
 """And so many more for each byte of the body: a chunk has its length before it."""
-UPGRADE = re.compile(rb"(?<=\n)upgrade(?=[ \t]*:)", re.IGNORECASE)
-HEAD_END = b"\r\n\r\n"
+VERSIONS = ("1.0", "1.1")
 
 
 class Protocol(HttpToolsProtocol):
@@ -46,8 +45,6 @@ class Protocol(HttpToolsProtocol):
         self._around = self._body = 0
         self._begun = False
         """Whether a request began in the last data that arrived."""
-        self._in_head = True
-        """Whether the headers of the next request have not arrived."""
 
     @classmethod
     def reading(cls, seconds: float) -> type[Protocol]:
@@ -70,13 +67,37 @@ class Protocol(HttpToolsProtocol):
         if self.cycle is not None and self.cycle.response_complete:
             self._expect()
         self._begun, self._body = False, 0
-        if self._in_head:
-            head, end, rest = data.partition(HEAD_END)
-            data = UPGRADE.sub(b"ignored", head) + end + rest
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(memoryview(data))
+        except HttpParserError:
+            self._end(400, "the request is not valid HTTP/1.1.")
         self._around = 0 if self._begun else max(0, self._around + len(data) - (1 + AROUND_BYTE) * self._body)
         if self._around > MOST_AROUND:
             self._end(431, f"the headers, or what is around the body, have more than {MOST_AROUND:,} bytes.")
+
+    def _parse(self, data: memoryview) -> None:
+        while True:
+            try:
+                self.parser.feed_data(data)
+                return
+            except HttpParserUpgrade as upgrade:
+                if not self._should_upgrade():
+                    return
+                data, begin = data[upgrade.args[0] :], self._without_upgrade()
+            self.parser = HttpRequestParser(self)  # after "Connection: close" the old one takes nothing more
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+            self.parser.feed_data(begin)
+
+    def _should_upgrade(self) -> bool:
+        """Return whether uvicorn leaves a request alone for which httptools expects another protocol."""
+        return self.parser.get_method() != b"CONNECT"  # what follows that is never HTTP
+
+    def _without_upgrade(self) -> bytes:
+        """Return the beginning of the request that arrived, without the header Upgrade."""
+        first = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        headers = [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"\r\n".join([first, *headers, b"", b""])
 
     def on_message_begin(self) -> None:
         self._begun = True
@@ -84,20 +105,15 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._arrived()
-        self._in_head = False
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or self.parser.get_http_version() not in VERSIONS:
+            raise ValueError  # httptools makes it an HttpParserError
         before = self.cycle
         super().on_headers_complete()
         if self.cycle is not before:
             self._unanswered.append(self.cycle)
-        if self.parser.should_upgrade():  # the parser takes the body for another request
-            self.cycle.keep_alive = False
-
-    def on_message_complete(self) -> None:
-        self._in_head = True
-        super().on_message_complete()
-
-    def send_400_response(self, msg: str) -> None:
-        self._end(400, "the request is not valid HTTP/1.1.")
+            if self.parser.should_upgrade():  # CONNECT: what follows is not for this server
+                self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         self._body += len(body)

@@ -9,6 +9,7 @@ import contextlib
 
 from ..errors import Terminated
 from . import logs
+from .files import Files
 from .models import Models
 from .server import address_of, check_exposure, listen, make_server
 from .settings import Settings
@@ -20,12 +21,12 @@ def serve(settings: Settings) -> None:
     logs.configure(settings.log)
     check_exposure(settings)
     listener = listen(settings.host, settings.port)
-    with contextlib.closing(listener):
+    with contextlib.closing(listener), contextlib.closing(Files()) as files:
         if settings.processes > 1:
-            supervise(settings, listener, address_of(listener))
+            supervise(settings, listener, address_of(listener), files)
         models = Models(settings, logs.say, logs.warn)
         try:
-            server = make_server(settings, models)
+            server = make_server(settings, models, files)
             logs.say(f"listening on {address_of(listener)}")
             server.run(sockets=[listener])
         finally:

@@ -26,6 +26,7 @@ from ..errors import NmtError, UsageError
 from . import detection, logs
 from .app import build_app
 from .context import Context
+from .files import Files
 from .metrics import Metrics
 from .models import Models
 from .protocol import Protocol
@@ -48,15 +49,15 @@ class AddressError(NmtError):
     """The server cannot listen on the address."""
 
 
-def make_server(settings: Settings, models: Models, kind: type[Server] | None = None) -> Server:
-    """Return a server of this kind with these models.
+def make_server(settings: Settings, models: Models, files: Files, kind: type[Server] | None = None) -> Server:
+    """Return a server of this kind with these models, which keeps translated files in `files`.
 
     Its `run(sockets=[…])` answers requests until `stop` is called or a signal arrives.
     """
     detection.warm_up()
     metrics = Metrics(settings.processes)
     metrics.watch(lambda: models)
-    return (kind or Server)(settings, Context(settings, models, metrics))
+    return (kind or Server)(settings, Context(settings, models, metrics, files))
 
 
 def check_exposure(settings: Settings) -> None:

@@ -26,16 +26,19 @@ from ..errors import NmtError, Terminated
 from ..hardware import cores, keep_freed_memory, surely_cpu
 from ..model.contents import find_model, read_config
 from . import logs
+from .files import Files
 from .models import Models
 from .server import Server, make_server
 from .settings import Settings
 
+ENDING = (signal.SIGINT, signal.SIGTERM)
 HANGS = 60.0
 """Seconds without a sign of life after which a process is killed."""
 
 
-def supervise(settings: Settings, listener: socket.socket, address: str) -> None:
-    """Serve with several processes on a socket with this address, until a signal ends the server.
+def supervise(settings: Settings, listener: socket.socket, address: str, files: Files) -> None:
+    """Serve with several processes on a socket with this address, until a signal ends the server. They share
+    `files`.
 
     Raises Terminated for it, ModelError, and NmtError if a process cannot start.
     """
@@ -43,7 +46,7 @@ def supervise(settings: Settings, listener: socket.socket, address: str) -> None
         read_config(find_model(model))
     if settings.devices is None and surely_cpu(settings.device):  # several processes share a GPU as it is
         settings = replace(settings, devices=max(1, cores() // settings.processes))
-    config = _Config(settings)
+    config = _Config(settings, files)
     multiprocess.Process = _Process  # type: ignore[misc]  # it has no parameter for this
     supervisor = _Supervisor(config, [listener], address)
     supervisor.run()
@@ -55,9 +58,9 @@ def supervise(settings: Settings, listener: socket.socket, address: str) -> None
 class _Config(uvicorn.Config):
     """What a process is told; the application is made there."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, files: Files) -> None:
         super().__init__("", workers=settings.processes, log_config=None, timeout_worker_healthcheck=round(HANGS))
-        self.settings, self.parent = settings, os.getpid()
+        self.settings, self.files, self.parent = settings, files, os.getpid()
 
 
 class _Supervisor(multiprocess.Multiprocess):
@@ -67,11 +70,18 @@ class _Supervisor(multiprocess.Multiprocess):
         super().__init__(config, sockets)
         self.address = address
         self.received: int | None = None
+        self.should_exit = _Ending(self)
 
     def init_processes(self) -> None:
         """Start all processes."""
         super().init_processes()
         logs.say(f"listening on {self.address} with {self.processes_num} processes")
+
+    def handle_signals(self) -> None:
+        """Do what the signals ask for; several SIGHUP are one."""
+        while self.signal_queue.count(signal.SIGHUP) > 1:
+            self.signal_queue.remove(signal.SIGHUP)
+        super().handle_signals()
 
     def handle_int(self) -> None:
         """End all processes."""
@@ -82,6 +92,17 @@ class _Supervisor(multiprocess.Multiprocess):
         """End all processes."""
         self.received = self.received or signal.SIGTERM
         super().handle_term()
+
+
+class _Ending(threading.Event):
+    """Is set as soon as a signal has come that ends all processes, also while they are replaced."""
+
+    def __init__(self, supervisor: _Supervisor) -> None:
+        super().__init__()
+        self.supervisor = supervisor
+
+    def is_set(self) -> bool:
+        return super().is_set() or any(number in ENDING for number in self.supervisor.signal_queue)
 
 
 class _Process(multiprocess.Process):
@@ -126,7 +147,7 @@ class _Process(multiprocess.Process):
             logs.logger.error(str(error))
             sys.exit(STARTUP_FAILURE)
         try:
-            server = make_server(settings, models, _Server)
+            server = make_server(settings, models, self.config.files, _Server)
             self._server = server
             server.run(sockets=sockets)
         finally:

@@ -11,8 +11,9 @@ search for it stops.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -55,19 +56,20 @@ class Order:
 async def translate(request: Request, context: Context, order: Order, key: Key) -> list[list[str]]:
     """Return for each text its translation and up to `alternatives` others. Raises Refusal, ClientGone."""
     limits, size = context.settings.limits, sum(map(len, order.texts))
-    check_limits(context, key, size)
-    _check_sentences(limits, len(order.texts))
-    documents = await _run(size, lambda: _read(order))
-    lines = [line for document in documents for line in document.lines]
-    _check_sentences(limits, sum(max(1, len(document.lines)) for document in documents))
-    if limits.max_queue and context.models.pairs.waiting + len(lines) > limits.max_queue:
-        raise Refusal(
-            429, "Too many requests: more sentences are waiting than this server takes on.", retry_after=RETRY_AFTER
-        )
-    options: dict[str, object] = {"alignment": True} if any(document.aligned for document in documents) else {}
-    if order.alternatives:
-        options |= {"nbest": order.alternatives + 1, "beam": max(order.model.beam, order.alternatives + 1)}
-    translations = await answer(request, await submit(size, context, order.model, lines, options), limits.max_seconds)
+    with charged(context, key, size):
+        _check_sentences(limits, len(order.texts))
+        documents = await _run(size, lambda: _read(order))
+        lines = [line for document in documents for line in document.lines]
+        _check_sentences(limits, sum(max(1, len(document.lines)) for document in documents))
+        if limits.max_queue and context.models.pairs.waiting + len(lines) > limits.max_queue:
+            raise Refusal(
+                429, "Too many requests: more sentences are waiting than this server takes on.", retry_after=RETRY_AFTER
+            )
+        options: dict[str, object] = {"alignment": True} if any(document.aligned for document in documents) else {}
+        if order.alternatives:
+            options |= {"nbest": order.alternatives + 1, "beam": max(order.model.beam, order.alternatives + 1)}
+        future = await submit(size, context, order.model, lines, options)
+    translations = await answer(request, future, limits.max_seconds)
     context.note(request, order.model, key, len(lines), size)
     return await _run(size, lambda: _written(order, documents, translations))
 
@@ -82,8 +84,13 @@ def _check_sentences(limits: Limits, sentences: int) -> None:
         )
 
 
-def check_limits(context: Context, key: Key, size: int) -> None:
-    """Raise Refusal if `size` characters are more than the limit of this server or of this key."""
+@contextmanager
+def charged(context: Context, key: Key, size: int) -> Iterator[None]:
+    """Count `size` characters for a key from now on: other requests run beside this one.
+
+    They are given back if the block raises an error; at its end the workers have the text. Raises Refusal if they are
+    more than the limit of this server or of this key.
+    """
     limits = context.settings.limits
     if limits.max_characters and size > limits.max_characters:
         raise Refusal(
@@ -93,6 +100,12 @@ def check_limits(context: Context, key: Key, size: int) -> None:
         )
     if limits.quota and key.characters + size > limits.quota:
         raise Refusal(456, "Quota for this billing period has been exceeded.")
+    key.characters += size
+    try:
+        yield
+    except BaseException:
+        key.characters -= size
+        raise
 
 
 async def submit(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from untrained import write_untrained
+from waiting import LIMIT, wait_until
 
 pytest.importorskip("fastapi", reason="fastapi is not installed: pip install '.[serve,dev]'")
 
 from served import post, running
+
+import nmt_cli as nmt
 
 
 @pytest.mark.parametrize(
@@ -32,3 +37,28 @@ def test_any_error_of_a_reload_is_said(error: BaseException, tmp_path: Path, mon
         assert served.models.reload()
         assert post(f"{served.url}/translate", json=texts).json() == before
         assert (served.models.reloads, served.models.failed_reloads) == (1, 1)
+
+
+def test_several_reloads_that_wait_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(write_untrained(tmp_path / "model")) as served:
+        begun, gate = threading.Event(), threading.Event()
+
+        def held(*arguments: Any, **options: Any) -> Any:
+            begun.set()
+            assert gate.wait(LIMIT)
+            return nmt.load(*arguments, **options)
+
+        monkeypatch.setattr("nmt_cli.serving.models.load", held)
+        first = threading.Thread(target=served.models.reload)
+        first.start()
+        assert begun.wait(LIMIT)
+        more = [threading.Thread(target=served.models.reload) for _ in range(5)]
+        try:
+            for thread in more:
+                thread.start()
+            wait_until(lambda: sum(thread.is_alive() for thread in more) == 1)
+        finally:
+            gate.set()
+        for thread in (first, *more):
+            thread.join()
+        assert served.models.reloads == 2

@@ -24,6 +24,7 @@ from waiting import LIMIT
 import nmt_cli as nmt
 from nmt_cli.cli.translate import translate as command
 from nmt_cli.interface.options import TranslateOptions
+from nmt_cli.translation.pool import PoolClosed
 
 app = typer.Typer()
 app.command()(command)
@@ -173,8 +174,34 @@ def test_a_stream_begins_before_its_input_ends(lines: list[str], translator: nmt
     stream = translator.translate(endless())
     assert [next(stream).source for _ in lines] == lines
     translator.close()
-    with pytest.raises(StopIteration):
+    with pytest.raises(PoolClosed):
         next(stream)
+
+
+@pytest.mark.parametrize("options", [{}, {"sample": True}], ids=["threads", "forks"])
+def test_a_stream_whose_translator_is_closed_does_not_end_as_if_it_were_complete(
+    model: Path, lines: list[str], options: dict[str, Any]
+) -> None:
+    """Also if another thread closes it while results are awaited."""
+    with nmt.load(model, precision="fp32", device="cpu", devices=2) as translator:
+        begun, closed = threading.Event(), threading.Event()
+
+        def close() -> None:
+            assert begun.wait(LIMIT)
+            translator.close()
+            closed.set()
+
+        def given() -> Iterator[str]:
+            yield from lines * 20
+            begun.set()
+            assert closed.wait(LIMIT)
+            yield lines[0]
+
+        closing = threading.Thread(target=close)
+        closing.start()
+        with pytest.raises(PoolClosed):
+            list(translator.translate(given(), **options))
+        closing.join()
 
 
 def test_scores(translator: nmt.Translator, lines: list[str]) -> None:
@@ -253,6 +280,24 @@ def test_wrong_use(call: Any, text: str, translator: nmt.Translator) -> None:
     with pytest.raises(nmt.NmtError) as error:
         call(translator)
     assert text in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        lambda t, text: t.translate([text])[0].text,
+        lambda t, text: [one.text for one in t.translate(iter([text] * 20))],
+        lambda t, text: t.submit([nmt.Line("a cat", prefix=text, terms=[text])]).result()[0].text,
+        lambda t, text: t.score([("a cat", text), (text, "a cat")])[1].log_prob,
+        lambda t, text: t.translate_document(text),
+        lambda t, text: t.translate_document(f"<p id='{text}'>{text}</p>", "html"),
+        lambda t, text: t.translate_document(f"<p id='{text}'>{text}</p>", "xml"),
+        lambda t, text: nmt.attend(text, target=text, model=t.folders[0]).record.source,
+    ],
+    ids=["list", "stream", "submit", "score", "text", "html", "xml", "attend"],
+)
+def test_half_of_a_surrogate_pair_is_a_replacement_character(result: Any, translator: nmt.Translator) -> None:
+    assert result(translator, "a \ud800 dog.") == result(translator, "a \ufffd dog.")
 
 
 def test_an_ensemble(model: Path, lines: list[str], tmp_path: Path) -> None:

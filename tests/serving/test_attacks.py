@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import socket
@@ -18,6 +19,7 @@ from held_search import held_until
 from served import Served, get, post, running
 from waiting import LIMIT, wait_until
 
+import nmt_cli as nmt
 from nmt_cli.serving import translating
 from nmt_cli.serving.protocol import MOST_AROUND, Protocol
 from nmt_cli.serving.settings import Limits
@@ -124,10 +126,14 @@ def test_what_is_around_a_body_has_an_end(served: Served, path: str, where: str)
 
 
 @every_interface
-@pytest.mark.parametrize("line", ["Content-Length: -1", "Content-Length: 2\r\nContent-Length: 3", "a b: c", "X: \x00"])
+@pytest.mark.parametrize(
+    "line", ["Content-Length: -1", "Content-Length: 2\r\nContent-Length: 3", "a b: c", "X: \x00", "Host: y"]
+)
 def test_what_is_no_http(served: Served, path: str, line: str) -> None:
     expected = {INTERFACES[path][3]: "the request is not valid HTTP/1.1."}
     assert answer_to(served, [head(path, line, "", "{}")]) == (400, expected)
+    for version in (b"", b" HTTP/2.0"):
+        assert answer_to(served, [head(path, "", "").replace(b" HTTP/1.1", version)]) == (400, expected)
 
 
 @every_interface
@@ -141,6 +147,36 @@ def test_a_client_that_asks_for_http_2_is_answered(served: Served, path: str) ->
         answer = HTTPResponse(client)
         answer.begin()
         assert (answer.status, answer.headers["connection"]) == (405, "close")
+
+
+@pytest.mark.parametrize("upgrade", [(), ("Connection: Upgrade, close", "Upgrade: h2c", "UPGRADE: x")])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_text_arrives_as_it_was_sent_however_it_is_cut(
+    served: Served, translator: nmt.Translator, upgrade: tuple[str, ...], chunked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the client asks for another protocol, which the server does not speak."""
+    lines = ["the cat.", "Upgrade: y"]
+    body = b"source=en&target=de&q=the cat.\nUpgrade: y"
+    length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {len(body)}"
+    begin = head("/translate", length, *upgrade, "", "").replace(b"application/json", b"text/plain")
+    request = begin + (b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if chunked else body)
+    received = Protocol.data_received
+    expected = "\n".join(found.text for found in translator.translate(lines))
+    for cut in (*range(len(begin) - 4, len(begin) + 3), len(request)):
+        ends = [*range(1, len(request) + 1)] if cut == len(request) else [cut, len(request)]
+
+        def in_pieces(self: Protocol, data: bytes, ends: list[int] = ends) -> None:
+            assert data == request
+            for start, end in itertools.pairwise([0, *ends]):
+                received(self, data[start:end])
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Protocol, "data_received", in_pieces)
+            with connect(served) as client:
+                client.sendall(request)
+                answer = HTTPResponse(client)
+                answer.begin()
+                assert (answer.status, json.loads(answer.read())) == (200, {"translatedText": expected})
 
 
 @every_interface

@@ -13,6 +13,7 @@ from served import Served, get, httpx, post
 from waiting import LIMIT
 
 import nmt_cli as nmt
+from nmt_cli.serving import files as kept
 
 TEXT = "the cat sees a dog."
 
@@ -187,6 +188,19 @@ def test_files(served: Served, translator: nmt.Translator, name: str, content: s
     )
     assert fetched.headers["content-disposition"].startswith("attachment")
     assert get(f"{served.url}/download_file/..%2f{name}").status_code == 404
+
+
+def test_files_have_an_end_and_empty_ones_count(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "CAPACITY", 3 * kept.LEAST)
+    values = {"source": "en", "target": "de"}
+    answers = [post(f"{served.url}/translate_file", data=values, files={"file": ("a.txt", b"")}) for _ in range(5)]
+
+    def statuses() -> list[int]:
+        return sorted(get(answer.json()["translatedFileUrl"]).status_code for answer in answers)
+
+    assert statuses() == [200, 200, 200, 404, 404]
+    monkeypatch.setattr(kept, "LIFETIME", -1)
+    assert statuses() == [404] * 5
 
 
 def test_files_that_are_refused(served: Served) -> None:

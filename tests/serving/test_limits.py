@@ -20,6 +20,7 @@ from waiting import LIMIT, wait_until
 
 import nmt_cli as nmt
 from nmt_cli.errors import NmtError
+from nmt_cli.serving import translating
 from nmt_cli.serving.protocol import Protocol
 from nmt_cli.serving.settings import Limits
 
@@ -144,6 +145,33 @@ def test_a_closed_connection_cancels_its_work_and_single_sentences_do_not_wait(
                 assert translate(served).status_code == 200
             assert busy(served)
         wait_until(lambda: idle(served))
+
+
+def test_a_quota_holds_for_requests_at_once(model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A request counts from its beginning, also if its client leaves, but not if it is refused."""
+    gate, text = held_until(monkeypatch, tmp_path), "the cat sees a dog " * 8
+    monkeypatch.setattr(translating, "SOON", 0)  # it is looked from the beginning whether the client is there
+    limits = Limits(quota=2 * len(text), max_sentences=1)
+    with running(model, limits=limits) as served, ThreadPoolExecutor(30) as clients:
+
+        def used() -> object:
+            return get(f"{served.url}/v2/usage").json()["character_count"]
+
+        assert translate(served, ["a.", "b."]).status_code == 413
+        assert used() == 0
+        with connect(served) as client:
+            body = httpx.Request("POST", served.url, json={"q": text, **PAIR}).content
+            client.sendall(HEAD + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+            gate.begun()
+        wait_until(lambda: idle(served))
+        assert used() == len(text)
+        asked = [clients.submit(translate, served, text) for _ in range(30)]
+        try:
+            wait_until(lambda: sum(one.done() for one in asked) == 29)
+        finally:
+            gate.open()
+        assert sorted(one.result().status_code for one in asked) == [200] + [456] * 29
+        assert used() == 2 * len(text)
 
 
 HEAD = b"POST /translate HTTP/1.1\r\nHost: x\r\n"

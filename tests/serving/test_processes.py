@@ -8,6 +8,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -164,6 +166,66 @@ def test_processes_end_with_a_supervisor_that_is_killed(model: Path) -> None:
         command.process.kill()
         for pid in pids:
             wait_until(lambda pid=pid: not alive(pid))
+
+
+def test_a_file_that_one_process_translates_is_found_by_all_until_the_end(model: Path, tmp_path: Path) -> None:
+    with Command("--model", str(model), "--processes", "2", environment={"TMPDIR": str(tmp_path)}) as command:
+        url = started(command, 2)
+        sent = {"source": "en", "target": "de"}
+        answer = post(f"{url}/translate_file", data=sent, files={"file": ("a.txt", b"the cat.")})
+        for pid in servers(command):
+            with stopped(pid):
+                found = get(answer.json()["translatedFileUrl"])
+            assert found.text == translate(url, "the cat.").json()["translatedText"]
+        command.process.terminate()
+        assert command.end() == 143
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_several_reloads_that_wait_are_one_and_an_end_comes_before_them(model: Path, number: signal.Signals) -> None:
+    @contextmanager
+    def many_reloads() -> Iterator[list[int]]:
+        """Ask for one, and for more while it waits for its first process, which is held. Yield all processes."""
+        before = servers(command)
+        command.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: len(servers(command)) == 3)
+        [new] = set(servers(command)) - set(before)
+        with stopped(new):
+            for _ in range(20):
+                command.process.send_signal(signal.SIGHUP)
+                wait_until(lambda: all(int(mask, 16) == 0 for mask in pending(command)))
+            yield [*before, new]
+
+    def loaded() -> int:
+        return sum("loaded in" in line for line in command.lines)
+
+    with Command("--model", str(model), "--processes", "2") as command:
+        started(command, 2)
+        with many_reloads():
+            pass
+        wait_until(lambda: loaded() == 6 and len(servers(command)) == 2)
+        with many_reloads() as pids:
+            command.process.send_signal(number)
+            assert command.end() == 128 + number
+        assert loaded() <= 7
+        assert not any(map(alive, pids))
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def pending(command: Command) -> list[str]:
+    """The signals that a process was sent and has not taken."""
+    status = Path(f"/proc/{command.process.pid}/status").read_text(encoding="ascii").splitlines()
+    return [line.split()[1] for line in status if line.startswith(("SigPnd:", "ShdPnd:"))]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ httpx = pytest.importorskip("httpx2", reason="httpx2 is not installed: pip insta
 get, post = partial(httpx.get, timeout=LIMIT), partial(httpx.post, timeout=LIMIT)
 """Requests. httpx itself gives up after 5 seconds, which a busy machine may need."""
 
+from nmt_cli.serving.files import Files  # noqa: E402
 from nmt_cli.serving.models import Models  # noqa: E402
 from nmt_cli.serving.server import Server, address_of, listen, make_server  # noqa: E402
 from nmt_cli.serving.settings import Settings  # noqa: E402
@@ -47,15 +48,16 @@ def running(*folders: Path, **options: Any) -> Iterator[Served]:
     listener = listen(settings.host, settings.port)
     url = address_of(listener)
     models = Models(settings, said.append, said.append)
-    server = make_server(settings, models)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        yield Served(url, models, server, said)
-    finally:
-        server.stop()
-        thread.join(LIMIT)
-        models.close()
+    with closing(Files()) as files:
+        server = make_server(settings, models, files)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield Served(url, models, server, said)
+        finally:
+            server.stop()
+            thread.join(LIMIT)
+            models.close()
     assert not thread.is_alive()
 
 
