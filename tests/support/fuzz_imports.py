@@ -81,6 +81,15 @@ def inside(content: bytes, rng: random.Random) -> bytes:
     return stream.getvalue()
 
 
+def whole_zip(path: Path) -> bool:
+    """Return whether an earlier change has left a zip that can be read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except Exception:
+        return False
+
+
 def spoil(folder: Path, rng: random.Random) -> None:
     """Change a folder's files."""
     for _ in range(rng.choice([1, 1, 1, 2, 4])):
@@ -90,7 +99,7 @@ def spoil(folder: Path, rng: random.Random) -> None:
             path.unlink()
         elif kind < 0.08:
             path.write_bytes(rng.choice(sorted(path for path in folder.iterdir() if path.is_file())).read_bytes())
-        elif kind < 0.5 and zipfile.is_zipfile(path):
+        elif kind < 0.5 and whole_zip(path):
             path.write_bytes(inside(path.read_bytes(), rng))
         else:
             path.write_bytes(changed(path.read_bytes(), rng))
