@@ -83,7 +83,7 @@ def import_model(
         target_language=target_language,
         positions=positions,
         safe_length=safe_length,
-        skip_steps=skip_step or (),
+        skip_step=skip_step or (),
         text=text,
     )
     for remark in done.model.remarks:

@@ -189,7 +189,7 @@ class ImportOptions:
     positions: str = ""
     """The positions with which a model of Hugging Face is read: "marian" or "huggingface"."""
     safe_length: int = 0
-    skip_steps: Sequence[str] = ()
+    skip_step: Sequence[str] = ()
     """Programs of preprocess.sh that are left out."""
 
 

@@ -324,9 +324,9 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
         raise ModelError("the embeddings are tied, and source and target have two vocabularies.")
     ids = {side: Ids.of(of_side) for side, of_side in zip(("source", "target"), sides, strict=True)}
     script = files.text("preprocess.sh")
-    steps = steps_in(script, options.skip_steps)
+    steps = steps_in(script, options.skip_step)
     replaced, controls = replacements_in(steps)
-    left_out = sorted({program(step) for step in steps_in(script)} & {*options.skip_steps})
+    left_out = sorted({program(step) for step in steps_in(script)} & {*options.skip_step})
     models = [files.read(one) for one in ("source.spm", "target.spm")]
     tags = tags_of(ids["source"].table)
     about = files.about("README.md")

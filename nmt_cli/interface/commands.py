@@ -366,7 +366,7 @@ def import_model(
     target_language: str = "",
     positions: str = "",
     safe_length: int = 0,
-    skip_steps: Sequence[str] = (),
+    skip_step: Sequence[str] = (),
     text: str | Path | None = None,
     progress: ProgressOption = None,
 ) -> Imported:
@@ -385,6 +385,6 @@ def import_model(
         from ..exchange.importer import ImportOptions
         from ..exchange.importing import import_model as convert
 
-    options = ImportOptions(source_language, target_language, positions, safe_length, skip_steps)
+    options = ImportOptions(source_language, target_language, positions, safe_length, skip_step)
     with showing(progress), torch_threads(threads_by_default()):
         return convert(Path(source), Path(out), importer, options, Path(text) if text else None)

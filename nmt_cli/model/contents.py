@@ -326,7 +326,7 @@ def _is_worse(run: Path) -> bool:
         console.warn_once(
             f"{average} is older than the run's last checkpoint: it was made after {made_after}, and the last is "
             f"{last}. "
-            f"Run `nmt average {shlex.quote(str(run))}` again, or name {str(run / LAST)!r}."
+            f"Run `nmt average {shlex.quote(str(run))}` again, or name {run / LAST}."
         )
     return False
 

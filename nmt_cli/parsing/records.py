@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
-from ..errors import DataError, shown
+from ..errors import DataError
 from ..records import Record, read_record
 
 
@@ -50,8 +49,8 @@ def check_terminals(targets: Iterable[Path], terminals: str) -> None:
         conversion = conversion_of(path)
         if conversion is not None and path.name in conversion.files and conversion.terminals != terminals:
             raise DataError(
-                f"the words of the trees in {str(path)!r} are written as {shown(conversion.terminals)}, the recipe "
+                f"the words of the trees in {str(path)!r} are written as {conversion.terminals}, the recipe "
                 f"has data.terminals = {terminals!r}. "
                 f"Write the trees again, into another folder: nmt data trees … --terminals {terminals} --out "
-                f"DIR. Or give --set {shlex.quote(f'data.terminals={conversion.terminals}')}."
+                f"DIR. Or give --set data.terminals={conversion.terminals}."
             )

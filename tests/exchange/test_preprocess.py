@@ -124,7 +124,7 @@ def test_a_model_says_what_was_left_out_of_it(tmp_path: Path) -> None:
     folder = model.save(tmp_path / "opus")
     with pytest.raises(ModelError, match=r"'tr A-Z a-z'\. .* --skip-step tr leaves it out"):
         nmt.import_model(folder, tmp_path / "out")
-    done = nmt.import_model(folder, tmp_path / "out", skip_steps=["tr"])
+    done = nmt.import_model(folder, tmp_path / "out", skip_step=["tr"])
     assert done.model.remarks == ["it was trained on text after tr, a step of preprocess.sh that is left out"]
     assert "text after tr, a step of preprocess.sh" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 

@@ -241,7 +241,7 @@ def test_a_model_that_does_not_fit_is_no_start(start: Callable[..., Trainer], tm
     learned = learn_bpe(["a b c d e f g h i j k"] * 9, recipe().data.model_copy(update={"vocab_size": 20}))
     with pytest.raises(
         ModelError,
-        match=r"its vocabulary is not that of the shards\. Make these with the same one: nmt preprocess … --set data\.tokenizer='.*first/best'",
+        match=r"its vocabulary is not that of the shards\. Make these with the same one: nmt preprocess … --set data\.tokenizer=\S*first/best$",
     ):
         initial_model(tmp_path / "first", recipe(), Vocabulary(learned, learned))
 
