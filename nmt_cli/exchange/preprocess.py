@@ -18,6 +18,8 @@ from typing import NamedTuple
 from ..data.sentencepiece_model import LONGEST_REPLACEMENT, Extension
 from ..errors import ModelError, shown
 
+LARGEST_SCRIPT = 1 << 15
+"""Bytes of the largest preprocess.sh: real ones have 3,000. Each of its rules is tried on each line."""
 TOKEN = re.compile(
     r"""(?P<space>(?:[ \t\r]|\\\r?\n)+)|(?P<comment>\#[^\n]*)|(?P<end>\|\||&&?|;;?|[()]|\n)|(?P<pipe>\|)
     |(?P<single>'[^']*')|(?P<double>"(?:[^"\\]|\\.)*")|(?P<run>`[^`]*`|\$\([^()]*\))|(?P<escaped>\\.)
