@@ -20,11 +20,13 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
-from ..errors import ModelError, UsageError, install_command, shown_name
+from ..errors import ModelError, UsageError, install_command, shown, shown_name
 from .importer import UNREADABLE, Array, SourceFiles, Stored, check_density
 
 DAMAGED = (*UNREADABLE, KeyError, TypeError, OverflowError, struct.error)
 """What NumPy and struct raise for what is not a model."""
+MOST_KEYS = 1000
+"""Largest number of settings in YAML."""
 CONFIG = "special:model.yml"
 """The name of the configuration among the arrays."""
 HEADER = re.compile(
@@ -39,10 +41,11 @@ OTHER_TYPES = {0x10000: "int8 of intgemm", 0x800: "the packed numbers of fbgemm"
 """Bits of types that are not."""
 
 
-def yaml_values(content: bytes | str, name: str) -> dict[str, Any]:
+def yaml_values(content: bytes | str, name: str, most: int = MOST_KEYS) -> dict[str, Any]:
     """Return the keys of YAML with their values, strings and flat lists of strings, which are all that Marian writes.
 
-    Raises ModelError, also for other YAML, UsageError if PyYAML is not installed.
+    Raises ModelError, also for other YAML, a key that comes twice, and more than `most` keys or strings of a list;
+    UsageError if PyYAML is not installed.
     """
     try:
         import yaml
@@ -50,13 +53,21 @@ def yaml_values(content: bytes | str, name: str) -> dict[str, Any]:
         raise UsageError(f"nmt import needs the extra package pyyaml ({error}): {install_command('marian')}.") from None
     values, key, items = dict[str, Any](), None, None
     begun = False
+
+    def wrong(event: Any, expected: str) -> ModelError:
+        return ModelError(f"{shown_name(name)}, line {event.start_mark.line + 1}: expected {expected}.")
+
     try:
         for event in yaml.parse(content, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader)):
             if isinstance(event, yaml.ScalarEvent) and begun:
+                if len(values) + len(items or ()) > most:
+                    raise wrong(event, f"at most {most:,} names")
                 if items is not None:
                     items.append(event.value)
                 elif key is None:
                     key = event.value
+                    if key in values:
+                        raise wrong(event, f"{shown(key)} once")
                 else:
                     values[key], key = event.value, None
             elif isinstance(event, yaml.SequenceStartEvent) and key is not None and items is None:
@@ -66,8 +77,7 @@ def yaml_values(content: bytes | str, name: str) -> dict[str, Any]:
             elif isinstance(event, yaml.MappingStartEvent) and not begun:
                 begun = True
             elif isinstance(event, yaml.NodeEvent):
-                line = event.start_mark.line + 1
-                raise ModelError(f"{shown_name(name)}, line {line}: expected names with a value or a list of values.")
+                raise wrong(event, "names with a value or a list of values")
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         first = str(error).splitlines()[0] if str(error) else "it is damaged"
         raise ModelError(f"{shown_name(name)} is not YAML: {shown_name(first)}.") from None
@@ -180,12 +190,17 @@ def _container(path: Path) -> dict[str, Stored]:
     return arrays
 
 
-def vocabulary_in(files: SourceFiles, name: str) -> dict[str, int]:
-    """Return the id of each piece of a vocabulary, .yml or one piece in each line. Raises ModelError."""
+def vocabulary_in(files: SourceFiles, name: str, arrays: Mapping[str, Stored]) -> dict[str, int]:
+    """Return the id of each piece of a vocabulary, .yml or one piece in each line. Raises ModelError.
+
+    It cannot have more pieces than the largest dimension of the model's `arrays`.
+    """
+    most = max(size for array in arrays.values() for size in array.shape)
     if name.endswith((".yml", ".yaml", ".json")):
-        values = yaml_values(files.read(name), name)
+        values = yaml_values(files.read(name), name, most)
     else:
-        values = {line: str(number) for number, line in enumerate(files.text(name).removesuffix("\n").split("\n"))}
+        lines = files.text(name).removesuffix("\n").split("\n", most)
+        values = {line: str(number) for number, line in enumerate(lines)}
     try:
         ids = {piece: int(number) for piece, number in values.items()}
     except (TypeError, ValueError):
