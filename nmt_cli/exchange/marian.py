@@ -324,7 +324,8 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
         raise ModelError(
             "the model reads BPE codes of subword-nmt, which nmt does not have: take a model with SentencePiece."
         )
-    by_name = {name: vocabulary_in(files, name, arrays) for name in {listed[0], listed[-1]}}
+    most = max((size for array in arrays.values() for size in array.shape), default=0)
+    by_name = {name: vocabulary_in(files, name, most) for name in {listed[0], listed[-1]}}
     sides = [by_name[listed[0]], by_name[listed[-1]]]
     joint = sides[0] == sides[1]
     if not joint and section["tie_embeddings"]:
@@ -562,7 +563,7 @@ def load_exported(folder: Path) -> MarianReader:
     arrays, config = weights_in(files, "model.npz")
     section, ties = section_of(config)
     names = yaml_values(files.text("decoder.yml"), "decoder.yml")["vocabs"]
-    sides = [vocabulary_in(files, name, arrays) for name in names]
+    sides = [vocabulary_in(files, name) for name in names]
     orders = {side: Ids.of(ids).order for side, ids in zip(("source", "target"), sides, strict=True)}
     models = [files.read("source.spm"), files.read("target.spm")]
     return MarianReader(

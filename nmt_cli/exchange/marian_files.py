@@ -21,10 +21,13 @@ from typing import IO, Any, Literal
 import numpy as np
 
 from ..errors import ModelError, UsageError, install_command, shown, shown_name
+from ..model.contents import MOST_TOKENS
 from .importer import UNREADABLE, Array, SourceFiles, Stored, check_density
 
 DAMAGED = (*UNREADABLE, KeyError, TypeError, OverflowError, struct.error)
 """What NumPy and struct raise for what is not a model."""
+LONGEST_NAME, MOST_DIMENSIONS = 1000, 8
+"""Largest sizes in the binary container, whose file may have holes of any size."""
 MOST_KEYS = 1000
 """Largest number of settings in YAML."""
 CONFIG = "special:model.yml"
@@ -171,6 +174,8 @@ def _container(path: Path) -> dict[str, Stored]:
         raise ValueError(f"it begins with the number {version}, expected 1")
     _check_count(count)
     headers = np.frombuffer(content, "<u8", 4 * count, 16).reshape(count, 4).tolist()
+    if any(length > LONGEST_NAME or dimensions > MOST_DIMENSIONS for length, _, dimensions, _ in headers):
+        raise ValueError(f"an array has a name of more than {LONGEST_NAME:,} bytes, or too many dimensions")
     at, names = 16 + 32 * count, []
     for length, *_ in headers:
         names.append(content[at : at + length].tobytes().rstrip(b"\0").decode())
@@ -190,12 +195,11 @@ def _container(path: Path) -> dict[str, Stored]:
     return arrays
 
 
-def vocabulary_in(files: SourceFiles, name: str, arrays: Mapping[str, Stored]) -> dict[str, int]:
-    """Return the id of each piece of a vocabulary, .yml or one piece in each line. Raises ModelError.
+def vocabulary_in(files: SourceFiles, name: str, most: int = MOST_TOKENS) -> dict[str, int]:
+    """Return the id of each piece of a vocabulary, .yml or one piece in each line.
 
-    It cannot have more pieces than the largest dimension of the model's `arrays`.
+    Raises ModelError, also for more than `most` pieces.
     """
-    most = max(size for array in arrays.values() for size in array.shape)
     if name.endswith((".yml", ".yaml", ".json")):
         values = yaml_values(files.read(name), name, most)
     else:

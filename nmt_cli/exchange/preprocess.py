@@ -202,7 +202,7 @@ def replacements_in(steps: Sequence[Step]) -> tuple[dict[str, str], bool]:
 def preprocess_script(extension: Extension) -> str:
     """Return a preprocess.sh with these replacements, each word of it quoted.
 
-    Raises ModelError if sed cannot make them one after another.
+    Raises ModelError if sed cannot make them one after another, or for more than LARGEST_SCRIPT bytes.
     """
     rules = [
         f"s/{old[0]}{' *' * (len(old) > 1)}/" + re.sub(r"([&/\\])", r"\\\1", new) + "/g"
@@ -212,7 +212,8 @@ def preprocess_script(extension: Extension) -> str:
     steps += [r"perl -C -pe 's/(?!\n)\p{C}/ /g;'"] if extension.controls else []
     script = "#!/bin/bash\n" + " | ".join([*steps, "sed 's/  */ /g;s/^ *//g;s/ *$//g'"]) + "\n"
     try:
-        if replacements_in(steps_in(script)) == (extension.replacements, extension.controls):
+        fits = len(script.encode()) <= LARGEST_SCRIPT
+        if fits and replacements_in(steps_in(script)) == (extension.replacements, extension.controls):
             return script
     except ModelError:
         pass

@@ -306,6 +306,14 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "an empty model": (text("model.npz", b""), "model.npz is neither an .npz nor a binary container"),
     "half a model": (cut, "model.npz is neither an .npz nor a binary container"),
     "fp16": (in_container(0x402), "is in the type 0x402, and nmt reads fp32"),
+    "a long name": (
+        lambda f, m: text("model.npz", container({"x" * 2000: np.zeros(1)}, m.config))(f, m),
+        "an array has a name of more than 1,000 bytes, or too many dimensions",
+    ),
+    "no arrays": (
+        lambda f, m: text("model.npz", npz({"special:model.yml": np.frombuffer(m.config, np.int8)}))(f, m),
+        "vocab.yml, line 2: expected at most 0 names",
+    ),
     "intgemm": (in_container(0x10001), "is in int8 of intgemm, and nmt reads fp32"),
     "an unknown program": (
         script("sed -e 's/a/b/g' | tr a-z A-Z | perl -pe 's/x/y/'"),

@@ -133,3 +133,9 @@ def test_a_model_says_what_was_left_out_of_it(tmp_path: Path) -> None:
 def test_a_quote_that_is_not_closed_is_found_at_once(script: str) -> None:
     with pytest.raises(ModelError, match="a quote that is not closed"):
         steps_in(script)
+
+
+def test_more_replacements_than_a_script_can_have_are_refused() -> None:
+    many = Extension(replacements={chr(number): "x" for number in range(0x4E00, 0x5E00)})
+    with pytest.raises(ModelError, match="sed cannot make the replacements of this model"):
+        preprocess_script(many)
