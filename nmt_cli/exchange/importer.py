@@ -84,7 +84,7 @@ class SourceFiles:
         """The names that several files of a zip have, in different folders."""
         try:
             if path.is_dir():
-                self.members = {entry.name: entry.name for entry in path.iterdir() if entry.is_file()}
+                self.members = {entry.name: entry.name for entry in path.iterdir() if not entry.is_dir()}
             elif not path.is_file():
                 what = "a pipe or a device" if path.exists() else "nothing"
                 raise ModelError(
@@ -102,7 +102,7 @@ class SourceFiles:
                 raise ModelError(f"{str(path)!r} is no zip, and no file of a model: expected {', '.join(FILES[:3])}.")
             else:
                 self.given, self.path = path.name, path.parent
-                self.members = {entry.name: entry.name for entry in self.path.iterdir() if entry.is_file()}
+                self.members = {entry.name: entry.name for entry in self.path.iterdir() if not entry.is_dir()}
         except UNREADABLE as error:
             raise self._unreadable(path.name, error) from None
 
@@ -120,13 +120,15 @@ class SourceFiles:
         return [name for name in self.names if name.endswith(endings)]
 
     def _member(self, name: str) -> str:
-        """Return the name of a file in its folder or zip. Raises ModelError if it is missing."""
+        """Return the name of a file in its folder or zip. Raises ModelError if it is missing, or a pipe or such."""
         if name not in self.members:
             raise ModelError(f"{str(self.path)!r} lacks {shown_name(name)}.")
         if name in self.repeated:
             raise ModelError(
                 f"{str(self.path)!r} has several files called {shown_name(name)}: name an unpacked folder."
             )
+        if not self.archive and not (self.path / name).is_file():
+            raise ModelError(f"{shown_name(name)} of {str(self.path)!r} is no plain file.")
         return self.members[name]
 
     def read(self, name: str, most: int = LARGEST) -> bytes:

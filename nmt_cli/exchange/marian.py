@@ -155,7 +155,7 @@ def section_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, boo
         raise ModelError(
             f"transformer-decoder-dim-ffn = {decoder_hidden} is not transformer-dim-ffn = {hidden}: nmt has one size."
         )
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise ModelError(
             f"transformer-ffn-activation = {shown(activation)}: nmt has {' and '.join(ACTIVATIONS)} of Marian's."
         )

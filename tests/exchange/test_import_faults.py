@@ -218,6 +218,18 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "no heads": (option("transformer-heads", 0), "num_heads"),
     "minus one layer": (option("enc-depth", -1), "encoder_layers"),
     "no width": (option("dim-emb", None), "lacks a number, or has a wrong one: .*dim-emb"),
+    "two activations": (
+        option("transformer-ffn-activation", ["swish"]),
+        r"transformer-ffn-activation = \['swish'\]: nmt has relu and swish",
+    ),
+    "a script that leads nowhere": (
+        lambda f, _: ((f / "preprocess.sh").unlink(), (f / "preprocess.sh").symlink_to("none")),
+        "preprocess.sh of .* is no plain file",
+    ),
+    "weights that are a pipe": (
+        lambda f, _: ((f / "model.npz").unlink(), os.mkfifo(f / "model.npz")),
+        "model.npz of .* is no plain file",
+    ),
     "gelu": (
         option("transformer-ffn-activation", "gelu"),
         "transformer-ffn-activation = 'gelu': nmt has relu and swish",
