@@ -84,10 +84,10 @@ def without(name: str) -> Change:
     return lambda folder, _: (folder / name).unlink()
 
 
-def as_folder(name: str) -> Change:
+def replaced(name: str, make: Callable[[Path], None]) -> Change:
     def changed(folder: Path, _: Marian) -> None:
         (folder / name).unlink()
-        (folder / name).mkdir()
+        make(folder / name)
 
     return changed
 
@@ -223,13 +223,10 @@ FAULTS: dict[str, tuple[Change, str]] = {
         r"transformer-ffn-activation = \['swish'\]: nmt has relu and swish",
     ),
     "a script that leads nowhere": (
-        lambda f, _: ((f / "preprocess.sh").unlink(), (f / "preprocess.sh").symlink_to("none")),
+        replaced("preprocess.sh", lambda path: path.symlink_to("none")),
         "preprocess.sh of .* is no plain file",
     ),
-    "weights that are a pipe": (
-        lambda f, _: ((f / "model.npz").unlink(), os.mkfifo(f / "model.npz")),
-        "model.npz of .* is no plain file",
-    ),
+    "weights that are a pipe": (replaced("model.npz", os.mkfifo), "model.npz of .* is no plain file"),
     "gelu": (
         option("transformer-ffn-activation", "gelu"),
         "transformer-ffn-activation = 'gelu': nmt has relu and swish",
@@ -281,7 +278,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "an empty vocabulary": (text("vocab.yml", ""), "vocab.yml has no </s>"),
     "a nested vocabulary": (text("vocab.yml", "[" * 200_000), "vocab.yml, line 1: expected names with a value"),
     "no source.spm": (without("source.spm"), "lacks source.spm"),
-    "target.spm is a folder": (as_folder("target.spm"), "lacks target.spm"),
+    "target.spm is a folder": (replaced("target.spm", Path.mkdir), "lacks target.spm"),
     "source.spm is damaged": (
         text("source.spm", b"\xff" * 99),
         "source.spm is not a SentencePiece model, or a damaged",
