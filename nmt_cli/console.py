@@ -22,7 +22,7 @@ from .errors import printable
 
 
 def _console() -> Console:
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 def say(text: str = "") -> None:

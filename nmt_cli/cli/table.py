@@ -61,7 +61,7 @@ def _print_rich(parts: Sequence[str | Table]) -> None:
     def printable(text: str) -> str:
         return escape(text.encode("utf-8", "backslashreplace").decode("utf-8"))
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
     for number, part in enumerate(parts):
         if number:
             console.print()

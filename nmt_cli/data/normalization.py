@@ -140,8 +140,10 @@ def replacing(replacements: Mapping[str, str], controls: bool) -> Callable[[str]
     """
     if not replacements and not controls:
         return None
-    patterns = [re.escape(old[0]) + " *" * (len(old) > 1) for old in replacements]
-    anything = re.compile("|".join(patterns) or r"(?!)")
+    with_spaces = "".join(re.escape(old[0]) for old in replacements if len(old) > 1)
+    others = "".join(re.escape(old) for old in replacements if len(old) == 1)
+    classes = [f"[{with_spaces}] *"] * bool(with_spaces) + [f"[{others}]"] * bool(others)
+    anything = re.compile("|".join(classes) or r"(?!)")
     new = {old[0]: text for old, text in replacements.items()}
     unchanged = not any(old.isascii() for old in new)  # plain ASCII, which most texts are
 

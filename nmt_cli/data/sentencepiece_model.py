@@ -13,6 +13,7 @@ What nmt adds to a model is in the field EXTENSION, which SentencePiece ignores:
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -37,6 +38,8 @@ SPECIAL_PIECES = {40: None, 41: None, 42: None, 43: None, 45: "<unk>", 46: "<s>"
 """Fields of TrainerSpec: ids of <unk>, <s>, </s> and <pad>, which are not used, and their strings."""
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 """The first pieces of every table, as in tokenizer.py."""
+TAG = re.compile(r">>([\w.+-]{1,40})<<")
+"""A control token that names a target language, as in OPUS-MT's models; see `tags`."""
 EXTENSION = 200
 """Field number in ModelProto of what nmt adds. The numbers from 200 on are for other programs."""
 VARINT, FIXED64, FIXED32 = 0, 1, 5
@@ -127,6 +130,7 @@ def extension_of(model: bytes) -> Extension:
         return Extension()
     try:
         values = json.loads(stored)
+        json.dumps(values, ensure_ascii=False).encode()  # half a pair of surrogates is no text
         extension = Extension(**values)
         known, replaced = extension.known, extension.replacements
         if (
@@ -183,7 +187,7 @@ def with_pieces(model: bytes, table: Sequence[str], extension: Mapping[str, Any]
 
 def is_tag(piece: str) -> bool:
     """Return whether a piece is the tag of a target language, such as >>deu<<."""
-    return piece.startswith(">>") and piece.endswith("<<") and len(piece) > 4
+    return TAG.fullmatch(piece) is not None
 
 
 def _with_specials(trainer: bytes) -> bytes:

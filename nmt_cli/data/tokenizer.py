@@ -30,13 +30,11 @@ from ..files import read_bounded, write_named
 from ..parsing.linearization import tree_symbols
 from ..recipe import DataSection
 from .normalization import META_SPACE, Unseen, kept, nfc, replacing
-from .sentencepiece_model import extension_of, is_word_list, stays_in_words
+from .sentencepiece_model import TAG, extension_of, is_word_list, stays_in_words
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
 
-TAG = re.compile(r">>(.+)<<")
-"""A control token that names a target language, as in OPUS-MT's models; see `tags`."""
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 """SentencePiece's string for a byte, in hexadecimal."""
 LARGEST = 1 << 28

@@ -23,13 +23,15 @@ from ..data.tokenizer import BOS, PAD
 from ..errors import ModelError, shown, shown_name
 from ..model.weights import read_forms
 from ..recipe import Recipe
-from .importer import Array, ForeignModel, Importer, ImportOptions, SourceFiles, Stored, languages, tags_of
+from .importer import LARGEST, Array, ForeignModel, Importer, ImportOptions, SourceFiles, Stored, languages, tags_of
 from .marian import EPSILON, LONGEST, Ids, converted, license_in, recipe_of, tokenizers_of, with_rows
 from .marian_files import decoding
 from .marian_reference import MarianReader
 from .preprocess import replacements_in, steps_in
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+LARGEST_CONFIG = 1 << 20
+"""Bytes of the largest file of settings."""
 DTYPES = ("F32", "F16", "BF16", "F64")
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 SIZES = {
@@ -84,14 +86,8 @@ WHOLE = {
 """Marian's names of transformers' tensors that belong to no layer."""
 PARTS = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "out_proj": "o"}
 BIAS = "decoder_ff_logit_out_b"
-EMBEDDINGS = (
-    ("Wemb", 0, 0),
-    ("encoder_Wemb", 0, 0),
-    ("decoder_Wemb", 1, 0),
-    ("decoder_ff_logit_out_Wt", 1, 0),
-    (BIAS, 1, 1),
-)
-"""Marian's arrays that have tokens, whose they are (0: the source's), and in which dimension they are."""
+EMBEDDINGS = (("Wemb", 0), ("encoder_Wemb", 0), ("decoder_Wemb", 1), ("decoder_ff_logit_out_Wt", 1), (BIAS, 1))
+"""Marian's arrays that have tokens, and whose they are (0: the source's)."""
 ATTENTIONS = {"self_attn": "self", "encoder_attn": "context"}
 
 
@@ -110,16 +106,19 @@ def model_type(files: SourceFiles) -> str:
 
 def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     """Return the model of a folder of Hugging Face. Raises ModelError."""
-    files.read(CONFIG)  # it must be there
+    files.read(CONFIG, LARGEST_CONFIG)  # it must be there
     config = _json(files, CONFIG)
     as_there = options.positions == "huggingface"
     section = section_of(config, as_there)
-    arrays, ties = marian_arrays(_tensors(files), config)
+    Recipe.from_dict(
+        {"data": {"generator": "teaching"}, "model": section}, CONFIG
+    )  # before anything of these sizes is read
     names = ("vocab.json", "target_vocab.json" if "target_vocab.json" in files.names else "vocab.json")
     sides = [_vocabulary(files, name) for name in names]
     joint = sides[0] == sides[1]
+    arrays, ties = marian_arrays(_tensors(files), config, (len(sides[0]), section["d_model"]))
     _check_padding(config, sides[1])
-    start, padded = padding_of(arrays, sides)
+    start, padded = padding_of(arrays, sides, section["d_model"])
     sides = [{piece: number for piece, number in side.items() if piece != "<pad>"} for side in sides]
     ids = {side: Ids.of(of_side, unused=1) for side, of_side in zip(("source", "target"), sides, strict=True)}
     section |= {"zero_start": not start.any()}
@@ -171,9 +170,9 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     )
 
 
-def _json(files: SourceFiles, name: str) -> dict[str, Any]:
+def _json(files: SourceFiles, name: str, most: int = LARGEST_CONFIG) -> dict[str, Any]:
     try:
-        values = json.loads(files.text(name) or "{}")
+        values = json.loads(files.text(name, most) or "{}")
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{shown_name(name)} is not JSON: {error}.") from None
     if not isinstance(values, dict):
@@ -226,7 +225,7 @@ def section_of(config: Mapping[str, Any], as_there: bool) -> dict[str, Any]:
     if not config.get("scale_embedding"):  # false by default
         raise ModelError("config.json lacks scale_embedding = true: models of Marian scale their embeddings.")
     activation = config.get("activation_function")
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise ModelError(f"activation_function = {shown(activation)}: expected one of {', '.join(ACTIVATIONS)}.")
     try:
         sizes = {ours: int(config[theirs]) for theirs, ours in SIZES.items()}
@@ -244,9 +243,11 @@ def section_of(config: Mapping[str, Any], as_there: bool) -> dict[str, Any]:
 
 
 def marian_arrays(
-    tensors: Mapping[str, Stored], config: Mapping[str, Any]
+    tensors: Mapping[str, Stored], config: Mapping[str, Any], embedding: tuple[int, int]
 ) -> tuple[dict[str, Stored], dict[str, bool]]:
     """Return tensors of transformers under Marian's names and in its layout, and which embeddings are tied.
+
+    `embedding`: the shape (V, D) of the source's; others are not compared.
 
     Raises ModelError for a tensor that is not known.
     """
@@ -256,12 +257,12 @@ def marian_arrays(
         whole = tensors.get("shared.weight")
         copies = [tensors.get(f"{side}.embed_tokens.weight", whole) for side in ("encoder", "decoder")]
         shapes = {None if one is None else one.shape for one in copies}
-        shared = copies[0] is copies[1] or (len(shapes) == 1 and np.array_equal(*copies))  # type: ignore[arg-type]
+        shared = copies[0] is copies[1] or (shapes == {embedding} and np.array_equal(*copies))  # type: ignore[arg-type]
         if shared and copies[1] is not None:
             tensors["shared.weight"] = copies[1]
     arrays: dict[str, Stored] = {}
     for name, tensor in tensors.items():
-        if "embed_positions" in name or (
+        if name.endswith("coder.embed_positions.weight") or (
             name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight") and shared
         ):
             continue  # computed from the sizes; copies of the shared matrix
@@ -323,7 +324,7 @@ def _check_padding(config: Mapping[str, Any], ids: Mapping[str, int]) -> None:
 
 def _vocabulary(files: SourceFiles, name: str) -> dict[str, int]:
     files.read(name)  # it must be there
-    ids = _json(files, name)
+    ids = _json(files, name, LARGEST)
     if not all(isinstance(number, int) for number in ids.values()) or sorted(ids.values()) != list(range(len(ids))):
         raise ModelError(
             f"{shown_name(name)} is not a vocabulary: expected pieces with the numbers from 0 on, each once."
@@ -333,19 +334,22 @@ def _vocabulary(files: SourceFiles, name: str) -> dict[str, int]:
     return ids
 
 
-def padding_of(arrays: Mapping[str, Stored], sides: Sequence[Mapping[str, int]]) -> tuple[Array, dict[str, Any]]:
+def padding_of(
+    arrays: Mapping[str, Stored], sides: Sequence[Mapping[str, int]], width: int
+) -> tuple[Array, dict[str, Any]]:
     """Return what is stored for <pad>: the decoder's first input (D,), which transformers looks up as the embedding of
     <pad>, and the "row" and "bias" of its output.
 
-    Raises ModelError for matrices of another size than the vocabularies.
+    Raises ModelError for matrices of another size than the vocabularies, and `width`, the size D.
     """
     if missing := [names[0] for names in (("Wemb", "decoder_Wemb"), (BIAS,)) if not arrays.keys() & set(names)]:
         raise ModelError(f"the weights lack {transformers_name(missing[0])}.")
-    for name, number, axis in EMBEDDINGS:
-        if name in arrays and (len(arrays[name].shape) != 2 or arrays[name].shape[axis] != len(sides[number])):
+    for name, number in EMBEDDINGS:
+        expected = (1, len(sides[number])) if name == BIAS else (len(sides[number]), width)
+        if name in arrays and arrays[name].shape != expected:
             raise ModelError(
-                f"{transformers_name(name)} has the shape {arrays[name].shape}, and the vocabulary "
-                f"{len(sides[number]):,} tokens."
+                f"{transformers_name(name)} has the shape {shown(arrays[name].shape)}, expected {expected}: the "
+                f"vocabulary has {len(sides[number]):,} tokens."
             )
     pad = sides[1]["<pad>"]
     first = arrays["Wemb" if "Wemb" in arrays else "decoder_Wemb"].read()[pad].copy()

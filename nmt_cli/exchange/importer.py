@@ -11,6 +11,7 @@ time (`Stored`), and nothing is unpickled.
 from __future__ import annotations
 
 import errno
+import lzma
 import shutil
 import tempfile
 import zipfile
@@ -28,6 +29,7 @@ from ..data.sentencepiece_model import is_tag
 from ..errors import ModelError, shown_name, write_failed
 from ..files import read_bounded
 from ..languages import find, short
+from ..recipe import no_language
 from .exporter import Reader
 
 Array = npt.NDArray[Any]
@@ -36,10 +38,16 @@ FILES = (".npz", ".bin", ".safetensors", ".json", ".pt", ".ckpt", ".pkl")
 """Endings of files that stand for their folder, some of them to be refused by name."""
 LARGEST = 2**26
 """Bytes of the largest file that is read as a whole: all but the weights."""
+MOST_FILES = 10_000
+"""Largest number of files in a zip."""
 DENSEST = 8
 """Weights that are packed more than so many times are refused: real ones hardly get smaller."""
-UNREADABLE = (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
-"""What is raised for a file, or a file of a zip, that cannot be read; RuntimeError: it is encrypted."""
+UNREADABLE = (
+    *(OSError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError),
+    *(ValueError, MemoryError),
+)
+"""What is raised for a file, or a zip or a file of it, that cannot be read. RuntimeError: it is encrypted; ValueError:
+its name is not UTF-8; MemoryError: the size of LZMA's dictionary, up to 4 GiB, which stands in the file."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ class SourceFiles:
         """The names that several files of a zip have, in different folders."""
         try:
             if path.is_dir():
-                self.members = {entry.name: entry.name for entry in path.iterdir() if entry.is_file()}
+                self.members = {entry.name: entry.name for entry in path.iterdir() if not entry.is_dir()}
             elif not path.is_file():
                 what = "a pipe or a device" if path.exists() else "nothing"
                 raise ModelError(
@@ -84,6 +92,8 @@ class SourceFiles:
                 )
             elif zipfile.is_zipfile(path) and path.suffix != ".npz":
                 self.archive = zipfile.ZipFile(path)
+                if (count := len(self.archive.infolist())) > MOST_FILES:
+                    raise zipfile.BadZipFile(f"it holds {count:,} files, expected at most {MOST_FILES:,}")
                 names = [one.filename for one in self.archive.infolist() if not one.is_dir()]
                 self.members = {PurePosixPath(name).name: name for name in sorted(names, reverse=True)}
                 counts = Counter(PurePosixPath(name).name for name in names)
@@ -92,8 +102,8 @@ class SourceFiles:
                 raise ModelError(f"{str(path)!r} is no zip, and no file of a model: expected {', '.join(FILES[:3])}.")
             else:
                 self.given, self.path = path.name, path.parent
-                self.members = {entry.name: entry.name for entry in self.path.iterdir() if entry.is_file()}
-        except (OSError, zipfile.BadZipFile) as error:
+                self.members = {entry.name: entry.name for entry in self.path.iterdir() if not entry.is_dir()}
+        except UNREADABLE as error:
             raise self._unreadable(path.name, error) from None
 
     def _unreadable(self, name: str, error: Exception) -> ModelError:
@@ -110,26 +120,28 @@ class SourceFiles:
         return [name for name in self.names if name.endswith(endings)]
 
     def _member(self, name: str) -> str:
-        """Return the name of a file in its folder or zip. Raises ModelError if it is missing."""
+        """Return the name of a file in its folder or zip. Raises ModelError if it is missing, or a pipe or such."""
         if name not in self.members:
             raise ModelError(f"{str(self.path)!r} lacks {shown_name(name)}.")
         if name in self.repeated:
             raise ModelError(
                 f"{str(self.path)!r} has several files called {shown_name(name)}: name an unpacked folder."
             )
+        if not self.archive and not (self.path / name).is_file():
+            raise ModelError(f"{shown_name(name)} of {str(self.path)!r} is no plain file.")
         return self.members[name]
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, most: int = LARGEST) -> bytes:
         """Return the content of a file, which is not the weights.
 
-        Raises ModelError if it is missing, cannot be read, or has more than LARGEST bytes.
+        Raises ModelError if it is missing, cannot be read, or has more than `most` bytes.
         """
         member = self._member(name)
         try:
             if not self.archive:
-                return read_bounded(self.path / member, LARGEST)
-            if (size := self.archive.getinfo(member).file_size) > LARGEST:
-                raise OSError(errno.EFBIG, f"it has {size:,} bytes, expected at most {LARGEST:,}")
+                return read_bounded(self.path / member, most)
+            if (size := self.archive.getinfo(member).file_size) > most:
+                raise OSError(errno.EFBIG, f"it has {size:,} bytes, expected at most {most:,}")
             return self.archive.read(member)
         except UNREADABLE as error:
             raise self._unreadable(name, error) from None
@@ -143,7 +155,7 @@ class SourceFiles:
         if not self.archive:
             return self.path / member
         try:
-            check_density(self.archive.getinfo(member))
+            check_density(self.archive.getinfo(member).file_size, self.path)
             self.folder = self.folder or tempfile.mkdtemp(prefix="nmt-import-")
             with self.archive.open(member) as packed, Path(self.folder, name).open("wb") as file:
                 shutil.copyfileobj(packed, file, 1 << 20)
@@ -168,14 +180,14 @@ class SourceFiles:
                 return ""
         return self.text(name)
 
-    def text(self, name: str) -> str:
-        """Return a text file, "" if there is none. Raises ModelError."""
-        return self.read(name).decode("utf-8", "replace") if name in self.members else ""
+    def text(self, name: str, most: int = LARGEST) -> str:
+        """Return a text file of at most `most` bytes, "" if there is none. Raises ModelError."""
+        return self.read(name, most).decode("utf-8", "replace") if name in self.members else ""
 
 
-def check_density(entry: zipfile.ZipInfo) -> None:
-    """Raise BadZipFile if a file of a zip is packed more densely than weights can be: it may stand for any size."""
-    packed, size = entry.compress_size, entry.file_size
+def check_density(size: int, archive: Path) -> None:
+    """Raise BadZipFile if `size` bytes of a zip are packed more densely than weights can be: they may be any number."""
+    packed = archive.stat().st_size
     if size > DENSEST * packed + LARGEST:
         raise zipfile.BadZipFile(f"it unpacks from {packed:,} to {size:,} bytes, which no weights do")
 
@@ -222,7 +234,7 @@ class Importer:
 def languages(options: ImportOptions, found: tuple[str, str], tags: Sequence[str] = ()) -> tuple[str, str]:
     """Return the codes of source and target. `found` are those in the files, which get two letters where they can.
 
-    A model of several target languages has "mul" unless one is chosen. Raises ModelError if one is not known.
+    A model of several target languages has "mul" unless one is chosen. Raises ModelError without a code of each.
     """
     source, target = options.source_language or short(found[0]), options.target_language or short(found[1])
     if tags:
@@ -230,6 +242,8 @@ def languages(options: ImportOptions, found: tuple[str, str], tags: Sequence[str
     for side, code in (("source", source), ("target", target)):
         if not code:
             raise ModelError(f"the files do not say the {side} language: give --{side}-language CODE, such as en.")
+        if reason := no_language(code):
+            raise ModelError(f"the {side} language is {reason} Give --{side}-language CODE.")
     return source, target
 
 

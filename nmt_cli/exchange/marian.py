@@ -36,10 +36,12 @@ from .exporter import Exporter, SourceModel
 from .importer import Array, ForeignModel, Importer, ImportOptions, SourceFiles, Stored, languages, rows, tags_of
 from .marian_files import CONFIG, decoding_in, vocabulary_in, weights_in, yaml_values
 from .marian_reference import MarianReader
-from .preprocess import preprocess_script, program, replacements_in, steps_in
+from .preprocess import LARGEST_SCRIPT, preprocess_script, program, replacements_in, steps_in
 
 LONGEST = 512
 """Tokens of a line that an imported model reads at once; Marian itself has no limit."""
+LONGEST_PIECE = 256
+"""Characters of the longest token; SentencePiece's have 16 by default."""
 EPSILON = 1e-6
 EARLIER_OUTPUT = "decoder_ff_logit_out_W"
 ACTIVATIONS = {"relu": "relu", "swish": "silu"}
@@ -153,7 +155,7 @@ def section_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, boo
         raise ModelError(
             f"transformer-decoder-dim-ffn = {decoder_hidden} is not transformer-dim-ffn = {hidden}: nmt has one size."
         )
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise ModelError(
             f"transformer-ffn-activation = {shown(activation)}: nmt has {' and '.join(ACTIVATIONS)} of Marian's."
         )
@@ -195,6 +197,11 @@ class Ids:
             raise ModelError("the vocabulary has <pad> or <s> among its tokens, which models of Marian do not have.")
         if "" in ids:
             raise ModelError("the vocabulary has a token without a text, which SentencePiece does not allow.")
+        if len(longest := max(others, key=len, default="")) > LONGEST_PIECE:
+            raise ModelError(
+                f"the vocabulary has the token {shown(longest)} of {len(longest):,} characters, expected at most "
+                f"{LONGEST_PIECE}."
+            )
         return cls(table, order, len(ids) + unused)
 
 
@@ -317,13 +324,14 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
         raise ModelError(
             "the model reads BPE codes of subword-nmt, which nmt does not have: take a model with SentencePiece."
         )
-    by_name = {name: vocabulary_in(files, name) for name in {listed[0], listed[-1]}}
+    most = max((size for array in arrays.values() for size in array.shape), default=0)
+    by_name = {name: vocabulary_in(files, name, most) for name in {listed[0], listed[-1]}}
     sides = [by_name[listed[0]], by_name[listed[-1]]]
     joint = sides[0] == sides[1]
     if not joint and section["tie_embeddings"]:
         raise ModelError("the embeddings are tied, and source and target have two vocabularies.")
     ids = {side: Ids.of(of_side) for side, of_side in zip(("source", "target"), sides, strict=True)}
-    script = files.text("preprocess.sh")
+    script = files.text("preprocess.sh", LARGEST_SCRIPT)
     steps = steps_in(script, options.skip_step)
     replaced, controls = replacements_in(steps)
     left_out = sorted({program(step) for step in steps_in(script)} & {*options.skip_step})
@@ -403,10 +411,10 @@ def _languages_in(about: str) -> tuple[str, str]:
 
 
 def license_in(text: str, about: str) -> str:
-    """Return the licence that the files name."""
+    """Return the licence that the files name, without its middle if it is long."""
     named = re.search(r"^license: *(\S.*)$", about, re.MULTILINE)
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return named[1].strip() if named else first
+    return shown_name(named[1].strip() if named else first)
 
 
 IMPORTER = Importer(recognizes, read)
@@ -558,7 +566,9 @@ def load_exported(folder: Path) -> MarianReader:
     sides = [vocabulary_in(files, name) for name in names]
     orders = {side: Ids.of(ids).order for side, ids in zip(("source", "target"), sides, strict=True)}
     models = [files.read("source.spm"), files.read("target.spm")]
-    return MarianReader(arrays, section, ties, orders, models, sides, steps_in(files.text("preprocess.sh")))
+    return MarianReader(
+        arrays, section, ties, orders, models, sides, steps_in(files.text("preprocess.sh", LARGEST_SCRIPT))
+    )
 
 
 EXPORTER = Exporter(check, write, load_exported)

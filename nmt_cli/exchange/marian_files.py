@@ -9,38 +9,46 @@ YAML is read from PyYAML's events: scalars stay strings, else `no`, `y` and `~` 
 from __future__ import annotations
 
 import math
+import re
 import struct
 import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 
-from ..errors import ModelError, UsageError, install_command, shown_name
-from .importer import UNREADABLE, SourceFiles, Stored, check_density
+from ..errors import ModelError, UsageError, install_command, shown, shown_name
+from ..model.contents import MOST_TOKENS
+from .importer import UNREADABLE, Array, SourceFiles, Stored, check_density
 
-DAMAGED = (*UNREADABLE, ValueError, KeyError, OverflowError, MemoryError, struct.error)
+DAMAGED = (*UNREADABLE, KeyError, TypeError, OverflowError, struct.error)
 """What NumPy and struct raise for what is not a model."""
+LONGEST_NAME, MOST_DIMENSIONS = 1000, 8
+"""Largest sizes in the binary container, whose file may have holes of any size."""
+MOST_KEYS = 1000
+"""Largest number of settings in YAML."""
 CONFIG = "special:model.yml"
 """The name of the configuration among the arrays."""
-HEADERS: dict[tuple[int, int], Any] = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
-"""Functions that read the form of an array in an .npz."""
+HEADER = re.compile(
+    r"\{'descr': '([<>|=]?[a-zA-Z]\d*)', 'fortran_order': (True|False), 'shape': \(([\d, ]*)\),? ?\}\s*"
+)
+"""The form of an array in an .npz. NumPy reads any expression there."""
+MOST_ARRAYS = 50_000
+"""Largest number of arrays: a model of 1,000 + 1,000 layers has 42,000."""
 TYPES = {0x404: "<f4", 0x101: "i1", 0x204: "<u4", 0x104: "<i4"}
 """Types of the binary container that are read: fp32 for weights, bytes for the configuration."""
 OTHER_TYPES = {0x10000: "int8 of intgemm", 0x800: "the packed numbers of fbgemm"}
 """Bits of types that are not."""
 
 
-def yaml_values(content: bytes | str, name: str) -> dict[str, Any]:
+def yaml_values(content: bytes | str, name: str, most: int = MOST_KEYS) -> dict[str, Any]:
     """Return the keys of YAML with their values, strings and flat lists of strings, which are all that Marian writes.
 
-    Raises ModelError, also for other YAML, UsageError if PyYAML is not installed.
+    Raises ModelError, also for other YAML, a key that comes twice, and more than `most` keys or strings of a list;
+    UsageError if PyYAML is not installed.
     """
     try:
         import yaml
@@ -48,13 +56,21 @@ def yaml_values(content: bytes | str, name: str) -> dict[str, Any]:
         raise UsageError(f"nmt import needs the extra package pyyaml ({error}): {install_command('marian')}.") from None
     values, key, items = dict[str, Any](), None, None
     begun = False
+
+    def wrong(event: Any, expected: str) -> ModelError:
+        return ModelError(f"{shown_name(name)}, line {event.start_mark.line + 1}: expected {expected}.")
+
     try:
         for event in yaml.parse(content, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader)):
             if isinstance(event, yaml.ScalarEvent) and begun:
+                if len(values) + len(items or ()) > most:
+                    raise wrong(event, f"at most {most:,} names")
                 if items is not None:
                     items.append(event.value)
                 elif key is None:
                     key = event.value
+                    if key in values:
+                        raise wrong(event, f"{shown(key)} once")
                 else:
                     values[key], key = event.value, None
             elif isinstance(event, yaml.SequenceStartEvent) and key is not None and items is None:
@@ -64,8 +80,7 @@ def yaml_values(content: bytes | str, name: str) -> dict[str, Any]:
             elif isinstance(event, yaml.MappingStartEvent) and not begun:
                 begun = True
             elif isinstance(event, yaml.NodeEvent):
-                line = event.start_mark.line + 1
-                raise ModelError(f"{shown_name(name)}, line {line}: expected names with a value or a list of values.")
+                raise wrong(event, "names with a value or a list of values")
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         first = str(error).splitlines()[0] if str(error) else "it is damaged"
         raise ModelError(f"{shown_name(name)} is not YAML: {shown_name(first)}.") from None
@@ -105,24 +120,46 @@ def _mapped(path: Path, dtype: Any, shape: tuple[int, ...], at: int, end: int, f
 
 def _npz(path: Path) -> dict[str, Stored]:
     """Return the arrays of an .npz. Those that are packed are unpacked each time they are read. Raises ValueError."""
-    arrays = {}
-    with zipfile.ZipFile(path) as archive, path.open("rb") as file:
-        for entry in archive.infolist():
-            check_density(entry)
+    arrays, archive = {}, zipfile.ZipFile(path)
+    entries = archive.infolist()
+    check_density(sum(entry.file_size for entry in entries), path)
+    _check_count(len(entries))
+    with path.open("rb") as file:
+        for entry in entries:
             with archive.open(entry) as stream:
-                shape, fortran, dtype = HEADERS[np.lib.format.read_magic(stream)](stream)
+                shape, fortran, dtype = _form(stream)
                 header = stream.tell()
+                size = header + sum(map(len, iter(partial(stream.read, 1 << 20), b"")))  # not what the zip says
             if dtype.hasobject:
                 raise ValueError(f"Object arrays cannot be loaded, and {entry.filename} is one")
             file.seek(entry.header_offset + 26)
             start = entry.header_offset + 30 + sum(struct.unpack("<HH", file.read(4)))
-            array = _mapped(path, dtype, shape, start + header, start + entry.file_size, fortran)
-            name = entry.filename.removesuffix(".npy")
+            array = _mapped(path, dtype, shape, start + header, start + size, fortran)
             packed = entry.compress_type != zipfile.ZIP_STORED
-            arrays[name] = replace(array, read=partial(np.load(path).__getitem__, name)) if packed else array
-        if damaged := archive.testzip():
-            raise ValueError(f"{damaged} in it is damaged")
+            read = partial(_unpacked, archive, entry) if packed else array.read
+            arrays[entry.filename.removesuffix(".npy")] = replace(array, read=read)
     return arrays
+
+
+def _check_count(arrays: int) -> None:
+    if arrays > MOST_ARRAYS:
+        raise ValueError(f"it has {arrays:,} arrays, expected at most {MOST_ARRAYS:,}")
+
+
+def _form(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return shape, Fortran's order and dtype of an array of an .npz. Raises ValueError, TypeError."""
+    magic = stream.read(8)
+    size = int.from_bytes(stream.read(2 if magic[6:7] == b"\1" else 4), "little")
+    found = HEADER.fullmatch(stream.read(min(size, 1000)).decode("latin-1"))
+    if magic[:6] != b"\x93NUMPY" or not found:
+        raise ValueError("it has something else than arrays of numbers")
+    return tuple(int(one) for one in found[3].split(",") if one.strip()), found[2] == "True", np.dtype(found[1])
+
+
+def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
+    with archive.open(entry) as stream:
+        array: Array = np.lib.format.read_array(stream, allow_pickle=False)
+        return array
 
 
 def _container(path: Path) -> dict[str, Stored]:
@@ -133,9 +170,12 @@ def _container(path: Path) -> dict[str, Stored]:
     """
     content = np.memmap(path, np.uint8, "r").data
     version, count = struct.unpack_from("<QQ", content)
-    if version != 1 or count > len(content) // 32:
+    if version != 1:
         raise ValueError(f"it begins with the number {version}, expected 1")
+    _check_count(count)
     headers = np.frombuffer(content, "<u8", 4 * count, 16).reshape(count, 4).tolist()
+    if any(length > LONGEST_NAME or dimensions > MOST_DIMENSIONS for length, _, dimensions, _ in headers):
+        raise ValueError(f"an array has a name of more than {LONGEST_NAME:,} bytes, or too many dimensions")
     at, names = 16 + 32 * count, []
     for length, *_ in headers:
         names.append(content[at : at + length].tobytes().rstrip(b"\0").decode())
@@ -155,12 +195,16 @@ def _container(path: Path) -> dict[str, Stored]:
     return arrays
 
 
-def vocabulary_in(files: SourceFiles, name: str) -> dict[str, int]:
-    """Return the id of each piece of a vocabulary, .yml or one piece in each line. Raises ModelError."""
+def vocabulary_in(files: SourceFiles, name: str, most: int = MOST_TOKENS) -> dict[str, int]:
+    """Return the id of each piece of a vocabulary, .yml or one piece in each line.
+
+    Raises ModelError, also for more than `most` pieces.
+    """
     if name.endswith((".yml", ".yaml", ".json")):
-        values = yaml_values(files.read(name), name)
+        values = yaml_values(files.read(name), name, most)
     else:
-        values = {line: str(number) for number, line in enumerate(files.text(name).removesuffix("\n").split("\n"))}
+        lines = files.text(name).removesuffix("\n").split("\n", most)
+        values = {line: str(number) for number, line in enumerate(lines)}
     try:
         ids = {piece: int(number) for piece, number in values.items()}
     except (TypeError, ValueError):

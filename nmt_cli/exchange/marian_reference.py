@@ -55,7 +55,8 @@ class MarianReader:
     ) -> None:
         import sentencepiece
 
-        self.arrays, self.section, self.orders, self.steps = arrays, section, orders, steps
+        self.arrays, self.section, self.orders = arrays, section, orders
+        self.steps = [(effect_of(step), rules_of(step) or []) for step in steps]
         names = ("encoder_Wemb", "decoder_Wemb") if "Wemb" not in arrays else ("Wemb", "Wemb")
         self.tables = {"source": names[0], "target": names[1]}
         self.tied_output = ties["tied-embeddings"] or ties["tied-embeddings-all"]
@@ -85,12 +86,12 @@ class MarianReader:
 
     def _preprocessed(self, text: str) -> str:
         """Return a text after the steps of preprocess.sh, one after another."""
-        for step in self.steps:
-            effect, rules = effect_of(step), rules_of(step) or []
+        for effect, rules in self.steps:
             if effect == "punctuation":
                 rules = [Rule(old[0], len(old) > 1, new) for old, new in MOSES.items()]
             for old, spaces, new in rules:
-                text = re.sub(re.escape(old) + " *" * spaces, new.replace("\\", r"\\"), text)
+                if old in text:
+                    text = re.sub(re.escape(old) + " *" * spaces, new.replace("\\", r"\\"), text)
             if effect == "controls":
                 text = "".join(" " if unicodedata.category(one).startswith("C") else one for one in text)
         return text

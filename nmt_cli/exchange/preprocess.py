@@ -18,6 +18,8 @@ from typing import NamedTuple
 from ..data.sentencepiece_model import LONGEST_REPLACEMENT, Extension
 from ..errors import ModelError, shown
 
+LARGEST_SCRIPT = 1 << 15
+"""Bytes of the largest preprocess.sh: real ones have 3,000. Each of its rules is tried on each line."""
 TOKEN = re.compile(
     r"""(?P<space>(?:[ \t\r]|\\\r?\n)+)|(?P<comment>\#[^\n]*)|(?P<end>\|\||&&?|;;?|[()]|\n)|(?P<pipe>\|)
     |(?P<single>'[^']*')|(?P<double>"(?:[^"\\]|\\.)*")|(?P<run>`[^`]*`|\$\([^()]*\))|(?P<escaped>\\.)
@@ -79,9 +81,20 @@ class Rule(NamedTuple):
 def steps_in(script: str, left_out: Collection[str] = ()) -> list[Step]:
     """Return the programs of a preprocess.sh through which the text goes, but for those named in `left_out`.
 
-    Raises ModelError for a quote that is not closed.
+    Raises ModelError for a quote that is not closed, and for a step that is run under a condition.
     """
-    return [step for step in _commands(script) if _changes(step) and program(step) not in left_out]
+    steps, depth = [], 0
+    for step in _commands(script):
+        depth += (step[0].text == "if") - (step[0].text == "fi")
+        while step and step[0].text in CONTROL:
+            del step[0]
+        if step and _changes(step) and program(step) not in left_out:
+            if depth:
+                raise ModelError(
+                    f"preprocess.sh runs {shown(program(step))} under a condition, which nmt does not know."
+                )
+            steps.append(step)
+    return steps
 
 
 def program(step: Step) -> str:
@@ -95,7 +108,7 @@ def _changes(step: Step) -> bool:
 
 
 def _commands(script: str) -> Iterator[Step]:
-    """Yield the commands of a script, without the words of `CONTROL` before them. Raises ModelError."""
+    """Yield the commands of a script. Raises ModelError."""
     step, text, expands, piped, at = Step(), None, False, False, 0
     while at < len(script):
         found = TOKEN.match(script, at)
@@ -111,8 +124,7 @@ def _commands(script: str) -> Iterator[Step]:
             text, expands = (text or "") + part.text, expands or part.expands
             continue
         if text is not None:
-            if step or text not in CONTROL:
-                step.append(Word(text, expands))
+            step.append(Word(text, expands))
             text, expands = None, False
         if kind in ("end", "pipe") and step and not (token == "\n" and piped):
             yield step
@@ -200,7 +212,7 @@ def replacements_in(steps: Sequence[Step]) -> tuple[dict[str, str], bool]:
 def preprocess_script(extension: Extension) -> str:
     """Return a preprocess.sh with these replacements, each word of it quoted.
 
-    Raises ModelError if sed cannot make them one after another.
+    Raises ModelError if sed cannot make them one after another, or for more than LARGEST_SCRIPT bytes.
     """
     rules = [
         f"s/{old[0]}{' *' * (len(old) > 1)}/" + re.sub(r"([&/\\])", r"\\\1", new) + "/g"
@@ -210,7 +222,8 @@ def preprocess_script(extension: Extension) -> str:
     steps += [r"perl -C -pe 's/(?!\n)\p{C}/ /g;'"] if extension.controls else []
     script = "#!/bin/bash\n" + " | ".join([*steps, "sed 's/  */ /g;s/^ *//g;s/ *$//g'"]) + "\n"
     try:
-        if replacements_in(steps_in(script)) == (extension.replacements, extension.controls):
+        fits = len(script.encode()) <= LARGEST_SCRIPT
+        if fits and replacements_in(steps_in(script)) == (extension.replacements, extension.controls):
             return script
     except ModelError:
         pass

@@ -61,6 +61,8 @@ def _random(source: Tokenizer, longest: int) -> list[str]:
     """Return texts of random pieces, without bytes and special symbols."""
     random = Random(1)
     ids = [i for i, piece in enumerate(source.table) if i > EOS and not re.fullmatch(r"<0x[0-9A-F]{2}>", piece)]
+    if not ids:
+        return []
     lengths = [1 + index * (min(LONGEST_RANDOM, longest) - 1) // (GENERATED - 2) for index in range(GENERATED - 1)]
     return [_of_length(source, [random.choice(ids) for _ in range(length)], length) for length in [*lengths, longest]]
 

@@ -45,17 +45,18 @@ def read_forms(path: Path) -> dict[str, Form]:
     """Return the forms of the tensors in a weights file. Raises ModelError for a file that is not one, OSError."""
     with path.open("rb") as stream:
         size = int.from_bytes(stream.read(8), "little")
-    if size > LARGEST_HEADER:
-        raise ModelError(f"its {WEIGHTS} has a header of {size:,} bytes, expected at most {LARGEST_HEADER:,}.")
+        if size > LARGEST_HEADER:
+            raise ModelError(f"its {WEIGHTS} has a header of {size:,} bytes, expected at most {LARGEST_HEADER:,}.")
+        header = stream.read(size)
     try:
-        with safe_open(path, "np") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            forms = {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
+        with safe_open(path, "np"):  # checks it
+            parts = json.loads(header)
     except SafetensorError as error:
         raise ModelError(
             f"its {WEIGHTS} is not a safetensors file, or a damaged one ({shown_name(str(error))})."
         ) from None
-    return {name: form for name, form in forms.items() if not name.endswith(INPUT_SCALES)}
+    names = [name for name in parts if name != "__metadata__" and not name.endswith(INPUT_SCALES)]
+    return {name: (parts[name]["dtype"], tuple(parts[name]["shape"])) for name in names}
 
 
 def mapped_weights(path: Path) -> dict[str, Array]:

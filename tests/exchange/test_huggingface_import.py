@@ -258,6 +258,11 @@ FAULTS: dict[str, tuple[Any, str]] = {
     "pre-norm": (lambda f: changed(f, normalize_before=True), "normalize_before = True, which nmt does not have"),
     "other heads": (lambda f: changed(f, decoder_attention_heads=2), "decoder_attention_heads = 2, expected that of"),
     "another activation": (lambda f: changed(f, activation_function="tanh"), "activation_function = 'tanh'"),
+    "two activations": (lambda f: changed(f, activation_function=["relu"]), r"activation_function = \['relu'\]"),
+    "a long list": (
+        lambda f: (f / "generation_config.json").write_text(f'{{"num_beams": {[[]] * 300_000}}}'),
+        "cannot read generation_config.json of .*, expected at most 1,048,576",
+    ),
     "no layers": (lambda f: changed(f, encoder_layers=0), "encoder_layers"),
     "another start": (
         lambda f: changed(f, decoder_start_token_id=0),
@@ -320,7 +325,15 @@ TENSORS: dict[str, tuple[Any, str]] = {
     ),
     "few tokens": (
         lambda t: t.update({"model.shared.weight": t["model.shared.weight"][:50]}),
-        r"shared.weight has the shape \(50, 32\), and the vocabulary \d+ tokens",
+        r"shared.weight has the shape \(50, 32\), expected \(\d+, 32\): the vocabulary has \d+ tokens",
+    ),
+    "wide": (
+        lambda t: t.update({"model.shared.weight": np.zeros((len(t["model.shared.weight"]), 99), "f2")}),
+        r"shared.weight has the shape \(\d+, 99\), expected \(\d+, 32\)",
+    ),
+    "positions that are none": (
+        lambda t: t.update({f"embed_positions{number}": np.zeros(0, "f4") for number in range(20_000)}),
+        "does not know: 'embed_positions",
     ),
     "NaN": (
         lambda t: t.update({"model.encoder.layers.0.fc1.bias": np.full(48, np.nan, "f4")}),

@@ -84,10 +84,10 @@ def without(name: str) -> Change:
     return lambda folder, _: (folder / name).unlink()
 
 
-def as_folder(name: str) -> Change:
+def replaced(name: str, make: Callable[[Path], None]) -> Change:
     def changed(folder: Path, _: Marian) -> None:
         (folder / name).unlink()
-        (folder / name).mkdir()
+        make(folder / name)
 
     return changed
 
@@ -126,6 +126,44 @@ def zeros(folder: Path, model: Marian) -> None:
             npy.write(bytes(2**23))
 
 
+def array_with(head: str) -> Change:
+    """An array more, with this header."""
+
+    def changed(folder: Path, _: Marian) -> None:
+        content = head.ljust(117) + "\n"
+        with zipfile.ZipFile(folder / "model.npz", "a") as archive:
+            archive.writestr(
+                "x.npy", b"\x93NUMPY\1\0" + len(content).to_bytes(2, "little") + content.encode() + bytes(64)
+            )
+
+    return changed
+
+
+def many_zeros(folder: Path, _: Marian) -> None:
+    """Two arrays that are not too large one by one."""
+    with zipfile.ZipFile(folder / "model.npz", "a", zipfile.ZIP_DEFLATED) as archive:
+        for name in "xy":
+            content = io.BytesIO()
+            np.save(content, np.zeros(12_000_000, np.float32))
+            archive.writestr(f"{name}.npy", content.getvalue())
+
+
+def lying(folder: Path, model: Marian) -> None:
+    """The last array has fewer numbers than its header and the zip say."""
+    name = list(model.arrays)[-1]
+    stored = {**model.arrays, "special:model.yml": np.frombuffer(model.config, np.int8)}
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for one in [*(one for one in stored if one != name), name]:
+            npy = io.BytesIO()
+            np.save(npy, stored[one])
+            archive.writestr(f"{one}.npy", npy.getvalue()[: -60 if one == name else None])
+    changed = bytearray(content.getvalue())
+    at = changed.rfind(b"PK\1\2") + 24
+    changed[at : at + 4] = (int.from_bytes(changed[at : at + 4], "little") + 60).to_bytes(4, "little")
+    (folder / "model.npz").write_bytes(changed)
+
+
 def script(line: str) -> Change:
     return text("preprocess.sh", f"#!/bin/bash\n{line} |\n${{SPMENCODE}} --model $2\n")
 
@@ -155,6 +193,18 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "NaN": (arrays(with_nan), "Wemb has numbers that are not finite"),
     "doubles": (arrays(lambda a: a.update(Wemb=a["Wemb"].astype("f8"))), "Wemb has the dtype float64, expected fp32"),
     "pickled": (arrays(lambda a: a.update(Wemb=np.array([{}, open], object))), "Object arrays cannot be loaded"),
+    "a header that does not end": (array_with("{'descr': '<f4', ("), "it has something else than arrays of numbers"),
+    "a header of other keys": (array_with("{1: 2, 'a': 3}"), "it has something else than arrays of numbers"),
+    "a dtype of one part": (
+        array_with("{'descr': ('<f4',), 'fortran_order': False, 'shape': (1,)}"),
+        "it has something else than arrays of numbers",
+    ),
+    "no dtype": (
+        array_with("{'descr': '<f9', 'fortran_order': False, 'shape': (1,)}"),
+        "neither an .npz nor a binary container of Marian's in fp32: data type '<f9' not understood",
+    ),
+    "arrays of any size together": (many_zeros, "it unpacks from .* to 96,.* bytes, which no weights do"),
+    "a size that is not true": (lying, "it is cut: an array has fewer bytes than its form needs"),
     "no configuration": (arrays(lambda a: a.pop("special:model.yml")), "has no special:model.yml"),
     "configuration is no YAML": (
         arrays(lambda a: a.update({"special:model.yml": np.frombuffer(b"a: [\0", np.int8)})),
@@ -168,6 +218,15 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "no heads": (option("transformer-heads", 0), "num_heads"),
     "minus one layer": (option("enc-depth", -1), "encoder_layers"),
     "no width": (option("dim-emb", None), "lacks a number, or has a wrong one: .*dim-emb"),
+    "two activations": (
+        option("transformer-ffn-activation", ["swish"]),
+        r"transformer-ffn-activation = \['swish'\]: nmt has relu and swish",
+    ),
+    "a script that leads nowhere": (
+        replaced("preprocess.sh", lambda path: path.symlink_to("none")),
+        "preprocess.sh of .* is no plain file",
+    ),
+    "weights that are a pipe": (replaced("model.npz", os.mkfifo), "model.npz of .* is no plain file"),
     "gelu": (
         option("transformer-ffn-activation", "gelu"),
         "transformer-ffn-activation = 'gelu': nmt has relu and swish",
@@ -206,11 +265,20 @@ FAULTS: dict[str, tuple[Change, str]] = {
         lambda f, m: text("vocab.yml", yaml([*m.vocabularies[0], ""]))(f, m),
         "has a token without a text",
     ),
+    "a vocabulary of more tokens than weights": (
+        text("vocab.yml", "".join(f"a{number}: {number}\n" for number in range(1000))),
+        r"vocab.yml, line \d+: expected at most \d+ names",
+    ),
+    "a name twice": (text("decoder.yml", "beam-size: 1\nbeam-size: 2\n"), "decoder.yml, line 2: expected .* once"),
+    "a token of any length": (
+        text("vocab.yml", f"</s>: 0\n<unk>: 1\n? {'a' * 5000}\n: 2\n"),
+        "has the token 'aaa.*a' of 5,000 characters, expected at most 256",
+    ),
     "a vocabulary that is no YAML": (text("vocab.yml", '"a: 0\n\tb: ['), "vocab.yml is not YAML"),
     "an empty vocabulary": (text("vocab.yml", ""), "vocab.yml has no </s>"),
     "a nested vocabulary": (text("vocab.yml", "[" * 200_000), "vocab.yml, line 1: expected names with a value"),
     "no source.spm": (without("source.spm"), "lacks source.spm"),
-    "target.spm is a folder": (as_folder("target.spm"), "lacks target.spm"),
+    "target.spm is a folder": (replaced("target.spm", Path.mkdir), "lacks target.spm"),
     "source.spm is damaged": (
         text("source.spm", b"\xff" * 99),
         "source.spm is not a SentencePiece model, or a damaged",
@@ -233,6 +301,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
         "container of Marian.s in fp32: it unpacks from .* to 536,871,040 bytes, which no weights do",
     ),
     "a README of any size": (sparse("README.md"), r"cannot read README.md of .*, expected at most 67,108,864"),
+    "a script of any size": (text("preprocess.sh", " 'a'" * 20_000), "80,000 bytes, expected at most 32,768"),
     "decoder.yml is no YAML": (text("decoder.yml", "a: ["), "decoder.yml is not YAML"),
     "a word penalty": (
         text("decoder.yml", "models: [model.npz]\nvocabs: [vocab.yml, vocab.yml]\nword-penalty: 0.2\n"),
@@ -246,6 +315,14 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "an empty model": (text("model.npz", b""), "model.npz is neither an .npz nor a binary container"),
     "half a model": (cut, "model.npz is neither an .npz nor a binary container"),
     "fp16": (in_container(0x402), "is in the type 0x402, and nmt reads fp32"),
+    "a long name": (
+        lambda f, m: text("model.npz", container({"x" * 2000: np.zeros(1)}, m.config))(f, m),
+        "an array has a name of more than 1,000 bytes, or too many dimensions",
+    ),
+    "no arrays": (
+        lambda f, m: text("model.npz", npz({"special:model.yml": np.frombuffer(m.config, np.int8)}))(f, m),
+        "vocab.yml, line 2: expected at most 0 names",
+    ),
     "intgemm": (in_container(0x10001), "is in int8 of intgemm, and nmt reads fp32"),
     "an unknown program": (
         script("sed -e 's/a/b/g' | tr a-z A-Z | perl -pe 's/x/y/'"),
@@ -255,6 +332,10 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "a rule with a group": (script("sed -e 's/，/<&>/g'"), "a step that nmt does not know"),
     "rules that build on each other": (script("sed -e 's/，/;/g' -e 's/;/x/g'"), "replaces ';', which an earlier step"),
     "no language": (text("README.md", ""), "do not say the source language: give --source-language"),
+    "no code of a language": (
+        text("README.md", "* source language(s): e\x1b[31m$(x)\n* target language(s): de\n"),
+        r"the source language is '.*': expected the code of a language.* Give --source-language CODE\.",
+    ),
 }
 
 
@@ -263,7 +344,7 @@ def test_a_fault_of_a_marian_model_is_named(fault: str, model: Marian, tmp_path:
     change, said = FAULTS[fault]
     folder = model.save(tmp_path / "opus")
     change(folder, model)
-    options = ImportOptions() if fault == "no language" else LANGUAGES
+    options = ImportOptions() if "language" in fault else LANGUAGES
     message = refused(folder, tmp_path / "out", options=options)
     assert re.search(said, message), message
 
@@ -299,6 +380,45 @@ def damaged_zip(folder: Path) -> Path:
     damaged[start : start + 200] = b"\xff" * 200
     (folder / "opus.zip").write_bytes(damaged)
     return folder / "opus.zip"
+
+
+def zip_with(change: Callable[[bytearray], None], method: int = zipfile.ZIP_STORED) -> Callable[[Path], Path]:
+    """A zip whose bytes are changed."""
+
+    def made(folder: Path) -> Path:
+        content = io.BytesIO()
+        with zipfile.ZipFile(content, "w", method) as archive:
+            for name, stored in marian(layers=(1, 1)).files().items():
+                archive.writestr(name, stored)
+        changed = bytearray(content.getvalue())
+        change(changed)
+        (folder / "opus.zip").write_bytes(changed)
+        return folder / "opus.zip"
+
+    return made
+
+
+def damaged_lzma(content: bytearray) -> None:
+    at = content.find(b"vocab.yml") + 30
+    content[at : at + 90] = b"\xee" * 90
+
+
+def name_of_other_bytes(content: bytearray) -> None:
+    at = content.rfind(b"PK\1\2")
+    content[at + 8 : at + 10] = b"\0\x08"  # the flag of UTF-8
+    content[at + 46 : at + 48] = b"\xff\xfe"
+
+
+def newer_version(content: bytearray) -> None:
+    content[content.rfind(b"PK\1\2") + 6] = 99
+
+
+def many_files(folder: Path) -> Path:
+    path = marian(layers=(1, 1)).zip(folder / "opus.zip")
+    with zipfile.ZipFile(path, "a") as archive:
+        for number in range(10_000):
+            archive.writestr(f"{number}", b"")
+    return path
 
 
 def encrypted_zip(folder: Path) -> Path:
@@ -340,6 +460,20 @@ def test_only_the_cache_of_hugging_face_has_texts_that_are_links(cache: bool, tm
     assert done.model.license == "what is private" * cache
 
 
+def test_what_files_name_is_a_line_of_the_card_each(tmp_path: Path) -> None:
+    model = marian(layers=(1, 1))
+    table = [*model.vocabularies[0][:-2], ">>de\n- Licence: none<<", ">>x\x1b[31m<<", ">>cmn_Hans<<"]
+    model = marian(layers=(1, 1), tables=[table])
+    model.about = f"license: {'MIT' * 10**6}\r- Note: \x1b[31msigned\n"
+    done = import_model(model.save(tmp_path / "opus"), tmp_path / "out", "", LANGUAGES)
+    assert list(done.model.tags) == ["cmn_Hans"]
+    assert re.fullmatch(r"(MIT)+…[MIT]+\\r- Note: \\x1b\[31msigned", done.model.license)
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8").partition("## What")[0]
+    assert len(card) < 1000
+    assert all(line.isprintable() for line in card.split("\n"))
+    assert card.count("\n- ") == 2
+
+
 CONFIG = json.dumps({"model_type": "m2m_100"})
 SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "nothing": (lambda folder: folder / "none", "there is no model at"),
@@ -373,6 +507,10 @@ SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "a truncated zip": (truncated_zip, "opus.zip"),
     "a damaged zip": (damaged_zip, "cannot read vocab.yml of .*opus.zip"),
+    "LZMA that is damaged": (zip_with(damaged_lzma, zipfile.ZIP_LZMA), "cannot read vocab.yml of .*Corrupt input data"),
+    "a name in a zip that is not UTF-8": (zip_with(name_of_other_bytes), "cannot read opus.zip of .*can't decode byte"),
+    "a newer zip": (zip_with(newer_version), "cannot read opus.zip of .*zip file version 9.9"),
+    "a zip of many files": (many_files, "it holds 10,008 files, expected at most 10,000"),
     "an encrypted zip": (encrypted_zip, "cannot read .*encrypted"),
     "several folders in a zip": (repeated, "has several files called source.spm"),
     "several models": (files(**{"a.npz": b"", "b.npz": b""}), "has several models: name one of them, such as 'a.npz'"),

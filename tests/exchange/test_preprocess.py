@@ -118,6 +118,11 @@ def test_a_replacement_of_a_letter_by_a_book_is_refused() -> None:
         replacements_in(steps_in(f"sed -e 's/e/{'x' * 2_000_000}/g'"))
 
 
+def test_a_step_under_a_condition_is_refused() -> None:
+    with pytest.raises(ModelError, match="runs 'sed' under a condition"):
+        steps_in('if [ "$1" == "de" ]; then\n  sed -e \'s/a/b/g\'\nfi')
+
+
 def test_a_model_says_what_was_left_out_of_it(tmp_path: Path) -> None:
     model = marian(layers=(1, 1))
     model.script = "#!/bin/bash\ntr A-Z a-z |\n${SPMENCODE} --model $2\n"
@@ -133,3 +138,9 @@ def test_a_model_says_what_was_left_out_of_it(tmp_path: Path) -> None:
 def test_a_quote_that_is_not_closed_is_found_at_once(script: str) -> None:
     with pytest.raises(ModelError, match="a quote that is not closed"):
         steps_in(script)
+
+
+def test_more_replacements_than_a_script_can_have_are_refused() -> None:
+    many = Extension(replacements={chr(number): "x" for number in range(0x4E00, 0x5E00)})
+    with pytest.raises(ModelError, match="sed cannot make the replacements of this model"):
+        preprocess_script(many)

@@ -132,3 +132,7 @@ def test_the_servers_log_has_one_beginning_for_each_record(form: str, capsys: py
     else:
         assert re.match(r"\d{4}-\d\d-\d\d .* warning: not loaded: \\u001b\[2J", first)
         assert all(line.startswith("    ") for line in others)
+
+
+def test_a_name_of_an_emoji_is_shown_as_it_is(folder: Path) -> None:
+    assert "'a:x:b:bomb:'" in check(folder, "translate", "--model", "a:x:b:bomb:")
