@@ -1,17 +1,18 @@
 """The speed of a training on this machine, from a few timed micro-batches and steps of Adam.
 
-    recipe ──▶ random pairs with the lengths of news text ──▶ one update, split into micro-batches as in training
+    recipe ──▶ random pairs with the lengths of news text ──▶ updates, split into micro-batches as in training
            ──▶ some of them forward and backward, and steps of Adam ──▶ `times.Speed`
 
-The first run of each micro-batch is slower, since a shape needs memory and kernels: it counts as the start of training.
-The next ones, at least RUNS and for MEASURED seconds, give the range, without the fastest and the slowest tenth. Times
-are scaled to the target tokens of the whole update. For several devices, they are divided by their number; the exchange
-of gradients is not counted.
+The first update is slower: it counts as the start of training. The next ones, at least RUNS and for MEASURED seconds,
+give the range, without the fastest and the slowest tenth. None comes twice, since training has new shapes in almost
+every update, and a new shape takes longer. Times are scaled to the target tokens of the whole update. For several
+devices, they are divided by their number; the exchange of gradients is not counted.
 """
 
 from __future__ import annotations
 
 import gc
+import itertools
 import time
 from collections.abc import Callable
 from functools import partial
@@ -31,8 +32,8 @@ from .times import Speed
 from .update import Updater
 
 SAMPLES, RUNS, MEASURED = 3, 2, 3.0
-"""The number of measured micro-batches, with short, medium and long sentences; how often each is measured at least, and
-for how many seconds all of them."""
+"""The number of measured micro-batches of an update, with short, medium and long sentences; the smallest number of
+measured updates, and for how many seconds they are measured."""
 
 
 def speed_of(
@@ -62,16 +63,17 @@ def measure(updater: Updater, vocabularies: tuple[int, int], plan: EpochPlan, to
     `tokens` is the size of micro-batches, per side. Raises TrainingError when memory runs out.
     """
     train, hardware = updater.recipe.train, updater.hardware
-    random, pairs = np.random.default_rng(train.seed), next(plan.updates(0))
-    parts = micro_batches(plan, pairs, max(1, tokens // train.passes), max_padding=max_padding(hardware))[0]
-    # evenly spread from short to long sentences
-    samples = [parts[i] for i in sorted({round(i * (len(parts) - 1) / (SAMPLES - 1)) for i in range(SAMPLES)})]
-    batches = [_random_micro_batch(plan, sample, vocabularies, train.passes, random) for sample in samples]
-    measured_share = sum(plan.target_tokens(sample) for sample in samples) / plan.target_tokens(pairs)
-    rounds, end = list[float](), time.perf_counter() + MEASURED
-    while len(rounds) <= RUNS or time.perf_counter() < end:
+    random, rounds, end = np.random.default_rng(train.seed), list[float](), time.perf_counter() + MEASURED
+    for pairs in (pairs for epoch in itertools.count() for pairs in plan.updates(epoch)):
+        parts = micro_batches(plan, pairs, max(1, tokens // train.passes), max_padding=max_padding(hardware))[0]
+        # evenly spread from short to long sentences
+        samples = [parts[i] for i in sorted({round(i * (len(parts) - 1) / (SAMPLES - 1)) for i in range(SAMPLES)})]
+        batches = [_random_micro_batch(plan, sample, vocabularies, train.passes, random) for sample in samples]
+        measured_share = sum(plan.target_tokens(sample) for sample in samples) / plan.target_tokens(pairs)
         seconds = sum(_seconds(partial(updater.try_out, batch), hardware) for batch in batches)
         rounds.append(seconds / measured_share / devices + _seconds(partial(updater.step, 1), hardware))
+        if len(rounds) > RUNS and time.perf_counter() >= end:
+            break
     fastest, slowest = map(float, np.quantile(rounds[1:], (0.1, 0.9)))
     return Speed(fastest, slowest, max(0.0, rounds[0] - slowest))
 
