@@ -454,8 +454,8 @@ class TrainSection(Section):
     log_every: int = number(50, 1, MANY)
     valid_every: int = number(1000, 1, MANY)
     valid_bleu_sentences: int = number(2000, 0, MANY)
-    """Most validation sentences that are translated for BLEU. If there are more, so many are drawn at even distances;
-    0: none."""
+    """Most validation sentences that are translated, for BLEU and chrF. If there are more, so many are drawn at even
+    distances; 0: none."""
     valid_bleu_tokenizer: BleuTokenizer = ""
     """BLEU's tokenizer in validation, one of sacrebleu's. "": by language and script: zh for Chinese, char for other
     languages without spaces between words, 13a for all others."""
@@ -464,7 +464,9 @@ class TrainSection(Section):
     valid_samples: int = number(3, 0, 100_000)
     patience: int = number(0, 0, MANY)
     """Training stops after this number of validations in a row without an improvement; 0: never."""
-    best_metric: Literal["bleu", "nll"] = "nll"
+    best_metric: Literal["auto", "bleu", "chrf", "nll"] = "auto"
+    """The validation score by which the best checkpoint is chosen. `auto`: `chrf` if validation translates, else `nll`.
+    """
     checkpoint_every: int = number(1000, 0, MANY)
     """Updates between checkpoints; 0: only `checkpoint_minutes` counts."""
     checkpoint_minutes: float = number(10.0, 0.0, 1e9)
@@ -475,6 +477,13 @@ class TrainSection(Section):
     """Number of best checkpoints to keep in addition."""
     average: int = number(5, 1, 1_000_000)
     """Number of checkpoints that `nmt average` averages by default."""
+
+    @property
+    def chosen_by(self) -> str:
+        """The validation score by which the best checkpoint is chosen: "bleu", "chrf" or "nll"."""
+        if self.best_metric != "auto":
+            return self.best_metric
+        return "chrf" if self.valid_bleu_sentences else "nll"
 
     @property
     def passes(self) -> int:
@@ -493,8 +502,8 @@ class TrainSection(Section):
             )
         if self.average > self.keep:
             yield (f"average = {self.average} exceeds keep = {self.keep}: averaging would miss pruned checkpoints")
-        if self.best_metric == "bleu" and not self.valid_bleu_sentences:
-            yield 'best_metric = "bleu" needs valid_bleu_sentences > 0'
+        if self.chosen_by in ("bleu", "chrf") and not self.valid_bleu_sentences:
+            yield f'best_metric = "{self.best_metric}" needs valid_bleu_sentences > 0'
 
 
 SEARCH, SAMPLING, RULES = "Search", "Sampling and minimum Bayes risk", "Constraints"

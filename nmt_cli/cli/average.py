@@ -45,22 +45,21 @@ def average(
         Path | None, option("Folder of the run's shards, to validate the average.  [default: data/RECIPE]", "DIR")
     ] = None,
 ) -> None:
-    """Average the weights of a run's last or best checkpoints into a model folder, and compare their validation scores.
+    """Average the weights of a run's last or best checkpoints.
 
-    If the average is worse than the run's best checkpoint (else its last), commands that are given the run use the
-    checkpoint.
+    RUN/averaged, which commands use that are given RUN, is the average, or the best checkpoint if this scores better on
+    the validation text.
     """
     from ..interface import commands
 
     model = commands.average(runs or "runs/latest", last=last, best=best, out=out, data=data)
-    count = len(model.averaged)
-    say(f"averaged {count} checkpoint{'s' * (count != 1)} ({', '.join(model.averaged)}) into {model.path}")
-    best_model = model.path
     if model.comparison:
         say(str(model.comparison))
-        if model.comparison.is_worse:
-            best_model = model.comparison.other
-            run = best_model.parent.parent
-            uses = f" Commands that are given {run} use the checkpoint." if model.path == run / "averaged" else ""
-            warn(f"the average is worse than {best_model}.{uses}")
-    say_next("nmt", "translate", "--model", best_model, end=" < input")
+    names, count = ", ".join(model.averaged), len(model.averaged)
+    if model.comparison and model.comparison.kept:
+        say(f"the average is worse: {model.path} is {names}")
+    else:
+        say(f"averaged {count} checkpoint{'s' * (count != 1)} ({names}) into {model.path}")
+        if model.comparison and model.comparison.is_worse:
+            warn(f"the average is worse than {model.comparison.other}.")
+    say_next("nmt", "translate", "--model", model.path, end=" < input")

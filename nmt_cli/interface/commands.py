@@ -291,7 +291,7 @@ class Average:
     path: Path
     """The model folder."""
     averaged: tuple[str, ...]
-    """The names of the checkpoints or models that were averaged."""
+    """The names of the checkpoints or models whose mean it is."""
     comparison: Comparison | None
     """The validation scores of the average and of the checkpoint that the run would use without it; None if the shards
     were not found."""
@@ -308,7 +308,8 @@ def average(
 ) -> Average:
     """Average a run's last or best checkpoints, or several model folders, into a model folder, by default RUN/averaged.
 
-    The average is validated on the run's shards, `data`, by default data/RECIPE. Raises ModelError, UsageError, and
+    The average is validated on the run's shards, `data`, by default data/RECIPE. If it is worse than the run's best
+    checkpoint, RUN/averaged is a copy of this one. Raises ModelError, UsageError, and
     DataError for `data` that does not fit.
     """
     folders = [Path(runs)] if isinstance(runs, str | Path) else [Path(run) for run in runs]

@@ -19,7 +19,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, Validati
 
 from .. import console
 from ..cache import remembered_sha256
-from ..errors import ModelError, NmtError, UsageError, shown, shown_name
+from ..errors import ModelError, NmtError, UsageError, shown
 from ..files import read_bounded
 from ..records import Record, parse_json, read_record
 
@@ -274,9 +274,8 @@ def find_model(path: Path) -> Path:
 
     For a run folder, return its averaged model, else its best, else its last checkpoint.
 
-    An average with a worse validation score than a checkpoint is passed over. That is said, and also if the average is
-    older than the last checkpoint. Raises ModelError when there is no model, and when the first of these exists and is
-    damaged: another one would translate differently.
+    Warn if the average is older than the last checkpoint. Raises ModelError when there is no model, and when the first
+    of these exists and is damaged: another one would translate differently.
     """
     if os.path.lexists(path / CONFIG):
         return path
@@ -302,9 +301,8 @@ def find_model(path: Path) -> Path:
 
 
 def _is_worse(run: Path) -> bool:
-    """Return whether the run's average has a worse validation score than a checkpoint that the run has instead.
-
-    Warn of it, or of an old average.
+    """Return whether the run's average is worse than a checkpoint that the run has instead: an older version wrote
+    such an average, with the key `worse_than`. Warn of an old average.
 
     `training.averaging` describes the keys of metrics.json. Without `last_checkpoint`, as an older version wrote it,
     the newest averaged checkpoint counts.
@@ -312,10 +310,6 @@ def _is_worse(run: Path) -> bool:
     average, metrics = run / AVERAGED, read_metrics(run / AVERAGED)
     others = [run / choice for choice in CHOICES[1:] if (run / choice / CONFIG).is_file()]
     if others and "worse_than" in metrics:
-        console.warn_once(
-            f"{average} is not used: its validation score is worse than that of "
-            f"{shown_name(str(metrics['worse_than']))}. To use it, name {average}."
-        )
         return True
     averaged = metrics.get("averaged")
     made_after = max(

@@ -6,18 +6,18 @@ choose(run, …) ──▶ checkpoint folders
     shards of the run ──▶ Validator ──▶ scores of the average ─┐
     metrics.json of `best` or `last`, else Validator ──────────┴─▶ Comparison
 
-metrics.json of an average has its validation scores and
+RUN/averaged is the model that commands use which are given RUN. If the average is worse than the run's best checkpoint,
+that folder gets the checkpoint's weights. metrics.json of the folder has the validation scores and
 
-    averaged          the names of the folders
+    averaged          the names of the folders whose mean it is
     last_checkpoint   the newest checkpoint, at that time, of the run that it lies in
-    worse_than        the checkpoint that has a better validation score; then the average is not used (`find_model`)
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,17 @@ from ..data.tokenizer import LARGEST, Vocabulary
 from ..errors import DataError, ModelError, RecipeError, UsageError
 from ..files import follow_links, read_bounded
 from ..hardware import Hardware
-from ..model.contents import CHOICES, CONFIG, REMEDY, WEIGHTS, ModelConfig, not_an_average, read_config, read_metrics
+from ..model.contents import (
+    AVERAGED,
+    CHOICES,
+    CONFIG,
+    REMEDY,
+    WEIGHTS,
+    ModelConfig,
+    not_an_average,
+    read_config,
+    read_metrics,
+)
 from ..model.folder import build, load_model, weights_of
 from ..model.transformer import Transformer
 from ..model.weights import write_model
@@ -38,7 +48,7 @@ from ..output_paths import check_output_folder, output_folder
 from ..recipe import Recipe
 from ..records import read_record
 from .checkpoint import STATE, Checkpoint, State, best_of, trained_on
-from .metrics import DIGITS, measure_in, perplexity
+from .metrics import NAMES, by_chance, goodness, measure_in, perplexity, shown
 from .progress import Progress
 from .run import RunFolder
 from .validation import Validator, has_validation
@@ -49,22 +59,28 @@ class Comparison:
     """The validation scores of an average, and that of another model by the same metric."""
 
     metric: str
-    """"nll" or "bleu": the recipe's `train.best_metric`."""
+    """"chrf", "bleu" or "nll": `TrainSection.chosen_by`."""
     scores: dict[str, Any]
     """The average's scores, as training writes them into metrics.json."""
     other: Path
     """The model folder with which the average is compared."""
     other_score: float
+    kept: bool = False
+    """Whether the folder of the average got the other model's weights, because the average is worse."""
 
     @property
     def is_worse(self) -> bool:
-        """Whether the average's score is worse than the other one."""
-        own, other = (round(score, DIGITS[self.metric]) for score in (self.scores[self.metric], self.other_score))
-        return own < other if self.metric == "bleu" else own > other
+        """Whether the average's score is worse than the other one, by more than chance and rounding."""
+        own, other = (goodness(self.metric, float(score)) for score in self._shown)
+        return own < other - by_chance(self.metric, measure_in(self.scores, self.metric))
+
+    @property
+    def _shown(self) -> tuple[str, str]:
+        return shown(self.metric, self.scores[self.metric]), shown(self.metric, self.other_score)
 
     def __str__(self) -> str:
-        own, other = (f"{score:.{DIGITS[self.metric]}f}" for score in (self.scores[self.metric], self.other_score))
-        return f"validation {self.metric.upper()}: the average {own}, {self.other} {other}"
+        own, other = self._shown
+        return f"validation {NAMES[self.metric]}: the average {own}, {self.other} {other}"
 
 
 def otherwise(folders: Sequence[Path], out: Path) -> Path:
@@ -91,9 +107,9 @@ def compare(
         with hold(shards):
             vocabulary = Vocabulary.load(tokenizers, config.vocabularies, config.tokenizers)
             _check_shards(shards, recipe, config, vocabulary, other)
-            metric = recipe.train.best_metric
+            metric = recipe.train.chosen_by
             hardware = Hardware.find("auto", "fp32" if recipe.train.precision == "fp32" else "auto")
-            lines = recipe.train.valid_bleu_sentences if metric == "bleu" else 0
+            lines = 0 if metric == "nll" else recipe.train.valid_bleu_sentences
             recipe = recipe.model_copy(
                 update={"train": recipe.train.model_copy(update={"valid_bleu_sentences": lines})}
             )
@@ -152,7 +168,7 @@ def choose(run: Path, last: int = 0, best: int = 0) -> list[Path]:
     recipe = Recipe.from_dict(read_config(newest).recipe, str(newest))
     newest_first = checkpoints[::-1]
     ranked = (
-        best_of(checkpoints, recipe.train.best_metric)
+        best_of(checkpoints, recipe.train.chosen_by)
         if best
         else [c for c in newest_first if c.periodic] or newest_first
     )
@@ -167,9 +183,10 @@ def choose(run: Path, last: int = 0, best: int = 0) -> list[Path]:
 
 
 def average(folders: Sequence[Path], out: Path, data: Path | None = None) -> tuple[dict[str, Any], Comparison | None]:
-    """Write the mean of the model folders' weights to the model folder `out`.
+    """Write the mean of the model folders' weights to the model folder `out`; if this is the model of a run and the
+    mean is worse than a checkpoint of this run, write the checkpoint's.
 
-    Return the content of its metrics.json, and its validation.
+    Return the content of its metrics.json, and the validation of the mean.
 
     `data`: see `compare`. Raises ModelError if a folder is damaged or in int8, if two folders have
     the same weights, or if architectures or vocabularies differ. Raises UsageError if `out` is neither free nor an
@@ -177,8 +194,7 @@ def average(folders: Sequence[Path], out: Path, data: Path | None = None) -> tup
     """
     check_output_folder(out, "the averaged model", not_an_average, folders)
     metrics: dict[str, Any] = {"averaged": [follow_links(folder).name for folder in folders]}
-    if checkpoints := RunFolder(out.parent).checkpoints():
-        metrics["last_checkpoint"] = checkpoints[-1].folder.name
+    checkpoints = RunFolder(out.parent).checkpoints()
     other = follow_links(otherwise(folders, out))
     configs = [read_config(folder) for folder in folders]
     for folder, config in zip(folders, configs, strict=True):
@@ -194,7 +210,13 @@ def average(folders: Sequence[Path], out: Path, data: Path | None = None) -> tup
     # that of the last folder: a resumed run may have changed [decode]
     recipe = Recipe.from_dict(configs[-1].recipe, str(folders[-1] / CONFIG))
     if comparison := compare(mean, recipe, configs[-1], folders[0], other, data):
-        metrics |= comparison.scores | ({"worse_than": other.name} if comparison.is_worse else {})
+        metrics |= comparison.scores
+        if comparison.is_worse and checkpoints and out.name == AVERAGED:
+            mean = weights_of(load_model(other).model)
+            metrics = {**read_metrics(other), comparison.metric: comparison.other_score, "averaged": [other.name]}
+            comparison = replace(comparison, kept=True)
+    if checkpoints:
+        metrics["last_checkpoint"] = checkpoints[-1].folder.name
     tokenizers = {name: read_bounded(folders[0] / name, LARGEST) for name in first.tokenizers}
     with output_folder(out, "the averaged model", not_an_average, folders, ModelError) as partial:
         write_model(partial, mean, recipe, first.vocabularies, tokenizers, metrics, safe_length=configs[-1].safe_length)

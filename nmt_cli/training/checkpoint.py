@@ -21,8 +21,9 @@ from ..data.shards import ShardIndex
 from ..errors import ModelError
 from ..files import sha256
 from ..model.contents import CONFIG, METRICS, REMEDY, ModelConfig, check_files, foreign, read_config, read_metrics
+from ..recipe import Recipe
 from ..records import Record, read_record
-from .metrics import measure_in
+from .metrics import by_chance, goodness, measure_in
 from .progress import Progress
 
 OPTIMIZER_STATE, STATE = "state.safetensors", "state.json"
@@ -124,6 +125,13 @@ class Checkpoint:
             return None
         return value
 
+    def best_score(self, metric: str) -> float | None:
+        """Return the best score of the run until then; None if there is none, or if it is by another metric."""
+        if self.progress is None:
+            return None
+        recipe = Recipe.from_dict(read_config(self.folder).recipe, str(self.folder))
+        return self.progress.best if recipe.train.chosen_by == metric else None
+
     @property
     def periodic(self) -> bool:
         """Whether the checkpoint is periodic, see `Progress.periodic`."""
@@ -149,14 +157,24 @@ def trained_on(index: ShardIndex, progress: Progress, tokenizers: Mapping[str, s
 
 
 def best_of(checkpoints: list[Checkpoint], metric: str) -> list[Checkpoint]:
-    """Return the validated checkpoints, the best first. With equal scores, the earlier one comes first.
+    """Return the validated checkpoints, the best first.
+
+    The first is the last checkpoint whose score is as good as the highest of the run, but for chance (`by_chance`). The
+    others follow by their scores; with equal scores, the earlier one comes first.
 
     Checkpoints that were saved only because the run was stopped do not count. Neither do those whose score was measured
     in another way than that of the last one.
     """
     scored = [(c.score(metric), c) for c in checkpoints if c.kept]
-    validated = [(s, c) for s, c in scored if s is not None]
+    validated = [(goodness(metric, s), c) for s, c in scored if s is not None]
+    if not validated:
+        return []
     measures = [measure_in(read_metrics(c.folder), metric) for _, c in validated]
-    sign = -1.0 if metric == "bleu" else 1.0
-    comparable = [(sign * s, c) for (s, c), measure in zip(validated, measures, strict=True) if measure == measures[-1]]
-    return [c for _, c in sorted(comparable, key=lambda pair: (pair[0], pair[1].update))]
+    comparable = [one for one, measure in zip(validated, measures, strict=True) if measure == measures[-1]]
+    highest = [score for score, _ in comparable]
+    if (best := checkpoints[-1].best_score(metric)) is not None:  # its checkpoint may be pruned
+        highest.append(goodness(metric, best))
+    least = max(highest) - by_chance(metric, measures[-1])
+    ranked = [c for _, c in sorted(comparable, key=lambda pair: (-pair[0], pair[1].update))]
+    first = next((c for score, c in reversed(comparable) if score >= least), ranked[0])
+    return [first, *(c for c in ranked if c is not first)]

@@ -72,34 +72,59 @@ def valid_record(progress: Progress, scores: Mapping[str, Any]) -> dict[str, Any
 
 def validation_line(record: Mapping[str, Any], is_best: bool) -> str:
     """Return the line of a validation record."""
-    bleu = ""
+    scores = ""
     if record.get("bleu") is not None:
         signature = dict(entry.split(":", 1) for entry in record["bleu_signature"].split("|"))
-        bleu = f" · BLEU {record['bleu']:.2f} ({signature['tok']})"
+        scores = f" · {score_text('bleu', record['bleu'])} ({signature['tok']}) · {score_text('chrf', record['chrf'])}"
     return (
-        f"valid at {record['update']:,} · nll {record['nll']:.4f} · ppl {record['ppl']:.2f}{bleu} · "
+        f"valid at {record['update']:,} · {score_text('nll', record['nll'])} · ppl {record['ppl']:.2f}{scores} · "
         f"{clock(record['seconds'])}{' · best so far' if is_best else ''}"
     )
 
 
-DIGITS = {"nll": 4, "bleu": 2}
-"""Digits after the point that are shown and compared, by metric: smaller differences come from rounding."""
+CHANCE = 15.0
+"""See `by_chance`. Measured on small corpora: 8 to 22 (benchmarks/RESULTS.md)."""
+Measure = tuple[str | None, int | None, int | None]
+"""How a validation score was measured: its signature, the number of lines translated, and that of all lines."""
+NAMES = {"nll": "nll", "bleu": "BLEU", "chrf": "chrF"}
+"""The metrics of validation (`train.best_metric`) as they are shown."""
+
+
+def shown(metric: str, score: float) -> str:
+    """Return a validation score with the digits that count: smaller differences come from rounding."""
+    return f"{score:.{4 if metric == 'nll' else 2}f}"
 
 
 def score_text(metric: str, score: float) -> str:
-    """Return a score of `train.best_metric` with its name: nll 2.1430, BLEU 27.30."""
-    return f"{'BLEU' if metric == 'bleu' else metric} {score:.{DIGITS[metric]}f}"
+    """Return a validation score with its name: nll 2.1430, BLEU 27.30."""
+    return f"{NAMES[metric]} {shown(metric, score)}"
 
 
-def measure_in(record: Mapping[str, Any], metric: str) -> tuple[Any, ...]:
+def goodness(metric: str, score: float) -> float:
+    """Return a validation score as a number that is higher for a better model."""
+    return -score if metric == "nll" else score
+
+
+def by_chance(metric: str, measure: Measure) -> float:
+    """Return the largest difference between two scores, measured in this way, that is taken for chance.
+
+    It is about one standard error of the difference between two checkpoints: 1.5 points of BLEU or chrF for 100 lines,
+    0.5 for 1,000. The one-standard-error rule (Breiman et al. 1984) then takes the model that is likely to be better:
+    the later checkpoint, or the average.
+    """
+    _, lines, _ = measure
+    return CHANCE / math.sqrt(lines) if metric != "nll" and lines else 0.0
+
+
+def measure_in(record: Mapping[str, Any], metric: str) -> Measure:
     """Return how a validation record's score was measured. Scores of different measures cannot be compared.
 
     Earlier versions did not record the number of all lines: they translated the first lines.
     """
-    if metric != "bleu":
-        return ()
+    if metric == "nll":
+        return None, None, None
     lines = record.get("bleu_sentences")
-    return record.get("bleu_signature"), lines, record.get("bleu_of_sentences", lines)
+    return record.get(f"{metric}_signature"), lines, record.get("bleu_of_sentences", lines)
 
 
 def skipped_record(progress: Progress, update: int, epoch: int, grad_norm: float) -> dict[str, Any]:

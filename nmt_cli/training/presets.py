@@ -259,7 +259,6 @@ def schedule(chosen: Settings, d_model: int, warmup: float = 1 / 6, decay: float
         "checkpoint_every": every.checkpoint_every,
         "keep": every.average,
         "average": every.average,
-        "best_metric": "nll",
     }
 
 

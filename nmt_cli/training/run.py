@@ -230,7 +230,7 @@ class RunFolder:
         files are not deleted.
         """
         checkpoints = self.checkpoints()
-        best, periodic = best_of(checkpoints, train.best_metric), [c for c in checkpoints if c.periodic]
+        best, periodic = best_of(checkpoints, train.chosen_by), [c for c in checkpoints if c.periodic]
         for link, choice in (("last", checkpoints[-1:]), ("best", best[:1])):
             if choice:
                 self.point(link, choice[0].folder)
@@ -254,7 +254,7 @@ class RunFolder:
         """Return progress, weights and optimizer state of the checkpoint after `update` updates, and ignore newer
         checkpoints.
 
-        If `train.best_metric` has changed, `Progress.best` is None; see `best_score`.
+        If the metric by which the best one is chosen has changed, `Progress.best` is None; see `best_score`.
 
         Raises ModelError when this checkpoint is missing; when it is damaged, with the name of the one before it; and
         when the recipe or the shards are those of another experiment.
@@ -290,7 +290,7 @@ class RunFolder:
                 f"run {str(self.path)!r} began with shards of another text or tokenizer. Name those with "
                 "--data, or start another run with --run DIR."
             )
-        if recipe.train.best_metric != earlier.train.best_metric:
+        if recipe.train.chosen_by != earlier.train.chosen_by:
             progress.best, progress.since_best = None, 0
         return progress, weights, optimizer_state
 

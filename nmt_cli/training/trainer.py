@@ -49,7 +49,9 @@ from .in_flight import InFlight, StepMetrics, drain, error_message, write_eviden
 from .loader import RankBatch, TrainingText, Variation, rank_batches
 from .loggers import check_loggers
 from .metrics import (
+    NAMES,
     clock,
+    goodness,
     live_text,
     measure_in,
     score_text,
@@ -190,9 +192,11 @@ class Trainer:
             progress, weights, optimizer_state = self.run.load(last_update, self.recipe, index)
             self.report.rewind(progress.metrics_bytes)
             if progress.best is None and progress.validation:  # train.best_metric has changed
-                metric = train.best_metric
+                metric = train.chosen_by
                 progress.best = self.group.run_on_main(lambda: self.run.best_score(metric))
-                self.report.line(f"train.best_metric is now {metric}: the best checkpoint is chosen by it from here on")
+                self.report.line(
+                    f"train.best_metric is now {NAMES[metric]}: the best checkpoint is chosen by it from here on"
+                )
             if self.report.is_main:
                 self.run.prune(train)  # a killed process may have left more
             model = build(self.recipe, *index.vocabularies, {name: weight.clone() for name, weight in weights.items()})
@@ -375,17 +379,12 @@ class Trainer:
             return valid_record(progress, scores)
 
         record = group.run_on_main(combine)
-        value = record[train.best_metric]
-        before, now = (measure_in(of, train.best_metric) for of in (progress.validation or record, record))
-        is_best = (
-            progress.best is None
-            or before != now
-            or (value > progress.best if train.best_metric == "bleu" else value < progress.best)
-        )
+        metric = train.chosen_by
+        value = record[metric]
+        before, now = (measure_in(of, metric) for of in (progress.validation or record, record))
+        is_best = progress.best is None or before != now or goodness(metric, value) > goodness(metric, progress.best)
         if before != now:
-            self.report.line(
-                f"{train.best_metric} is measured in another way from here on: earlier scores do not count"
-            )
+            self.report.line(f"{NAMES[metric]} is measured in another way from here on: earlier scores do not count")
         progress.best = value if is_best else progress.best
         progress.since_best = 0 if is_best else progress.since_best + 1
         progress.validation = record
@@ -488,7 +487,7 @@ class Trainer:
         self.save_checkpoint()
         reason = "no better validation for a while" if self.out_of_patience else "all updates done"
         skipped = f"; {progress.skipped:,} updates passed without a step" if progress.skipped else ""
-        metric = self.recipe.train.best_metric
+        metric = self.recipe.train.chosen_by
         best = f"; best {score_text(metric, progress.best)}" if progress.best is not None else ""
         self.report.line(
             f"finished at update {progress.update:,} after {clock(progress.seconds)}: {reason}{best}{skipped}"

@@ -1,10 +1,10 @@
-"""Validation during training: the NLL per target token of the validation pairs, and the BLEU score of translations.
+"""Validation during training: the NLL per target token of the validation pairs, BLEU and chrF of their translations.
 
     shards' validation pairs ──▶ compute model ──▶ NLL, without label smoothing and dropout
-    lines of the validation text ──▶ LineTranslator ──▶ translations ──▶ BLEU by sacrebleu, with its signature
+    lines of the validation text ──▶ LineTranslator ──▶ translations ──▶ BLEU and chrF by sacrebleu, with signatures
 
-BLEU is that of all lines, or of `train.valid_bleu_sentences` lines at even distances, because the beginning of a text
-may differ from the rest. The tokenizer fits the target's script (`train.valid_bleu_tokenizer`). Each rank computes a
+These are of all lines, or of `train.valid_bleu_sentences` lines at even distances, because the beginning of a text may
+differ from the rest. BLEU's tokenizer fits the target's script (`train.valid_bleu_tokenizer`). Each rank computes a
 share of both (`share`), and rank 0 combines the shares (`combine`). The scores do not depend on the number of ranks.
 `nmt translate` uses the same search.
 """
@@ -96,9 +96,11 @@ class Validator:
     def description(self) -> str:
         """What validation computes, in words."""
         if not self.source:
-            return f"validation: NLL of {self.lines:,} pairs, no BLEU"
+            return f"validation: NLL of {self.lines:,} pairs, no translations"
         lines = f"all {self.lines:,}" if len(self.source) == self.lines else f"{len(self.source):,} of {self.lines:,}"
-        return f"validation: NLL of {self.lines:,} pairs, BLEU of {lines} lines with the tokenizer {self.bleu.tokenize}"
+        return (
+            f"validation: NLL of {self.lines:,} pairs, chrF and BLEU of {lines} lines (tokenizer {self.bleu.tokenize})"
+        )
 
     @torch.no_grad()
     def nlls(
@@ -164,17 +166,14 @@ class Validator:
                 "one are kept. "
                 'Lower train.lr_factor, lengthen train.warmup, or set train.clip_norm or train.precision = "fp32".'
             )
-        scores: dict[str, Any] = {"nll": nll / self.tokens, "bleu": None, "bleu_signature": None}
+        scores: dict[str, Any] = {"nll": nll / self.tokens}
         samples: list[str] = []
         if self.source:
             translations = _interleaved([translations for _, translations in shares])
-            bleu = compute("bleu", translations, [self.target], self.bleu)
-            scores |= {
-                "bleu": bleu.value,
-                "bleu_signature": bleu.signature,
-                "bleu_sentences": len(self.source),
-                "bleu_of_sentences": self.lines,
-            }
+            scores |= {"bleu_sentences": len(self.source), "bleu_of_sentences": self.lines}
+            for metric in ("bleu", "chrf"):
+                score = compute(metric, translations, [self.target], self.bleu)
+                scores |= {metric: score.value, f"{metric}_signature": score.signature}
             samples = [
                 f"    source       {source}\n    reference    {reference}\n    translation  {translation}\n"
                 for source, reference, translation in zip(self.source, self.target, translations, strict=True)

@@ -98,32 +98,31 @@ USERS = {
 def test_an_average_that_is_not_worse_is_scored_and_used(place: Path) -> None:
     printed = said(place, "average", "runs/numbers", "--last", "1")
     score = metrics_of(place / "runs/numbers/last")["nll"]
-    assert f"validation NLL: the average {score:.4f}, runs/numbers/checkpoints/step-00000045 {score:.4f}" in printed
+    assert f"validation nll: the average {score:.4f}, runs/numbers/checkpoints/step-00000045 {score:.4f}" in printed
     assert "worse" not in printed
     assert "next: nmt translate --model runs/numbers/averaged" in printed
     assert metrics_of(place / "runs/numbers/averaged")["nll"] == pytest.approx(score)
     assert said(place, "translate", "--model", "runs/numbers") == "model: runs/numbers/averaged"
 
 
-def test_a_worse_average_is_written_and_the_run_uses_the_checkpoint(place: Path) -> None:
+def test_instead_of_a_worse_average_the_run_gets_its_best_checkpoint(place: Path) -> None:
     spoil(place / "runs/numbers/checkpoints/step-00000030")
     printed = said(place, "average", "runs/numbers", "--last", "2")
+    best, averaged = (load_file(place / f"runs/numbers/{name}/model.safetensors") for name in ("best", "averaged"))
+    assert all(np.array_equal(best[name], averaged[name]) for name in best)
+    score = metrics_of(place / "runs/numbers/best")["nll"]
+    assert f", runs/numbers/checkpoints/step-00000045 {score:.4f}" in printed
+    assert "the average is worse: runs/numbers/averaged is step-00000045" in printed
     metrics = metrics_of(place / "runs/numbers/averaged")
-    best = metrics_of(place / "runs/numbers/best")["nll"]
-    assert metrics["nll"] > best
-    assert f"the average {metrics['nll']:.4f}, runs/numbers/checkpoints/step-00000045 {best:.4f}" in printed
-    assert "warning: the average is worse than runs/numbers/checkpoints/step-00000045." in printed
-    assert "Commands that are given runs/numbers use the checkpoint." in printed
-    assert "next: nmt translate --model runs/numbers/checkpoints/step-00000045" in printed
-    for name, command in USERS.items():
-        assert "warning: runs/numbers/averaged is not used: its validation score is worse" in said(place, *command), (
-            name
-        )
-    assert "model: runs/numbers/best" in said(place, "translate", "--model", "runs/numbers")
-    named = said(place, "translate", "--model", "runs/numbers/averaged", "-i", "valid.en")
-    assert "warning" not in named  # the user asked for it
-    said(place, "average", "runs/numbers", "--last", "1")
+    assert (metrics["averaged"], metrics["nll"]) == (["step-00000045"], score)
     assert said(place, "translate", "--model", "runs/numbers") == "model: runs/numbers/averaged"
+    said(place, "average", "runs/numbers", "--last", "1")  # our own output is replaced
+
+
+def test_a_worse_average_of_an_older_version_is_passed_over(place: Path) -> None:
+    said(place, "average", "runs/numbers", "--last", "1")
+    change_metrics(place / "runs/numbers/averaged", worse_than="step-00000045")
+    assert said(place, "translate", "--model", "runs/numbers") == "model: runs/numbers/best"
 
 
 def test_a_worse_average_elsewhere_does_not_change_what_the_run_uses(place: Path) -> None:
@@ -162,7 +161,7 @@ def test_without_the_shards_the_average_is_not_scored(place: Path) -> None:
     assert "warning: the average has no validation score: cannot open the folder of shards 'data/numbers'" in printed
     assert "If the run's shards are elsewhere, give --data DIR." in printed
     assert "nll" not in metrics_of(place / "runs/numbers/averaged")
-    assert "validation NLL: the average" in said(place, "average", "runs/numbers", "--data", "moved/numbers")
+    assert "validation nll: the average" in said(place, "average", "runs/numbers", "--data", "moved/numbers")
     assert "error: 'moved' holds no prepared corpus" in said(
         place, "average", "runs/numbers", "--data", "moved", code=1
     )
@@ -182,9 +181,9 @@ def test_python_returns_the_scores(place: Path, monkeypatch: pytest.MonkeyPatch)
     assert average.comparison
     assert average.comparison.is_worse
     assert average.comparison.metric == "nll"
-    assert average.comparison.scores["nll"] == metrics_of(average.path)["nll"] > average.comparison.other_score
-    with nmt.load("runs/numbers") as translator:
-        assert translator.folders == (Path("runs/numbers/best"),)
+    assert average.comparison.scores["nll"] > average.comparison.other_score == metrics_of(average.path)["nll"]
+    assert average.comparison.kept
+    assert average.averaged == ("step-00000045",)
 
 
 # The age

@@ -139,13 +139,15 @@ def test_another_best_metric_chooses_among_the_checkpoints_that_are_there(folder
     nmt.train("mine.toml", overrides=["train.updates=6", "train.valid_every=2", "train.keep_best=6"])
     run = folder / "runs/mine"
     scores = {path.name: json.loads((path / "metrics.json").read_text()) for path in run.glob("checkpoints/*")}
-    best = max(sorted(scores), key=lambda name: scores[name]["bleu"])  # of equal scores, the earlier one
+    highest = max(record["bleu"] for record in scores.values())
+    chance = 15 / 60**0.5
+    best = [name for name, record in sorted(scores.items()) if record["bleu"] >= highest - chance][-1]
     nmt.train("mine.toml", overrides=["train.updates=6", "train.best_metric=bleu", "train.keep_best=6"])
     assert (run / "best").resolve().name == best
     state = json.loads((run / "last/state.json").read_text(encoding="utf-8"))["progress"]
-    assert state["best"] == min(record["nll"] for record in scores.values())  # the last checkpoint is of the run before
+    assert state["best"] == max(record["chrf"] for record in scores.values())  # the last checkpoint is of the run before
     nmt.train("mine.toml", overrides=["train.updates=7", "train.best_metric=bleu", "train.keep_best=6"])
     log = (run / "train.log").read_text(encoding="utf-8")
-    assert "train.best_metric is now bleu: the best checkpoint is chosen by it from here on" in log
+    assert "train.best_metric is now BLEU: the best checkpoint is chosen by it from here on" in log
     state = json.loads((run / "last/state.json").read_text(encoding="utf-8"))["progress"]
-    assert state["best"] >= scores[best]["bleu"]
+    assert state["best"] >= highest

@@ -152,7 +152,7 @@ def test_the_last_are_those_with_the_most_updates_as_many_as_the_recipe_says(tmp
 @pytest.mark.parametrize(
     ("metric", "best"),
     [
-        ("bleu", {1: [200], 2: [200, 400], 3: [200, 400, 1000], 4: [100, 200, 400, 1000]}),
+        ("bleu", {1: [400], 2: [200, 400], 3: [200, 400, 1000], 4: [100, 200, 400, 1000]}),
         ("nll", {1: [400], 2: [400, 1000], 3: [200, 400, 1000]}),
     ],
 )
@@ -162,8 +162,17 @@ def test_the_best_are_those_with_the_best_score(metric: str, best: dict[int, lis
         assert names(choose(run, best=number)) == updates
 
 
+@pytest.mark.parametrize(("lines", "best"), [(50, 400), (100, 300), (200, 200), (10**6, 200)])
+def test_of_scores_that_chance_may_have_made_the_last_one_counts(lines: int, best: int, tmp_path: Path) -> None:
+    """A standard error is 15 / sqrt(lines): 2.1, 1.5, 1.1 and 0."""
+    scores = {100: 20.0, 200: 30.0, 300: 28.8, 400: 28.0, 500: 27.0}
+    measure = {"bleu_sentences": lines, "bleu_of_sentences": lines, "chrf_signature": "s"}
+    run = run_of(tmp_path / "run", {update: {"chrf": score, **measure} for update, score in scores.items()})
+    assert names(choose(run, best=1)) == [best]
+
+
 def test_what_cannot_be_chosen_is_named(tmp_path: Path) -> None:
-    run = run_of(tmp_path / "run", SCORES)
+    run = run_of(tmp_path / "run", SCORES, {"best_metric": "nll"})
     with pytest.raises(ModelError, match="has 5 checkpoints, 6 were asked for"):
         choose(run, last=6)
     with pytest.raises(ModelError, match="has 4 validated checkpoints, 5 were asked for"):

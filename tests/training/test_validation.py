@@ -81,7 +81,7 @@ def test_the_tokenizer_fits_the_language_and_stands_beside_the_score(
 ) -> None:
     folder = written(tmp_path, monkeypatch, lines, language)
     nmt.train("mine.toml")
-    assert f"BLEU of all 60 lines with the tokenizer {tokenizer}" in log(folder)
+    assert f"chrF and BLEU of all 60 lines (tokenizer {tokenizer})" in log(folder)
     assert f"({tokenizer})" in log(folder)
     for record in validations(folder):
         assert f"|tok:{tokenizer}|" in record["bleu_signature"]
@@ -123,7 +123,7 @@ def test_scores_of_another_measure_do_not_count(recipe: Path) -> None:
     """A resumed run may change the tokenizer: the best checkpoint is then the best by the new one."""
     nmt.train("mine.toml", overrides=["train.valid_bleu_tokenizer=none", "train.updates=1"])
     nmt.train("mine.toml", overrides=["train.updates=2"])
-    assert "bleu is measured in another way from here on: earlier scores do not count" in log(recipe)
+    assert "BLEU is measured in another way from here on: earlier scores do not count" in log(recipe)
     assert (recipe / "runs/mine/best").resolve().name == "step-00000002"
     assert log(recipe).count("best so far") == 2
 
