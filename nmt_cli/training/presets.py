@@ -206,7 +206,8 @@ COMMENTS = {
     "warmup": "the first ones, in which it rises",
     "lr_factor": "of the paper's equation 3: the highest rate is {peak:.1e}",
     "average": "nmt average takes the last ones",
-    "alpha": "higher: longer translations; the paper has 0.6 for a large model",
+    "length_penalty": "with alpha 1, log P of a token; the paper's gnmt 0.6 is for large models",
+    "alpha": "lower: shorter translations",
 }
 """The comments of keys in a recipe."""
 
@@ -239,7 +240,7 @@ def sections(chosen: Settings, data: Mapping[str, object], sides: Sequence[Count
             "tie_embeddings": joint,
         },
         "train": {"batch_tokens": chosen.batch_tokens, **schedule(chosen, size.d_model)},
-        "decode": {"beam": 5, "alpha": 1.0},
+        "decode": {"beam": 5, "length_penalty": "power", "alpha": 1.0},
     }
 
 
