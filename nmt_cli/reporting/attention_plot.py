@@ -1,17 +1,16 @@
 """Attention as a PNG, by matplotlib (the extra `plots`), without a display.
 
-    View ──▶ a heat map for each layer and head. Several: a grid of small maps, layers down and heads across.
-             One layer or one head: larger maps, labelled with the pieces. One layer: also the paper's lines between
-             words.
+    View ──▶ a heat map for each layer and head: layers down and heads across; of one head, its layers in rows.
+             One layer or one head: maps labelled with the pieces. One layer: also the paper's lines between words.
 
 As in the page, each head has its colour, a cell's shade grows with the square root of its weight, and a line is as
-opaque as its weight. Lengths are in inches: `_Board` puts axes on a figure, which is cropped to its contents at the
-end.
+opaque as its weight. matplotlib's constrained layout places the maps.
 """
 
 from __future__ import annotations
 
 import logging
+import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from .attention_page import HEADINGS, TITLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
 SOFTWARE = "nmt attend"
 """The mark of a PNG that `nmt attend` wrote."""
@@ -35,54 +34,42 @@ COLOURS = ("#1f77b4", "#dd6b10", "#2b9a41", "#d0303b", "#8457c2", "#0e93a1", "#9
 """Colours of the heads, as in the page. They repeat after the last."""
 INK, SOFT, EDGE = "#1b2230", "#626c7d", "#c9cfd9"
 FONTS = (
-    "DejaVu Sans",
-    "Noto Sans",
-    "Noto Sans CJK SC",
-    "Noto Sans CJK JP",
-    "Noto Sans Arabic",
-    "Noto Sans Hebrew",
-    "Noto Sans Devanagari",
-    "Arial Unicode MS",
+    *("DejaVu Sans", "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Arabic", "Noto Sans Hebrew"),
+    *("Noto Sans Devanagari", "Arial Unicode MS"),
 )
 """Fonts to try for each character, in this order. Fonts that are not installed are skipped."""
 DPI = 160
-LEAST = 0.01
-"""Smallest weight that is plotted as a line."""
-SMALL, SIDE, LARGE, GAP = 1.15, 2.3, 5.5, 0.12
-"""Longer side of a map in a grid, of a map of one layer or head, of a single map (larger if its labels need it), and
-the gap between maps."""
 ACROSS = 4
 """Maps per row, for one layer or head."""
-READABLE = 0.085
-"""Smallest height of a label."""
+LEAST = 0.01
+"""Smallest weight that is plotted as a line."""
 
 
 def picture(view: View, seen: AttentionRecord) -> bytes:
     """Return a PNG of all layers and heads of `view`. Raises UsageError if matplotlib is not installed."""
     try:
-        from matplotlib import rc_context
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib import font_manager, rc_context
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UsageError(
             f"--png needs the extra package matplotlib ({error}): {install_command('plots')}. The page needs nothing."
         ) from None
+    installed = {font.name for font in font_manager.fontManager.ttflist}
+    fonts = [name for name in FONTS if name in installed]
     with (
         _quiet(),
         rc_context(
             {
-                "font.family": _fonts(),
+                "font.family": fonts,
                 "text.parse_math": False,
+                "axes.linewidth": 0.6,
                 "text.color": INK,
                 "axes.edgecolor": EDGE,
-                "axes.linewidth": 0.6,
             }
         ),
     ):
-        figure = Figure(figsize=(10, 10), dpi=DPI, facecolor="white")
-        FigureCanvasAgg(figure)
+        figure, stream = Figure(dpi=DPI, facecolor="white", layout="constrained"), BytesIO()
         _plot(figure, view, seen)
-        stream = BytesIO()
         figure.savefig(stream, format="png", bbox_inches="tight", pad_inches=0.2, metadata={"Software": SOFTWARE})
     return stream.getvalue()
 
@@ -101,67 +88,45 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _fonts() -> list[str]:
-    from matplotlib.font_manager import fontManager
-
-    installed = {font.name for font in fontManager.ttflist}
-    return [name for name in FONTS if name in installed]
-
-
 def _plot(figure: Figure, view: View, seen: AttentionRecord) -> None:
-    """Plot the lines if there is one layer, then the maps from left to right and down, then the heading."""
+    """Plot the lines, if there is one layer, left of the maps, and the sentence above them. Sizes are in inches."""
     layers, heads = len(view.layers), len(view.heads)
-    rows, columns = len(view.rows), len(view.columns)
+    longest = max(len(view.rows), len(view.columns))
     grid = layers > 1 and heads > 1
-    across = heads if grid else -(-layers * heads // -(-layers * heads // ACROSS))  # balanced rows
-    most = SMALL if grid else SIDE if layers * heads > 1 else max(LARGE, min(READABLE * max(rows, columns), 3 * LARGE))
-    piece = min(most / max(rows, columns), 0.26)  # inches
-    labelled = not grid and piece > 0.999 * READABLE
-    size = min(9.0, piece * 72 * 0.72)  # points
-    left = (_widest(figure, _labels(view.rows), size) if labelled else 0) + GAP
-    top = (_widest(figure, _labels(view.columns), size) if labelled else 0) + (0.06 if grid else 0.24) + GAP
-    board = _Board(figure)
-    begin = 0.0
-    if layers == 1:
-        begin = _lines(board, view) + 0.5
-    for index in range(layers * heads):
+    across = heads if grid else min(ACROSS, layers * heads)
+    down = -(-layers * heads // across)
+    side = 1.15 if grid else min(16.0, max(2.6, 0.1 * longest) if layers * heads > 1 else max(5.5, 0.15 * longest))
+    width, height = (side * max(0.1, len(pieces) / longest) for pieces in (view.columns, view.rows))
+    labels = 0.0 if grid else 0.9  # of the pieces, on two sides of a map
+    maps = (across * (width + labels), down * (height + labels))
+    lines = 3.2 if layers == 1 else 0.0
+    figure.set_size_inches(lines + maps[0], max(maps[1], 0.2 * longest if lines else 0) + 1.0)
+    right: Figure | SubFigure = figure
+    if lines:
+        left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(lines, maps[0]))[0]
+        _lines(left.subplots(), view)
+    size = min(9.0, 50 * side / longest)  # points
+    for index, axes in enumerate(right.subplots(down, across, squeeze=False).flat):
         layer, head = divmod(index, heads)
-        x, y = index % across, index // across
-        axes = board.axes(
-            begin + left + x * (columns * piece + left), y * (rows * piece + top) + top, columns * piece, rows * piece
-        )
-        _map(axes, view.weights[layer, head], COLOURS[(view.heads[head] - 1) % len(COLOURS)])
-        if grid:
-            axes.set_title(f"head {view.heads[head]}" if layer == 0 else "", fontsize=8, color=SOFT, pad=3)
-            axes.set_ylabel(f"layer {view.layers[layer]}" if head == 0 else "", fontsize=8, color=SOFT, labelpad=3)
-        elif layers * heads > 1:
-            above = 72 * (top - GAP - 0.24) if labelled else 0  # height of the labels
-            axes.set_title(
-                f"layer {view.layers[layer]}" if layers > 1 else f"head {view.heads[head]}",
-                fontsize=9,
-                color=SOFT,
-                pad=4 + above,
-            )
-        if labelled:
-            _label(axes, view, size)
-        if layers * heads == 1 and piece >= 0.2:
-            _write(axes, view.weights[0, 0])
-    _head(board, view, seen)
+        if layer >= layers:
+            axes.axis("off")
+            continue
+        _map(axes, view.weights[layer, head], _colour(view, head))
+        names = [f"layer {view.layers[layer]}"] * (layers > 1) + [f"head {view.heads[head]}"] * (heads > 1)
+        axes.set_title(", ".join(names), fontsize=8, color=SOFT)
+        if not grid:
+            axes.xaxis.tick_top()
+            axes.set_xticks(range(len(view.columns)), _labels(view.columns), rotation=90, fontsize=size)
+            axes.set_yticks(range(len(view.rows)), _labels(view.rows), fontsize=size)
+    one = [f"layer {view.layers[0]}"] * (layers == 1) + [f"head {view.heads[0]}"] * (heads == 1)
+    text = [line for text in (seen.source, seen.translation) for line in textwrap.wrap(text, 110)]
+    figure.suptitle("\n".join([", ".join([TITLES[view.kind], *one]), *text]), fontsize=10)
 
 
-class _Board:
-    """A figure in inches from the upper left corner, y downwards."""
+def _colour(view: View, head: int) -> Any:
+    from matplotlib.colors import to_rgb
 
-    def __init__(self, figure: Figure) -> None:
-        self.figure, (self.width, self.height) = figure, figure.get_size_inches()
-
-    def axes(self, x: float, y: float, width: float, height: float) -> Axes:
-        return self.figure.add_axes(
-            (x / self.width, 1 - (y + height) / self.height, width / self.width, height / self.height)
-        )
-
-    def text(self, x: float, y: float, text: str, **how: Any) -> None:
-        self.figure.text(x / self.width, 1 - y / self.height, text, **how)
+    return to_rgb(COLOURS[(view.heads[head] - 1) % len(COLOURS)])
 
 
 def _labels(pieces: Sequence[str]) -> list[str]:
@@ -169,101 +134,39 @@ def _labels(pieces: Sequence[str]) -> list[str]:
     return [piece.replace("▁", "_", 1) if piece.startswith("▁") else piece for piece in pieces]
 
 
-def _widest(figure: Figure, texts: Sequence[str], size: float) -> float:
-    """Return the width in inches of the widest of these texts."""
-    from matplotlib.font_manager import FontProperties
-
-    renderer, font = figure.canvas.get_renderer(), FontProperties(family=_fonts(), size=size)  # type: ignore[attr-defined]
-    return max(float(renderer.get_text_width_height_descent(text, font, False)[0]) for text in texts) / DPI + 0.05
-
-
-def _map(axes: Axes, weights: Any, colour: str) -> None:
+def _map(axes: Axes, weights: Any, colour: Any) -> None:
     """Plot one head's weights (rows, columns) as shades of its colour."""
-    from matplotlib.colors import to_rgb
-
-    rows, columns = weights.shape
-    image = np.empty((rows, columns, 4), np.float32)
-    image[:, :, :3] = to_rgb(colour)
-    image[:, :, 3] = np.sqrt(weights)
+    image = np.empty((*weights.shape, 4), np.float32)
+    image[:, :, :3], image[:, :, 3] = colour, np.sqrt(weights)
     axes.imshow(image, interpolation="nearest", aspect="auto")
-    axes.set_xticks([])
-    axes.set_yticks([])
-
-
-def _label(axes: Axes, view: View, size: float) -> None:
-    axes.xaxis.tick_top()
-    axes.set_xticks(range(len(view.columns)), _labels(view.columns), rotation=90, fontsize=size)
-    axes.set_yticks(range(len(view.rows)), _labels(view.rows), fontsize=size)
+    axes.set(xticks=[], yticks=[])
     axes.tick_params(length=0, pad=2, labelcolor=INK)
 
 
-def _write(axes: Axes, weights: Any) -> None:
-    """Write weights of 0.1 and more into their cells."""
-    for row, several in enumerate(weights.tolist()):
-        for column, weight in enumerate(several):
-            if weight >= 0.095:
-                text = "1" if weight >= 0.995 else f".{weight * 100:02.0f}"
-                axes.text(
-                    column, row, text, ha="center", va="center", fontsize=6.5, color="white" if weight > 0.3 else INK
-                )
-
-
-def _lines(board: _Board, view: View) -> float:
-    """Plot the words in two columns and the lines between them, for all heads of the layer.
-
-    Return the width in inches.
-    """
+def _lines(axes: Axes, view: View) -> None:
+    """Plot the words in two columns and the lines between them, for all heads of the layer."""
     from matplotlib.collections import LineCollection
-    from matplotlib.colors import to_rgb
 
-    rows, columns = len(view.rows), len(view.columns)
-    step = max(0.11, min(0.2, 8 / max(rows, columns)))
-    size = min(9.0, step * 72 * 0.72)
-    sides = [
-        [heading, *_labels(texts)]
-        for heading, texts in zip(HEADINGS[view.kind], (view.rows, view.columns), strict=True)
-    ]
-    left, right = (_widest(board.figure, texts, size) for texts in sides)
-    axes = board.axes(left, 0.36 + 0.3, 1.9, step * max(rows, columns))
-    axes.set(xlim=(0, 1), ylim=(max(rows, columns) - 0.5, -0.5))
+    longest = max(len(view.rows), len(view.columns))
+    axes.set(xlim=(0, 1), ylim=(longest - 0.5, -1.5))
     axes.axis("off")
-    for (heading, *texts), side, align in zip(sides, (-0.02, 1.02), ("right", "left"), strict=True):
-        axes.text(side, -1.1, heading, ha=align, va="center", fontsize=size, color=SOFT)
-        for row, text in enumerate(texts):
-            axes.text(side, row, text, ha=align, va="center", fontsize=size)
-    for head, number in enumerate(view.heads):
-        weights, colour = view.weights[0, head], to_rgb(COLOURS[(number - 1) % len(COLOURS)])
-        offset = ((head + 0.5) / len(view.heads) - 0.5) * 0.5
+    for heading, pieces, x, align in zip(
+        HEADINGS[view.kind], (view.rows, view.columns), (-0.02, 1.02), ("right", "left"), strict=True
+    ):
+        axes.text(x, -1.1, heading, ha=align, va="center", fontsize=9, color=SOFT)
+        for row, text in enumerate(_labels(pieces)):
+            axes.text(x, row, text, ha=align, va="center", fontsize=9)
+    for head in range(len(view.heads)):
+        weights, offset = view.weights[0, head], ((head + 0.5) / len(view.heads) - 0.5) * 0.5
         pairs = np.argwhere(weights >= LEAST).tolist()
         ends = [[(0.0, row + offset), (1.0, column + offset)] for row, column in pairs]
-        axes.add_collection(
-            LineCollection(
-                ends,
-                colors=[(*colour, weights[row, column].item()) for row, column in pairs],
-                linewidths=1.6,
-                capstyle="round",
-            )
-        )
-    return left + 1.9 + right
-
-
-def _head(board: _Board, view: View, seen: AttentionRecord) -> None:
-    """Write the heading above everything else."""
-    import textwrap
-
-    part = [f"layer {view.layers[0]}"] * (len(view.layers) == 1) + [f"head {view.heads[0]}"] * (len(view.heads) == 1)
-    texts = [line for text in (seen.source, seen.translation) for line in textwrap.wrap(text, 110)]
-    board.text(0, -0.16 - 0.19 * len(texts), ", ".join([TITLES[view.kind], *part]), fontsize=12, fontweight="bold")
-    for number, text in enumerate(texts):
-        board.text(0, -0.1 - 0.19 * (len(texts) - 1 - number), text, fontsize=9, color=SOFT)
+        colours = [(*_colour(view, head), float(weights[row, column])) for row, column in pairs]
+        axes.add_collection(LineCollection(ends, colors=colours, linewidths=1.6, capstyle="round"))
 
 
 def not_a_picture(path: Path) -> str:
     """Return why a file is not a PNG of `nmt attend`; "" if it is one. Such a PNG has SOFTWARE in its text chunk."""
     with path.open("rb") as stream:
         head = stream.read(4096)
-    return (
-        ""
-        if head.startswith(b"\x89PNG\r\n\x1a\n") and b"tEXtSoftware\0" + SOFTWARE.encode() in head
-        else "nmt attend did not write it"
-    )
+    is_ours = head.startswith(b"\x89PNG\r\n\x1a\n") and b"tEXtSoftware\0" + SOFTWARE.encode() in head
+    return "" if is_ours else "nmt attend did not write it"
