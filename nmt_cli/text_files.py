@@ -13,7 +13,7 @@ import json
 import re
 import shlex
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,13 @@ DAMAGE = re.compile("[\ufffd\u0080-\u009f]")
 
 SEPARATED = {"TSV": ("\t", "cut -f{}"), "a table with |||": (" ||| ", "awk -F ' [|][|][|] ' '{{print ${}}}'")}
 """Formats → the separator of columns, and the command that prints a column."""
+TOOLS = {
+    **dict.fromkeys(("TMX", "XLIFF", "PO"), ", for example with Okapi's tikal -2tbl, which makes a table of it"),
+    **dict.fromkeys(("JSON", "JSONL"), ", for example with jq"),
+    "CSV": ", for example with csvcut of csvkit",
+    "Parquet": ", for example with duckdb",
+}
+"""Formats → a tool that takes text out of them."""
 FEWEST_ROWS = 10
 """Number of rows of CSV that has not .csv in its name."""
 COLUMNS = {
@@ -178,23 +185,16 @@ def _is_header(cells: Sequence[str]) -> bool:
 
 
 def _advice(name: str, lines: Sequence[str], path: Path) -> str:
-    """Return what to do with a file, such as the commands that write its two sides to new files."""
-    en, de, table = (_new(path, ending) for ending in ("-text.en", "-text.de", "-text.tsv"))
+    """Return what to do with a file: the commands that write its two sides to new files, or the name of a tool."""
     if name == "SGML":
         command = r"sed -n 's:.*<seg[^>]*>\(.*\)</seg>.*:\1:p'"
-        return f"Write its sentences to a file: {_from(path, command)} > {en}"
-    if name in SEPARATED:
-        separator, command = SEPARATED[name]
-        columns = _columns([line.split(separator) for line in lines])
-        cuts = [
-            f"{_from(path, command.format(column))} > {side}" for column, side in zip(columns, (en, de), strict=False)
-        ]
-    elif command := _command(name, lines, path):
-        columns = _columns(list(csv.reader(lines, delimiter=_delimiter(lines, path)))) if name == "CSV" else [1, 2]
-        cuts = [f"cut -f{column} < {table} > {side}" for column, side in zip(columns, (en, de), strict=False)]
-        cuts.insert(0, f"{command} > {table}")
-    else:
-        return "Write its sentences to a text file."
+        return f"Write its sentences to a file: {_from(path, command)} > {_new(path, '-text.en')}"
+    if name not in SEPARATED:
+        return f"Write each side to a file of its own{TOOLS.get(name, '')}."
+    separator, command = SEPARATED[name]
+    columns = _columns([line.split(separator) for line in lines])
+    sides = (_new(path, ending) for ending in ("-text.en", "-text.de"))
+    cuts = [f"{_from(path, command.format(column))} > {side}" for column, side in zip(columns, sides, strict=False)]
     return f"Write each side to a file of its own, such as: {'; '.join(cuts)}"
 
 
@@ -221,68 +221,6 @@ def _from(path: Path, command: str) -> str:
     tools = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "zstd"}
     file = shlex.quote(str(path))
     return f"{tools[path.suffix]} -dc {file} | {command}" if path.suffix in tools else f"{command} < {file}"
-
-
-def _command(name: str, lines: Sequence[str], path: Path) -> str:
-    """Return a shell command that prints the columns of a file, separated by tabs, or "" if there is none."""
-    each = "[print(*(' '.join(text.split()) for text in {}), sep='\\t') for {}]"
-    file = shlex.quote(str(path))
-    if name == "CSV":
-        delimiter = _delimiter(lines, path)
-        rows = each.format("row", f"row in csv.reader(sys.stdin, delimiter='{delimiter}')")
-        header = _is_header(next(csv.reader(lines[:1], delimiter=delimiter)))
-        return _from(path, f'python3 -c "import csv, sys; {rows}"') + " | tail -n +2" * header
-    if name in ("JSONL", "JSON") and (keys := _keys(lines, name)):
-        rows = each.format(
-            f"({keys})", f"row in {'map(json.loads, sys.stdin)' if name == 'JSONL' else 'json.load(sys.stdin)'}"
-        )
-        return _from(path, f'python3 -c "import json, sys; {rows}"')
-    if name == "Parquet":
-        rows = each.format("map(str, row.values())", "row in read_table(sys.argv[1]).flatten().to_pylist()")
-        return f'pip install pyarrow && python3 -c "import sys; from pyarrow.parquet import read_table; {rows}" {file}'
-    if name == "TMX":
-        return _xml(path, "tu", "unit.iter('seg')", "len(unit.findall('tuv')) > 1")
-    if name == "XLIFF":
-        newer = any(re.search("version=['\"]2", line) for line in lines[:9])
-        sides, whole = "(unit.find('{*}source'), unit.find('{*}target'))", "unit.find('{*}target') is not None"
-        return _xml(path, "segment" if newer else "trans-unit", sides, whole)
-    if name == "PO":
-        rows = each.format("(entry.msgid, entry.msgstr)", "entry in polib.pofile(sys.argv[1]) if entry.translated()")
-        return f'pip install polib && python3 -c "import sys, polib; {rows}" {file}'
-    return ""
-
-
-def _xml(path: Path, tag: str, sides: str, whole: str) -> str:
-    """Return a shell command that prints a row for each element `tag`; Python expressions: its sides, whether it has
-    both.
-    """
-    texts = f"' '.join(''.join(side.itertext()).split()) for side in {sides}"
-    units = f"unit in ElementTree.parse(sys.stdin.buffer).iterfind('.//{{*}}{tag}') if {whole}"
-    rows = f"[print(*({texts}), sep='\\t') for {units}]"
-    return _from(path, f'python3 -c "import sys; from xml.etree import ElementTree; {rows}"')
-
-
-def _keys(lines: Sequence[str], name: str) -> str:
-    """Return Python expressions for the two longest texts of the first row, such as "row['en'], row['de']", or ""."""
-    first: Any = None
-    if name == "JSONL":
-        first = _parsed(lines[0])
-    elif (text := "\n".join(lines).lstrip()).startswith("["):
-        with suppress(ValueError, RecursionError):
-            first = json.JSONDecoder().raw_decode(text[1:].lstrip())[0]
-    texts = dict(_texts(first, "row")) if isinstance(first, dict) else {}
-    longest = sorted(texts, key=lambda key: -len(texts[key]))[:2]
-    return ", ".join(key for key in texts if key in longest) if len(longest) == 2 else ""
-
-
-def _texts(value: Any, place: str) -> Iterator[tuple[str, str]]:
-    """Yield Python expression and value of each text in an object; keys that a shell would change are left out."""
-    if isinstance(value, str):
-        yield place, value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            if re.fullmatch(r"[\w .:-]+", key):
-                yield from _texts(item, f"{place}['{key}']")
 
 
 def _other_encoding(path: Path, limit: int | None) -> str:
