@@ -383,7 +383,7 @@ class Trainer:
         value = record[metric]
         before, now = (measure_in(of, metric) for of in (progress.validation or record, record))
         is_best = progress.best is None or before != now or goodness(metric, value) > goodness(metric, progress.best)
-        if before != now:
+        if before != now and progress.best is not None:
             self.report.line(f"{NAMES[metric]} is measured in another way from here on: earlier scores do not count")
         progress.best = value if is_best else progress.best
         progress.since_best = 0 if is_best else progress.since_best + 1
