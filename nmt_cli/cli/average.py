@@ -45,7 +45,7 @@ def average(
         Path | None, option("Folder of the run's shards, to validate the average.  [default: data/RECIPE]", "DIR")
     ] = None,
 ) -> None:
-    """Average the weights of a run's last or best checkpoints into a model folder, and compare their validation scores.
+    """Average a run's checkpoints into one model folder.
 
     If the average is worse than the run's best checkpoint (else its last), commands that are given the run use the
     checkpoint.

@@ -46,14 +46,10 @@ def calibrate(
     devices: Devices = None,
     precision: Precision = "auto",
 ) -> None:
-    """Fit the quality estimates of `nmt translate --confidence` on your own data.
+    """Fit the quality estimates of --confidence to your own data.
 
-    SRC is translated, and each translation is compared with its line of REF by sacrebleu's sentence chrF. A regression
-    then learns the expected chrF / 100 from the model's log-probabilities. Use lines that the model was not trained on,
-    of the kind that it will translate, bad input included; 1,000 lines are enough. Blank lines do not count.
-
-    A summary goes to stderr: the mean chrF and the mean estimate, and Spearman's rank correlation of the two over the
-    lines.
+    Use lines that the model was not trained on, of the kind that it will translate, bad input included; 1,000 lines are
+    enough.
     """
     from ..interface.calibration import calibrate as fit
     from ..interface.calibration import check_calibration_path

@@ -54,11 +54,10 @@ def info(
     ] = False,
     as_json: Annotated[bool, option("Print a JSON object.", names=("--json",))] = False,
 ) -> None:
-    """Show parameters, vocabulary, updates, tokens per update and memory on this hardware; check a recipe without
-    running it.
+    """Describe a recipe, run, model folder or shards.
 
-    For a folder, also check that its files are complete. A file that was checked before and has not changed since is
-    read again only with --verify.
+    It shows sizes, updates and memory on this machine, and checks the recipe, or the folder's files, without running
+    anything.
     """
     from ..interface import information
 

@@ -41,10 +41,10 @@ def preprocess(
     ] = None,
     as_json: Annotated[bool, option("Print the summary as JSON on stdout.", names=("--json",))] = False,
 ) -> None:
-    """Learn the subword vocabulary and write the shards that training reads.
+    """Learn the subword vocabulary; write the shards for training.
 
-    Inputs are plain text, .gz, .xz, .bz2 or .zst, one sentence per line; source and target are parallel, line by line.
-    A second run with the same text and recipe does nothing.
+    The text is plain, .gz, .xz, .bz2 or .zst: one sentence per line, both sides parallel. A second run with the same
+    text and recipe does nothing.
     """
     from ..interface import commands
     from ..recipe import load_recipe
