@@ -49,6 +49,14 @@ def output_path(value: str | Path) -> Path:
     return Path(text)
 
 
+def data_option(data: Path | None, recipe: str, overrides: list[str] | None) -> list[object]:
+    """Return `--data DIR` for the next command; nothing if `data` is the default, data/RECIPE."""
+    from ..recipe import load_recipe
+
+    is_default = data is None or data == Path("data") / load_recipe(recipe, overrides or []).name
+    return [] if is_default else ["--data", data]
+
+
 DecodeOverrides = Annotated[
     list[str] | None,
     option("Override a key of the recipe's [decode]; repeatable.", "decode.KEY=VALUE", names=("--set",)),

@@ -52,7 +52,7 @@ def export(
     )
     say(verified(exported.verification))
     say(_different(exported))
-    say(f"next: see {shlex.quote(str(out / 'README.md'))}")
+    say(f"how to use it: {shlex.quote(str(out / 'README.md'))}")
 
 
 def verified(verification: Verification) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from .. import console
 from . import output
-from .arguments import Overrides, argument, option, output_path
+from .arguments import Overrides, argument, data_option, option, output_path
 from .completion import recipes
 
 if TYPE_CHECKING:
@@ -47,17 +47,13 @@ def preprocess(
     text and recipe does nothing.
     """
     from ..interface import commands
-    from ..recipe import load_recipe
 
     summary = commands.preprocess(
         recipe, data_dirs=data_dirs or [], out=out, overrides=overrides or [], force=force, workers=workers
     )
     console.say(_described(summary))
-    data = (
-        ["--data", out] if out is not None and out != Path("data") / load_recipe(recipe, overrides or []).name else []
-    )
     changes = [word for override in overrides or [] for word in ("--set", override)]
-    console.say_next("nmt", "train", recipe, *data, *changes)
+    console.say_next("nmt", "train", recipe, *data_option(out, recipe, overrides), *changes)
     if as_json:
         output.write(json.dumps(summary.to_dict(), indent=2, ensure_ascii=False))
 

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..console import say, spoken_range
-from .arguments import Overrides, argument, option, output_path
+from ..console import say, say_next, spoken_range
+from .arguments import Overrides, argument, data_option, option, output_path
 from .completion import recipes
 
 
@@ -83,4 +83,6 @@ def train(
             "dry run: all checks passed, nothing was written"
         )
         return
-    commands.train(recipe, compiled=compiled, **shared)
+    done = commands.train(recipe, compiled=compiled, **shared)
+    if os.environ.get("RANK", "0" if devices == 1 else "") == "0":  # of several processes, rank 0 alone says it
+        say_next("nmt", "average", done.path, *data_option(data, recipe, overrides))

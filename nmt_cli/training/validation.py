@@ -176,7 +176,7 @@ class Validator:
                 "bleu_of_sentences": self.lines,
             }
             samples = [
-                f"    source       {source}\n    reference    {reference}\n    translation  {translation}\n"
+                f"    source       {source}\n    reference    {reference}\n    translation  {translation}"
                 for source, reference, translation in zip(self.source, self.target, translations, strict=True)
             ]
         return scores, samples[: self.recipe.train.valid_samples]
