@@ -47,7 +47,8 @@ def _write(by_heading: Rows, formatter: Any) -> None:
 
 def _styled(text: str, **style: Any) -> str:
     """Return text with colours, which are left out where the output is no terminal."""
-    return text if "NO_COLOR" in os.environ else typer.style(text, **style)
+    plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    return text if plain else typer.style(text, **style)
 
 
 class Group(TyperGroup):
