@@ -74,6 +74,8 @@ def info(
         output.write(_json(facts) if as_json else printable("\n".join(f"{name:<10}  {facts[name]}" for name in facts)))
         return
     if recipes:
+        if what != "demo" or table3 or probe or verify or overrides:
+            raise UsageError("--recipes lists the names of recipes: give nothing else but --json with it.")
         texts = {name: (recipe_folder() / f"{name}.toml").read_text(encoding="utf-8") for name in recipe_names()}
         heads = {name: text.partition("\n")[0].removeprefix("# ") for name, text in texts.items()}
         output.write(_json(heads) if as_json else "\n".join(f"{name:<24}  {head}" for name, head in heads.items()))
