@@ -194,10 +194,11 @@ def printable(text: str) -> str:
     return UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return " Did you mean 'name'?" with the known name that is most similar to `word`, or "" if none is similar."""
-    near = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
-    return f" Did you mean {near[0]!r}?" if near else ""
+def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
+    """Return " Did you mean 'name'?" with the known names that are most similar to `word`, or "" if none is similar."""
+    near = difflib.get_close_matches(word.lower(), list(known), n=most, cutoff=0.5)
+    *others, last = map(repr, near) if near else [""]
+    return f" Did you mean {', '.join(others)}{' or ' * bool(others)}{last}?" if near else ""
 
 
 def expected(value: str, names: Iterable[str]) -> str:

@@ -798,6 +798,12 @@ def recipe_folder() -> Any:
     return packaged if packaged.is_dir() else Path(__file__).resolve().parent.parent / "recipes"
 
 
+WHERE_RECIPES = (
+    "Give the path of a .toml file (nmt init writes one for your text), or a name: `nmt info --recipes` lists them."
+)
+"""What errors say about an unknown recipe."""
+
+
 def recipe_names() -> list[str]:
     """Return the names of the recipes that ship with the package."""
     return sorted(
@@ -935,8 +941,7 @@ def _find(name_or_path: str) -> tuple[str, str, str]:
         if os.path.isfile(beside):
             raise RecipeError(f"no recipe is called {shown(name_or_path)}. Did you mean the file {shown(beside)}?")
         raise RecipeError(
-            f"no recipe is called {shown(name_or_path)}.{did_you_mean(name_or_path, names)} Known: "
-            f"{', '.join(names)}; or give a path to a .toml file."
+            f"no recipe is called {shown(name_or_path)}.{did_you_mean(name_or_path, names, most=3)} {WHERE_RECIPES}"
         )
     path = Path(name_or_path)
     where = f"recipe {shown(str(path))}"
@@ -957,10 +962,7 @@ def _find(name_or_path: str) -> tuple[str, str, str]:
         near = ""
         if isinstance(error, FileNotFoundError):
             near = did_you_mean(path.name, sorted(file.name for file in path.parent.glob(f"*{RECIPE_SUFFIX}")))
-        raise RecipeError(
-            f"cannot read {where}: {reason}.{near} Give the path of a .toml file (nmt init writes one for your text), "
-            f"or a name: {', '.join(recipe_names())}."
-        ) from None
+        raise RecipeError(f"cannot read {where}: {reason}.{near} {WHERE_RECIPES}") from None
 
 
 def apply_overrides(values: dict[str, Any], overrides: Sequence[str]) -> None:

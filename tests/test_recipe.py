@@ -265,16 +265,17 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("dmeo", ". Did you mean 'demo'?"),
-        ("wmt14_en_de_bsae", ". Did you mean 'wmt14_en_de_base'?"),
-        ("multi30k_ende", ". Did you mean 'multi30k_en_de'?"),
-        ("xyzzy", ". Known: demo"),
+        ("dmeo", ". Did you mean 'demo'"),
+        ("wmt14_en_de_bsae", ". Did you mean 'wmt14_en_de_base', "),
+        ("multi30k_ende", ". Did you mean 'multi30k_en_de'"),
+        ("xyzzy", ". Give the path of a .toml file"),
     ],
 )
-def test_an_unknown_name_is_told_the_nearest_and_all(name: str, said: str) -> None:
+def test_an_unknown_name_is_told_the_nearest(name: str, said: str) -> None:
     with pytest.raises(RecipeError, match=re.escape(f"no recipe is called {name!r}{said}")) as error:
         load_recipe(name)
-    assert all(known in str(error.value) for known in recipe_names())
+    assert "`nmt info --recipes` lists them" in str(error.value)
+    assert sum(known in str(error.value) for known in recipe_names()) <= 4
 
 
 # --set

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -21,7 +22,7 @@ from .arguments import option
 from .attend import attend
 from .average import average
 from .calibrate import calibrate
-from .command import Command
+from .command import CONTEXT, Command, Group
 from .completion import COMPLETE
 from .data import group as data
 from .export import export
@@ -38,31 +39,33 @@ from .translate import translate
 
 app = typer.Typer(
     name="nmt",
-    help='The Transformer of "Attention Is All You Need": from two text files to a scored translation.',
-    epilog="nmt init · nmt preprocess · nmt train · nmt average · nmt translate < input · nmt score",
+    cls=Group,
+    help='Train the Transformer of "Attention Is All You Need" on your own text, and translate with it.',
+    epilog="To see it work on generated text: nmt preprocess && nmt train && nmt average",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode="markdown",
+    context_settings=CONTEXT,
+    rich_markup_mode=None,
 )
-for command in (
-    init,
-    preprocess,
-    train,
-    average,
-    translate,
-    parse,
-    score,
-    calibrate,
-    attend,
-    serve,
-    quantize,
-    export,
-    info,
-):
-    app.command(cls=Command, context_settings={"help_option_names": ["-h", "--help"]})(command)
-app.command("import", cls=Command, context_settings={"help_option_names": ["-h", "--help"]})(import_model)
-app.add_typer(data)
+COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "From your text to a translator": {
+        "init": init,
+        "preprocess": preprocess,
+        "train": train,
+        "average": average,
+        "translate": translate,
+        "score": score,
+    },
+    "Models": {"import": import_model, "export": export, "quantize": quantize, "calibrate": calibrate},
+    "Serving": {"serve": serve},
+    "Looking inside": {"info": info, "attend": attend},
+    "Data and trees": {"parse": parse},
+}
+"""The commands, in the order of --help: heading → name → function. `nmt data` follows under the last heading."""
+for heading, commands in COMMANDS.items():
+    for name, command in commands.items():
+        app.command(name, cls=Command, context_settings=CONTEXT, rich_help_panel=heading)(command)
+app.add_typer(data, rich_help_panel=[*COMMANDS][-1])
 
 
 def _version(wanted: bool) -> None:

@@ -33,11 +33,35 @@ def argument(help: str, metavar: str | None = None, **more: Any) -> Any:
     return typer.Argument(metavar=metavar, help=help, **more)
 
 
+def output_path(value: str | Path) -> Path:
+    """Return the path of an output.
+
+    Raises typer.BadParameter for an empty name, which would be the working folder, for a NUL character and for the root
+    folder.
+    """
+    text = str(value)
+    if not text:
+        raise typer.BadParameter("the name is empty; expected the path of a file or folder.")
+    if "\0" in text:
+        raise typer.BadParameter(f"{text!r} contains a NUL character, which no path can contain.")
+    if os.path.exists(text) and os.path.samefile(text, "/"):
+        raise typer.BadParameter(f"{text!r} is the root folder; expected a file or folder of your own.")
+    return Path(text)
+
+
+def data_option(data: Path | None, recipe: str, overrides: list[str] | None) -> list[object]:
+    """Return `--data DIR` for the next command; nothing if `data` is the default, data/RECIPE."""
+    from ..recipe import load_recipe
+
+    is_default = data is None or data == Path("data") / load_recipe(recipe, overrides or []).name
+    return [] if is_default else ["--data", data]
+
+
 DecodeOverrides = Annotated[
     list[str] | None,
     option("Override a key of the recipe's [decode]; repeatable.", "decode.KEY=VALUE", names=("--set",)),
 ]
-Device = Annotated[str, option("auto, cpu, cuda, cuda:N or mps.")]
+Device = Annotated[str, option("auto, cpu, cuda, cuda:N or mps.", "D")]
 Devices = Annotated[
     int | None,
     option(
@@ -62,19 +86,13 @@ InputFile = Annotated[
 Overrides = Annotated[
     list[str] | None, option("Override a key of the recipe; repeatable.", "SECTION.KEY=VALUE", names=("--set",))
 ]
-
-
-def output_path(value: str | Path) -> Path:
-    """Return the path of an output.
-
-    Raises typer.BadParameter for an empty name, which would be the working folder, for a NUL character and for the root
-    folder.
-    """
-    text = str(value)
-    if not text:
-        raise typer.BadParameter("the name is empty; expected the path of a file or folder.")
-    if "\0" in text:
-        raise typer.BadParameter(f"{text!r} contains a NUL character, which no path can contain.")
-    if os.path.exists(text) and os.path.samefile(text, "/"):
-        raise typer.BadParameter(f"{text!r} is the root folder; expected a file or folder of your own.")
-    return Path(text)
+OutputFile = Annotated[
+    Path | None,
+    option(
+        "Write to FILE instead of stdout, when everything is done; an existing file is replaced. The ending .gz, .xz, "
+        ".bz2 or .zst compresses it.",
+        "FILE",
+        names=("--output", "-o"),
+        parser=output_path,
+    ),
+]

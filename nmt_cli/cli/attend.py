@@ -82,17 +82,10 @@ def attend(
         ),
     ] = "fp32",
 ) -> None:
-    """Translate a sentence and plot the attention of every head: one page for the browser.
+    """Show the attention of every head, as a page for the browser.
 
-    The page needs no network and no other file. It shows the encoder's self-attention, the decoder's, and
-    encoder-decoder attention, for each layer and head, as lines between words (as in the paper's appendix) and as heat
-    maps. The weights appear when you point at a word or a cell.
-
-    The weights are the model's own, softmax(QK^T / sqrt(d_k)) of one pass over sentence and translation; each row sums
-    to 1. Rows of decoder and cross-attention are steps, labelled with the piece that is written.
-
-    --json prints source, translation, score, log_prob, and attention, a list with one object per kind: kind, rows and
-    columns (pieces), layers and heads (numbers from 1), weights as [layer][head][row][column].
+    It translates a sentence and plots the attention between its words, by layer and head. The page needs no network and
+    no other file.
     """
     check_precision(precision)
     target_language = options.pop("target_language", None)

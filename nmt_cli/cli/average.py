@@ -45,7 +45,7 @@ def average(
         Path | None, option("Folder of the run's shards, to validate the average.  [default: data/RECIPE]", "DIR")
     ] = None,
 ) -> None:
-    """Average the weights of a run's last or best checkpoints.
+    """Average a run's checkpoints into one model folder.
 
     RUN/averaged, which commands use that are given RUN, is the average, or the best checkpoint if this scores better on
     the validation text.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ..console import say, say_next
-from ..interface.loading import check_precision
+from ..interface.loading import check_precision, models_named
 from ..recipe import DecodeOptions
 from .arguments import STDIN, DecodeOverrides, Device, Devices, Precision, option, output_path
 from .completion import runs
@@ -46,27 +46,24 @@ def calibrate(
     devices: Devices = None,
     precision: Precision = "auto",
 ) -> None:
-    """Fit the quality estimates of `nmt translate --confidence` on your own data.
+    """Fit the quality estimates of --confidence to your own data.
 
-    SRC is translated, and each translation is compared with its line of REF by sacrebleu's sentence chrF. A regression
-    then learns the expected chrF / 100 from the model's log-probabilities. Use lines that the model was not trained on,
-    of the kind that it will translate, bad input included; 1,000 lines are enough. Blank lines do not count.
-
-    A summary goes to stderr: the mean chrF and the mean estimate, and Spearman's rank correlation of the two over the
-    lines.
+    Use lines that the model was not trained on, of the kind that it will translate, bad input included; 1,000 lines are
+    enough.
     """
     from ..interface.calibration import calibrate as fit
     from ..interface.calibration import check_calibration_path
     from .inputs import read_parallel, say_model
 
     check_precision(precision)
+    models = models_named(model)
     check_calibration_path(out, [path for path in (src, ref) if path != STDIN])
     _, [reference], source = read_parallel([], [ref], src)
     assert source is not None
     fitted = fit(
         source,
         reference,
-        model=model,
+        model=models,
         out=out,
         target_language=options["target_language"],
         overrides=overrides or [],
@@ -79,4 +76,5 @@ def calibrate(
         f"calibrated on {fitted.lines:,} lines: mean chrF {fitted.mean_chrf:.2f}, mean estimate "
         f"{fitted.mean_estimate:.2f}, Spearman {fitted.spearman:.3f}"
     )
-    say_next("nmt", "translate", "--json", "--confidence", "--calibration", out, end=" < input")
+    named = [word for folder in models for word in ("--model", folder)]
+    say_next("nmt", "translate", *named, "--json", "--confidence", "--calibration", out, end=" < input")

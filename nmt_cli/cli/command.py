@@ -1,16 +1,80 @@
-"""The class of every command: an option that takes one value is refused if it is given several values."""
+"""The classes of every command and group: what `--help` prints, and that an option with one value is refused if it is
+given several values.
+
+The help is plain text in two columns; a terminal shows it in colour. What a command does, its docstring, is at most
+three lines, so that the options are seen. Ranges of numbers are left out: the error of a value outside them names them.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Any
 
-from typer.core import TyperCommand, TyperOption
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from ..errors import UsageError
+
+CONTEXT = {"help_option_names": ["-h", "--help"]}
+"""The settings of every command and group."""
+RANGE = re.compile(r"; [\d.]+<=x<=[\d.]+|  \[[\d.]+<=x<=[\d.]+\]")
+"""A range of numbers, as click adds it to the help of an option."""
+Rows = dict[str, list[tuple[str, str]]]
+"""Rows of --help, name and text, by their heading."""
+
+
+def write_parameters(command: Any, ctx: Any, formatter: Any) -> None:
+    """Write the arguments and options of a command, by their headings."""
+    rows = Rows(Arguments=[])
+    for parameter in command.get_params(ctx):
+        if record := parameter.get_help_record(ctx):
+            kind = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            heading = getattr(parameter, "rich_help_panel", None) or kind
+            rows.setdefault(heading, []).append((re.sub(r" <\S+>$", "", record[0]), RANGE.sub("", record[1])))
+    _write(rows, formatter)
+
+
+def _write(by_heading: Rows, formatter: Any) -> None:
+    """Write rows of --help. The first column is as wide as the longest name, at most a third of the page."""
+    width = min(max((len(name) for rows in by_heading.values() for name, _ in rows), default=0), formatter.width // 3)
+    for heading, rows in by_heading.items():
+        if not rows:
+            continue
+        with formatter.section(_styled(heading, bold=True)):
+            formatter.write_dl([(_styled(name.ljust(width), fg="cyan"), text) for name, text in rows], width)
+
+
+def _styled(text: str, **style: Any) -> str:
+    """Return text with colours, which are left out where the output is no terminal."""
+    plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    return text if plain else typer.style(text, **style)
+
+
+class Group(TyperGroup):
+    """`nmt` itself, or a command that has commands."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands, by their headings, then the options."""
+        rows = Rows()
+        for name in self.list_commands(ctx):
+            command: Any = self.get_command(ctx, name)
+            heading = getattr(command, "rich_help_panel", None) or "Commands"
+            rows.setdefault(heading, []).append((name, " ".join((command.help or "").split("\n\n")[0].split())))
+        _write(rows, formatter)
+        write_parameters(self, ctx, formatter)
 
 
 class Command(TyperCommand):
     """A command of `nmt`."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the line Usage: an argument that is required has no braces."""
+        return [re.sub("[{}]", "", piece) for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments and options, by their headings."""
+        write_parameters(self, ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments. Raises UsageError for two values of one option: click would drop the first."""

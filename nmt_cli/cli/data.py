@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from .. import console
 from ..errors import Stopped
@@ -20,17 +19,15 @@ from ..interface.fetching import dataset_named, datasets
 from ..registry import DATASETS
 from . import output
 from .arguments import option, output_path
-from .command import Command
+from .command import CONTEXT, Command, Group
 from .process import signal_of
 from .trees import trees
 
 if TYPE_CHECKING:
     from ..corpora.build import Summary
 
-HELP = {"help_option_names": ["-h", "--help"]}
 
-
-class _Group(TyperGroup):
+class _Group(Group):
     """The commands of `nmt data`: the commands in this file, and one per name in the registry at the time of the
     call.
     """
@@ -41,17 +38,17 @@ class _Group(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in DATASETS:
             return super().get_command(ctx, cmd_name)
-        single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-        single.command(cmd_name, cls=Command, help=_help(cmd_name), context_settings=HELP)(fetch)
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
+        single.command(cmd_name, cls=Command, help=_help(cmd_name), context_settings=CONTEXT)(fetch)
         return typer.main.get_command(single)
 
 
 group = typer.Typer(
     name="data",
     cls=_Group,
-    help="Download a corpus for `nmt preprocess`, or turn treebanks into pairs. Without a name: list the data sets.",
+    help="Download a corpus, or turn treebanks into pairs.\n\nWithout a name, it lists the data sets.",
     invoke_without_command=True,
-    context_settings=HELP,
+    context_settings=CONTEXT,
 )
 
 
@@ -102,11 +99,7 @@ def fetch(
 
 def _help(name: str) -> str:
     dataset = dataset_named(name)
-    return (
-        f"{dataset.title}.\n\nDownloads {dataset.size}, checks it, and writes the files of the recipe "
-        f"{dataset.recipe}. Licence: {dataset.licence}.\n\n"
-        "A second run resumes where the first stopped, and does nothing if everything is there."
-    )
+    return f"{dataset.title}.\n\n{dataset.size}, for the recipe {dataset.recipe}; `nmt data` shows the licence."
 
 
 def _fetch(
@@ -144,5 +137,5 @@ def _print_json(value: Any) -> None:
     output.write(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-group.command("list", cls=Command, context_settings=HELP)(listing)
-group.command("trees", cls=Command, context_settings=HELP)(trees)
+group.command("list", cls=Command, context_settings=CONTEXT)(listing)
+group.command("trees", cls=Command, context_settings=CONTEXT)(trees)

@@ -34,11 +34,9 @@ def export(
         option("Also compare on these lines, at most the first 1,000 (plain, .gz, .xz, .bz2, .zst).", "FILE"),
     ] = None,
 ) -> None:
-    """Convert a trained model for CTranslate2 or Hugging Face transformers, then verify that it is equal.
+    """Convert a model for another library, verified to be equal.
 
-    The folder is loaded with that library and compared on sentences, in fp32 on the CPU: token ids, encoder states
-    (transformers), logits and log-probabilities within 0.0001, and identical greedy outputs. If they differ, the first
-    difference is printed, and the exit code is 1.
+    If the two differ on test sentences, the first difference is printed, and the exit code is 1.
     """
     from ..interface import commands
     from ..model.contents import find_model
@@ -54,7 +52,7 @@ def export(
     )
     say(verified(exported.verification))
     say(_different(exported))
-    say(f"next: see {shlex.quote(str(out / 'README.md'))}")
+    say(f"how to use it: {shlex.quote(str(out / 'README.md'))}")
 
 
 def verified(verification: Verification) -> str:

@@ -67,11 +67,10 @@ def import_model(
         option("Also compare on these lines, at most the first 1,000 (plain, .gz, .xz, .bz2, .zst).", "FILE"),
     ] = None,
 ) -> None:
-    """Turn a model that others trained into a model folder, then verify that both compute the same.
+    """Convert a model of another toolkit, verified to be equal.
 
-    The original is computed from its own files and compared on sentences: token ids, encoder states, logits and
-    log-probabilities within 0.0001, and identical greedy outputs. If they differ, nothing is written, and the exit code
-    is 1. docs/models.md says what can be imported.
+    If the two differ on test sentences, nothing is written, and the exit code is 1. docs/models.md says what can be
+    imported.
     """
     from ..interface import commands
 

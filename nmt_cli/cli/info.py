@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 from ..console import spoken
 from ..errors import UsageError, printable, shown_name
+from ..recipe import recipe_folder, recipe_names
 from . import output
 from .arguments import Device, Overrides, argument, option
-from .completion import recipes
+from .completion import recipes as recipe_completions
 
 
 def info(
@@ -20,7 +21,7 @@ def info(
         argument(
             "Name or path of a recipe, a run folder, a model folder, or a folder of shards.",
             "RECIPE|RUN|MODEL|SHARDS",
-            autocompletion=recipes,
+            autocompletion=recipe_completions,
         ),
     ] = "demo",
     devices: Annotated[int, option("Number of devices to estimate for.", "N", min=1, max=1_000_000)] = 1,
@@ -44,6 +45,9 @@ def info(
             names=("--verify",),
         ),
     ] = False,
+    recipes: Annotated[
+        bool, option("List the recipes that come with nmt instead: name, what it is.", names=("--recipes",))
+    ] = False,
     report: Annotated[
         bool,
         option(
@@ -54,11 +58,10 @@ def info(
     ] = False,
     as_json: Annotated[bool, option("Print a JSON object.", names=("--json",))] = False,
 ) -> None:
-    """Show parameters, vocabulary, updates, tokens per update and memory on this hardware; check a recipe without
-    running it.
+    """Describe a recipe, run, model folder or shards.
 
-    For a folder, also check that its files are complete. A file that was checked before and has not changed since is
-    read again only with --verify.
+    It shows sizes, updates and memory on this machine, and checks the recipe, or the folder's files, without running
+    anything.
     """
     from ..interface import information
 
@@ -69,6 +72,13 @@ def info(
             raise UsageError("--report prints facts about this machine: give no --table3, --probe, --verify or --set.")
         facts = failure_report(what)
         output.write(_json(facts) if as_json else printable("\n".join(f"{name:<10}  {facts[name]}" for name in facts)))
+        return
+    if recipes:
+        if what != "demo" or table3 or probe or verify or overrides:
+            raise UsageError("--recipes lists the names of recipes: give nothing else but --json with it.")
+        texts = {name: (recipe_folder() / f"{name}.toml").read_text(encoding="utf-8") for name in recipe_names()}
+        heads = {name: text.partition("\n")[0].removeprefix("# ") for name, text in texts.items()}
+        output.write(_json(heads) if as_json else "\n".join(f"{name:<24}  {head}" for name, head in heads.items()))
         return
     if table3:
         if what != "demo" or overrides:

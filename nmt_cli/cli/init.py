@@ -57,10 +57,10 @@ def init(
         ),
     ] = "",
 ) -> None:
-    """Write a recipe for your own text: look at the text and at this machine, hold out validation and test sets, choose
-    the sizes.
+    """Write a recipe for your own text.
 
-    Nothing is replaced. The recipe is commented, and yours to change. docs/presets.md has the rule.
+    It looks at the text and at this machine, holds out validation and test sets, and chooses the sizes by the rule in
+    docs/presets.md.
     """
     from ..interface.init import init as initialize
 

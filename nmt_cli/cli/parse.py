@@ -14,7 +14,7 @@ from ..interface.loading import check_precision, models_named
 from ..interface.options import TranslateOptions
 from ..interface.parsing import Parses, terminals_of, treebank_words
 from ..recipe import DecodeOptions
-from .arguments import DecodeOverrides, Device, Devices, InputFile, Precision, option, output_path
+from .arguments import DecodeOverrides, Device, Devices, InputFile, OutputFile, Precision, option
 from .completion import runs
 from .translate_input import InputFormat, read_requests
 from .translate_output import write_windows, writing
@@ -39,17 +39,7 @@ def parse(
         ),
     ] = None,
     input_file: InputFile = None,
-    output_file: Annotated[
-        Path | None,
-        option(
-            "Write to FILE instead of stdout. FILE appears when everything is parsed; an existing file is "
-            "replaced and keeps its mode. A device or pipe is written to directly. A name that ends in .gz, "
-            ".xz, .bz2 or .zst compresses the text.",
-            "FILE",
-            names=("--output", "-o"),
-            parser=output_path,
-        ),
-    ] = None,
+    output_file: OutputFile = None,
     tokenized: Annotated[
         bool,
         option(
@@ -64,20 +54,10 @@ def parse(
     devices: Devices = None,
     precision: Precision = "auto",
 ) -> None:
-    """Parse sentences: N lines in, N lines out, in order, as soon as they are ready.
+    """Parse sentences: N lines in, N trees out, in order.
 
-    The model is a parser (docs/parsing.md).
-
-    A line is a sentence, and its tree is printed in brackets, as (TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks)) (.
-    .))). The tree has exactly the sentence's words; brackets in words are written -LRB- and -RRB-. Parts of speech are
-    the model's, or XX if it predicts none (data.terminals). A blank line stays blank.
-
-    Without --tokenized, words are separated as in the Penn Treebank: do n't, dogs . Straight double quotes become two
-    backquotes and two apostrophes, if the model's vocabulary has them. Each line should be one sentence.
-
-    A sentence that is too long for the model gets a flat tree, (TOP (XX The) (XX dog) …), so that each sentence has a
-    tree of its words; a warning gives its line and length. stderr also reports how many trees were repaired because the
-    model's output was not a tree of the sentence (see nmt data trees --back).
+    The model is a parser. Without --tokenized, words are separated as in the Penn Treebank. docs/parsing.md has the
+    format.
     """
     from ..interface.translator import load
     from ..model.contents import find_model

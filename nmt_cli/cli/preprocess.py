@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from .. import console
 from . import output
-from .arguments import Overrides, argument, option, output_path
+from .arguments import Overrides, argument, data_option, option, output_path
 from .completion import recipes
 
 if TYPE_CHECKING:
@@ -41,23 +41,19 @@ def preprocess(
     ] = None,
     as_json: Annotated[bool, option("Print the summary as JSON on stdout.", names=("--json",))] = False,
 ) -> None:
-    """Learn the subword vocabulary and write the shards that training reads.
+    """Learn the subword vocabulary; write the shards for training.
 
-    Inputs are plain text, .gz, .xz, .bz2 or .zst, one sentence per line; source and target are parallel, line by line.
-    A second run with the same text and recipe does nothing.
+    The text is plain, .gz, .xz, .bz2 or .zst: one sentence per line, both sides parallel. A second run with the same
+    text and recipe does nothing.
     """
     from ..interface import commands
-    from ..recipe import load_recipe
 
     summary = commands.preprocess(
         recipe, data_dirs=data_dirs or [], out=out, overrides=overrides or [], force=force, workers=workers
     )
     console.say(_described(summary))
-    data = (
-        ["--data", out] if out is not None and out != Path("data") / load_recipe(recipe, overrides or []).name else []
-    )
     changes = [word for override in overrides or [] for word in ("--set", override)]
-    console.say_next("nmt", "train", recipe, *data, *changes)
+    console.say_next("nmt", "train", recipe, *data_option(out, recipe, overrides), *changes)
     if as_json:
         output.write(json.dumps(summary.to_dict(), indent=2, ensure_ascii=False))
 

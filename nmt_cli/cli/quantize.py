@@ -26,7 +26,7 @@ def quantize(
         ),
     ],
 ) -> None:
-    """Write a trained model in int8: a model folder of a quarter of the size, which loads sooner.
+    """Write a trained model in int8, in a quarter of the size.
 
     It translates exactly as MODEL does with --precision int8, and in no other precision. It cannot be trained, averaged
     or exported: keep MODEL.

@@ -79,7 +79,7 @@ class ScoreRequest:
         bool,
         option(
             "TER of Chinese and Japanese: each character of Chinese, and each kanji, is a word. "
-            "It is sacrebleu's --ter-normalized with --ter-asian-support.",
+            "In sacrebleu it is --ter-normalized with --ter-asian-support.",
             names=("--ter-asian",),
         ),
     ] = False
@@ -226,7 +226,7 @@ class ScoreRequest:
         ),
     ] = None
     device: Annotated[
-        str | None, option("With --model: auto, cpu, cuda, cuda:N or mps.  [default: auto]", heading=MODEL)
+        str | None, option("With --model: auto, cpu, cuda, cuda:N or mps.  [default: auto]", "D", MODEL)
     ] = None
     precision: Annotated[
         str | None,

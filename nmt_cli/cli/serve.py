@@ -81,12 +81,10 @@ def serve(
     ] = 1,
     precision: Precision = "auto",
 ) -> None:
-    """Serve translations over HTTP, as LibreTranslate (/translate) and DeepL (/v2/translate) do, and a page for people.
+    """Serve translations over HTTP, with a page for people.
 
-    Every translation is that of `nmt translate`. Sentences of all clients are translated together; none waits for a
-    long document of another client.
-
-    SIGHUP loads the models anew, without losing a request. SIGTERM and Ctrl-C answer what is under way, then end.
+    Its interfaces are those of LibreTranslate (/translate) and DeepL (/v2/translate): docs/serving.md. SIGHUP loads the
+    models anew.
     """
     missing = [package for module, package in PACKAGES.items() if find_spec(module) is None]
     if missing:

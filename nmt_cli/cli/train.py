@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..console import say, spoken_range
-from .arguments import Overrides, argument, option, output_path
+from ..console import say, say_next, spoken_range
+from .arguments import Overrides, argument, data_option, option, output_path
 from .completion import recipes
 
 
@@ -20,8 +20,8 @@ def train(
         Path | None, option("Folder of shards from `nmt preprocess`.  [default: data/RECIPE]", "DIR")
     ] = None,
     devices: Annotated[int, option("Number of processes on this machine, one per GPU.", "N", min=1, max=1024)] = 1,
-    device: Annotated[str, option("auto, cpu, cuda, cuda:N or mps (Apple, untested).")] = "auto",
-    precision: Annotated[str, option("auto, bf16, fp16 or fp32.  [default: the recipe's]")] = "",
+    device: Annotated[str, option("auto, cpu, cuda, cuda:N or mps (Apple, untested).", "D")] = "auto",
+    precision: Annotated[str, option("auto, bf16, fp16 or fp32.  [default: the recipe's]", "P")] = "",
     threads: Annotated[int, option("CPU threads per process; 0: its share of the cores.", "N", min=0, max=1024)] = 0,
     memory_limit: Annotated[
         str, option("Maximum memory of a process, such as 4GiB.  [default: all free memory]", "SIZE")
@@ -50,10 +50,10 @@ def train(
     ] = False,
     overrides: Overrides = None,
 ) -> None:
-    """Train a model. A second run resumes where the first stopped.
+    """Train a model, or resume its training.
 
-    Ctrl-C, SIGTERM or SIGHUP saves a checkpoint before the end. On several machines: `torchrun … -m -- nmt_cli train
-    RECIPE`.
+    Ctrl-C saves a checkpoint before the end; the same command resumes. On several machines: `torchrun … -m -- nmt_cli
+    train RECIPE`.
     """
     # Torch reads this when it is loaded. Its warnings about lost connections contain C++ stack frames.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -83,4 +83,6 @@ def train(
             "dry run: all checks passed, nothing was written"
         )
         return
-    commands.train(recipe, compiled=compiled, **shared)
+    done = commands.train(recipe, compiled=compiled, **shared)
+    if os.environ.get("RANK", "0" if devices == 1 else "") == "0":  # of several processes, rank 0 alone says it
+        say_next("nmt", "average", done.path, *data_option(data, recipe, overrides))

@@ -16,7 +16,7 @@ from ..interface.loading import check_precision, models_named
 from ..interface.options import TranslateOptions
 from ..recipe import RULES, DecodeOptions
 from ..registry import FORMATS
-from .arguments import DecodeOverrides, Device, Devices, InputFile, Precision, option, output_path
+from .arguments import DecodeOverrides, Device, Devices, InputFile, OutputFile, Precision, option
 from .completion import runs
 from .inputs import entries
 from .translate_document import check_format, translate_document
@@ -43,17 +43,7 @@ def translate(
         ),
     ] = None,
     input_file: InputFile = None,
-    output_file: Annotated[
-        Path | None,
-        option(
-            "Write to FILE instead of stdout. FILE appears when everything is translated; an existing file "
-            "is replaced and keeps its mode. A device or pipe is written to directly. A name that ends in "
-            ".gz, .xz, .bz2 or .zst compresses the text.",
-            "FILE",
-            names=("--output", "-o"),
-            parser=output_path,
-        ),
-    ] = None,
+    output_file: OutputFile = None,
     document_format: Annotated[
         str | None,
         option(
@@ -169,34 +159,10 @@ def translate(
     devices: Devices = None,
     precision: Precision = "auto",
 ) -> None:
-    """Translate lines of text: N lines in, N lines out, in order, as soon as they are ready.
+    """Translate text: N lines in, N lines out, in order.
 
-    With --format, translate a document.
-
-    A line ends at \\n only. Blank lines stay empty; a line that is too long for the model is translated in parts. The
-    translation of a line depends only on the line, the model and the options. Output is flushed whenever all
-    lines that were read are translated.
-
-    Beam search ranks outputs Y by  score = log P(Y) / lp(Y),  lp(Y) = ((5 + |Y|) / 6) ^ alpha,  where |Y| counts the
-    output's tokens and its end symbol. Scores are at most 0; nearer to 0 is better. A blank line scores 0. With
-    --length-penalty average lp(Y) = |Y|, with none 1. With --search mbr the score is the expected utility, 0 to 100.
-
-    --nbest N prints up to N lines for each input line, best first; INDEX counts input lines from 0. --nbest is at most
-    --beam, or --mbr-samples. With --sample they are N independent samples, so two may be equal; the same line and seed
-    give the same samples.
-
-    --json prints one object per line, whatever N is: source, translation, score, log_prob (natural), tokens (the
-    translation's subwords), and nbest, a list of objects: translation, score, log_prob, tokens. With --alignment also
-    source_tokens and alignment, a list of pairs [I, J]: token J of the translation is aligned to source token I,
-    both counted from 0. A token that is aligned to the source's end symbol has no pair. For an ensemble the alignment
-    is the first model's.
-
-    With --confidence each object, also in nbest, has words, a list of objects: word, probability (the product over its
-    subwords), and quality, an estimate of sentence chrF / 100 from the model's own probabilities; for a blank line
-    null.
-
-    With --format the whole input is one document, of sentences in paragraphs. White space, tags, code, URLs and
-    placeholders such as {name} come back as they are; tags enclose the translations of the words that they enclosed.
+    Each is printed as soon as it is ready. With --format, a document is translated. docs/translating.md describes
+    outputs, searches and constraints.
     """
     from ..interface.translator import load
     from ..model.contents import find_model

@@ -78,18 +78,10 @@ def trees(
         Path | None, option("With --back: the parsed sentences, line by line parallel to IN.", "FILE")
     ] = None,
 ) -> None:
-    """Turn bracketed trees into pairs for training a parser, or a parser's output back into trees.
+    """Turn trees into pairs for training a parser, or parses into trees.
 
-    A tree may span several lines. NAME.words has one sentence per line, words separated by spaces. NAME.linear has its
-    tree, as (S (NP XX XX )NP (VP XX )VP )S, where XX is a word and a closing bracket has its label; --terminals chooses
-    other symbols for words, and data.terminals in the recipe must be the same. NAME.ptb has the tree in brackets with
-    words and parts of speech, for `nmt score --metric evalb`. The root (ROOT, TOP, S1 or no label) is removed, and
-    written as TOP in brackets.
-
-    --back prints a tree for each line: N lines in, N lines out. Words are tagged as the parse says with --terminals
-    tags and both, else XX. A line that is not a tree is repaired: stray brackets are dropped, open ones are closed at
-    the end, and missing words are added at the end. A wrong word becomes the sentence's. The tree has exactly the
-    sentence's words. A line without words gives an empty line.
+    It writes the sentences, the trees as a model reads them, and the trees for `nmt score --metric evalb`.
+    docs/parsing.md has the formats.
     """
     if back:
         options = [

@@ -69,11 +69,12 @@ def info(
                 )
             recipe = load_recipe(str(what), changes)
             vocabularies, facts = (recipe.data.vocab_size, recipe.data.target_size), {"kind": "recipe"}
-        here = _here(recipe, vocabularies, device, devices, probe)
+        here, sections = _here(recipe, vocabularies, device, devices, probe), recipe.to_dict()
         if "imported" in facts.get("scores", {}) and not probe:  # others trained it, in a way that the files do not say
             here = {key: value for key, value in here.items() if key not in OF_TRAINING}
             here["kernels"].pop("training")
-        return {"name": recipe.name, **facts, **here, "recipe": recipe.to_dict()}
+            sections.pop("train")
+        return {"name": recipe.name, **facts, **here, "recipe": sections}
 
 
 def _here(recipe: Recipe, vocabularies: tuple[int, int], device: str, devices: int, probe: bool) -> Values:

@@ -1,6 +1,6 @@
 """The records of metrics.jsonl, and the line for people that each one becomes.
 
-    train_record    ──▶ training_line      every train.log_every updates
+    train_record    ──▶ training_line      every train.log_every updates; the line at most once a minute
     valid_record    ──▶ validation_line    every train.valid_every updates
     skipped_record  ──▶ skipped_line       an update whose gradient was not finite
 
@@ -40,7 +40,7 @@ def training_line(record: Mapping[str, Any], updates: int, eta: float) -> str:
     """Return the line of a training record; `updates` is train.updates, `eta` the estimated remaining seconds."""
     return (
         f"update {record['update']:,}/{updates:,} · epoch {record['epoch'] + 1} · loss {record['loss']:.3f} · ppl "
-        f"{record['ppl']:.2f} · lr {record['lr']:.2e} · {record['tokens_per_second']:,.0f} tok/s · |g| "
+        f"{record['ppl']:.2f} · lr {record['lr']:.2e} · {record['tokens_per_second']:,.0f} tok/s · gradient norm "
         f"{record['grad_norm']:.2f} · ETA {clock(eta)}"
     )
 

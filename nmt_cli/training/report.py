@@ -1,7 +1,8 @@
 """The reports of training: records to metrics.jsonl and to loggers, lines for people to the terminal and to train.log.
 
     record(values)   a record for programs           line(text)        a line that stays on the terminal
-                                                     progress(text)    a line of train.log; printed only without a bar
+                                                     samples(texts)    all go to train.log, the first is also printed
+                                                     progress(text)    at most one a minute; printed only without a bar
                                                      advance(updates)  the bar
 
 On a terminal, or if a function receives the progress (`console.shows_progress`), a bar moves with every micro-batch,
@@ -11,6 +12,7 @@ and progress lines go only to train.log. Otherwise progress lines are also print
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +24,9 @@ from ..errors import TrainingError, write_failed
 from ..files import flush_to_disk
 from .loggers import Logger, open_loggers
 from .run import RunFolder
+
+PROGRESS_SECONDS = 60.0
+"""The smallest time between two progress lines. metrics.jsonl has every record."""
 
 
 class Report:
@@ -35,6 +40,8 @@ class Report:
         self.run, self.is_main = run, is_main
         self.has_bar = is_main and console.shows_progress()
         self.bar: Any = None
+        self.progress_at = -math.inf
+        """When the latest progress line was written, by time.monotonic."""
         self.loggers: list[Logger] = open_loggers(loggers, run.path) if is_main else []
 
     def rewind(self, size: int) -> None:
@@ -75,9 +82,15 @@ class Report:
             self.clear_bar()
             self._print(text, stays=True)
 
+    def samples(self, texts: Sequence[str]) -> None:
+        """Append sample translations to train.log, and print the first."""
+        for number, text in enumerate(texts if self.is_main else ()):
+            self._print(text, stays=number == 0)
+
     def progress(self, text: str) -> None:
-        """Append a line to train.log, and print it if there is no bar."""
-        if self.is_main:
+        """Append a line to train.log, and print it if there is no bar. Do nothing within a minute after such a line."""
+        if self.is_main and time.monotonic() - self.progress_at >= PROGRESS_SECONDS:
+            self.progress_at = time.monotonic()
             self._print(text, stays=not self.has_bar)
 
     def start_bar(self, done: int, updates: int) -> None:
@@ -112,7 +125,8 @@ class Report:
     def _print(self, text: str, stays: bool) -> None:
         if stays:
             console.say(text)
-        _append(self.run.log, f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}")
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S  ")
+        _append(self.run.log, stamp + text.replace("\n", "\n" + " " * len(stamp)))
 
 
 def _append(path: Path, line: str) -> None:

@@ -390,8 +390,7 @@ class Trainer:
         progress.validation = record
         self.report.record(record)
         self.report.line(validation_line(record, is_best))
-        for sample in samples:
-            self.report.line(sample)
+        self.report.samples(samples)
         if is_best:
             self.save_checkpoint(is_best=True)
         self.check_patience()

@@ -175,7 +175,7 @@ class Validator:
                 score = compute(metric, translations, [self.target], self.bleu)
                 scores |= {metric: score.value, f"{metric}_signature": score.signature}
             samples = [
-                f"    source       {source}\n    reference    {reference}\n    translation  {translation}\n"
+                f"    source       {source}\n    reference    {reference}\n    translation  {translation}"
                 for source, reference, translation in zip(self.source, self.target, translations, strict=True)
             ]
         return scores, samples[: self.recipe.train.valid_samples]

@@ -133,7 +133,7 @@ def test_a_calibration_changes_only_the_quality(folder: Path) -> None:
     result = run(*CALIBRATE, "--out", "own.json")
     assert result.stdout == ""
     assert f"calibrated on {LINES - 1} lines: mean chrF " in result.stderr
-    assert "next: nmt translate --json --confidence --calibration own.json < input" in result.stderr
+    assert "next: nmt translate --model one --json --confidence --calibration own.json < input" in result.stderr
     own = read_calibration(Path("own.json"))
     assert own.lines == LINES - 1
     assert sorted(path.name for path in folder.iterdir()) == ["in", "one", "own.json", "ref"]

@@ -64,9 +64,9 @@ class Command:
 
 
 COMMANDS = {
-    "help": Command("--help", "typer.rich_utils:rich_format_help"),
+    "help": Command("--help", "nmt_cli.cli.command:write_parameters"),
     "version": Command("--version", "nmt_cli.cli.output:write"),
-    "help of a command": Command("score --help", "typer.rich_utils:rich_format_help"),
+    "help of a command": Command("score --help", "nmt_cli.cli.command:write_parameters"),
     "score": Command("score hyp --ref ref", "nmt_cli.evaluation.metrics:Scorer.score"),
     "score stdin": Command("score - --ref ref --json", "nmt_cli.evaluation.metrics:Scorer.score", reads=True),
     "score several": Command("score hyp ref --ref ref --samples 5", "nmt_cli.evaluation.significance:compare"),

@@ -68,7 +68,8 @@ class Job:
         )
         self.folder, self.stderr = folder, done.stderr.decode()
         self.said = " ".join(self.stderr.split())
-        self.last_line = self.stderr.strip().splitlines()[-1] if self.stderr.strip() else ""
+        lines = [line for line in self.stderr.strip().splitlines() if not line.startswith("next: ")]
+        self.last_line = lines[-1] if lines else ""
         assert done.returncode == code, self.stderr
         assert "Traceback" not in self.stderr, self.stderr
         assert run_errors(folder) == []

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from forked import nmt, run
+
+from nmt_cli.cli.app import app
 
 RECIPE = """
 [data]
@@ -56,8 +61,9 @@ def test_each_command_names_the_next_one_so_that_it_runs(folder: Path) -> None:
     dry = nmt(folder, *next_of(said)[1:], "--dry-run")
     assert re.search(r"[\d.e-]+ s per update, (about )?\d+ .*seconds in all, until .* at the latest", dry)
     said = nmt(folder, *next_of(said)[1:])
-    assert re.search(r"all updates done; best nll \d\.\d{4}$", said.strip())
-    said = nmt(folder, "average", "runs/my own")
+    assert re.search(r"all updates done; best .*\nnext: ", said)
+    assert next_of(said) == ["nmt", "average", "runs/my own"]
+    said = nmt(folder, *next_of(said)[1:])
     best = next_of(said)[3]
     assert next_of(said) == ["nmt", "translate", "--model", best, "<", "input"]
     assert (folder / best / "model.safetensors").is_file()
@@ -68,6 +74,34 @@ def test_each_command_names_the_next_one_so_that_it_runs(folder: Path) -> None:
 
 def nmt_output(folder: Path, *arguments: str) -> str:
     return run(folder, *arguments).stdout.decode()
+
+
+def pages(group: Any, context: Any) -> Iterator[tuple[str, str]]:
+    """Yield each command of a group, and of its groups, with its page of --help."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        inner = command.context_class(command, info_name=name, parent=context)
+        yield inner.command_path, command.get_help(inner)
+        if hasattr(command, "list_commands"):
+            yield from pages(command, inner)
+
+
+def test_help_comes_to_the_options_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    nmt_itself = typer.main.get_command(app)
+    context = nmt_itself.make_context("nmt", [], resilient_parsing=True)
+    overview = nmt_itself.get_help(context)
+    help_of = dict(pages(nmt_itself, context))
+    for path, page in help_of.items():
+        above = re.split(r"^(?:Arguments|Commands|Options):$", page, flags=re.MULTILINE)[0].splitlines()
+        assert len([line for line in above[1:] if line]) <= 3, path
+        assert max(map(len, page.splitlines())) < 80, path
+        assert not re.search(r"<(bool|str|path)>|<=|\x1b", page), path
+        if path.count(" ") == 1:
+            assert f"  {above[2].strip()}\n" in overview, path  # in one line
+    headings = re.findall(r"^(\S.*):$", help_of["nmt translate"], flags=re.MULTILINE)
+    assert headings == ["Options", "Output format", "Search", "Sampling and minimum Bayes risk", "Constraints"]
 
 
 def test_a_recipe_that_lies_here_is_found_by_its_name_or_nearly_its_name(folder: Path) -> None:

@@ -367,9 +367,7 @@ def test_interrupting_several_workers_in_the_midst_of_a_batch(folder: Path, tmp_
         assert b"Traceback" not in process.stderr.read()
 
 
-def test_help_is_quick_and_says_the_formula() -> None:
+def test_help_is_quick() -> None:
     script = "import sys, nmt_cli.cli.translate; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], timeout=LIMIT).returncode == 0
-    done = nmt("--help")
-    assert done.returncode == 0
-    assert "lp(Y) = ((5 + |Y|) / 6) ^ alpha" in " ".join(done.stdout.decode().split())
+    assert nmt("--help").returncode == 0

@@ -453,21 +453,6 @@ def test_an_allowed_output_that_is_too_long_is_an_error() -> None:
     )
 
 
-def test_help_lists_the_options_by_subject() -> None:
-    text = invoke("--help").stdout
-    headings = ["Options", "Output format", "Search", "Sampling and minimum Bayes risk", "Constraints"]
-    positions = [text.index(f"─ {heading} ─") for heading in headings]
-    assert positions == sorted(positions)
-    for heading, option in (
-        ("Output format", "--nbest"),
-        ("Search", "--beam"),
-        ("Sampling and minimum Bayes risk", "--min-p"),
-        ("Constraints", "--terms"),
-    ):
-        panel = text[text.index(f"─ {heading} ─") :].partition("╰")[0]
-        assert option in panel
-
-
 @pytest.mark.parametrize(
     "args", [["--mbr-samples", "0"], ["--max-len-ratio", "x"], ["--no-repeat-ngram", "x"], ["--min-p", "x"]]
 )

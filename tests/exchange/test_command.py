@@ -34,7 +34,7 @@ def test_export_reports_what_was_verified_and_what_differs(to: str, trained: Pat
     assert "logits " in lines[2]
     assert "length_penalty = 0.5 is nearest to ((5 + |Y|) / 6)^0.6" in lines[3]
     assert "each line's length + 12" in lines[3]
-    assert lines[4] == f"next: see {tmp_path / 'out' / 'README.md'}"
+    assert lines[4] == f"how to use it: {tmp_path / 'out' / 'README.md'}"
     assert len(lines) == 5
 
 

@@ -206,7 +206,7 @@ def test_the_commands_have_no_option_that_the_functions_lack() -> None:
     assert parameters(nmt.train) - parameters(nmt.forecast) == {"compiled"}
     assert parameters(cli_average.average) - parameters(nmt.average) == set()
     assert parameters(cli_init.init) ^ parameters(nmt.init) == {"progress"}
-    assert parameters(cli_info.info) - parameters(nmt.info) == {"as_json", "table3", "report"}
+    assert parameters(cli_info.info) - parameters(nmt.info) == {"as_json", "table3", "report", "recipes"}
     assert parameters(nmt.table3) <= parameters(nmt.info)
     assert parameters(cli_data.fetch) - parameters(nmt.fetch) == {"as_json", "context"}
     assert parameters(export_command) - parameters(nmt.export) == set()

@@ -101,13 +101,17 @@ def test_a_perfect_copy_in_chinese_has_a_score_that_says_so(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_of_a_long_text_lines_at_even_distances_are_translated(recipe: Path) -> None:
+def test_of_a_long_text_lines_at_even_distances_are_translated(
+    recipe: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     nmt.train("mine.toml", overrides=["train.valid_bleu_sentences=20", "train.valid_samples=20"])
     assert "BLEU of 20 of 60 lines" in log(recipe)
     assert [validations(recipe)[0][key] for key in ("bleu_sentences", "bleu_of_sentences")] == [20, 60]
     text = chinese(60)
     first = log(recipe).split("valid at 1 ")[1].split("valid at 2 ")[0]
     assert [line.split()[-1] for line in first.splitlines() if " reference " in line] == text[::3]
+    shown = [line.split()[-1] for line in capsys.readouterr().err.splitlines() if " reference " in line]
+    assert shown == [text[0]] * 2  # one for each validation
 
 
 @pytest.mark.slow
