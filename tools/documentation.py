@@ -229,7 +229,8 @@ def limits(field: FieldInfo) -> str:
 
 def recipes() -> Pages:
     """Return a page for each family of the recipes in the package: those with the same first word."""
-    index, pages = [], {}
+    index: list[tuple[str, str]] = []
+    pages: Pages = {}
     for name in recipe_names():
         text = (ROOT / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
         family = name.partition("_")[0]
