@@ -37,7 +37,8 @@ LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(?=[)#])")
 CODE = re.compile(r"`([^`]+)`")
 LANGUAGES = {".py": "python", ".toml": "toml"}
 PYTHON = {
-    "translating": ["interface.translator", "translation.translation", "interface.parsing", "interface.attention"],
+    "translating": ["interface.translator"],
+    "translations": ["translation.translation", "interface.parsing", "interface.attention"],
     "training": ["interface.init", "interface.commands", "interface.information", "interface.progress"],
     "scoring": ["interface.evaluation", "interface.calibration"],
     "data": ["interface.fetching", "interface.trees"],
@@ -143,7 +144,7 @@ def commands() -> Pages:
     by_heading: dict[str, list[tuple[str, str]]] = {}
     pages = {}
     for name, command, inner in members(group, context):
-        row = (f"[`nmt {name}`](commands/{name}.md)", prose(command.get_short_help_str(limit=1000)))
+        row = (f"[`{name}`](commands/{name}.md)", prose((command.help or "").partition("\n\n")[0]))
         by_heading.setdefault(panel(command) or "Commands", []).append(row)
         pages[name] = "\n".join(of_command(command, inner, 1))
     index = f"# Commands\n\n{prose(group.help or '')}\n\nEvery command has `--help`, which says the same.\n\n"
@@ -199,20 +200,20 @@ def recipe() -> str:
     page = "# The recipe\n\nThe keys of a recipe, by section. `--set section.key=value` overrides a key.\n\n"
     for section, kind in SECTIONS.items():
         head = texts[kind.__name__].docstring.value.partition(": ")[2].split("\n\n")[0]
-        rows = [(f"`{key}`", *described(field, texts[kind.__name__][key])) for key, field in kind.model_fields.items()]
+        rows = [(f"`{key}`", described(field, texts[kind.__name__][key])) for key, field in kind.model_fields.items()]
         page += f"## [{section}]\n\n{prose(head[:1].upper() + head[1:])}\n\n"
-        page += table(["key", "default", "values and meaning"], rows)
+        page += table(["key", "values, default and meaning"], rows)
     return page
 
 
-def described(field: FieldInfo, member: Any) -> tuple[str, str]:
-    """Return the default of a key, and its values with what it is."""
+def described(field: FieldInfo, member: Any) -> str:
+    """Return the values of a key, its default, and what it is."""
     option = next((item for item in field.metadata if isinstance(item, Option)), None)
     texts = [option.help if option else "", member.docstring.value if member.docstring else ""]
     choices = [f"`{json.dumps(value)}`" for value in get_args(field.annotation) if isinstance(value, str)]
     values = ", ".join(choices) or getattr(field.annotation, "__name__", str(field.annotation))
     told = " ".join(text for text in texts if text)
-    return f"`{json.dumps(field.default)}`", f"{values}{limits(field)}. {prose(told)}"
+    return f"{values}{limits(field)}; default `{json.dumps(field.default)}`. {prose(told)}"
 
 
 def limits(field: FieldInfo) -> str:
