@@ -31,8 +31,8 @@ from nmt_cli.interface.options import TranslateOptions
 from nmt_cli.recipe import SECTIONS, Option, recipe_names
 
 ROOT = Path(__file__).parents[1]
-HOME = "docs/index.md"
-PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "benchmarks/RESULTS.md"]
+HOME, RESULTS, SCORES = "docs/index.md", "benchmarks/RESULTS.md", "benchmarks/SCORES.md"
+PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", RESULTS]
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(?=[)#])")
 CODE = re.compile(r"`([^`]+)`")
 LANGUAGES = {".py": "python", ".toml": "toml"}
@@ -54,6 +54,8 @@ def main() -> None:
     shutil.copytree(ROOT / "docs", out / "docs", ignore=shutil.ignore_patterns("*.ipynb", "*.md"))
     for page in [*PAGES, *(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]:
         text = with_pages(page, (ROOT / page).read_text(encoding="utf-8"), out)
+        if page == RESULTS:
+            text = without_scores(text, out)
         if page == HOME:
             text = LINK.sub(lambda link: os.path.normpath(os.path.join("docs", link[1])), text)
         write(out / (Path(page).name if page == HOME else page), text)
@@ -96,6 +98,16 @@ def with_pages(page: str, text: str, out: Path) -> str:
         return f"{link[1]}.md"
 
     return LINK.sub(linked, text)
+
+
+def without_scores(text: str, out: Path) -> str:
+    """Return RESULTS without its section of scores, which is a page of its own: one page would be too long."""
+    before, _, rest = text.partition("\n## Scores\n")
+    scores, _, after = rest.partition("\n## ")
+    write(out / SCORES, "# Scores\n" + re.sub(r"^##(#+ )", r"#\1", scores, flags=re.MULTILINE))
+    return (
+        f"{before}\n## Scores\n\nBLEU, F1 and the like are on [a page of their own]({Path(SCORES).name}).\n\n## {after}"
+    )
 
 
 def page_of(path: Path) -> str:

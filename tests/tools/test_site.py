@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -198,7 +199,7 @@ def test_every_command_and_option_has_an_entry(site: Path) -> None:
     assert {f"{name.split()[1]}.html" for name in commands} == {path.name for path in folder.iterdir()}
     for name, command in commands.items():
         path = folder / f"{name.split()[1]}.html"
-        text = re.sub(r"<.*?>", "", path.read_text(encoding="utf-8"))
+        text = html.unescape(re.sub(r"<.*?>", "", path.read_text(encoding="utf-8")))
         assert name.replace(" ", "-") in page(path).ids
         shown = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
         missing = [option for parameter in shown for option in parameter.opts if option.startswith("--")]
