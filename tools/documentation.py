@@ -35,6 +35,7 @@ HOME, RESULTS, SCORES = "docs/index.md", "benchmarks/RESULTS.md", "benchmarks/SC
 PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", RESULTS]
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(?=[)#])")
 CODE = re.compile(r"`([^`]+)`")
+FENCE = re.compile(r" *(```+)")
 LANGUAGES = {".py": "python", ".toml": "toml"}
 PYTHON = {
     "translating": ["interface.translator"],
@@ -70,19 +71,27 @@ def main() -> None:
 
 def write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(map(breakable, text.split("\n"))), encoding="utf-8")
+    lines, fence = [], ""
+    for line in text.split("\n"):
+        mark = FENCE.match(line)
+        lines.append(line if fence or mark else breakable(line))
+        if mark and fence in ("", line.strip()):
+            fence = "" if fence else mark[1]
+    path.write_text("\n".join(lines), encoding="utf-8")
 
 
 def breakable(line: str) -> str:
-    """Return a line of Markdown. In the row of a table, code may be broken at its spaces, and only there (site.css)."""
+    """Return a line of Markdown. Options, and all code in tables, may be broken at their spaces only (site.css)."""
 
     def by_words(span: re.Match[str]) -> str:
         words = [
             re.sub(r"\W", lambda sign: f"&#{ord(sign[0])};", word) for word in span[1].replace(r"\|", "|").split(" ")
         ]
-        return f"<code>{' <wbr>'.join(words)}</code>" if len(words) > 1 else span[0]
+        if line.startswith("|"):
+            return f"<code>{' <wbr>'.join(words)}</code>" if len(words) > 1 else span[0]
+        return f'<code class="option">{" <wbr>".join(words)}</code>' if span[1].startswith("-") else span[0]
 
-    return CODE.sub(by_words, line) if line.startswith("|") else line
+    return line if line.startswith("    ") or line.count("`") % 2 else CODE.sub(by_words, line)
 
 
 def with_pages(page: str, text: str, out: Path) -> str:
