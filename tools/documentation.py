@@ -2,10 +2,11 @@
 
     python tools/documentation.py build/docs-source
 
-The folder gets README, docs/, RESULTS and other pages in the places that they have in the repository, so that a link
-works in both. A file of another kind that a page links to (a recipe, a source file, a notebook) becomes a page. Made
-here are the references: the commands from the options of nmt_cli.cli.app, the recipe from nmt_cli.recipe, the public
-names of Python, whose docstrings mkdocstrings reads, and the recipes in the package.
+The folder gets docs/, RESULTS and other pages in the places that they have in the repository, so that a link works in
+both; only docs/index.md, the home page, is at the top. A file of another kind that a page links to (a recipe, a source
+file, a notebook) becomes a page. Made here are the references: the commands from the options of nmt_cli.cli.app, the
+recipe from nmt_cli.recipe, the public names of Python, whose docstrings mkdocstrings reads, and the recipes in the
+package. A reference of many entries is an index, a folder of pages, and their navigation in `.nav.md`.
 """
 
 from __future__ import annotations
@@ -30,28 +31,67 @@ from nmt_cli.interface.options import TranslateOptions
 from nmt_cli.recipe import SECTIONS, Option, recipe_names
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "benchmarks/RESULTS.md"]
+HOME, RESULTS, SCORES = "docs/index.md", "benchmarks/RESULTS.md", "benchmarks/SCORES.md"
+PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", RESULTS]
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(?=[)#])")
+CODE = re.compile(r"`([^`]+)`")
+FENCE = re.compile(r" *(```+)")
 LANGUAGES = {".py": "python", ".toml": "toml"}
+PYTHON = {
+    "translating": ["interface.translator"],
+    "translations": ["translation.translation", "interface.parsing", "interface.attention"],
+    "training": ["interface.init", "interface.commands", "interface.information", "interface.progress"],
+    "scoring": ["interface.evaluation", "interface.calibration"],
+    "data": ["interface.fetching", "interface.trees"],
+    "errors": ["errors"],
+}
+"""The pages of the reference of Python, and the modules of nmt_cli whose public names each has."""
 
 
 def main() -> None:
     """Write the sources into the folder in the arguments, which is emptied first."""
     out = Path(sys.argv[1])
     shutil.rmtree(out, ignore_errors=True)
-    shutil.copytree(ROOT / "docs", out / "docs", ignore=shutil.ignore_patterns("*.ipynb"))
+    shutil.copytree(ROOT / "docs", out / "docs", ignore=shutil.ignore_patterns("*.ipynb", "*.md"))
     for page in [*PAGES, *(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]:
-        write(out / page, with_pages(page, (ROOT / page).read_text(encoding="utf-8"), out))
+        text = with_pages(page, (ROOT / page).read_text(encoding="utf-8"), out)
+        if page == RESULTS:
+            text = without_scores(text, out)
+        if page == HOME:
+            text = LINK.sub(lambda link: os.path.normpath(os.path.join("docs", link[1])), text)
+        write(out / (Path(page).name if page == HOME else page), text)
     reference = out / "docs" / "reference"
-    write(reference / "commands.md", commands())
     write(reference / "recipe.md", recipe())
-    write(reference / "recipes.md", recipes())
-    write(reference / "python.md", python())
+    for name, pages in {"commands": commands(), "python": python(), "recipes": recipes()}.items():
+        for page, text in pages.items():
+            write(reference / (f"{name}/{page}.md" if page else f"{name}.md"), text)
+        names = "".join(f"* [{page}]({page}.md)\n" for page in pages if page)
+        write(reference / name / ".nav.md", f"* [Index](../{name}.md)\n{names}")
 
 
 def write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    lines, fence = [], ""
+    for line in text.split("\n"):
+        mark = FENCE.match(line)
+        lines.append(line if fence or mark else breakable(line))
+        if mark and fence in ("", line.strip()):
+            fence = "" if fence else mark[1]
+    path.write_text("\n".join(lines), encoding="utf-8")
+
+
+def breakable(line: str) -> str:
+    """Return a line of Markdown. Options, and all code in tables, may be broken at their spaces only (site.css)."""
+
+    def by_words(span: re.Match[str]) -> str:
+        words = [
+            re.sub(r"\W", lambda sign: f"&#{ord(sign[0])};", word) for word in span[1].replace(r"\|", "|").split(" ")
+        ]
+        if line.startswith("|"):
+            return f"<code>{' <wbr>'.join(words)}</code>" if len(words) > 1 else span[0]
+        return f'<code class="option">{" <wbr>".join(words)}</code>' if span[1].startswith("-") else span[0]
+
+    return line if line.startswith("    ") or line.count("`") % 2 else CODE.sub(by_words, line)
 
 
 def with_pages(page: str, text: str, out: Path) -> str:
@@ -67,6 +107,16 @@ def with_pages(page: str, text: str, out: Path) -> str:
         return f"{link[1]}.md"
 
     return LINK.sub(linked, text)
+
+
+def without_scores(text: str, out: Path) -> str:
+    """Return RESULTS without its section of scores, which is a page of its own: one page would be too long."""
+    before, _, rest = text.partition("\n## Scores\n")
+    scores, _, after = rest.partition("\n## ")
+    write(out / SCORES, "# Scores\n" + re.sub(r"^##(#+ )", r"#\1", scores, flags=re.MULTILINE))
+    return (
+        f"{before}\n## Scores\n\nBLEU, F1 and the like are on [a page of their own]({Path(SCORES).name}).\n\n## {after}"
+    )
 
 
 def page_of(path: Path) -> str:
@@ -104,27 +154,44 @@ def prose(text: str) -> str:
 
 # --- commands ---
 
+Pages = dict[str, str]
+"""The pages of a reference by name; the index has the name ""."""
 
-def commands() -> str:
-    """Return the page of all commands: the help of each, and its options by their headings."""
+
+def commands() -> Pages:
+    """Return a page for each command: its help, and its options by their headings."""
     group = typer.main.get_command(app)
-    context = group.make_context("nmt", [], resilient_parsing=True)
-    intro = f"# Commands\n\n{prose(group.help or '')}\n\nEvery command has `--help`, which says the same.\n\n"
-    return intro + "\n".join(of_group(group, context, 2))
+    context: Any = group.make_context("nmt", [], resilient_parsing=True)
+    by_heading: dict[str, list[tuple[str, str]]] = {}
+    pages = {}
+    for name, command, inner in members(group, context):
+        row = (f"[`{name}`](commands/{name}.md)", prose((command.help or "").partition("\n\n")[0]))
+        by_heading.setdefault(panel(command) or "Commands", []).append(row)
+        pages[name] = "\n".join(of_command(command, inner, 1))
+    index = f"# Commands\n\n{prose(group.help or '')}\n\nEvery command has `--help`, which says the same.\n\n"
+    for heading, rows in by_heading.items():
+        index += (f"## {heading}\n\n" if len(by_heading) > 1 else "") + table(["command", "what it does"], rows)
+    return {"": index, **pages}
 
 
-def of_group(group: Any, context: Any, level: int) -> Iterator[str]:
+def members(group: Any, context: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the name, the command and the context of each command of a group."""
     for name in group.list_commands(context):
         command = group.get_command(context, name)
-        inner = command.context_class(command, info_name=name, parent=context)
-        usage = code(" ".join([inner.command_path, *command.collect_usage_pieces(inner)]), "")
-        paragraphs = "\n\n".join(prose(part) for part in (command.help or "").split("\n\n"))
-        yield f"{'#' * level} {inner.command_path}\n\n{usage}\n{paragraphs}\n\n{''.join(options(command, inner))}"
-        if hasattr(command, "list_commands"):
-            yield from of_group(command, inner, level + 1)
+        yield name, command, command.context_class(command, info_name=name, parent=context)
 
 
-def options(command: Any, context: Any) -> Iterator[str]:
+def of_command(command: Any, context: Any, level: int) -> Iterator[str]:
+    usage = code(" ".join([context.command_path, *command.collect_usage_pieces(context)]), "")
+    paragraphs = "\n\n".join(prose(part) for part in (command.help or "").split("\n\n"))
+    tables = "".join(options(command, context, level + 1))
+    yield f"{'#' * level} {context.command_path}\n\n{usage}\n{paragraphs}\n\n{tables}"
+    if hasattr(command, "list_commands"):
+        for _, part, inner in members(command, context):
+            yield from of_command(part, inner, level + 1)
+
+
+def options(command: Any, context: Any, level: int) -> Iterator[str]:
     """Yield a table for each heading of a command's options."""
     by_heading: dict[str, list[tuple[str, str]]] = {}
     for parameter in command.get_params(context):
@@ -133,9 +200,16 @@ def options(command: Any, context: Any) -> Iterator[str]:
             kind = "Arguments" if parameter.param_type_name == "argument" else "Options"
             name, _, rest = record[0].partition("  ")
             row = (f"`{' '.join([name, *rest.split()])}`", prose(record[1]))
-            by_heading.setdefault(getattr(parameter, "rich_help_panel", None) or kind, []).append(row)
+            by_heading.setdefault(panel(parameter) or kind, []).append(row)
     for heading, rows in by_heading.items():
-        yield table([heading, ""], rows)
+        column = "argument" if heading == "Arguments" else "option"
+        yield f"{'#' * level} {heading}\n\n{table([column, 'what it does'], rows)}"
+
+
+def panel(item: Any) -> str | None:
+    """Return the heading under which --help shows a command or an option, if it has one."""
+    heading = getattr(item, "rich_help_panel", None)
+    return heading if isinstance(heading, str) else None
 
 
 # --- recipe ---
@@ -147,20 +221,20 @@ def recipe() -> str:
     page = "# The recipe\n\nThe keys of a recipe, by section. `--set section.key=value` overrides a key.\n\n"
     for section, kind in SECTIONS.items():
         head = texts[kind.__name__].docstring.value.partition(": ")[2].split("\n\n")[0]
-        rows = [(f"`{key}`", *described(field, texts[kind.__name__][key])) for key, field in kind.model_fields.items()]
+        rows = [(f"`{key}`", described(field, texts[kind.__name__][key])) for key, field in kind.model_fields.items()]
         page += f"## [{section}]\n\n{prose(head[:1].upper() + head[1:])}\n\n"
-        page += table(["key", "default", ""], rows)
+        page += table(["key", "values, default and meaning"], rows)
     return page
 
 
-def described(field: FieldInfo, member: Any) -> tuple[str, str]:
-    """Return the default of a key, and its values with what it is."""
+def described(field: FieldInfo, member: Any) -> str:
+    """Return the values of a key, its default, and what it is."""
     option = next((item for item in field.metadata if isinstance(item, Option)), None)
     texts = [option.help if option else "", member.docstring.value if member.docstring else ""]
     choices = [f"`{json.dumps(value)}`" for value in get_args(field.annotation) if isinstance(value, str)]
     values = ", ".join(choices) or getattr(field.annotation, "__name__", str(field.annotation))
     told = " ".join(text for text in texts if text)
-    return f"`{json.dumps(field.default)}`", f"{values}{limits(field)}. {prose(told)}"
+    return f"{values}{limits(field)}; default `{json.dumps(field.default)}`. {prose(told)}"
 
 
 def limits(field: FieldInfo) -> str:
@@ -175,26 +249,43 @@ def limits(field: FieldInfo) -> str:
     return f", {' '.join(found)}" if found else ""
 
 
-def recipes() -> str:
-    """Return the page of the recipes in the package."""
-    texts = {name: (ROOT / "recipes" / f"{name}.toml").read_text(encoding="utf-8") for name in recipe_names()}
-    return "# Recipes\n\nThe recipes in the package, each by its name: `nmt train NAME`.\n\n" + "\n".join(
-        f"## {name}\n\n{code(text, 'toml')}" for name, text in texts.items()
-    )
+def recipes() -> Pages:
+    """Return a page for each family of the recipes in the package: those with the same first word."""
+    index: list[tuple[str, str]] = []
+    pages: Pages = {}
+    for name in recipe_names():
+        text = (ROOT / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
+        family = name.partition("_")[0]
+        index.append((f"[`{name}`](recipes/{family}.md#{name})", prose(text.partition("\n")[0].lstrip("# "))))
+        pages[family] = pages.get(family, f"# Recipes: {family}\n\n") + f"## {name}\n\n{code(text, 'toml')}\n"
+    intro = "# Recipes\n\nThe recipes in the package, each by its name: `nmt train NAME`.\n\n"
+    return {"": intro + table(["recipe", "what it is for"], index), **pages}
 
 
 # --- Python ---
 
 
-def python() -> str:
-    """Return the page of the public names; mkdocstrings puts in what each is."""
-    names = [name for name in vars(nmt_cli)["__all__"] if not name.startswith("__")]
+def python() -> Pages:
+    """Return the pages of the public names; mkdocstrings puts in what each is."""
+    modules = {name: module for name, module in vars(nmt_cli)["_NAMES"].items() if not name.startswith("__")}
+    if homeless := {*modules.values()} - {module for page in PYTHON.values() for module in page}:
+        raise SystemExit(f"tools/documentation.py: PYTHON has no page for {', '.join(homeless)}")
+    texts = griffe.load("nmt_cli", search_paths=[str(ROOT)], resolve_aliases=False)
+
+    def summary(name: str) -> str:
+        docstring = texts[f"{modules[name]}.{name}"].docstring
+        return prose(docstring.value.partition("\n\n")[0]) if docstring else ""
+
+    index = "# Python\n\n`import nmt_cli as nmt` has these names. [A guide](../python.md) shows how they are used.\n\n"
+    pages = {}
+    for page, of_page in PYTHON.items():
+        names = [name for name, module in modules.items() if module in of_page]
+        rows = [(f"[`{name}`](python/{page}.md#nmt_cli.{name})", summary(name)) for name in names]
+        index += f"## {page.capitalize()}\n\n{table(['name', 'what it is'], rows)}"
+        pages[page] = f"# Python: {page}\n\n" + "\n".join(f"::: nmt_cli.{name}\n" for name in names)
     options = ", ".join(f"`{name}`" for name in TranslateOptions.__annotations__)
-    intro = (
-        "# Python\n\n`import nmt_cli as nmt` has these names. [A guide](../python.md) shows how they are used.\n\n"
-        f"`TranslateOptions` are those of [`nmt translate`](commands.md#nmt-translate): {options}.\n\n"
-    )
-    return intro + "\n".join(f"::: nmt_cli.{name}\n" for name in names)
+    index += f"## TranslateOptions\n\nThese are options of [`nmt translate`](commands/translate.md): {options}.\n"
+    return {"": index, **pages}
 
 
 if __name__ == "__main__":

@@ -9,6 +9,10 @@ those with more. The score of a target word is the share of the element's own so
 FOREIGN times the share of other source words. An element gets the interval with the largest sum of scores. So one wrong
 alignment far away does not stretch the interval.
 
+No element that has words in the line is empty in the translation if that has at least as many words as there are such
+elements. An element without aligned words gets the nearest word that no other one has: nearest to the translation of
+the words beside it. Where all words have an element, an interval gives one away (`intervals.Spoken.spread`).
+
 A tag whose partner is in another sentence divides the line: the words before `</b>` are inside the element. If the
 elements of a line are not nested (`<b><i></b></i>`), or if it has very many, every tag divides the line. Then all
 markup keeps its order.
@@ -16,11 +20,13 @@ markup keeps its order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain, pairwise
 
-from .items import Kind
+from .intervals import Range, Spoken, covering, granted, nearest, outside, without
+from .items import Kind, matched
 from .segment import Escape, Segment, Translated
-from .target import Target, target_of
+from .target import Target, parts_of_words, target_of
 from .tree import Forest, Glue, Node, Piece, forests_of, pieces_of
 from .words import words_of
 
@@ -33,9 +39,6 @@ MOST_WORK = 200_000
 
 Above the limit all markup keeps its order, which takes linear time."""
 
-Range = tuple[int, int]
-"""Index of the first word, and the index after the last word."""
-
 
 def project(segment: Segment, translation: Translated, escape: Escape) -> str:
     """Return the translation in the format of the document, with the markup and the untranslatable parts of its
@@ -47,14 +50,26 @@ def project(segment: Segment, translation: Translated, escape: Escape) -> str:
     source_words = words_of(segment.line, [*(placed.offset for placed in segment.markup), *edges])
     target = target_of(segment, source_words, translation, escape)
     pieces = pieces_of(segment, source_words, target.missing)
+    source = _source(segment, source_words, target)
     writer = _Writer(target)
     if len(pieces) * (len(source_words) + len(target.words)) > MOST_WORK:
-        writer.write_in_order(pieces, _nearest(target, pieces))
+        writer.write_in_order(pieces, _covered(target, source, pieces, _nearest(target, pieces)))
     elif (forests := forests_of(pieces)) is None:
-        writer.write_in_order(pieces, _boundaries(target, pieces))
+        writer.write_in_order(pieces, _covered(target, source, pieces, _boundaries(target, pieces)))
     else:
-        _write_forests(writer, target, forests, len(source_words))
+        _write_forests(writer, target, forests, source)
     return writer.text()
+
+
+def _source(segment: Segment, source_words: Sequence[Range], target: Target) -> Spoken:
+    """Return the words of the line, without the untranslatable parts that are inserted like tags."""
+    parts = parts_of_words(segment, source_words)
+    return Spoken(
+        [
+            parts.get(word) not in target.missing and any(map(str.isalnum, segment.line[start:end]))
+            for word, (start, end) in enumerate(source_words)
+        ]
+    )
 
 
 class _Writer:
@@ -109,17 +124,44 @@ class _Writer:
         return "".join(self._out)
 
 
-def _write_forests(writer: _Writer, target: Target, forests: Sequence[Forest], source_words: int) -> None:
+def _write_forests(writer: _Writer, target: Target, forests: Sequence[Forest], source: Spoken) -> None:
     """Write all trees, the tags between them, and their words."""
     cuts = [forest.behind for forest in forests if forest.behind is not None]
-    boundaries = [0, *_boundaries(target, cuts), len(target.words)]
-    at = [0, *(cut.at for cut in cuts), source_words]
-    trees = _Trees(target, writer)
+    trees = _Trees(target, writer, source)
+    needed = [trees.measure(forest.nodes) for forest in forests]
+    boundaries = [0, *_covered(target, source, cuts, _boundaries(target, cuts), needed), len(target.words)]
+    at = [0, *(cut.at for cut in cuts), len(source.flags)]
     for index, forest in enumerate(forests):
         trees.write(forest.nodes, (boundaries[index], boundaries[index + 1]), (at[index], at[index + 1]))
         writer.words(boundaries[index + 1])
         if forest.behind:
             writer.markup(forest.behind.markup.raw, forest.behind.glue)
+
+
+def _covered(
+    target: Target, source: Spoken, pieces: Sequence[Piece], boundaries: Sequence[int], trees: Sequence[int] = ()
+) -> list[int]:
+    """Return the target boundaries of pieces that keep their order, moved so that no element is empty.
+
+    `trees` are the words that the trees before each piece need, and those after the last.
+    """
+    gaps = list(pairwise([0, *(piece.at for piece in pieces), len(source.flags)]))
+    partners = matched([piece.markup for piece in pieces])
+    elements = [
+        (0 if partner is None else partner + 1, index + 1)
+        for index, (piece, partner) in enumerate(zip(pieces, partners, strict=True))
+        if piece.markup.kind is Kind.CLOSE
+    ] + [
+        (index + 1, len(gaps))
+        for index, (piece, partner) in enumerate(zip(pieces, partners, strict=True))
+        if piece.markup.kind is Kind.OPEN and partner is None
+    ]
+    needed = covering(elements, [source.count(*gap) > 0 for gap in gaps])
+    if trees:
+        needed = list(map(max, needed, trees))
+    spoken = Spoken(target.spoken)
+    needed = granted(needed, sum(target.spoken))
+    return spoken.spread([0, *boundaries, len(target.words)], needed)[1:-1]
 
 
 def _boundaries(target: Target, pieces: Sequence[Piece]) -> list[int]:
@@ -161,32 +203,31 @@ def _nearest(target: Target, pieces: Sequence[Piece]) -> list[int]:
 class _Trees:
     """Places trees of elements on target words and writes them."""
 
-    def __init__(self, target: Target, writer: _Writer) -> None:
-        self._links, self._writer = target.links, writer
+    def __init__(self, target: Target, writer: _Writer, source: Spoken) -> None:
+        self._links, self._writer, self._source = target.links, writer, source
+        self._spoken, self._punctuation = Spoken(target.spoken), [not flag for flag in target.spoken]
         self._aligned: dict[int, list[int]] = {}
         """Source word → the target words in which it has the largest share."""
         for word, shares in enumerate(target.links):
             if shares:
                 self._aligned.setdefault(max(shares, key=shares.__getitem__), []).append(word)
 
+    def measure(self, nodes: Sequence[Node]) -> int:
+        """Set the number of words that each node needs, and return their sum."""
+        for node in nodes:
+            node.needed = max(self.measure(node.children), int(self._source.count(node.first, node.last) > 0))
+        return sum(node.needed for node in nodes)
+
     def write(self, nodes: Sequence[Node], inside: Range, source: Range) -> None:
         """Write siblings with the words around them; `inside` are the parent's target words, `source` the parent's
         source words.
         """
-        free = [inside]
-        placed: list[tuple[int, int, int, Node]] = []
-        order = {id(node): index for index, node in enumerate(nodes)}
-        for node in sorted(nodes, key=lambda node: node.last - node.first):
-            interval = self._interval(node, free) if node.last > node.first else None
-            if interval:
-                free = _without(free, interval)
-                placed.append((*interval, order[id(node)], node))
-        intervals = [(start, end) for start, end, _, _ in placed]
-        chosen = {id(node) for *_, node in placed}
-        for node in nodes:
-            if id(node) not in chosen:
-                at = _outside(self._anchor(node, inside, source), intervals)
-                placed.append((at, at, order[id(node)], node))
+        intervals = self._intervals(nodes, inside, source)
+        taken = [interval for interval in intervals if interval]
+        placed = []
+        for index, (node, interval) in enumerate(zip(nodes, intervals, strict=True)):
+            at = interval or (outside(self._anchor(node, inside, source), taken),) * 2
+            placed.append((*at, index, node))
         for start, end, _, node in sorted(placed, key=lambda item: item[:3]):
             self._writer.words(start)
             if start == end:
@@ -196,6 +237,62 @@ class _Trees:
             self.write(node.children, (start, end), (node.first, node.last))
             self._writer.words(end)
             self._writer.markup(node.closing, Glue.LEFT)
+
+    def _intervals(self, nodes: Sequence[Node], inside: Range, source: Range) -> list[Range | None]:
+        """Return the target words of each sibling; None for a point, and for an element that gets no word."""
+        free = [inside]
+        intervals: dict[int, Range] = {}
+        for index in sorted(range(len(nodes)), key=lambda index: nodes[index].last - nodes[index].first):
+            interval = self._interval(nodes[index], free) if nodes[index].last > nodes[index].first else None
+            if interval:
+                free = without(free, interval)
+                intervals[index] = interval
+        lacking = [index for index in range(len(nodes)) if index not in intervals]
+        order = [*intervals, *lacking]
+        words = granted([nodes[index].needed for index in order], self._spoken.count(*inside))
+        needed = dict(zip(order, words, strict=True))
+        for index, interval in intervals.items():
+            if self._spoken.count(*interval) < needed[index]:
+                others = [other for other in intervals.values() if other != interval]
+                start = max((end for _, end in others if end <= interval[0]), default=inside[0])
+                end = min((start for start, _ in others if start >= interval[1]), default=inside[1])
+                intervals[index] = self._spoken.grown(interval, (start, end), needed[index])
+        free = [inside]
+        for interval in intervals.values():
+            free = without(free, interval)
+        for index in sorted(lacking, key=lambda index: not nodes[index].needed):
+            node = nodes[index]
+            if node.needed or (node.last > node.first and not node.children):  # others have no text of their own
+                at = self._anchor(node, inside, source)
+                intervals[index] = self._nearest(node, free, at) or (outside(at, [*intervals.values()]),) * 2
+                free = without(free, intervals[index])
+        return self._with_enough(intervals, needed, inside, len(nodes))
+
+    def _nearest(self, node: Node, free: Sequence[Range], at: int) -> Range | None:
+        """Return the free word that is nearest to a boundary, for an element without aligned words.
+
+        An element that had punctuation only gets punctuation, if there is any.
+        """
+        preferred = self._spoken.flags if node.needed else self._punctuation
+        word = nearest([word for start, end in free for word in range(start, end)], at, preferred, self._links)
+        if word is None:
+            return None
+        around = next(range_ for range_ in free if range_[0] <= word < range_[1])
+        return self._spoken.grown((word, word + 1), around, node.needed)
+
+    def _with_enough(
+        self, intervals: Mapping[int, Range], needed: Mapping[int, int], inside: Range, siblings: int
+    ) -> list[Range | None]:
+        """Return the interval of each sibling, moved so that each has the words that it needs."""
+        order = sorted(intervals, key=lambda index: (*intervals[index], index))
+        moved = self._spoken.spread(
+            [inside[0], *chain.from_iterable(intervals[index] for index in order), inside[1]],
+            [0, *chain.from_iterable((needed[index], 0) for index in order)],
+        )
+        result: list[Range | None] = [None] * siblings
+        for index, start, end in zip(order, moved[1:-1:2], moved[2:-1:2], strict=True):
+            result[index] = start, end
+        return result
 
     def _interval(self, node: Node, free: Sequence[Range]) -> Range | None:
         """Return the target words of an element; None if none of its words is in the free ranges."""
@@ -236,22 +333,3 @@ class _Trees:
                 if targets:
                     return targets[-1] + 1 if boundary else targets[0]
         return inside[0]
-
-
-def _without(free: Sequence[Range], interval: Range) -> list[Range]:
-    """Return the free ranges without `interval`, which is inside one of them."""
-    result = []
-    for start, end in free:
-        if start <= interval[0] and interval[1] <= end:
-            result += [part for part in ((start, interval[0]), (interval[1], end)) if part[0] < part[1]]
-        else:
-            result.append((start, end))
-    return result
-
-
-def _outside(boundary: int, intervals: Sequence[Range]) -> int:
-    """Return the boundary. If it is inside an interval, return the nearest end of that interval."""
-    for start, end in intervals:
-        if start < boundary < end:
-            return start if boundary - start < end - boundary else end
-    return boundary

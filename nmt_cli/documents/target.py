@@ -25,6 +25,8 @@ class Target:
     gaps: list[str]
     """White space before each word, and after the last word: n + 1."""
     links: Links
+    spoken: list[bool] = field(default_factory=list)
+    """Whether each word has a letter or a digit, or is an untranslatable part."""
     missing: list[int] = field(default_factory=list)
     """Indices (in the segment) of the untranslatable parts that the words do not contain."""
 
@@ -35,10 +37,10 @@ def target_of(segment: Segment, source_words: Sequence[Span], translation: Trans
     numbers = {segment.line[stay.start : stay.end]: part for part, stay in enumerate(segment.stays)}
     spans = words_of(text, _edges(text, numbers))
     word_links = links(segment.line, source_words, spans, translation)
-    part_of_word = _part_of_word(segment, source_words)
+    part_of_word = parts_of_words(segment, source_words)
     replacements, dropped = _replacements(numbers, part_of_word, [text[start:end] for start, end in spans], word_links)
     placed = {part for part, _ in replacements.values()}
-    target = Target([], [], [], [part for part in range(len(segment.stays)) if part not in placed])
+    target = Target([], [], [], missing=[part for part in range(len(segment.stays)) if part not in placed])
     sources: dict[int, list[int]] = {}
     for word, part in part_of_word.items():
         sources.setdefault(part, []).append(word)
@@ -56,12 +58,14 @@ def target_of(segment: Segment, source_words: Sequence[Span], translation: Trans
             target.gaps.append(gap)
             target.words.append(segment.stays[part].raw)
             target.links.append(dict.fromkeys(sources[part], 1.0))
+            target.spoken.append(True)
             end = spans[index - 1][1]
             kept = "" if segment.line[segment.stays[part].end :][:1].isalnum() else " "
         else:
             target.gaps.append(gap)
             target.words.append(escape(text[start:end]))
             target.links.append(word_links[index])
+            target.spoken.append(any(map(str.isalnum, text[start:end])))
             index += 1
         done = end
     target.gaps.append("")
@@ -79,7 +83,7 @@ def _edges(text: str, numbers: Mapping[str, int]) -> list[int]:
     return [edge for match in _DIGITS.finditer(text) if match[0] in numbers for edge in match.span()] if numbers else []
 
 
-def _part_of_word(segment: Segment, source_words: Sequence[Span]) -> dict[int, int]:
+def parts_of_words(segment: Segment, source_words: Sequence[Span]) -> dict[int, int]:
     """Return the untranslatable part of each source word that is inside one."""
     part_of_word: dict[int, int] = {}
     part = 0

@@ -46,6 +46,8 @@ class Node:
     last: int
     closing: str = ""
     children: list[Node] = field(default_factory=list)
+    needed: int = 0
+    """Number of target words without which it or an element in it would be empty."""
 
     @property
     def first(self) -> int:

@@ -52,6 +52,32 @@ def test_tags_follow_their_words(source: str, target: str, alignment: str, expec
     assert translate(source, target, alignment) == expected
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "alignment", "expected"),
+    [
+        ("a <b>red</b> dog", "ein roter Hund", "0-0 2-2", "ein <b>roter</b> Hund"),
+        ("a <b>red</b> dog runs", "ein Hund rennt", "0-0 2-1 3-2", "ein <b>Hund</b> rennt"),
+        ("he <a>runs</a>", "er", "0-0", "<a>er</a>"),
+        ("a <b>red</b> <i>dog</i> runs", "ein Hund rennt", "0-0 2-1 3-2", "<b>ein</b> <i>Hund</i> rennt"),
+        ("<b>red</b> <i>dogs run</i>", "Hunde rennen", "1-0 2-1", "<b>Hunde</b> <i>rennen</i>"),
+        ("<b>red</b> <i>dogs</i>", "Hunde", "1-0", "<b></b><i>Hunde</i>"),
+        ("a <b>red</b>, old dog", "ein, Hund", "0-0 4-2", "<b>ein</b>, Hund"),
+        ("a <b><i>red</b> old</i> dog", "ein Hund", "0-0 3-1", "ein <b><i>Hund</b></i>"),
+        ("see <b>{name}</b> now", "jetzt", "2-0", "<b>{name}</b>jetzt"),
+        (
+            "a <a><b>red</b> <i>old</i></a> <u>dog</u> runs",
+            "ein roter Hund da",
+            "0-0 1-1 3-2",
+            "<a><i>ein</i> <b>roter</b></a> <u>Hund</u> da",
+        ),
+    ],
+)
+def test_an_element_without_aligned_words_has_the_nearest_word(
+    source: str, target: str, alignment: str, expected: str
+) -> None:
+    assert translate(source, target, alignment) == expected
+
+
 def test_one_wrong_alignment_far_away_does_not_stretch_a_tag() -> None:
     target = "ein roter Hund rennt im Schnee"
     assert (

@@ -124,6 +124,41 @@ def test_the_words_are_those_of_the_plain_translation() -> None:
     assert seen > 100
 
 
+def nested(rng: random.Random, words: list[str], names: list[str]) -> str:
+    """Return words in inline elements, at random, each with a name of its own."""
+    pieces = []
+    while words:
+        count = rng.randint(1, len(words))
+        part, words = words[:count], words[count:]
+        if len(names) < 40 and rng.random() < 0.5:
+            names.append(name := f"x-{len(names)}")
+            pieces.append(f"<{name}>{nested(rng, part, names)}</{name}>")
+        else:
+            pieces.append(" ".join(part))
+    return " ".join(pieces)
+
+
+def test_no_element_that_had_words_is_empty_if_the_translation_has_enough_words() -> None:
+    """Whatever the alignment is, also where the elements go over several sentences."""
+    for seed in SEEDS:
+        rng = random.Random(seed)
+        names: list[str] = []
+        words = [word.replace("&", "and") for sentence in rng.sample(SENTENCES, 2) for word in sentence.split()]
+        words.insert(rng.randrange(len(words)), "{name}")
+        text = nested(rng, words, names)
+        document = read_document(text, "html", "en")
+        translations = []
+        for line in document.lines:
+            source, count = line.split(" "), len(re.findall(r"<x-", text)) + rng.randint(0, 4)
+            target = [rng.choice(("W", "W", "W,", "(W)")) for _ in range(count)] or ["W"]
+            pairs = [(rng.randrange(len(source)), rng.randrange(len(target))) for _ in range(rng.randint(0, count))]
+            translations.append(Scrambled(" ".join(target), tuple(target), tuple(source), tuple(sorted(pairs))))
+        output = document.write(translations)
+        for name in names:
+            [inner] = re.findall(f"<{name}>(.*)</{name}>", output)
+            assert re.search(r"\w", re.sub("<.*?>", "", inner)), (text, output, name)
+
+
 @pytest.mark.parametrize("format", ["html", "text"])
 def test_placeholders_come_back_once_each(format: str) -> None:
     parts = ["{name}", "{0}", "%s", "%(count)d", "${x}", "{{ y }}", "https://example.org/a?b=c", "me@example.org"]

@@ -154,6 +154,31 @@ def test_a_chosen_file_is_translated_and_linked(page: Page, tmp_path: Path) -> N
 
 
 @needs_browser
+def test_the_result_of_a_file_comes_into_view(page: Page) -> None:
+    page.cdp("Emulation.setDeviceMetricsOverride", width=390, height=500, deviceScaleFactor=2, mobile=True)
+    page.open().type("a line\n" * 60)
+    page.run("scrollTo(0, 0)")
+    page.run(DROP, "letter.txt")
+    page.until(lambda: page("download").is_displayed())
+    page.until(
+        lambda: page.run(
+            "const b = arguments[0].getBoundingClientRect(); return b.top >= 0 && b.bottom <= innerHeight",
+            page("download"),
+        )
+    )
+
+
+@needs_browser
+@pytest.mark.parametrize("touch", [False, True])
+def test_a_phone_is_told_to_tap_and_nothing_of_keys(page: Page, touch: bool) -> None:
+    width = 390 if touch else 1280
+    page.cdp("Emulation.setDeviceMetricsOverride", width=width, height=740, deviceScaleFactor=2, mobile=touch)
+    page.open()
+    assert page("hint").text.startswith("Tap a word" if touch else "Point at a word")
+    assert bool(re.search("key|Ctrl", page("hint").text)) != touch
+
+
+@needs_browser
 def test_a_dropped_file_is_translated_or_refused_by_its_ending(page: Page) -> None:
     page.open().run(DROP, "scan.pdf")
     assert page("document-status").text == "Files of this kind are not translated; choose one of: .txt, .html."

@@ -34,6 +34,7 @@ async function translateFile(file, formats, { source, target }, locked) {
   const { signal } = (current = new AbortController());
   at("document").hidden = false;
   at("document-name").textContent = file.name;
+  at("document").scrollIntoView({ block: "nearest" });
   if (!formats.some((ending) => file.name.toLowerCase().endsWith(ending))) return say(`Files of this kind are not translated; choose one of: ${formats.join(", ")}.`, { bad: true });
   const progress = (share) => say(share < 1 ? `Uploading: ${Math.floor(100 * share)} %` : "Translating…", { share });
   const report = (refusal, seconds) => say(seconds === null ? refusal.words : `${refusal.words} Trying again in ${seconds} s.`, { bad: true, share: seconds === null ? 2 : 1 });
@@ -43,6 +44,7 @@ async function translateFile(file, formats, { source, target }, locked) {
     say("Translated.");
     at("download").href = translatedFileUrl;
     at("download").hidden = false;
+    at("document").scrollIntoView({ block: "nearest" });
   } catch (error) {
     if (error instanceof Refusal && error.status === 403) locked();
     else if (!signal.aborted && !(error instanceof Refusal)) throw error;

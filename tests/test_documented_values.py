@@ -1,0 +1,42 @@
+"""A table of docs/ that lists the values of an option has all of them, and no other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.engine.library import ARM, X86
+from nmt_cli.evaluation.outputs import CHECKS
+from nmt_cli.evaluation.significance import TESTS
+from nmt_cli.recipe import recipe_names
+from nmt_cli.registry import DATASETS, IMPORTERS, LENGTH_PENALTIES, SEARCHES
+
+DOCS = Path(__file__).parents[1] / "docs"
+pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="the documents are not here")
+
+
+@pytest.mark.parametrize(
+    ("page", "head", "column", "values"),
+    [
+        ("data", "name", 0, DATASETS),
+        ("engine", "library", 0, [*X86, *ARM, "portable"]),
+        ("models", "SOURCE", 1, IMPORTERS),
+        ("recipes", "recipe", 0, recipe_names()),
+        ("scoring", "fault", 0, CHECKS),
+        ("scoring", "`--significance`", 0, TESTS),
+        ("search", "`--length-penalty`", 0, LENGTH_PENALTIES),
+        ("search", "`--search`", 0, SEARCHES),
+    ],
+)
+def test_a_table_of_values_has_all_of_them(page: str, head: str, column: int, values: Collection[str]) -> None:
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    table = re.search(rf"^\| {re.escape(head)} \|.*\n\|[-:|]+\n((?:\|.*\n)+)", text, re.MULTILINE)
+    assert table
+    listed = {name for row in table[1].splitlines() for name in re.findall("`([^`]+)`", row.split("|")[column + 1])}
+    families = {name.removesuffix("…") for name in listed if name.endswith("…")}
+    assert {name for name in values if not name.startswith(tuple(families))} == {
+        name for name in listed if not name.endswith("…")
+    }
