@@ -27,7 +27,7 @@ WORK = Path.cwd()
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 NMT = str(Path(sys.executable).with_name("nmt"))
 SENTENCE = "The clever child whom David listened to drove to Lindenberg."
-SECOND = "Peter will tell the actress the story."
+SECOND = "Stefan wanted to show Laura a castle."
 COMMANDS = (
     f"echo '{SENTENCE}' | nmt translate",
     f"echo '{SENTENCE}' | nmt translate --nbest 3",
@@ -94,7 +94,7 @@ def page() -> None:
         wait(lambda: urlopen(f"http://127.0.0.1:{port}/health").status == 200)
         browser.get(f"http://127.0.0.1:{port}/")
         browser.find_element("id", "text").send_keys(f"{SENTENCE}\n{SECOND}")
-        wait(lambda: "erzählen" in browser.find_element("id", "translation").text)
+        wait(lambda: "zeigen" in browser.find_element("id", "translation").text)
         word = browser.find_element("xpath", "//div[@id='translation']//*[contains(text(), 'gefahren')]")
         webdriver.ActionChains(browser).move_to_element(word).perform()
         time.sleep(1)  # the page fades in what is new
