@@ -43,7 +43,7 @@ demo: $(PACKAGES)
 	@paste -d '\t' runs/demo/test.de $(TEXT)/test.de | awk -F '\t' '$$1 == $$2 { n++ } END { printf "exact sentences: %.1f %% of %d unseen ones\n", 100 * n / NR, NR }'
 	@echo; echo "Some of them (English / nmt / reference):"; echo
 	@paste -d '\n' $(TEXT)/test.en runs/demo/test.de $(TEXT)/test.de | awk 'NR > 18 { exit } { print "  " $$0 } NR % 3 == 0 { print "" }'
-	@echo "Now yours:  echo 'Anna reads a book.' | $(NMT) translate --model runs/demo"
+	@echo "Now yours:  echo 'The rabbit sleeps.' | $(NMT) translate --model runs/demo"
 
 test: $(TOOLS)
 	$(VENV)/bin/python -m pytest -q $(WORKERS) -m 'not slow'

@@ -3,7 +3,7 @@
     import nmt_cli as nmt
     nmt.preprocess("demo"); nmt.train("demo")
     with nmt.load("runs/demo") as translator:
-        print(translator.translate(["the dog sleeps."])[0].text)
+        print(translator.translate(["The rabbit sleeps."])[0].text)
 
 A name is imported when it is first used: `import nmt_cli` loads neither torch nor other modules (see
 `__main__.leave_working_folder`). docs/python.md describes the names, and `interface` defines them.

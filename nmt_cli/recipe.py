@@ -215,14 +215,19 @@ class DataSection(Section):
     """[data]: the text, the subword vocabulary, and the conditions for keeping a pair."""
 
     source_language: FileName = "en"
+    """Code of the language that is translated from, such as `en`. `nmt serve` offers the model for it."""
     target_language: FileName = "de"
+    """Code of the language that is translated into. It also decides the tokenizer of BLEU in validation."""
     generator: Literal["", "teaching"] = ""
     """`teaching`: the package generates the corpus itself; no --data-dir is needed."""
     train_source: list[FileName] = []
     """Files below --data-dir: plain, .gz, .xz, .bz2 or .zst. They are parallel to `train_target`, line by line."""
     train_target: list[FileName] = []
+    """Translations of `train_source`: as many files, in the same order."""
     valid_source: list[FileName] = []
+    """Held-out text for validation, as `train_source`."""
     valid_target: list[FileName] = []
+    """Translations of `valid_source`: as many files, in the same order."""
     tokenizer: FileName = ""
     """An existing SentencePiece model to use instead of learning one: a path, or a path below --data-dir."""
     vocab_size: int = number(37_000, 8, 10_000_000)
@@ -262,6 +267,7 @@ class DataSection(Section):
     max_ratio: float = Field(default=9.0, gt=1.0, le=1e6)
     """Largest ratio (longer side + 1) / (shorter side + 1), in tokens; the + 1 makes it less strict for short lines."""
     shard_pairs: int = number(1_000_000, 1, MANY)
+    """Pairs per shard, the files that `nmt preprocess` writes. It changes only their number."""
 
     @property
     def target_size(self) -> int:
@@ -319,10 +325,15 @@ class ModelSection(Section):
     """[model]: the columns of the paper's table 3, and choices in which other models differ from the paper."""
 
     encoder_layers: int = number(6, 1, 1000)
+    """Number of encoder layers, the paper's N."""
     decoder_layers: int = number(6, 1, 1000)
+    """Number of decoder layers, the paper's N."""
     d_model: int = number(512, 2, 65_536)
+    """Size of the vector of a token, between all sub-layers."""
     d_ff: int = number(2048, 1, 1_048_576)
+    """Size of the inner layer of the feed-forward networks."""
     num_heads: int = number(8, 1, 4096)
+    """Number of attention heads per layer, the paper's h."""
     d_k: int = number(0, 0, 65_536)
     """Size of a head's queries and keys; 0: d_model / num_heads."""
     d_v: int = number(0, 0, 65_536)
@@ -419,16 +430,22 @@ class TrainSection(Section):
     micro_batch_tokens: int = number(0, 0, 100_000_000)
     """Tokens per side in one forward and backward pass of a rank; 0: chosen from the hardware's memory."""
     updates: int = number(100_000, 1, MANY)
+    """Number of updates of the weights; then training ends."""
     warmup: int = number(4000, 1, MANY)
+    """Number of first updates, in which the learning rate grows linearly; then it falls (equation 3)."""
     lr_factor: float = Field(default=1.0, gt=0.0, le=1e6)
     """Multiplies the paper's schedule (equation 3)."""
     adam_beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
+    """Adam's decay of the mean of gradients, per update (section 5.3)."""
     adam_beta2: float = Field(default=0.98, ge=0.0, lt=1.0)
+    """Adam's decay of the mean of squared gradients, per update (section 5.3)."""
     adam_epsilon: float = number(1e-9, 1e-16, 1.0)
+    """Adam adds it to the root of that mean, so that nothing is divided by 0 (section 5.3)."""
     decay_updates: int = number(0, 0, MANY)
     """Number of last updates in which the learning rate of equation 3 is multiplied by a factor that falls linearly to
     zero; 0: none."""
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
+    """Share of the probability that the loss gives to wrong tokens, equally (section 5.4); 0: none."""
     r_drop: float = number(0.0, 0.0, 1000.0)
     """Weight of the divergence between two passes of each pair with different dropout (R-Drop); 0: one pass."""
     bpe_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
@@ -451,8 +468,11 @@ class TrainSection(Section):
     """Precision of matrix products; `auto`: the precision that is fast on the hardware. In `fp16` the loss is scaled.
     """
     seed: int = Field(default=1, ge=0, lt=2**32)
+    """Random seed of the weights, of dropout and of the order of the pairs."""
     log_every: int = number(50, 1, MANY)
+    """Updates between two lines, and records, of progress."""
     valid_every: int = number(1000, 1, MANY)
+    """Updates between two validations. The last update always has one."""
     valid_bleu_sentences: int = number(2000, 0, MANY)
     """Most validation sentences that are translated, for BLEU and chrF. If there are more, so many are drawn at even
     distances; 0: none."""
@@ -462,6 +482,7 @@ class TrainSection(Section):
     valid_beam: int = number(1, 1, MOST_BEAM)
     """Beam size for these translations, whatever `decode.search` is; 1 is greedy and fast."""
     valid_samples: int = number(3, 0, 100_000)
+    """Number of validation sentences that are shown with their translations; 0: none."""
     patience: int = number(0, 0, MANY)
     """Training stops after this number of validations in a row without an improvement; 0: never."""
     best_metric: Literal["auto", "bleu", "chrf", "nll"] = "auto"

@@ -7,7 +7,7 @@ module is imported only when the object is used, so this file needs neither torc
 docs/extending.md describes the objects of each registry. A package outside nmt can add entries at run time:
 
     from nmt_cli.registry import NORMS
-    NORMS["scale"] = "my_package.norms:ScaleNorm"
+    NORMS["scale"] = "my_package.norms:scale_norm"
 """
 
 from __future__ import annotations

@@ -27,10 +27,11 @@ WORK = Path.cwd()
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 NMT = str(Path(sys.executable).with_name("nmt"))
 SENTENCE = "The clever child whom David listened to drove to Lindenberg."
+SECOND = "Stefan wanted to show Laura a castle."
 COMMANDS = (
     f"echo '{SENTENCE}' | nmt translate",
     f"echo '{SENTENCE}' | nmt translate --nbest 3",
-    r"printf 'The teacher stands up at half past eight.\tDie Lehrerin\n' | nmt translate --prefix-column",
+    r"printf 'The teacher sang.\tDie Lehrerin\n' | nmt translate --prefix-column",
     "nmt score runs/demo/test.de --ref data/demo/text/test.de",
 )
 
@@ -92,8 +93,8 @@ def page() -> None:
     try:
         wait(lambda: urlopen(f"http://127.0.0.1:{port}/health").status == 200)
         browser.get(f"http://127.0.0.1:{port}/")
-        browser.find_element("id", "text").send_keys(f"{SENTENCE}\nThe teacher stands up at half past eight.")
-        wait(lambda: "halb" in browser.find_element("id", "translation").text)
+        browser.find_element("id", "text").send_keys(f"{SENTENCE}\n{SECOND}")
+        wait(lambda: "zeigen" in browser.find_element("id", "translation").text)
         word = browser.find_element("xpath", "//div[@id='translation']//*[contains(text(), 'gefahren')]")
         webdriver.ActionChains(browser).move_to_element(word).perform()
         time.sleep(1)  # the page fades in what is new

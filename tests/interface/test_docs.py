@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import forked
 import in_small
@@ -80,6 +81,12 @@ def test_the_examples_of_extensions_work(tmp_path: Path) -> None:
     files = [(file, code) for file, code in blocks if file != "nmt_cli/registry.py"]
     entries = re.findall(r'^([A-Z_]+) = \{…, "(\w+)": "(\S+)"\}$', text, re.MULTILINE)
     assert len(files) == len(entries) >= 6
+    names: dict[str, Any] = {}
+    exec(dict(files)["nmt_cli/search/length_penalties.py"], names)
+    for alpha in (0.0, 0.6, 5.0):  # the rule of the table: above 0, and it never falls
+        penalties = [names["linear"](length, alpha) for length in range(300)]
+        assert penalties[0] > 0
+        assert penalties == sorted(penalties)
     prelude = in_small.SMALL + EXTEND.format(files=files, entries=entries)
     write_untrained(tmp_path / "runs" / "latest", beam=4)
     for name in ("source.en", "reference.de", "output.de"):

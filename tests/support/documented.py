@@ -66,7 +66,9 @@ class Command:
     mark: str
     """Of `MARKS`, or ""."""
     section: str
-    """Of the document: its name and the number of the line of the heading; of a command in a sentence its own line."""
+    """Of the document: its name and the number of the line of the heading; of a command in a sentence its own line. A
+    tutorial is one section: it is read from the top.
+    """
 
     @property
     def where(self) -> str:
@@ -85,7 +87,7 @@ def _in_blocks(document: Path, text: str) -> Iterator[Command]:
         body, start = (block[2], block.start(2)) if block[3] is None else (block[3], block.start(3))
         if block[3] is None and block[1] not in SHELLS:
             continue
-        section = f"{document.name}:{_heading(text, start)}"
+        section = f"{document.name}:{1 if document.parent.name == 'tutorials' else _heading(text, start)}"
         first, variables = text.count("\n", 0, start) + 1, dict[str, str]()
         for number, line in _logical_lines(body):
             line = line.strip().removeprefix("$ ")
