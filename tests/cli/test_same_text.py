@@ -145,7 +145,9 @@ def test_another_best_metric_chooses_among_the_checkpoints_that_are_there(folder
     nmt.train("mine.toml", overrides=["train.updates=6", "train.best_metric=bleu", "train.keep_best=6"])
     assert (run / "best").resolve().name == best
     state = json.loads((run / "last/state.json").read_text(encoding="utf-8"))["progress"]
-    assert state["best"] == max(record["chrf"] for record in scores.values())  # the last checkpoint is of the run before
+    assert state["best"] == max(
+        record["chrf"] for record in scores.values()
+    )  # the last checkpoint is of the run before
     nmt.train("mine.toml", overrides=["train.updates=7", "train.best_metric=bleu", "train.keep_best=6"])
     log = (run / "train.log").read_text(encoding="utf-8")
     assert "train.best_metric is now BLEU: the best checkpoint is chosen by it from here on" in log
