@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import sys
 import tempfile
@@ -157,6 +158,9 @@ def test_info_names_the_origin_and_nothing_that_nobody_did_here(
     said = capsys.readouterr().out
     assert re.search(r"^  imported +opus\.zip$\n^  toolkit +Marian$\n^  license +", said, re.MULTILINE), said
     assert not re.search("update|train|dropout", said.replace(str(tmp_path), "")), said
+    monkeypatch.setattr(sys, "argv", ["nmt", "info", str(folder), "--json"])
+    assert app.run() == 0
+    assert set(json.loads(capsys.readouterr().out)["recipe"]) == {"name", "data", "model", "decode"}
 
 
 # --- what Marian computed ---
