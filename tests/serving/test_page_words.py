@@ -157,6 +157,7 @@ def test_a_chosen_file_is_translated_and_linked(page: Page, tmp_path: Path) -> N
 def test_the_result_of_a_file_comes_into_view(page: Page) -> None:
     page.cdp("Emulation.setDeviceMetricsOverride", width=390, height=500, deviceScaleFactor=2, mobile=True)
     page.open().type("a line\n" * 60)
+    page.translated("A LINE\n" * 60)  # then the page grows no more
     page.run("scrollTo(0, 0)")
     page.run(DROP, "letter.txt")
     page.until(lambda: page("download").is_displayed())
