@@ -25,6 +25,8 @@ from unittest.mock import patch
 
 import torch
 from common import setup, test_set
+from nmt_cli.translation.line_translator import LineTranslator
+from nmt_cli.translation.translation import Candidate
 
 from nmt_cli.data.tokenizer import Vocabulary
 from nmt_cli.engine.library import NEEDS, VARIABLE, path_of
@@ -33,10 +35,7 @@ from nmt_cli.model.contents import find_model, length_limits, read_config
 from nmt_cli.model.folder import load_model
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe
-from nmt_cli.translation import processes as module
-from nmt_cli.translation.line_translator import LineTranslator
-from nmt_cli.translation.torch_models import ConvertedModels, searchable
-from nmt_cli.translation.translation import Candidate
+from nmt_cli.translation.models import TorchModels, models_of
 
 SIZES = (8, 64, 256)
 
@@ -55,7 +54,7 @@ class Subject:
         self, precision: str, workers: int, batch_tokens: int = 0, reference: bool = False
     ) -> LineTranslator:
         decode = self.recipe.decode.model_copy(update={"batch_tokens": batch_tokens or self.recipe.decode.batch_tokens})
-        models = (ConvertedModels if reference else searchable)([self.model], precision, workers, workers)
+        models = (TorchModels if reference else models_of)([self.model], precision, workers, workers)
         safe, longest = length_limits(self.recipe.data, [read_config(self.folder).safe_length])
         return LineTranslator(
             models, self.vocabulary.source, self.vocabulary.target, decode, longest=longest, safe_length=safe
@@ -65,7 +64,7 @@ class Subject:
 def translated(translator: LineTranslator, lines: Iterable[str], batch: int = 0) -> list[Candidate]:
     """The best candidate of each line, at most `batch` sentences at once; 0: as many as it takes itself."""
     rows = batch * translator.decode.beam
-    with patch.object(module, "CPU_ROWS", rows or module.CPU_ROWS):
+    with patch.object(translator.models, "rows", rows or translator.models.rows):
         return [replace(result.nbest[0], part_lengths=()) for result in translator.translate(lines)]
 
 

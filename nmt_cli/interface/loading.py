@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..model.transformer import Transformer
     from ..recipe import Recipe
     from ..translation.forced import ForcedModel
-    from ..translation.processes import SearchableModels
+    from ..translation.models import Models
     from ..translation.scoring import Scorer
 
 
@@ -81,7 +81,7 @@ class StoredModels:
         ]
         self._checks = list(checks)
         self._models: list[Transformer] = []
-        self._searchable: dict[str, SearchableModels] = {}
+        self._searchable: dict[str, Models] = {}
 
     @property
     def recipe(self) -> Recipe:
@@ -169,7 +169,7 @@ class StoredModels:
             return f"the device is {self.devices[0]}"
         return next(filter(None, (unsupported(recipe.model, precision) for recipe in self.recipes)), "")
 
-    def searchable(self, precision: str) -> SearchableModels:
+    def searchable(self, precision: str) -> Models:
         """Return the models in this precision, on all devices. Raises ModelError, UsageError, NeedsTorch."""
         name = self.precision(precision)
         if name not in self._searchable:
@@ -192,7 +192,7 @@ class StoredModels:
 
             return TorchForced(convert(model, name), batch_tokens)
         from ..engine.model import use_threads
-        from ..translation.engine_models import EngineModels
+        from ..translation.models import EngineModels
 
         models = self.searchable(name)
         assert isinstance(models, EngineModels)
@@ -208,12 +208,12 @@ class StoredModels:
             _warn(reason)
         return reason
 
-    def _packed(self, precision: str) -> SearchableModels:
+    def _packed(self, precision: str) -> Models:
         """Return the engine's models. They are packed while their files are checked."""
         from ..engine.model import EngineModel, use_threads
         from ..model.contents import REMEDY, WEIGHTS
         from ..model.weights import mapped_weights
-        from ..translation.engine_models import EngineModels
+        from ..translation.models import EngineModels
 
         use_threads(self.threads)
         try:
@@ -229,17 +229,17 @@ class StoredModels:
         self.check()
         return EngineModels(models, len(self.devices), self.threads)
 
-    def _converted(self, precision: str, reason: str) -> SearchableModels:
+    def _converted(self, precision: str, reason: str) -> Models:
         """Return models of torch; `reason`: see `models`."""
         several = len(set(self.devices)) > 1
         models = [] if several else self.models(reason)
 
-        from ..translation.torch_models import ConvertedModels, DeviceModels
+        from ..translation.models import DeviceModels, TorchModels
 
         if several:
             self.check()
             return DeviceModels(self.folders, precision, self.devices)
-        return ConvertedModels(models, precision, len(self.devices), self.threads)
+        return TorchModels(models, precision, len(self.devices), self.threads)
 
     def scorer(
         self, precision: str = "", batch_tokens: int | None = None, target_language: str | None = None

@@ -21,7 +21,7 @@ bound above still holds.
 An output that has reached its longest length gets the end symbol, at the model's own log-probability. Equal scores are
 ordered by (hypothesis, token id).
 
-The engine has the same search without constraints and coverage penalty, several steps in one call (`engine_models`).
+The engine has the same search without constraints and coverage penalty, several steps in one call (`engine`).
 
 Constraints may require or forbid the next token, or adjust its probability (`constraint`). Where they adjust
 log-probabilities, hypotheses are ranked by the adjusted ones; log P stays the model's own. Where they demand something

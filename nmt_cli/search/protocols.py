@@ -3,7 +3,7 @@
     B sentences   W beam   N open hypotheses   V vocabulary   C candidates per sentence   S source length
 
 A search sees a `Decoder`, never a model. A decoder holds B sentences with W hypotheses each. Hypothesis w of sentence b
-is number b * W + w. A hypothesis is open while tokens are still added to it. `cached_decoder` and `engine_models` have
+is number b * W + w. A hypothesis is open while tokens are still added to it. `cached_decoder` and `engine` have
 decoders.
 
 The arrays of a decoder are NumPy's or torch's (`arrays`). What the host must know, `rows` and `sentences`, is always an
@@ -13,11 +13,15 @@ array of NumPy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
 from .arrays import Array, Arrays
+
+if TYPE_CHECKING:
+    from .search import Search, SearchOptions
 
 
 class Decoder(Protocol):
@@ -90,4 +94,36 @@ class RankingDecoder(Decoder, Protocol):
         banned_counts: Array | None,
     ) -> tuple[Array, Array]:
         """Take a step. Return what `Arrays.top_candidates` does for its logits, which are not normalised."""
+        ...
+
+
+class SearchModels(Protocol):
+    """Models, as the code that runs searches sees them (`running`)."""
+
+    @property
+    def rows(self) -> int:
+        """Largest number of hypotheses in one step."""
+        ...
+
+    def in_engine(self, options: SearchOptions) -> bool:
+        """Return whether the engine has a search of its own for sentences without inputs of constraints."""
+        ...
+
+    def new_search(self, options: SearchOptions, in_engine: bool) -> Search:
+        """Return a search without sentences; `in_engine`: the engine's own, else one over decoders."""
+        ...
+
+    def aligned(self, source: Sequence[int], output: Sequence[int]) -> list[int]:
+        """Return for each token of an output the index of the token of the source to which it is aligned.
+
+        `source` ends with the end symbol.
+        """
+        ...
+
+    def use_threads(self, count: int) -> None:
+        """Let the calling thread compute with `count` threads of a CPU from now on."""
+        ...
+
+    def computing(self) -> AbstractContextManager[object]:
+        """Return the context in which the models compute."""
         ...

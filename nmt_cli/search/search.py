@@ -25,6 +25,7 @@ from .sentence import FinishedSentences, Hypothesis, Sentence
 
 if TYPE_CHECKING:
     from .constraint import Constraint
+    from .protocols import Decoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +80,12 @@ def _prefix() -> tuple[Constraint, ...]:
     return (Prefix(),)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class SearchOptions:
-    """Options of a search: `beam`, `alpha` and `min_length` as in [decode], and the ids of special tokens."""
+    """Options of a search: `beam`, `alpha` and `min_length` as in [decode], and the ids of special tokens.
+
+    Sentences with the same object of options are searched together.
+    """
 
     beam: int
     """W, hypotheses per sentence."""
@@ -90,8 +94,14 @@ class SearchOptions:
     eos: int
     banned_tokens: tuple[int, ...]
     """Ids that are never generated."""
+    search: Callable[[Decoder, SearchOptions], StepSearch] | None = None
+    """A class as `nmt_cli.registry.SEARCHES` lists them; None: beam search."""
+    batch_tokens: int = 4096
+    """Source tokens of a search, about: it takes no more sentences when it has so many."""
     nbest: int = 1
     """Hypotheses to return per sentence, at most `beam`."""
+    align: bool = False
+    """Whether results have alignments."""
     min_length: int = 0
     textless: tuple[int, ...] = ()
     """Ids that do not count in `min_length`: white space."""

@@ -21,11 +21,10 @@ from ..data.tags import Tags
 from ..data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from ..recipe import DecodeSection
 from ..registry import CONSTRAINTS, LENGTH_PENALTIES, SEARCHES, load
-from ..search.search import UNLIMITED, DiverseOptions, MbrOptions, SamplingOptions, SearchOptions
+from ..search.search import AT_ONCE, UNLIMITED, DiverseOptions, MbrOptions, SamplingOptions, SearchOptions
 from ..search.sentence import SearchResult, Sentence
-from .pool import Client, Results
-from .processes import SearchableModels
-from .searchers import Searcher
+from .models import Models, models_of
+from .pool import Client
 from .split import joined, parts_of
 from .translation import Candidate, Translation
 from .windows import WindowSize, windows
@@ -37,6 +36,12 @@ if TYPE_CHECKING:
 
 WINDOW = WindowSize(first=64, last=4096, characters=1 << 21)
 """Sizes of the windows of a stream; a list is divided into windows of the largest size."""
+
+
+AT_MOST = 0.05
+"""Seconds that the steps in one call of a prompt search take at most, if it is more than one step. New sentences wait
+for the end of the call, and finished sentences too if there are many. With fewer calls, more of the processor's time
+goes to the steps."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ class LineTranslator:
     """Models, their tokenizers and the options of the search.
 
     `model` is one model, or several that share their vocabulary: an ensemble, whose probabilities are averaged.
-    `SearchableModels` have a precision and devices of their own. `decode` is the recipe's section. A line of more than
+    `Models` have a precision and devices of their own. `decode` is the recipe's section. A line of more than
     `safe_length` tokens is translated in parts, unless a constraint reads whole lines: see `parts_of`. `longest` 0:
     the largest length that the model can take; the recipe's `data.max_length` is the largest length in training.
     `safe_length` 0: the same as `longest`. `nbest` is at most `decode.beam`. `precision` is a name of the registry's
@@ -111,7 +116,7 @@ class LineTranslator:
 
     def __init__(
         self,
-        model: Transformer | Sequence[Transformer] | SearchableModels,
+        model: Transformer | Sequence[Transformer] | Models,
         source: Tokenizer,
         target: Tokenizer,
         decode: DecodeSection,
@@ -130,7 +135,7 @@ class LineTranslator:
         calibration: Calibration | None = None,
         target_language: str = "",
     ) -> None:
-        models = model if isinstance(model, SearchableModels) else _searchable(model, precision, workers)
+        models = model if isinstance(model, Models) else _searchable(model, precision, workers)
         self.source, self.target, self.decode, self.align, self.calibration = source, target, decode, align, calibration
         self.tags = Tags(source, target_language)
         capacity = models.max_positions - 1  # one for the end symbol, or the begin symbol
@@ -146,6 +151,9 @@ class LineTranslator:
             beam=decode.beam,
             alpha=decode.alpha,
             nbest=nbest,
+            search=search_class,
+            batch_tokens=decode.batch_tokens,
+            align=align,
             bos=BOS,
             eos=EOS,
             banned_tokens=tuple(token for token in (PAD, UNK, BOS, *target.tags.values()) if token not in allowed),
@@ -163,8 +171,7 @@ class LineTranslator:
         )
         self.source_pieces, self.target_pieces = source.table, target.table
         self.models = models
-        self.searcher = Searcher(models, self.options, decode.batch_tokens, search_class, align)
-        self._prompt = self.searcher.prompt()
+        self._prompt = replace(self.options, compact_below=AT_ONCE, seconds=AT_MOST)
 
     def translate(self, lines: Iterable[str | Request]) -> Generator[Translation, None, None]:
         """Yield a result for each line, in order. A thread reads ahead, unless `lines` is a sequence."""
@@ -179,7 +186,7 @@ class LineTranslator:
         An error that `lines` raises, or UsageError for a line without a target language, is raised here, after the
         results of the lines, or of most lines, before it.
         """
-        pending: deque[tuple[Prepared, Results]] = deque()
+        pending: deque[tuple[Prepared, Future[list[SearchResult]]]] = deque()
         in_memory = isinstance(lines, Sequence)
         read = windows(
             lines,
@@ -187,7 +194,7 @@ class LineTranslator:
             None if in_memory else lambda: bool(pending),
         )
         input_error: Exception | None = None
-        with closing(read), self.models.session(self.searcher) as session:
+        with closing(read), closing(self.models.client(self.options)) as client:
             while True:
                 try:
                     window = next(read)
@@ -198,12 +205,12 @@ class LineTranslator:
                     input_error = error
                     break
                 if prepared is not None:
-                    pending.append((prepared, session.submit(prepared.sentences)))
+                    pending.append((prepared, client.submit(prepared.sentences)))
                 while pending and (window is None or len(pending) > 1):
                     prepared, results = pending.popleft()
-                    yield self.results(prepared, results())
+                    yield self.results(prepared, results.result())
             for prepared, results in pending:
-                yield self.results(prepared, results())
+                yield self.results(prepared, results.result())
             if input_error is not None:
                 raise input_error
 
@@ -216,8 +223,8 @@ class LineTranslator:
         together. If the future is cancelled, the search for its lines stops. It raises the error of the search, or
         PoolClosed. Raises PoolClosed after `close` of the models.
         """
-        prepared, client, future = self.prepare(lines), Client(), Future[list[Translation]]()
-        pool = self.models.pool
+        prepared, future = self.prepare(lines), Future[list[Translation]]()
+        client = Client(self.models.pool, self.models, self._prompt)
 
         def searched(results: Future[list[SearchResult]]) -> None:
             with suppress(InvalidStateError):  # it was cancelled
@@ -228,8 +235,8 @@ class LineTranslator:
                 except Exception as error:
                     future.set_exception(error)
 
-        found = pool.submit(self._prompt, prepared.sentences, client)
-        future.add_done_callback(lambda _: pool.drop(client))  # its other sentences, if it was cancelled or failed
+        found = client.submit(prepared.sentences)
+        future.add_done_callback(lambda _: client.close())  # its other sentences, if it was cancelled or failed
         found.add_done_callback(searched)
         return future
 
@@ -370,14 +377,12 @@ class LineTranslator:
         return with_confidence(candidate, source_tokens, self.calibration)
 
 
-def _searchable(model: Transformer | Sequence[Transformer], precision: str, workers: int) -> SearchableModels:
+def _searchable(model: Transformer | Sequence[Transformer], precision: str, workers: int) -> Models:
     """Return models in this precision, on their device."""
     import torch
 
-    from .torch_models import searchable
-
     models = list(model) if isinstance(model, Sequence) else [model]
-    return searchable(models, precision, workers, max(workers, torch.get_num_threads()))
+    return models_of(models, precision, workers, max(workers, torch.get_num_threads()))
 
 
 def named_constraints(

@@ -1,11 +1,11 @@
 """The pool of workers: threads that search the sentences of everybody who waits for translations with the same models.
 
-    LineTranslator ──▶ Pool.submit(searcher, sentences, client) ──▶ FairQueue ──▶ a thread for each worker: a search
-        Future[list[SearchResult]] ◀── when the last sentence has come ◀──────  for each searcher
+    Client.submit(sentences) ──▶ FairQueue ──▶ a thread for each worker: a search
+        Future[list[SearchResult]] ◀──────────  for each object of options
 
 The threads share the weights. The engine computes without Python's lock, so they run side by side. A thread that has
-room takes sentences from the queue and adds them to its search after the steps that are under way; no sentence waits
-until a batch is full. The results do not depend on the thread, nor on the other sentences.
+capacity takes sentences from the queue and adds them to its search after the steps that are under way; no sentence
+waits until a batch is full. The results do not depend on the thread, nor on the other sentences.
 
 Who takes what
     `RunningSearch.load` says how full a thread is: 1 is full. A thread that is at most half full takes sentences until
@@ -21,9 +21,9 @@ Errors
     alone.
 
 Ends
-    A client that is gone (`drop`) takes its sentences out of the queue and of the searches. `close` ends the threads
-    after their steps; so do the end of the pool's life and the exit of Python. After a fork, the child's pool makes
-    threads of its own.
+    A client that is gone (`Client.close`) takes its sentences out of the queue and of the searches. `Pool.close` ends
+    the threads after their steps; so do the end of the models' life (`models`) and the exit of Python. After a fork,
+    the child's pool makes threads of its own.
 """
 
 from __future__ import annotations
@@ -31,19 +31,17 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from types import TracebackType
-from typing import Self
 
 from ..errors import NmtError
+from ..search.protocols import SearchModels
+from ..search.running import HALF, RunningSearch, share
+from ..search.search import SearchOptions
 from ..search.sentence import SearchResult, Sentence
-from .searchers import HALF, RunningSearch, Searcher
 
 FEW_SENTENCES = 16
 """Up to this number of sentences, one thread with all cores of a CPU is faster than several threads with one core each.
@@ -63,14 +61,39 @@ class Counts:
     """Tokens of the best translations, end symbols included."""
 
 
-@dataclass(eq=False)
 class Client:
-    """Somebody who waits for results. The sentences of different clients take turns."""
+    """Somebody who waits for results: a stream of lines, or one request. The sentences of different clients take turns.
 
-    running: int = 0
-    """Number of sentences that threads have."""
-    gone: bool = False
-    """Whether the client does not wait any more."""
+    The threads of the pool search; a subclass has other workers (`device_processes`).
+    """
+
+    def __init__(self, pool: Pool, models: SearchModels, options: SearchOptions) -> None:
+        self.pool, self.models, self.options = pool, models, options
+        self.in_engine = models.in_engine(options)
+        self.running = 0
+        """Number of sentences that threads have."""
+        self.gone = False
+        """Whether the client does not wait any more."""
+
+    def submit(self, sentences: Sequence[Sentence]) -> Future[list[SearchResult]]:
+        """Return a future of the results of these sentences.
+
+        The future raises the error of the search, or PoolClosed. Raises PoolClosed after `Pool.close`, and NmtError if
+        the system starts no thread.
+        """
+        pool, request = self.pool, _Request(self, len(sentences))
+        if not sentences:
+            request.future.set_result([])
+            return request.future
+        order = sorted(range(len(sentences)), key=lambda index: -len(sentences[index].tokens))
+        pool.put(self, [_Task(request, index, sentences[index]) for index in order])
+        return request.future
+
+    def close(self) -> None:
+        """Stop the search of the client's sentences. Its futures are never done."""
+        with self.pool.changed:
+            self.gone = True
+            self.pool.queue.drop(self)
 
 
 @dataclass(eq=False)
@@ -78,11 +101,15 @@ class _Request:
     """The sentences of one call of `submit`, and their results so far."""
 
     client: Client
-    searcher: Searcher
     sentences: int
     """Number of sentences."""
     future: Future[list[SearchResult]] = field(default_factory=Future)
     results: dict[int, SearchResult] = field(default_factory=dict)
+
+    def fail(self, error: Exception) -> None:
+        """Set the error of the future, unless the future is done."""
+        with suppress(InvalidStateError):
+            self.future.set_exception(error)
 
 
 @dataclass(eq=False)
@@ -93,6 +120,11 @@ class _Task:
     index: int
     sentence: Sentence
     alone: bool = False
+
+    @property
+    def in_engine(self) -> bool:
+        """Whether the engine's own search takes it."""
+        return self.request.client.in_engine and not self.sentence.inputs
 
 
 class FairQueue:
@@ -118,13 +150,8 @@ class FairQueue:
 
     def put(self, client: Client, items: list[_Task], *, first: bool = False) -> None:
         """Add items of a client; `first`: before the items that it has."""
-        waiting = self._ring(client).get(client)
-        if waiting is None:
-            waiting = (
-                self._fresh.setdefault(client, deque())
-                if not client.running
-                else self._started.setdefault(client, deque())
-            )
+        is_fresh = client in self._fresh or (client not in self._started and not client.running)
+        waiting = (self._fresh if is_fresh else self._started).setdefault(client, deque())
         if first:
             waiting.extendleft(reversed(items))
         else:
@@ -153,103 +180,49 @@ class FairQueue:
 
     def drop(self, client: Client) -> None:
         """Remove all items of a client."""
-        self._count -= len(self._ring(client).pop(client, ()))
-
-    def _ring(self, client: Client) -> OrderedDict[Client, deque[_Task]]:
-        return self._fresh if client in self._fresh else self._started
+        for ring in (self._fresh, self._started):
+            self._count -= len(ring.pop(client, ()))
 
 
 class Pool:
-    """At most `workers` threads. `cores` are those of a CPU that the threads share."""
+    """The queue of all clients, and at most `workers` threads. `cores` are those of a CPU that the threads share.
+
+    It does not refer to the models, except for sentences that are not done: so the models' end can be its end.
+    """
 
     def __init__(self, workers: int, cores: int) -> None:
-        self.workers, self.cores, self._owner = workers, cores, os.getpid()
-        self._new_threads()
+        self.workers, self.cores = workers, cores
+        self._begin()
 
-    def _new_threads(self) -> None:
-        self._threads = _Threads(self.workers, self.cores)
-
-    def __del__(self) -> None:
-        self._threads.close()
-
-    @property
-    def waiting(self) -> int:
-        """Number of sentences that no thread has yet."""
-        return len(self._threads.queue)
-
-    @property
-    def running(self) -> int:
-        """Number of sentences that threads have."""
-        return self._threads.running
-
-    @property
-    def counts(self) -> Counts:
-        """The work that is done."""
-        return self._threads.counts
-
-    def submit(
-        self, searcher: Searcher, sentences: Sequence[Sentence], client: Client | None = None
-    ) -> Future[list[SearchResult]]:
-        """Return a future of the results of these sentences. Without a `client`, the request is a client of its own.
-
-        The future raises the error of the search, or PoolClosed. Raises PoolClosed after `close`, and NmtError if the
-        system starts no thread.
-        """
-        if self._owner != os.getpid():
-            self._owner = os.getpid()
-            self._new_threads()
-        return self._threads.submit(searcher, sentences, client or Client())
-
-    def drop(self, client: Client) -> None:
-        """Stop the search of a client's sentences. Its futures are never done."""
-        self._threads.drop(client)
-
-    def close(self, wait: float = 0.0) -> bool:
-        """Refuse new sentences; end the threads when all is done, or after `wait` seconds. Return whether all was done.
-
-        What is not done fails with PoolClosed.
-        """
-        return self._threads.close(wait)
-
-
-_running: set[_Threads] = set()
-"""Those whose threads run. They end when Python exits: Python frees what they compute with."""
-
-
-@atexit.register
-def _close_all() -> None:
-    for threads in list(_running):  # a copy at once: other threads change the set
-        threads.close()
-
-
-class _Threads:
-    """What the threads of a pool share. They do not keep the pool itself alive."""
-
-    def __init__(self, workers: int, cores: int) -> None:
-        self.workers, self.cores, self.owner = workers, cores, os.getpid()
-        self.queue = FairQueue()
+    def _begin(self) -> None:
+        """Begin without sentences and threads, in this process."""
+        self.owner, self.queue, self.counts = os.getpid(), FairQueue(), Counts()
         self.changed = threading.Condition()  # its lock is that of the queue, of clients and of requests
         self.threads: list[threading.Thread] = []
         self.busy: set[_Worker] = set()
         """Those that have sentences."""
-        self.running, self.counts = 0, Counts()
+        self.running = 0
+        """Number of sentences that threads have."""
         self.refusing = self.closed = False
 
-    def submit(self, searcher: Searcher, sentences: Sequence[Sentence], client: Client) -> Future[list[SearchResult]]:
-        request = _Request(client, searcher, len(sentences))
-        if not sentences:
-            request.future.set_result([])
-            return request.future
-        order = sorted(range(len(sentences)), key=lambda index: -len(sentences[index].tokens))
+    @property
+    def waiting(self) -> int:
+        """Number of sentences that no thread has yet."""
+        return len(self.queue)
+
+    def put(self, client: Client, tasks: list[_Task]) -> None:
+        """Put sentences of a client into the queue. Raises PoolClosed, NmtError; see `Client.submit`."""
+        if self.owner != os.getpid():
+            self._begin()
         with self.changed:
             if self.refusing:
                 raise PoolClosed("the models are closed.")
-            self._start()
-            self.queue.put(client, [_Task(request, index, sentences[index]) for index in order])
-            self.changed.notify(1 if len(sentences) <= FEW_SENTENCES else self.workers)
-        return request.future
+            if len(self.threads) < self.workers:
+                self._start_threads()
+            self.queue.put(client, tasks)
+            self.changed.notify(1 if len(tasks) <= FEW_SENTENCES else self.workers)
 
-    def _start(self) -> None:
+    def _start_threads(self) -> None:
         """Start the threads that are missing. If the system starts fewer, these do the work."""
         _running.add(self)
         try:
@@ -263,13 +236,11 @@ class _Threads:
                     "the system starts no thread for the search: this process, or this user, has too many."
                 ) from None
 
-    def drop(self, client: Client) -> None:
-        with self.changed:
-            client.gone = True
-            self.queue.drop(client)
-
     def close(self, wait: float = 0.0) -> bool:
-        """See `Pool`. In a fork of the process that started the threads this does nothing."""
+        """Refuse new sentences; end the threads when all is done, or after `wait` seconds. Return whether all was done.
+
+        What is not done fails with PoolClosed. In a fork of the process that started the threads this does nothing.
+        """
         if self.owner != os.getpid():
             return True
         with self.changed:
@@ -283,15 +254,28 @@ class _Threads:
         _running.discard(self)
         with self.changed:
             while following := self.queue.take():
-                _fail(following[1].request, _closed())
+                following[1].request.fail(_closed())
         return done
 
 
-class _Worker:
-    """One thread, and its searches: one for each searcher, and one for each sentence that is searched alone."""
+_running: set[Pool] = set()
+"""Those whose threads run. They end when Python exits: Python frees what they compute with."""
 
-    def __init__(self, threads: _Threads) -> None:
-        self.threads = threads
+
+@atexit.register
+def _close_all() -> None:
+    for pool in list(_running):  # a copy at once: other threads change the set
+        pool.close()
+
+
+class _Worker:
+    """One thread, and its searches: one for each object of options, and one for each sentence that is searched alone.
+
+    Sentences without inputs of constraints have a search of their own where the engine has one.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
         self.searches: dict[Hashable, RunningSearch[_Task]] = {}
 
     def run(self) -> None:
@@ -300,180 +284,128 @@ class _Worker:
             pass
         for search in self.searches.values():
             for task in search.tasks.values():
-                _fail(task.request, _closed())
+                task.request.fail(_closed())
 
     def _turn(self) -> bool:
-        """Take a step with all sentences that the thread has; False: the pool is closed.
+        """Take new sentences, and a step with all that the thread has; False: the pool is closed.
 
-        A thread that waits for sentences refers to no searcher: else the models that nobody else has would stay.
+        A thread that waits for sentences refers to no options: else the models that nobody else has would stay.
         """
         tasks = self._take()
         if tasks is None:
             return False
-        self._add(tasks)
-        for key in list(self.searches):
-            self._try(key, self._step)
+        entering: dict[Hashable, list[_Task]] = {key: [] for key in self.searches}
+        for task in tasks:
+            key: Hashable = task if task.alone else (task.request.client.options, task.in_engine)
+            entering.setdefault(key, []).append(task)
+        for key, those in entering.items():
+            self._advance(key, those)
         return True
 
     def _take(self) -> list[_Task] | None:
         """Wait until there is something to do. Return new sentences; None: the pool is closed."""
-        threads = self.threads
-        self._leave_out()
+        pool = self.pool
         load = sum(search.load for search in self.searches.values())
-        with threads.changed:
+        with pool.changed:
             if not self.searches:
-                threads.busy.discard(self)
-                threads.changed.wait_for(lambda: threads.queue or threads.closed)
-                threads.busy.add(self)
-            return None if threads.closed else self._chosen(load)
-
-    def _leave_out(self) -> None:
-        """Remove the sentences of clients that are gone."""
-        for key, search in list(self.searches.items()):
-            gone = {number: task for number, task in search.tasks.items() if task.request.client.gone}
-            if gone:
-                self._try(key, partial(self._drop, gone))
-
-    def _drop(self, gone: Mapping[int, _Task], search: RunningSearch[_Task]) -> None:
-        search.drop(gone)
-        with self.threads.changed:
-            for task in gone.values():
-                self._returned(task)
+                pool.busy.discard(self)
+                pool.changed.wait_for(lambda: pool.queue or pool.closed)
+                pool.busy.add(self)
+            return None if pool.closed else self._chosen(load)
 
     def _chosen(self, load: float) -> list[_Task]:
         """Take sentences from the queue, given how full the thread is. The lock is held."""
-        queue, tasks, fresh_only = self.threads.queue, list[_Task](), load > HALF
-        most = max(FEW_SENTENCES, -(-len(queue) // self.threads.workers))
+        queue, tasks, fresh_only = self.pool.queue, list[_Task](), load > HALF
+        most = max(FEW_SENTENCES, -(-len(queue) // self.pool.workers))
         while (
             len(tasks) < most and load < (2 if fresh_only else 1) and (following := queue.take(fresh_only=fresh_only))
         ):
             client, task = following
             client.running += 1
-            self.threads.running += 1
+            self.pool.running += 1
             tasks.append(task)
-            load += task.request.searcher.load(task.sentence)
+            load += share(client.models, client.options, task.sentence)
             fresh_only = fresh_only or load >= 1
         return tasks
 
-    def _add(self, tasks: Sequence[_Task]) -> None:
-        """Add sentences to their searches."""
-        by_search: dict[Hashable, list[_Task]] = {}
-        for task in tasks:
-            by_search.setdefault(task if task.alone else task.request.searcher, []).append(task)
-        for key, those in by_search.items():
+    def _advance(self, key: Hashable, entering: Sequence[_Task]) -> None:
+        """Add sentences to a search, and take a step with it.
+
+        If the search fails, its sentences return to the queue, each to be searched alone.
+        """
+        if key not in self.searches:
+            client = entering[0].request.client
             try:
-                if key not in self.searches:
-                    self.searches[key] = RunningSearch(those[0].request.searcher)
+                self.searches[key] = RunningSearch(client.models, client.options, entering[0].in_engine)
             except Exception as error:  # whatever the sentences are
-                with self.threads.changed:
-                    for task in those:
-                        self._returned(task)
-                for task in those:
-                    _fail(task.request, error)
-            else:
-                self._try(key, partial(self._begin, those))
+                self._returned(entering)
+                for task in entering:
+                    task.request.fail(error)
+                return
+        search = self.searches[key]
+        try:
+            if entering:
+                search.add(entering, [task.sentence for task in entering])
+            self._drop_gone(search)
+            if search.tasks:
+                search.models.use_threads(max(1, self.pool.cores // max(1, len(self.pool.busy))))
+                self._store(search.step())
+        except Exception as error:
+            self._failed(search, error)
+        if not search.tasks:
+            del self.searches[key]
 
-    def _begin(self, tasks: Sequence[_Task], search: RunningSearch[_Task]) -> None:
-        search.add(tasks, [task.sentence for task in tasks])
+    def _drop_gone(self, search: RunningSearch[_Task]) -> None:
+        """Remove the sentences of clients that are gone."""
+        gone = {number: task for number, task in search.tasks.items() if task.request.client.gone}
+        if gone:
+            search.drop(gone)
+            self._returned(gone.values())
 
-    def _step(self, search: RunningSearch[_Task]) -> None:
-        """Take a step, and store the results of the sentences that finish."""
-        search.searcher.models.use_threads(max(1, self.threads.cores // max(1, len(self.threads.busy))))
-        finished = search.step()
+    def _store(self, finished: Sequence[tuple[_Task, SearchResult]]) -> None:
+        """Store the results of sentences, and set those of the requests that they complete."""
         complete: list[_Request] = []
-        with self.threads.changed:
+        counts = self.pool.counts
+        with self.pool.changed:
+            self._returned([task for task, _ in finished])
             for task, result in finished:
-                self._returned(task)
                 request = task.request
                 request.results[task.index] = result
-                self.threads.counts.sentences += 1
-                self.threads.counts.tokens += len(result.hypotheses[0].tokens) + 1
+                counts.sentences += 1
+                counts.tokens += len(result.hypotheses[0].tokens) + 1
                 if len(request.results) == request.sentences:
                     complete.append(request)
         for request in complete:
             if request.future.set_running_or_notify_cancel():
                 request.future.set_result([request.results[index] for index in range(request.sentences)])
 
-    def _try(self, key: Hashable, work: Callable[[RunningSearch[_Task]], None]) -> None:
-        """Work on a search. If the search fails, its sentences return to the queue, each to be searched alone."""
-        search = self.searches[key]
-        try:
-            work(search)
-        except Exception as error:
-            with self.threads.changed:
-                for task in search.tasks.values():
-                    self._returned(task)
-                    if not task.alone and not task.request.client.gone:
-                        task.alone = True
-                        self.threads.queue.put(task.request.client, [task], first=True)
-            if isinstance(key, _Task):
-                _fail(key.request, error)
-            search.tasks.clear()
-        if not search.tasks:
-            del self.searches[key]
+    def _failed(self, search: RunningSearch[_Task], error: Exception) -> None:
+        """Return the sentences of a search that failed to the queue; one that was alone fails with the error."""
+        tasks = list(search.tasks.values())
+        search.tasks.clear()
+        alone = [task for task in tasks if task.alone]
+        with self.pool.changed:
+            for task in tasks:
+                self._returned([task])
+                if not task.alone and not task.request.client.gone:
+                    task.alone = True
+                    self.pool.queue.put(task.request.client, [task], first=True)
+        for task in alone:
+            task.request.fail(error)
 
-    def _returned(self, task: _Task) -> None:
-        """Take note that the thread has the sentence no more. The lock is held."""
-        client, threads = task.request.client, self.threads
-        client.running -= 1
-        threads.running -= 1
-        if not client.running:
-            threads.queue.paused(client)
-        if not threads.running:
-            threads.changed.notify_all()  # `close` may wait for this
+    def _returned(self, tasks: Collection[_Task]) -> None:
+        """Take note that the thread has these sentences no more."""
+        pool = self.pool
+        with pool.changed:
+            for task in tasks:
+                client = task.request.client
+                client.running -= 1
+                pool.running -= 1
+                if not client.running:
+                    pool.queue.paused(client)
+            if not pool.running:
+                pool.changed.notify_all()  # `close` may wait for this
 
 
 def _closed() -> PoolClosed:
     return PoolClosed("the models were closed before the search was done.")
-
-
-def _fail(request: _Request, error: Exception) -> None:
-    """Set the error of a request's future, unless the future is done."""
-    with suppress(InvalidStateError):
-        request.future.set_exception(error)
-
-
-Results = Callable[[], list[SearchResult]]
-"""Waits for the results of sentences and returns them. Raises the error of the search."""
-
-
-class Session(ABC):
-    """The way of the sentences of one stream. After the `with` block nothing is searched any more."""
-
-    def __init__(self) -> None:
-        self._owner = os.getpid()
-
-    @abstractmethod
-    def submit(self, sentences: Sequence[Sentence]) -> Results:
-        """Begin to search these sentences."""
-
-    def close(self) -> None:
-        """Stop all work. In a fork of the process that began the session this does nothing."""
-        if self._owner == os.getpid():
-            self._stop()
-
-    @abstractmethod
-    def _stop(self) -> None:
-        """Stop all work."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class ThreadSession(Session):
-    """The threads of a pool search."""
-
-    def __init__(self, pool: Pool, searcher: Searcher) -> None:
-        super().__init__()
-        self.pool, self.searcher, self.client = pool, searcher, Client()
-
-    def submit(self, sentences: Sequence[Sentence]) -> Results:
-        return self.pool.submit(self.searcher, sentences, self.client).result
-
-    def _stop(self) -> None:
-        self.pool.drop(self.client)

@@ -73,31 +73,31 @@ COMMANDS = {
     "score by a model": Command(
         "score --model model --src - --ref ref", "nmt_cli.translation.scoring:Scorer.windows", reads=True
     ),
-    "translate": Command("translate --model model --devices 1", "nmt_cli.translation.pool:Pool.submit", reads=True),
+    "translate": Command("translate --model model --devices 1", "nmt_cli.translation.pool:Client.submit", reads=True),
     "translate on two cores": Command(
         "translate --model model --devices 2 --batch-tokens 20",
         "nmt_cli.translation.line_translator:LineTranslator.results",
         reads=True,
     ),
     "translate to a file": Command(
-        "translate --model model --output out{n}", "nmt_cli.translation.pool:Pool.submit", writes=False, reads=True
+        "translate --model model --output out{n}", "nmt_cli.translation.pool:Client.submit", writes=False, reads=True
     ),
     "translate by mbr": Command(
         "translate --model model --devices 1 --search mbr --mbr-samples 4",
-        "nmt_cli.translation.pool:Pool.submit",
+        "nmt_cli.translation.pool:Client.submit",
         reads=True,
     ),
     "translate with terms": Command(
         "translate --model model --devices 1 --terms words --banned-words ref",
-        "nmt_cli.translation.pool:Pool.submit",
+        "nmt_cli.translation.pool:Client.submit",
         reads=True,
     ),
     "parse": Command(
-        "parse --model parser --devices 1 --tokenized", "nmt_cli.translation.pool:Pool.submit", reads=True
+        "parse --model parser --devices 1 --tokenized", "nmt_cli.translation.pool:Client.submit", reads=True
     ),
     "calibrate": Command(
         "calibrate --model model --devices 1 --src - --ref many --out calibration{n}.json",
-        "nmt_cli.translation.pool:Pool.submit",
+        "nmt_cli.translation.pool:Client.submit",
         writes=False,
         reads=True,
     ),

@@ -18,9 +18,8 @@ from nmt_cli.engine.model import EngineModel
 from nmt_cli.interface.loading import open_models
 from nmt_cli.model.folder import load_model, weights_of
 from nmt_cli.model.precision import convert
-from nmt_cli.translation.engine_models import EngineModels
-from nmt_cli.translation.processes import SearchableModels
-from nmt_cli.translation.torch_models import searchable
+from nmt_cli.search.engine import EngineDecoder
+from nmt_cli.translation.models import EngineModels, Models, models_of
 
 pytestmark = needs_engine
 
@@ -33,10 +32,10 @@ FORMS: list[dict[str, Any]] = [
 ]
 
 
-def logits(models: SearchableModels) -> NDArray[Any]:
+def logits(models: Models) -> NDArray[Any]:
     """The logits of some steps."""
     assert isinstance(models, EngineModels)
-    decoder = models.models[0].decoder(1)
+    decoder = EngineDecoder(models.models[0], 1)
     decoder.add([[*source, EOS] for source in sources(3, 1, 20)])
     return np.stack([decoder.step(np.full((3, 1), token), np.arange(3)) for token in (BOS, 7, 30)])
 
@@ -51,22 +50,22 @@ def test_a_model_in_memory_or_in_a_folder_in_either_precision(form: dict[str, An
     }
     assert not np.array_equal(found["fp32"], found["int8"])
     for precision in ("fp32", "int8"):
-        assert np.array_equal(found[precision], logits(searchable([live], precision, 1, 1)))
+        assert np.array_equal(found[precision], logits(models_of([live], precision, 1, 1)))
     assert np.array_equal(found["int8"], logits(open_models([small], device="cpu").searchable("auto")))
     for model in (convert(live, "int8"), load_model(small, quantized=True).model):
-        assert np.array_equal(found["int8"], logits(searchable([model], "int8", 1, 1)))
+        assert np.array_equal(found["int8"], logits(models_of([model], "int8", 1, 1)))
 
 
 def test_a_packed_model_keeps_the_weights_that_it_was_given(tmp_path: Path) -> None:
     """Training changes a live model; its next translations are those of the new weights."""
     live = load_model(write_untrained(tmp_path / "model")).model
-    packed = searchable([live], "fp32", 1, 1)
+    packed = models_of([live], "fp32", 1, 1)
     before = logits(packed)
     with torch.no_grad():
         for parameter in live.parameters():
             parameter.mul_(1.5)
     assert np.array_equal(before, logits(packed))
-    assert not np.array_equal(before, logits(searchable([live], "fp32", 1, 1)))
+    assert not np.array_equal(before, logits(models_of([live], "fp32", 1, 1)))
 
 
 def test_arrays_in_bf16_are_the_same_numbers_in_fp32(tmp_path: Path) -> None:

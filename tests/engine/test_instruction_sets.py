@@ -18,9 +18,9 @@ from small_models import OPTIONS, VOCABULARY, searched, small, sources
 from nmt_cli.data.tokenizer import BOS, EOS
 from nmt_cli.engine.library import summary
 from nmt_cli.engine.model import EngineModel
+from nmt_cli.search.engine import EngineDecoder, EngineSearch
 from nmt_cli.search.sentence import Sentence
-from nmt_cli.translation.engine_models import PlainSearch
-from nmt_cli.translation.torch_models import engine_model
+from nmt_cli.translation.models import engine_model
 
 FORMS: dict[str, dict[str, Any]] = {
     "paper": {},
@@ -38,8 +38,8 @@ def computed(model: EngineModel, vocabulary: int) -> list[Any]:
     some = sources(1, 6, 35, 2, 17, vocabulary=vocabulary)
     sentences = [Sentence(source, len(source) + 9) for source in some]
     options = replace(OPTIONS, nbest=4, token_log_probs=True)
-    hypotheses = searched(PlainSearch(model, options), sentences, [(0, range(3)), (1, [3, 4])])
-    decoder = model.decoder(2)
+    hypotheses = searched(EngineSearch(model, options), sentences, [(0, range(3)), (1, [3, 4])])
+    decoder = EngineDecoder(model, 2)
     decoder.record_attention(0)
     decoder.add([[*source, EOS] for source in some])
     steps = [decoder.step(np.full((5, 2), token), np.arange(10)) for token in (BOS, 9, 30)]

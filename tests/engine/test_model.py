@@ -17,11 +17,11 @@ from nmt_cli.data.tokenizer import BOS, EOS
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
+from nmt_cli.search.engine import EngineDecoder
 from nmt_cli.translation import cached_decoder
 from nmt_cli.translation.cached_decoder import CachedDecoder, _SubBatch
-from nmt_cli.translation.engine_models import EngineDecoder
+from nmt_cli.translation.models import engine_model
 from nmt_cli.translation.torch_forced import TorchForced
-from nmt_cli.translation.torch_models import engine_model
 
 pytestmark = needs_engine
 
@@ -141,7 +141,7 @@ def test_a_step_and_a_pass_are_the_models_own_pass(form: dict[str, Any]) -> None
     for (source, target), found in zip(pairs, log_probs, strict=True):
         expected = forward(model, source, target[:-1])
         torch.testing.assert_close(torch.from_numpy(found), expected[range(len(found)), target[1:]], atol=1e-5, rtol=0)
-        decoder = packed.decoder(1)
+        decoder = EngineDecoder(packed, 1)
         decoder.add([source])
         steps = np.concatenate([decoder.step(np.array([[token]]), np.array([0])) for token in target[:-1]])
         torch.testing.assert_close(torch.from_numpy(steps).log_softmax(-1), expected, atol=1e-5, rtol=0)

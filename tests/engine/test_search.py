@@ -12,20 +12,20 @@ import pytest
 import torch
 from both_arrays import TORCH
 from small_models import OPTIONS, VOCABULARY, needs_engine, searched, small, sources
+from waiting import LIMIT
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
 from nmt_cli.engine.model import use_threads
 from nmt_cli.errors import ModelError
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.search.beam_search import BeamSearch
+from nmt_cli.search.engine import EngineDecoder, EngineSearch
 from nmt_cli.search.length_penalties import average, none
 from nmt_cli.search.protocols import GrowingDecoder
+from nmt_cli.search.running import DecoderSearch
 from nmt_cli.search.search import Search, SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.cached_decoder import CachedDecoder
-from nmt_cli.translation.engine_models import EngineDecoder, EngineModels, PlainSearch
-from nmt_cli.translation.searchers import DecoderSearch, MixedSearch, Searcher
-from nmt_cli.translation.torch_models import engine_model
+from nmt_cli.translation.models import EngineModels, engine_model
 
 pytestmark = needs_engine
 
@@ -66,7 +66,7 @@ def model(sure: bool = False, seed: int = 3, **changes: Any) -> Transformer:
 
 
 def over(new: Callable[[], GrowingDecoder], options: SearchOptions) -> Search:
-    return DecoderSearch(new, BeamSearch, options)
+    return DecoderSearch(new(), options)
 
 
 def same(ours: list[list[Hypothesis]], theirs: list[list[Hypothesis]]) -> None:
@@ -84,7 +84,7 @@ def test_the_search_is_beam_search(options: SearchOptions, precision: str, sure:
     """Bit for bit that over the engine's decoder, and in fp32 nearly that in torch, also if sentences enter later."""
     torch_model = model(sure)
     packed = engine_model(torch_model, precision)
-    ours = searched(PlainSearch(packed, options), SENTENCES, ENTERING)
+    ours = searched(EngineSearch(packed, options), SENTENCES, ENTERING)
     assert ours == searched(over(lambda: EngineDecoder(packed, options.beam), options), SENTENCES, ENTERING)
     assert [len(one[0].tokens) <= sentence.max_length for one, sentence in zip(ours, SENTENCES, strict=True)]
     if precision == "fp32":
@@ -96,7 +96,7 @@ def test_every_option_matters_to_the_models_of_these_tests() -> None:
     models = [engine_model(model(sure), "fp32") for sure in (False, True)]
     found = {
         name: [
-            [h.tokens for h in one] for packed in models for one in searched(PlainSearch(packed, options), SENTENCES)
+            [h.tokens for h in one] for packed in models for one in searched(EngineSearch(packed, options), SENTENCES)
         ]
         for name, options in SEARCHES.items()
     }
@@ -119,7 +119,7 @@ def test_equal_scores_are_ordered_by_hypothesis_and_token(beam: int) -> None:
     with torch.no_grad():
         torch_model.embeddings["shared"].zero_()
     packed, options = engine_model(torch_model, "fp32"), replace(OPTIONS, beam=beam, nbest=beam)
-    ours = searched(PlainSearch(packed, options), SENTENCES)
+    ours = searched(EngineSearch(packed, options), SENTENCES)
     same(ours, searched(over(lambda: CachedDecoder(torch_model, [], beam), options), SENTENCES))
     assert ours[0][0].tokens == []
     assert ours[3][0].tokens == []
@@ -129,7 +129,7 @@ def test_a_vocabulary_smaller_than_the_beam() -> None:
     torch_model = small(vocabulary=7)
     packed, options = engine_model(torch_model, "fp32"), replace(OPTIONS, beam=12, nbest=12)
     sentences = [Sentence(*one) for one in zip(sources(3, 9, 5, vocabulary=7), [0, 1, 9], strict=True)]
-    ours = searched(PlainSearch(packed, options), sentences)
+    ours = searched(EngineSearch(packed, options), sentences)
     same(ours, searched(over(lambda: CachedDecoder(torch_model, [], 12), options), sentences))
     assert [len(one) for one in ours] == [1, 4, 12]
 
@@ -142,14 +142,14 @@ def test_a_result_does_not_depend_on_other_sentences_nor_on_threads(changes: dic
     """Alone, together in any order, joining at any step, and with other threads: the same bits."""
     packed = engine_model(model(**changes), precision)
     options = replace(OPTIONS, nbest=2, token_log_probs=True)
-    alone = [searched(PlainSearch(packed, options), [sentence])[0] for sentence in SENTENCES]
+    alone = [searched(EngineSearch(packed, options), [sentence])[0] for sentence in SENTENCES]
     for threads in (1, 2, 3, 4):
         use_threads(threads)
         try:
             for more in (replace(options, steps=1), replace(options, steps=100, compact_below=0.3)):
-                assert searched(PlainSearch(packed, more), SENTENCES, ENTERING) == alone
-                assert searched(PlainSearch(packed, more), SENTENCES[::-1]) == alone[::-1]
-                assert searched(PlainSearch(packed, more), SENTENCES * 3) == alone * 3
+                assert searched(EngineSearch(packed, more), SENTENCES, ENTERING) == alone
+                assert searched(EngineSearch(packed, more), SENTENCES[::-1]) == alone[::-1]
+                assert searched(EngineSearch(packed, more), SENTENCES * 3) == alone * 3
         finally:
             use_threads(1)
 
@@ -159,12 +159,12 @@ def test_threads_change_no_bit_of_large_products(precision: str) -> None:
     """Vocabulary and layers are large enough to be shared among threads; several callers at once."""
     packed = engine_model(small(20_000, d_model=128, d_ff=512, encoder_layers=1, decoder_layers=1), precision)
     sentences = [Sentence(tokens, 3) for tokens in sources(9, 2, 30, vocabulary=20_000)]
-    alone, found = searched(PlainSearch(packed, OPTIONS), sentences), list[list[list[Hypothesis]]]()
+    alone, found = searched(EngineSearch(packed, OPTIONS), sentences), list[list[list[Hypothesis]]]()
 
     def search(threads: int) -> None:
         use_threads(threads)
         for _ in range(5):
-            found.append(searched(PlainSearch(packed, OPTIONS), sentences))
+            found.append(searched(EngineSearch(packed, OPTIONS), sentences))
 
     callers = [threading.Thread(target=search, args=(threads,)) for threads in (2, 3, 4, 1)]
     for caller in callers:
@@ -176,8 +176,8 @@ def test_threads_change_no_bit_of_large_products(precision: str) -> None:
 
 def test_dropped_sentences_leave_without_results() -> None:
     packed = engine_model(model(), "fp32")
-    expected = searched(PlainSearch(packed, OPTIONS), SENTENCES)
-    search, found = PlainSearch(packed, replace(OPTIONS, steps=1)), dict[int, list[Hypothesis]]()
+    expected = searched(EngineSearch(packed, OPTIONS), SENTENCES)
+    search, found = EngineSearch(packed, replace(OPTIONS, steps=1)), dict[int, list[Hypothesis]]()
     search.add(range(10), SENTENCES)
     for dropped in ([3, 99], [], [8, 7]):
         search.drop(dropped)
@@ -191,9 +191,10 @@ def test_sentences_with_inputs_of_constraints_are_searched_step_by_step() -> Non
     packed = engine_model(model(), "fp32")
     sentences = [replace(one, inputs={"prefix": [7, 8]} if i % 2 else {}) for i, one in enumerate(SENTENCES)]
     step_by_step: Callable[[], Search] = lambda: over(lambda: EngineDecoder(packed, OPTIONS.beam), OPTIONS)  # noqa: E731
-    search = Searcher(EngineModels([packed], 1, 1), OPTIONS, 1000).new_search()
-    assert isinstance(search, MixedSearch)
-    ours = searched(search, sentences, ENTERING)
+    models = EngineModels([packed], 1, 1)
+    assert isinstance(models.new_search(OPTIONS, models.in_engine(OPTIONS)), EngineSearch)
+    assert isinstance(models.new_search(OPTIONS, False), DecoderSearch)
+    ours = [result.hypotheses for result in models.client(OPTIONS).submit(sentences).result(LIMIT)]
     assert ours == searched(step_by_step(), sentences, ENTERING)
     assert [one[0].tokens[:2] for one in ours[5::2]] == [[7, 8]] * 3
 
@@ -226,12 +227,11 @@ class MeanOfProbabilities:
 def test_an_ensemble_averages_probabilities() -> None:
     members = [model(seed=3), model(seed=4, activation="gelu", d_ff=80)]
     models = EngineModels([engine_model(one, "fp32") for one in members], 1, 1)
-    searcher = Searcher(models, OPTIONS, 1000)
     reference = lambda: MeanOfProbabilities([CachedDecoder(one, [], OPTIONS.beam) for one in members])  # noqa: E731
-    ours = searched(searcher.new_search(), SENTENCES, ENTERING)
+    ours = searched(models.new_search(OPTIONS, False), SENTENCES, ENTERING)
     same(ours, searched(over(reference, OPTIONS), SENTENCES, ENTERING))
     for one in members:
-        assert ours != searched(PlainSearch(engine_model(one, "fp32"), OPTIONS), SENTENCES)
+        assert ours != searched(EngineSearch(engine_model(one, "fp32"), OPTIONS), SENTENCES)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
@@ -239,7 +239,7 @@ def test_log_probabilities_of_a_pass_are_those_of_the_search(precision: str) -> 
     """Bit for bit the differences of its sums."""
     packed = engine_model(model(), precision)
     options = replace(OPTIONS, nbest=4, token_log_probs=True)
-    results = searched(PlainSearch(packed, options), SENTENCES)
+    results = searched(EngineSearch(packed, options), SENTENCES)
     outputs = [(s, h) for s, found in zip(SENTENCES, results, strict=True) for h in found]
     log_probs, _ = packed.forced(
         [[*sentence.tokens, EOS] for sentence, _ in outputs],
@@ -264,11 +264,11 @@ def test_weights_that_are_no_numbers_are_an_error(where: str, value: float, prec
         torch_model.state_dict()[where].view(-1)[::7] = value
     packed = engine_model(torch_model, precision)
     with pytest.raises(ModelError, match="the model's output is not a number"):
-        searched(PlainSearch(packed, OPTIONS), SENTENCES)
+        searched(EngineSearch(packed, OPTIONS), SENTENCES)
 
 
 @pytest.mark.parametrize("beam", [1, 4])
 def test_banned_tokens_are_no_outputs(beam: int) -> None:
     options = replace(OPTIONS, beam=beam, nbest=beam, banned_tokens=(PAD, UNK, BOS, *range(10, 40)))
-    found = searched(PlainSearch(engine_model(model(), "int8"), options), SENTENCES)
+    found = searched(EngineSearch(engine_model(model(), "int8"), options), SENTENCES)
     assert not {token for one in found for h in one for token in h.tokens} & {PAD, UNK, BOS, *range(10, 40)}

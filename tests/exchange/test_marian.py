@@ -27,12 +27,12 @@ from nmt_cli.exchange.importer import ImportOptions, SourceFiles
 from nmt_cli.exchange.importing import Imported, import_model
 from nmt_cli.exchange.quantizing import quantize
 from nmt_cli.model.folder import load_model
+from nmt_cli.search.engine import EngineSearch
 from nmt_cli.search.length_penalties import none, power
 from nmt_cli.search.search import UNLIMITED, SearchOptions
 from nmt_cli.search.sentence import Sentence
-from nmt_cli.translation.engine_models import PlainSearch
+from nmt_cli.translation.models import engine_model
 from nmt_cli.translation.torch_forced import TorchForced
-from nmt_cli.translation.torch_models import engine_model
 
 LANGUAGES = ImportOptions("en", "de")
 
@@ -260,7 +260,7 @@ def test_the_best_translation_is_marians(theirs: Path, name: str, penalty: Any, 
         length_penalty=penalty,
         lookahead=UNLIMITED,
     )
-    search = PlainSearch(forced.model, options)
+    search = EngineSearch(forced.model, options)
     found = searched(search, [Sentence(source[:-1], 3 * len(source), {}) for source in forced.sources])
     best: dict[int, list[int]] = {}
     for number, text, *_ in nbest(name):

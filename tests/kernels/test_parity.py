@@ -19,7 +19,7 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
 from nmt_cli.registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
 from nmt_cli.translation.cached_decoder import CachedDecoder
-from nmt_cli.translation.torch_models import ConvertedModels, searchable
+from nmt_cli.translation.models import TorchModels, models_of
 
 VOCABULARY = 60
 FORMS = [
@@ -111,8 +111,8 @@ def test_the_engine_declines_an_unknown_form_and_torch_decodes_it(unknown: Trans
     [key] = [key for key in UNKNOWN if getattr(unknown.config, key) == "mine"]
     if library() is not None:
         assert unsupported(unknown.config, precision) == f"the engine has no model.{key} = 'mine'"
-    models = searchable([unknown], precision, 1, 1)
-    assert isinstance(models, ConvertedModels)
+    models = models_of([unknown], precision, 1, 1)
+    assert isinstance(models, TorchModels)
     [converted] = models.models
     source, read = [5, 6, 7, 8, 3], [2, 9, 10]
     decoder = CachedDecoder(converted, [source], 1)

@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,14 +29,14 @@ from nmt_cli.search.diverse_beam_search import DiverseBeamSearch
 from nmt_cli.search.ensemble import EnsembleDecoder
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.protocols import Decoder, GrowingDecoder
+from nmt_cli.search.running import search_all
 from nmt_cli.search.search import DiverseOptions, SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.alignment import cross_attention
 from nmt_cli.translation.cached_decoder import CachedDecoder
 from nmt_cli.translation.line_translator import LineTranslator
-from nmt_cli.translation.searchers import Searcher, search_all
+from nmt_cli.translation.models import TorchModels, models_of
 from nmt_cli.translation.torch_forced import TorchForced
-from nmt_cli.translation.torch_models import ConvertedModels, searchable
 from nmt_cli.translation.translation import Candidate
 
 FEATURES: list[dict[str, object]] = [
@@ -208,12 +209,12 @@ def test_without_a_penalty_nothing_is_recorded() -> None:
         BeamSearch(ToyDecoder([0], 4, 7, (4, 5)), options())
 
 
-@pytest.mark.parametrize("models_of", [ConvertedModels, pytest.param(searchable, marks=needs_engine)])
+@pytest.mark.parametrize("load", [TorchModels, pytest.param(models_of, marks=needs_engine)])
 @pytest.mark.parametrize("beta", [0.0, 0.3])
-def test_searchers_use_the_attention_of_an_ensembles_first_model(beta: float, models_of: Any) -> None:
+def test_searchers_use_the_attention_of_an_ensembles_first_model(beta: float, load: Any) -> None:
     opts = options(beta=beta)
-    searcher = Searcher(models_of([make(), make(1)], "fp32", 1, 1), opts, 1000, BeamSearch)
-    found = search_all(searcher, sentences(sources(5)))
+    searcher = load([make(), make(1)], "fp32", 1, 1)
+    found = search_all(searcher, replace(opts, search=BeamSearch), sentences(sources(5)))
     plain = EnsembleDecoder([ReferenceDecoder(model, sources(5), 4) for model in (make(), make(1))])  # type: ignore[misc]
     with torch.inference_mode():
         expected = run_to_end(BeamSearch(plain, opts), sentences(sources(5)))

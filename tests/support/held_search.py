@@ -21,15 +21,15 @@ from waiting import wait_until
 
 from nmt_cli.registry import SEARCHES
 from nmt_cli.search.sentence import Hypothesis, Sentence
-from nmt_cli.translation import engine_models
+from nmt_cli.translation import models
 
 SHORT = 12
 NAME = "NMT_TEST_HELD"
 PRELUDE = """
 import held_search
-from nmt_cli.translation import engine_models
+from nmt_cli.translation import models
 from nmt_cli.registry import SEARCHES
-SEARCHES["beam"], engine_models.PlainSearch = "held_search:HeldSearch", held_search.HeldSearch
+SEARCHES["beam"], models.EngineSearch = "held_search:HeldSearch", held_search.HeldSearch
 """
 """For a Python program of its own, with `Gate.environment`."""
 
@@ -89,6 +89,6 @@ def held_until(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str = "beam"
     gate = Gate(folder)
     monkeypatch.setitem(SEARCHES, name, "held_search:HeldSearch")
     if name == "beam":
-        monkeypatch.setattr(engine_models, "PlainSearch", HeldSearch)
+        monkeypatch.setattr(models, "EngineSearch", HeldSearch)
     monkeypatch.setenv(NAME, str(gate.file))
     return gate

@@ -21,11 +21,11 @@ from nmt_cli.model.attention import CrossAttention, record_attention
 from nmt_cli.model.layers import DecoderLayer
 from nmt_cli.model.precision import in_int8
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.search.engine import EngineDecoder
 from nmt_cli.search.torch_arrays import TorchArrays
 from nmt_cli.translation.alignment import alignment_layer
 from nmt_cli.translation.cached_decoder import CachedDecoder, mean_of_heads
-from nmt_cli.translation.engine_models import EngineDecoder
-from nmt_cli.translation.torch_models import engine_model
+from nmt_cli.translation.models import engine_model
 
 PAD = 0
 """The id that pads rows. Padding is masked, so the meaning of the id does not matter."""

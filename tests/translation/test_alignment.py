@@ -15,8 +15,8 @@ from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.translation import alignment
 from nmt_cli.translation.alignment import SMOOTHING, aligned
+from nmt_cli.translation.models import engine_model
 from nmt_cli.translation.torch_forced import TorchForced
-from nmt_cli.translation.torch_models import engine_model
 
 BOS, EOS = 2, 3
 SOURCE, TARGET = [9, 30, 8, 7, 41, EOS], [BOS, 20, 7, 33, 12]

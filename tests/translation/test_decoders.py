@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,14 @@ from small_models import needs_engine, section
 from nmt_cli.data.tokenizer import BOS, EOS
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.search.beam_search import BeamSearch
+from nmt_cli.search.engine import MANY, EngineSearch
 from nmt_cli.search.ensemble import EnsembleDecoder
 from nmt_cli.search.protocols import GrowingDecoder
+from nmt_cli.search.running import DecoderSearch
 from nmt_cli.search.search import Search, SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.cached_decoder import MIN_ROWS, CachedDecoder, padded_rows
-from nmt_cli.translation.engine_models import MANY, PlainSearch
-from nmt_cli.translation.searchers import DecoderSearch
-from nmt_cli.translation.torch_models import engine_model
+from nmt_cli.translation.models import engine_model
 
 VOCABULARY = 150
 MONOTONIC: dict[str, Any] = {"residual": "pre", "monotonic_attention": True}
@@ -186,7 +186,7 @@ def test_sentences_join_others_as_if_alone(kind: Kind, precision: str, beam: int
 
 def over(decoder: Callable[[], GrowingDecoder], chosen: SearchOptions) -> Search:
     """A beam search over this decoder."""
-    return DecoderSearch(decoder, BeamSearch, chosen)
+    return DecoderSearch(decoder(), chosen)
 
 
 def sentences(batch: list[list[int]], longer: int = 4) -> list[Sentence]:
@@ -196,7 +196,7 @@ def sentences(batch: list[list[int]], longer: int = 4) -> list[Sentence]:
 
 def plain(chosen: SearchOptions) -> Search:
     """The search of the engine."""
-    return PlainSearch(engine_model(make(), "fp32"), chosen)
+    return EngineSearch(engine_model(make(), "fp32"), chosen)
 
 
 KINDS_OF_SEARCH = [
@@ -252,13 +252,14 @@ def test_the_steps_of_a_call_fill_a_time_and_many_sentences_leave_together(
 ) -> None:
     now, calls = [0.0], list[tuple[int, float]]()
 
-    def step(steps: int, stay: float) -> None:
+    def step(handle: int, steps: int, stay: float) -> Any:
         calls.append((steps, stay))
         now[0] += steps * count  # a second for each hypothesis; nothing else happens
+        return SimpleNamespace(contents=SimpleNamespace(count=0))
 
-    search = PlainSearch(engine_model(make(), "fp32"), options(2, compact_below=1.0, seconds=14.0))
+    search = EngineSearch(engine_model(make(), "fp32"), options(2, compact_below=1.0, seconds=14.0))
     search.add(range(count), sentences(sources(count), longer=40))
-    monkeypatch.setattr("nmt_cli.translation.engine_models.time.perf_counter", lambda: now[0])
-    monkeypatch.setattr(search.search, "step", step)
+    monkeypatch.setattr("nmt_cli.search.engine.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(search.library, "nmt_search_step", step)
     assert search.step() == search.step() == []
     assert calls == [(number, stay) for number in steps]

@@ -18,10 +18,10 @@ from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DecodeSection
 from nmt_cli.search.beam_search import BeamSearch
+from nmt_cli.search.running import search_all
 from nmt_cli.search.search import MbrOptions, SamplingOptions
 from nmt_cli.translation.confidence import DEFAULT
 from nmt_cli.translation.line_translator import LineTranslator, Request
-from nmt_cli.translation.searchers import search_all
 from nmt_cli.translation.translation import Translation
 
 pytestmark = pytest.mark.slow
@@ -54,7 +54,7 @@ def translated(models: Any, given: list[Any], decode: dict[str, Any] | None = No
     """In this thread: the device is simulated there."""
     some = LineTranslator(models, tokenizer(), tokenizer(), DecodeSection(max_extra=3, **(decode or {})), **more)
     prepared = some.prepare(given)
-    return some.results(prepared, search_all(some.searcher, prepared.sentences))
+    return some.results(prepared, search_all(some.models, some.options, prepared.sentences))
 
 
 def on_device(some: Transformer) -> Transformer:
@@ -138,7 +138,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Counter[str]]]:
 def test_a_step_waits_for_the_device_once(decode: dict[str, Any], waits: list[Counter[str]]) -> None:
     some = LineTranslator(on_device(model()), tokenizer(), tokenizer(), DecodeSection(max_extra=30, **decode))
     sentences = some.prepare([line for line in lines() if not line.inputs]).sentences
-    search_all(some.searcher, sentences)
+    search_all(some.models, some.options, sentences)
     assert len(waits) > 15
     assert all(one["to"] == 1 and not one.keys() - {"to", "item"} for one in waits)
     assert sum(one.total() for one in waits) <= 1.25 * len(waits)

@@ -34,13 +34,13 @@ from nmt_cli.registry import SEARCHES
 from nmt_cli.search.ensemble import EnsembleDecoder
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.protocols import Decoder
+from nmt_cli.search.running import RunningSearch
 from nmt_cli.search.search import SamplingOptions, SearchOptions
 from nmt_cli.search.sentence import Hypothesis
 from nmt_cli.translation import line_translator as module
 from nmt_cli.translation import pool
 from nmt_cli.translation.alignment import aligned
 from nmt_cli.translation.line_translator import LineTranslator, Request
-from nmt_cli.translation.searchers import RunningSearch
 from nmt_cli.translation.torch_forced import TorchForced
 from nmt_cli.translation.translation import Translation
 from nmt_cli.translation.windows import WindowSize

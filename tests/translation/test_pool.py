@@ -23,8 +23,9 @@ from waiting import LIMIT, wait_until
 
 import nmt_cli as nmt
 from nmt_cli.interface import loading
+from nmt_cli.search.running import RunningSearch
+from nmt_cli.translation.models import EngineModels, TorchModels
 from nmt_cli.translation.pool import PoolClosed
-from nmt_cli.translation.searchers import RunningSearch, Searcher
 
 OPTIONS: list[dict[str, Any]] = [
     {},
@@ -240,7 +241,8 @@ def test_a_search_that_cannot_be_made_fails_its_requests(one: nmt.Translator, mo
         raise ValueError("no search")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Searcher, "new_search", broken)
+        for models in (EngineModels, TorchModels):
+            patched.setattr(models, "new_search", broken)
         with pytest.raises(ValueError, match="no search"):
             one.submit(["the cat.", "a dog."]).result(LIMIT)
         with pytest.raises(ValueError, match="no search"):

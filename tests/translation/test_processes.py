@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,19 +20,19 @@ from held_search import held_until
 from untrained import sentence, write_untrained
 from waiting import LIMIT, alive, wait_until
 
-import nmt_cli.translation.processes as module
+import nmt_cli.translation.device_processes as module
 from nmt_cli.data.tokenizer import Vocabulary
 from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.model.folder import load_model
 from nmt_cli.recipe import DecodeSection
 from nmt_cli.registry import SEARCHES
+from nmt_cli.search.running import search_all
 from nmt_cli.search.search import SamplingOptions
 from nmt_cli.translation.confidence import DEFAULT
+from nmt_cli.translation.device_processes import DeviceProcesses, Devices, Forks, WorkerDied
 from nmt_cli.translation.line_translator import LineTranslator
-from nmt_cli.translation.pool import ThreadSession
-from nmt_cli.translation.processes import DeviceProcesses, ForkedSession, SearchableModels, SpawnedSession, WorkerDied
-from nmt_cli.translation.searchers import search_all
-from nmt_cli.translation.torch_models import ConvertedModels, DeviceModels, _converted, searchable
+from nmt_cli.translation.models import DeviceModels, Models, TorchModels, models_of, models_on
+from nmt_cli.translation.pool import Client
 from nmt_cli.translation.translation import Translation
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="processes search on Linux alone")]
@@ -61,21 +62,21 @@ LONG = [sentence(random.Random(1), 30)] * 500
 SAMPLE: dict[str, Any] = {"search": "sample", "sampling": SamplingOptions(top_p=0.9)}
 
 
-def over(models: SearchableModels, folder: Path, decode: dict[str, Any] | None = None, **more: Any) -> LineTranslator:
+def over(models: Models, folder: Path, decode: dict[str, Any] | None = None, **more: Any) -> LineTranslator:
     vocabulary = Vocabulary.load(folder)
     options = DecodeSection.model_validate({"max_extra": 3, "batch_tokens": 200, **(decode or {})})
     return LineTranslator(models, vocabulary.source, vocabulary.target, options, **more)
 
 
-def packed(folder: Path, workers: int) -> SearchableModels:
-    return searchable([load_model(folder).model], "fp32", workers, workers)
+def packed(folder: Path, workers: int) -> Models:
+    return models_of([load_model(folder).model], "fp32", workers, workers)
 
 
 def expected(folder: Path, **more: Any) -> list[Translation]:
     """By torch's decoder, in this thread."""
-    some = over(ConvertedModels([load_model(folder).model], "fp32", 1, 1), folder, **more)
+    some = over(TorchModels([load_model(folder).model], "fp32", 1, 1), folder, **more)
     prepared = some.prepare(LINES)
-    return some.results(prepared, search_all(some.searcher, prepared.sentences))
+    return some.results(prepared, search_all(some.models, some.options, prepared.sentences))
 
 
 def children() -> list[int]:
@@ -90,18 +91,18 @@ def gone(pids: list[int]) -> None:
 def test_who_searches(folder: Path, devices: DeviceModels) -> None:
     """Plain beam search on a CPU has threads; what runs in Python has processes, if there are several workers."""
     for workers, more, kind in (
-        (2, {}, ThreadSession),
-        (1, {"search": "diverse"}, ThreadSession),
-        (2, {"search": "diverse"}, ForkedSession),
-        (2, {"constraints": {"no_repeat_ngram": 2}}, ForkedSession),
+        (2, {}, Client),
+        (1, {"search": "diverse"}, Client),
+        (2, {"search": "diverse"}, Forks),
+        (2, {"constraints": {"no_repeat_ngram": 2}}, Forks),
     ):
         some = over(packed(folder, workers), folder, **more)
-        with some.models.session(some.searcher) as session:
-            assert type(session) is kind
-    torch_alone = over(ConvertedModels([load_model(folder).model], "fp32", 2, 2), folder)
-    assert type(torch_alone.models.session(torch_alone.searcher)) is ForkedSession
+        with closing(some.models.client(some.options)) as client:
+            assert type(client) is kind
+    torch_alone = over(TorchModels([load_model(folder).model], "fp32", 2, 2), folder)
+    assert type(torch_alone.models.client(torch_alone.options)) is Forks
     some = over(devices, folder)
-    assert type(devices.session(some.searcher)) is SpawnedSession
+    assert type(devices.client(some.options)) is Devices
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -139,12 +140,12 @@ def test_processes_of_devices_are_kept(folder: Path, devices: DeviceModels) -> N
 
 
 @pytest.fixture(params=["forks", "devices"])
-def models(request: pytest.FixtureRequest, folder: Path) -> Iterator[SearchableModels]:
+def models(request: pytest.FixtureRequest, folder: Path) -> Iterator[Models]:
     """Workers that are processes, for any search."""
     one = (
         DeviceModels([folder], "fp32", ["cpu", "cpu"])
         if request.param == "devices"
-        else ConvertedModels([load_model(folder).model], "fp32", 2, 2)
+        else TorchModels([load_model(folder).model], "fp32", 2, 2)
     )
     yield one
     one.close()
@@ -155,12 +156,7 @@ def models(request: pytest.FixtureRequest, folder: Path) -> Iterator[SearchableM
     [("BrokenSearch", ValueError, "cut"), ("UnsendableSearch", NmtError, "Unsendable: 1 and 2")],
 )
 def test_an_error_of_the_search_is_raised(
-    search: str,
-    error: type[Exception],
-    said: str,
-    models: SearchableModels,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    search: str, error: type[Exception], said: str, models: Models, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also one that cannot be sent."""
     monkeypatch.setitem(SEARCHES, "broken", f"broken_search:{search}")
@@ -169,7 +165,7 @@ def test_an_error_of_the_search_is_raised(
 
 
 def test_a_process_that_dies_is_named_and_replaced(
-    models: SearchableModels, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    models: Models, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     gate = held_until(monkeypatch, tmp_path, "held")
     before = children()
@@ -183,9 +179,7 @@ def test_a_process_that_dies_is_named_and_replaced(
     assert list(over(models, folder).translate(LINES)) == expected(folder)
 
 
-def test_closing_stops_it(
-    models: SearchableModels, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_closing_stops_it(models: Models, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     gate = held_until(monkeypatch, tmp_path, "held")
     before = children()
     results = over(models, folder, search="held").translate(iter([" "] * 64 + LONG))
@@ -200,14 +194,15 @@ def test_closing_stops_it(
 
 
 def test_models_that_cannot_be_loaded_are_reported(folder: Path, devices: DeviceModels, tmp_path: Path) -> None:
-    session = SpawnedSession(
+    client = Devices(
         devices.pool,
-        over(devices, folder).searcher,
-        DeviceProcesses(partial(_converted, [tmp_path / "missing"], "fp32"), ["cpu", "cpu"]),
+        devices,
+        over(devices, folder).options,
+        DeviceProcesses(partial(models_on, [tmp_path / "missing"], "fp32"), ["cpu", "cpu"]),
     )
-    with pytest.raises(NmtError, match=r"the worker process of 'cpu' cannot search: .*missing"), session:
-        session.submit(over(devices, folder).prepare(LINES).sentences)()
-    session.processes.close()
+    with pytest.raises(NmtError, match=r"the worker process of 'cpu' cannot search: .*missing"), closing(client):
+        client.submit(over(devices, folder).prepare(LINES).sentences).result()
+    client.processes.close()
 
 
 def test_what_cannot_be_sent_is_refused(folder: Path, devices: DeviceModels, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +225,7 @@ class OwnSearch(test.BrokenSearch): pass
 if __name__ == "__main__":
     folder = pathlib.Path(sys.argv[1])
     models = {{
-        "forks": lambda: test.ConvertedModels([test.load_model(folder).model], "fp32", 2, 2),
+        "forks": lambda: test.TorchModels([test.load_model(folder).model], "fp32", 2, 2),
         "devices": lambda: test.DeviceModels([folder], "fp32", ["cpu", "cpu"]),
     }}[sys.argv[2]]()
     some = test.over(models, folder)

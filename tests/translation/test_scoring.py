@@ -26,9 +26,9 @@ from nmt_cli.training.loader import PackedBatch
 from nmt_cli.training.update import LossModel
 from nmt_cli.translation import scoring as module
 from nmt_cli.translation import torch_forced
+from nmt_cli.translation.models import engine_model
 from nmt_cli.translation.scoring import Scored, Scorer, perplexity
 from nmt_cli.translation.torch_forced import TorchForced
-from nmt_cli.translation.torch_models import engine_model
 from nmt_cli.translation.windows import WindowSize
 
 FEATURES: list[dict[str, object]] = [

@@ -1,0 +1,134 @@
+"""Searches in use: sentences enter and leave them at any step.
+
+    sentences ──▶ RunningSearch.add · step: one search ──▶ (task, SearchResult) as they finish
+
+A search takes more sentences as soon as it has capacity: it does not wait for the last hypotheses of earlier ones,
+which are few. Its models are seen through `SearchModels`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import CancelledError
+from typing import Generic, TypeVar
+
+from .protocols import GrowingDecoder, SearchModels
+from .search import Search, SearchOptions
+from .sentence import FinishedSentences, SearchResult, Sentence
+
+HALF = 0.5
+"""A search that is at most so full takes more sentences."""
+
+T = TypeVar("T")
+
+
+class DecoderSearch(Search):
+    """The search of the options over a decoder that holds no sentences yet."""
+
+    def __init__(self, decoder: GrowingDecoder, options: SearchOptions) -> None:
+        from .beam_search import BeamSearch
+
+        self.decoder, self.search, self.eos = decoder, (options.search or BeamSearch)(decoder, options), options.eos
+
+    @property
+    def busy(self) -> bool:
+        return self.search.busy
+
+    @property
+    def open_hypotheses(self) -> int:
+        return self.search.open_hypotheses
+
+    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
+        self.decoder.add([[*sentence.tokens, self.eos] for sentence in sentences])
+        self.search.add(sentence_ids, sentences)
+
+    def step(self) -> FinishedSentences:
+        return self.search.step()
+
+    def drop(self, sentence_ids: Sequence[int]) -> None:
+        self.search.drop(sentence_ids)
+
+
+class RunningSearch(Generic[T]):
+    """A search, with the `tasks` that are in it, by number: each is a sentence of the caller.
+
+    `in_engine`: it is the engine's own search; see `SearchModels`.
+    """
+
+    def __init__(self, models: SearchModels, options: SearchOptions, in_engine: bool) -> None:
+        self.models, self.options = models, options
+        with models.computing():
+            self.search = models.new_search(options, in_engine)
+        self.tasks: dict[int, T] = {}
+        self.sentences: dict[int, Sentence] = {}
+        self.next, self.tokens = 0, 0  # the next number, and the source tokens of all sentences
+
+    @property
+    def load(self) -> float:
+        """How full the search is; 1: full."""
+        return max(self.search.open_hypotheses / self.models.rows, self.tokens / self.options.batch_tokens)
+
+    def add(self, tasks: Sequence[T], sentences: Sequence[Sentence]) -> None:
+        """Begin to search a sentence for each task."""
+        numbers = range(self.next, self.next + len(tasks))
+        self.next += len(tasks)
+        self.tasks.update(zip(numbers, tasks, strict=True))
+        self.sentences.update(zip(numbers, sentences, strict=True))
+        self.tokens += sum(len(sentence.tokens) + 1 for sentence in sentences)
+        with self.models.computing():
+            self.search.add(numbers, sentences)
+
+    def step(self) -> list[tuple[T, SearchResult]]:
+        """Take a step. Return the tasks that it finishes, with their results."""
+        with self.models.computing():
+            results = [
+                (number, SearchResult(found, self._alignment(number, found[0].tokens) if self.options.align else []))
+                for number, found in self.search.step()
+            ]
+        return [(self._remove(number), result) for number, result in results]
+
+    def drop(self, numbers: Collection[int]) -> None:
+        """Remove these tasks without results."""
+        with self.models.computing():
+            self.search.drop(list(numbers))
+        for number in numbers:
+            self._remove(number)
+
+    def _alignment(self, number: int, output: list[int]) -> list[int]:
+        return self.models.aligned([*self.sentences[number].tokens, self.options.eos], output)
+
+    def _remove(self, number: int) -> T:
+        self.tokens -= len(self.sentences.pop(number).tokens) + 1
+        return self.tasks.pop(number)
+
+
+def share(models: SearchModels, options: SearchOptions, sentence: Sentence) -> float:
+    """Return which part of a search a sentence fills at first."""
+    return max(options.beam / models.rows, (len(sentence.tokens) + 1) / options.batch_tokens)
+
+
+def search_all(
+    models: SearchModels,
+    options: SearchOptions,
+    sentences: Sequence[Sentence],
+    stopped: Callable[[], bool] = lambda: False,
+) -> list[SearchResult]:
+    """Return the results of sentences, searched in this thread, long ones first.
+
+    Raises CancelledError once it is `stopped`.
+    """
+    order = sorted(range(len(sentences)), key=lambda index: len(sentences[index].tokens))
+    in_engine = models.in_engine(options) and not any(sentence.inputs for sentence in sentences)
+    search, results = RunningSearch[int](models, options, in_engine), dict[int, SearchResult]()
+    while order or search.tasks:
+        chosen: list[int] = []
+        load = search.load
+        if order and load <= HALF:
+            while order and load < 1:
+                chosen.append(order.pop())
+                load += share(models, options, sentences[chosen[-1]])
+            search.add(chosen, [sentences[index] for index in chosen])
+        results.update(search.step())
+        if stopped():
+            raise CancelledError
+    return [results[index] for index in range(len(sentences))]

@@ -1,0 +1,285 @@
+"""Clients of a pool whose sentences processes search: forks on a CPU, and new processes for several GPUs.
+
+    submit(sentences) ──▶ few: the threads of the pool
+                      ──▶ many, in groups ─┬─ Forks: forks of this process, for searches in Python on a CPU
+        Future[list[SearchResult]] ◀───────┴─ Devices: new processes, one for each of several devices
+
+Why processes: threads of one process wait for each other between any two operations of Python. Plain beam search on a
+CPU spends its time in the engine, so threads do it. The other searches and torch's decoder have hundreds of short
+operations in a step.
+
+The processes are those of `concurrent.futures`. Each searches a group of sentences after another; the results do not
+depend on the groups. Forks share the memory of the weights and live as long as the client. New processes load the
+models from their folders, and are kept for later clients (`DeviceProcesses`); like all that `multiprocessing` starts,
+they import the main module, so a script needs `if __name__ == "__main__":`.
+
+Signals that end a program reach all processes of a terminal or a job. The caller's process alone decides what they
+mean, so the processes block them. They end with the client, with the models, or when the caller's process is gone.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future, InvalidStateError, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from functools import partial
+from multiprocessing.reduction import ForkingPickler
+from multiprocessing.synchronize import Event
+from typing import Any
+from weakref import WeakSet
+
+from ..data.workers import end_with_parent
+from ..errors import NmtError, UsageError
+from ..hardware import ENDING, blocked
+from ..search.protocols import SearchModels
+from ..search.running import search_all
+from ..search.search import SearchOptions
+from ..search.sentence import SearchResult, Sentence
+from .pool import FEW_SENTENCES, Client, Pool
+
+GROUPS = 2
+"""Groups of sentences for each process, of those that come together. With more groups, processes wait more often for
+their last sentences."""
+
+
+class WorkerDied(NmtError):
+    """A worker process died; the sentences that it searched have no results."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a worker process died; perhaps the memory was full. Give fewer --devices, or smaller --batch-tokens."
+        )
+
+
+class Forks(Client):
+    """Forks of this process search. If there are few sentences at first, the threads do."""
+
+    def __init__(self, pool: Pool, models: SearchModels, options: SearchOptions) -> None:
+        super().__init__(pool, models, options)
+        self.context, self.owner = multiprocessing.get_context("fork"), os.getpid()
+        self.executor: ProcessPoolExecutor | None = None
+        self.stopped = self.context.Event()
+        _open.add(self)
+
+    def submit(self, sentences: Sequence[Sentence]) -> Future[list[SearchResult]]:
+        """See `Client`. Raises WorkerDied, and so does the future."""
+        if self.executor is None:
+            if len(sentences) <= FEW_SENTENCES:
+                return super().submit(sentences)
+            arguments = (self.models, self.options, self.stopped, os.getpid())
+            self.executor = ProcessPoolExecutor(self.pool.workers, self.context, _begin_fork, arguments)
+        try:
+            return _in_groups(self.executor, self.pool.workers, sentences, _search_in_fork)
+        except BrokenProcessPool:
+            raise WorkerDied from None
+
+    def close(self) -> None:
+        """Stop all work. In a fork of the process that has the client this does nothing."""
+        if self.owner == os.getpid():
+            super().close()
+            self.stopped.set()
+            if self.executor:
+                self.executor.shutdown(cancel_futures=True)
+
+
+class DeviceProcesses:
+    """A new process for each device. `load` returns the models on a device; it can be pickled."""
+
+    def __init__(self, load: Callable[[str], SearchModels], devices: Sequence[str]) -> None:
+        self.load, self.devices, self.owner = load, devices, 0
+        self._executor: ProcessPoolExecutor | None = None
+
+    @property
+    def executor(self) -> ProcessPoolExecutor:
+        """The processes; new ones at first, in a fork, and after `close`."""
+        if self._executor is None or self.owner != os.getpid():
+            context = multiprocessing.get_context("spawn")
+            devices = context.SimpleQueue()
+            for device in self.devices:
+                devices.put(device)
+            arguments = (self.load, devices, os.getpid())
+            self._executor = ProcessPoolExecutor(len(self.devices), context, _begin_on_device, arguments)
+            self.owner = os.getpid()
+        return self._executor
+
+    def close(self) -> None:
+        """End the processes, after the groups that they search."""
+        if self._executor and self.owner == os.getpid():
+            self._executor.shutdown(cancel_futures=True)
+        self._executor = None
+
+
+class Devices(Client):
+    """The processes of several devices search. If there are few sentences, a thread does, on the first device.
+
+    Raises UsageError if the options cannot be sent to them.
+    """
+
+    def __init__(self, pool: Pool, models: SearchModels, options: SearchOptions, processes: DeviceProcesses) -> None:
+        super().__init__(pool, models, options)
+        self.processes, self.owner, self.submitted = processes, os.getpid(), list[Future[list[SearchResult]]]()
+        _open.add(self)
+        try:
+            self.pickled = bytes(ForkingPickler.dumps(options))
+        except Exception as error:
+            raise UsageError(
+                f"the search cannot be sent to the processes of several devices: {error}. Define classes and "
+                "functions of your own in a module, or use one device."
+            ) from None
+
+    def submit(self, sentences: Sequence[Sentence]) -> Future[list[SearchResult]]:
+        """See `Client`. Raises WorkerDied, and so does the future."""
+        if len(sentences) <= FEW_SENTENCES:
+            return super().submit(sentences)
+        processes = self.processes
+        try:
+            future = self._in_processes(sentences)
+        except BrokenProcessPool:  # a process died before
+            processes.close()
+            try:
+                future = self._in_processes(sentences)
+            except BrokenProcessPool:
+                raise WorkerDied from None
+        self.submitted.append(future)
+        return future
+
+    def _in_processes(self, sentences: Sequence[Sentence]) -> Future[list[SearchResult]]:
+        processes = self.processes
+        return _in_groups(processes.executor, len(processes.devices), sentences, _search_on_device, self.pickled)
+
+    def close(self) -> None:
+        """Begin no more groups. In a fork of the process that has the client this does nothing."""
+        if self.owner == os.getpid():
+            super().close()
+            for future in self.submitted:
+                future.cancel()
+
+
+_open: WeakSet[Client] = WeakSet()
+"""Clients to close when Python exits, while an iterator of results is kept unread: else `concurrent.futures` would
+wait for the results."""
+
+
+def _close_all() -> None:
+    for client in list(_open):
+        client.close()
+
+
+threading._register_atexit(_close_all)  # type: ignore[attr-defined]  # as `concurrent.futures` does, which registers itself before
+
+
+def _in_groups(
+    executor: ProcessPoolExecutor,
+    processes: int,
+    sentences: Sequence[Sentence],
+    search: Callable[..., list[SearchResult]],
+    *arguments: Any,
+) -> Future[list[SearchResult]]:
+    """Return a future of the results of sentences that processes search in groups, in each long and short ones.
+
+    If it is cancelled, no more groups begin. Raises BrokenProcessPool.
+    """
+    order = sorted(range(len(sentences)), key=lambda index: -len(sentences[index].tokens))
+    count = max(1, min(processes * GROUPS, len(order) // FEW_SENTENCES))
+    groups = [order[first::count] for first in range(count)]
+    with blocked(ENDING), warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # about a fork while threads run: the child uses none of them
+        futures = [executor.submit(search, *arguments, [sentences[index] for index in group]) for group in groups]
+    joined, results = Future[list[SearchResult]](), dict[int, SearchResult]()
+
+    def store(group: Sequence[int], future: Future[list[SearchResult]]) -> None:
+        """Store the results of a group, and set those of all sentences if it is the last. One thread calls this."""
+        with suppress(CancelledError, InvalidStateError):  # another group has failed, or nobody waits any more
+            try:
+                results.update(zip(group, future.result(), strict=True))
+                if len(results) == len(sentences):
+                    joined.set_result([results[index] for index in range(len(results))])
+            except BrokenProcessPool:
+                joined.set_exception(WorkerDied())
+            except Exception as error:
+                joined.set_exception(error)
+
+    for group, future in zip(groups, futures, strict=True):
+        future.add_done_callback(partial(store, group))
+    joined.add_done_callback(lambda _: [future.cancel() for future in futures] if joined.cancelled() else None)
+    return joined
+
+
+_models: SearchModels
+_options: SearchOptions
+_stopped: Event
+_pickled = b""
+_failure = ""
+
+
+def _begin_fork(models: SearchModels, options: SearchOptions, stopped: Event, parent: int) -> None:
+    """Begin to work, in a fork."""
+    global _models, _options, _stopped
+    end_with_parent(parent)
+    gc.freeze()  # a collection would write to the parent's objects, and so copy their memory
+    _models, _options, _stopped = models, options, stopped
+    models.use_threads(1)
+
+
+def _search_in_fork(sentences: Sequence[Sentence]) -> list[SearchResult]:
+    """Search a group of sentences, in a fork."""
+    return _portable(lambda: search_all(_models, _options, sentences, _stopped.is_set))
+
+
+def _begin_on_device(load: Callable[[str], SearchModels], devices: Any, parent: int) -> None:
+    """Load the models, in a new process, on the next device."""
+    global _models, _failure
+    end_with_parent(parent)
+    from ..device import start_process
+
+    device = devices.get()
+    try:
+        start_process(device)
+        _models = load(device)
+        _models.use_threads(1)
+    except Exception as error:
+        _failure = f"the worker process of {device!r} cannot search: {error}"
+
+
+def _search_on_device(pickled: bytes, sentences: Sequence[Sentence]) -> list[SearchResult]:
+    """Search a group of sentences, in a new process, with options that were pickled."""
+    global _options, _pickled
+    if _failure:
+        raise NmtError(_failure)
+    if pickled != _pickled:
+        _options, _pickled = _unpickled(pickled), pickled
+    return _portable(lambda: search_all(_models, _options, sentences))
+
+
+def _unpickled(options: bytes) -> SearchOptions:
+    try:
+        found: SearchOptions = ForkingPickler.loads(options)
+        return found
+    except (AttributeError, ImportError) as error:
+        raise NmtError(
+            f"the processes of several devices cannot search: {error}. Define classes and functions of your "
+            "own in a module, not in the script, or use one device."
+        ) from None
+
+
+def _portable(search: Callable[[], list[SearchResult]]) -> list[SearchResult]:
+    """Return the results of a search.
+
+    Raises its error; if that cannot be sent through a pipe, an NmtError with its text.
+    """
+    try:
+        return search()
+    except Exception as error:
+        try:
+            ForkingPickler.loads(ForkingPickler.dumps(error))
+        except Exception:
+            raise NmtError(f"{type(error).__name__}: {error}") from None
+        raise
