@@ -25,8 +25,6 @@ from unittest.mock import patch
 
 import torch
 from common import setup, test_set
-from nmt_cli.translation.line_translator import LineTranslator
-from nmt_cli.translation.translation import Candidate
 
 from nmt_cli.data.tokenizer import Vocabulary
 from nmt_cli.engine.library import NEEDS, VARIABLE, path_of
@@ -35,7 +33,9 @@ from nmt_cli.model.contents import find_model, length_limits, read_config
 from nmt_cli.model.folder import load_model
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe
+from nmt_cli.translation.line_translator import LineTranslator
 from nmt_cli.translation.models import TorchModels, models_of
+from nmt_cli.translation.translation import Candidate
 
 SIZES = (8, 64, 256)
 
