@@ -26,7 +26,7 @@ from pydantic.fields import FieldInfo
 
 import nmt_cli
 from nmt_cli.cli.app import app
-from nmt_cli.interface.options import TranslateOptions
+from nmt_cli.interface.options import TranslateKeywords
 from nmt_cli.recipe import SECTIONS, Option, recipe_names
 
 ROOT = Path(__file__).parents[1]
@@ -189,10 +189,10 @@ def recipes() -> str:
 def python() -> str:
     """Return the page of the public names; mkdocstrings puts in what each is."""
     names = [name for name in vars(nmt_cli)["__all__"] if not name.startswith("__")]
-    options = ", ".join(f"`{name}`" for name in TranslateOptions.__annotations__)
+    options = ", ".join(f"`{name}`" for name in TranslateKeywords.__annotations__)
     intro = (
         "# Python\n\n`import nmt_cli as nmt` has these names. [A guide](../python.md) shows how they are used.\n\n"
-        f"`TranslateOptions` are those of [`nmt translate`](commands.md#nmt-translate): {options}.\n\n"
+        f"`TranslateKeywords` are those of [`nmt translate`](commands.md#nmt-translate): {options}.\n\n"
     )
     return intro + "\n".join(f"::: nmt_cli.{name}\n" for name in names)
 
