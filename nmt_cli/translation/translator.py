@@ -68,6 +68,8 @@ class LineTranslator:
         self.safe_length = min(options.safe_length or self.longest, self.longest)
         self.search = options.search_options(self.target)
         self.readers = {rule.name for rule in self.search.constraints if rule.reads_source}
+        for rule in self.search.constraints:
+            rule.encode([], self.target, self.longest_output)  # an error of the rule's own value, before any line
         self._prompt = replace(self.search, compact_below=AT_ONCE, seconds=AT_MOST)
         self._source_pieces, self._target_pieces = self.source.table, self.target.table
 

@@ -164,13 +164,12 @@ def test_wrong_values_are_named(value: object, message: str) -> None:
 def test_an_output_that_the_model_cannot_write_is_named() -> None:
     with pytest.raises(UsageError, match=r"allowed output 2, 'Ω', has characters that the vocabulary"):
         Outputs(["the", "Ω"], tokenizer(byte_fallback=False))
-    translator = line_translator(
-        model(), tokenizer(), tokenizer(), DecodeSection(), constraints={"outputs": ["the", "dog " * 100]}
-    )
     with pytest.raises(
         UsageError, match=r"the allowed output 'dog dog .*' has \d+ tokens: the model can write 63 at most\. Shorten it"
     ):
-        list(translator.translate(["the dog"]))
+        line_translator(
+            model(), tokenizer(), tokenizer(), DecodeSection(), constraints={"outputs": ["the", "dog " * 100]}
+        )
 
 
 def test_sentences_of_other_longest_outputs_do_not_matter() -> None:
