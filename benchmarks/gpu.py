@@ -37,7 +37,9 @@ from nmt_cli.model.folder import load_model
 from nmt_cli.recipe import Recipe, load_recipe
 from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.training.trainer import Trainer
-from nmt_cli.translation.line_translator import LineTranslator
+from nmt_cli.translation.models import models_of
+from nmt_cli.translation.options import TranslationOptions
+from nmt_cli.translation.translator import LineTranslator
 
 SIDE, TINY_SIDE = 8192, 64
 """Rows and columns of the matrices whose product is timed; with --tiny."""
@@ -181,14 +183,10 @@ def decode(options: argparse.Namespace) -> Rows:
     rows = [["side", "batch", "target tok/s", "peak GiB"]]
     for precision in ("bf16", "fp16", "fp32"):
         for batch in batches:
-            translator = LineTranslator(
-                loaded.model.to(device),
-                vocabulary.source,
-                vocabulary.target,
-                loaded.recipe.decode.model_copy(update={"batch_tokens": batch}),
-                longest=loaded.recipe.data.max_length,
-                precision=precision,
-            )
+            models = models_of([loaded.model.to(device)], precision, workers=1, cores=torch.get_num_threads())
+            section = loaded.recipe.decode.model_copy(update={"batch_tokens": batch})
+            options_of_lines = TranslationOptions(decode=section, longest=loaded.recipe.data.max_length)
+            translator = LineTranslator(models, vocabulary, options_of_lines)
             list(translator.translate(source[:200]))
             reset_peak_memory(device)
             began = time.perf_counter()

@@ -33,9 +33,10 @@ from nmt_cli.model.contents import find_model, length_limits, read_config
 from nmt_cli.model.folder import load_model
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe
-from nmt_cli.translation.line_translator import LineTranslator
+from nmt_cli.translation.line import Candidate
 from nmt_cli.translation.models import TorchModels, models_of
-from nmt_cli.translation.translation import Candidate
+from nmt_cli.translation.options import TranslationOptions
+from nmt_cli.translation.translator import LineTranslator
 
 SIZES = (8, 64, 256)
 
@@ -56,14 +57,13 @@ class Subject:
         decode = self.recipe.decode.model_copy(update={"batch_tokens": batch_tokens or self.recipe.decode.batch_tokens})
         models = (TorchModels if reference else models_of)([self.model], precision, workers, workers)
         safe, longest = length_limits(self.recipe.data, [read_config(self.folder).safe_length])
-        return LineTranslator(
-            models, self.vocabulary.source, self.vocabulary.target, decode, longest=longest, safe_length=safe
-        )
+        options = TranslationOptions(decode=decode, longest=longest, safe_length=safe)
+        return LineTranslator(models, self.vocabulary, options)
 
 
 def translated(translator: LineTranslator, lines: Iterable[str], batch: int = 0) -> list[Candidate]:
     """The best candidate of each line, at most `batch` sentences at once; 0: as many as it takes itself."""
-    rows = batch * translator.decode.beam
+    rows = batch * translator.options.decode.beam
     with patch.object(translator.models, "rows", rows or translator.models.rows):
         return [replace(result.nbest[0], part_lengths=()) for result in translator.translate(lines)]
 

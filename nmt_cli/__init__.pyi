@@ -23,13 +23,13 @@ from .interface.init import Initialized as Initialized
 from .interface.init import init as init
 from .interface.parsing import Parse as Parse
 from .interface.progress import Progress as Progress
-from .interface.translator import Line as Line
 from .interface.translator import Translator as Translator
 from .interface.translator import load as load
 from .interface.trees import TreeFiles as TreeFiles
 from .interface.trees import brackets as brackets
 from .interface.trees import trees as trees
-from .translation.translation import Candidate as Candidate
-from .translation.translation import Translation as Translation
+from .translation.line import Candidate as Candidate
+from .translation.line import Line as Line
+from .translation.line import Translation as Translation
 
 __version__: str

@@ -755,8 +755,8 @@ class Recipe(Section):
 
     @property
     def constraint_values(self) -> dict[str, str]:
-        """Values for the constraints in `decode.constraints` that come from other sections of the recipe."""
-        return {"tree": self.data.terminals}
+        """Values of the constraints in `decode.constraints` that come from other sections of the recipe."""
+        return {name: self.data.terminals for name in self.decode.constraints if name == "tree"}
 
     def to_dict(self) -> dict[str, Any]:
         """Return a plain dictionary for JSON; `from_dict` reads it back."""

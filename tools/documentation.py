@@ -27,7 +27,7 @@ from pydantic.fields import FieldInfo
 
 import nmt_cli
 from nmt_cli.cli.app import app
-from nmt_cli.interface.options import TranslateOptions
+from nmt_cli.interface.options import TranslateKeywords
 from nmt_cli.recipe import SECTIONS, Option, recipe_names
 
 ROOT = Path(__file__).parents[1]
@@ -283,8 +283,8 @@ def python() -> Pages:
         rows = [(f"[`{name}`](python/{page}.md#nmt_cli.{name})", summary(name)) for name in names]
         index += f"## {page.capitalize()}\n\n{table(['name', 'what it is'], rows)}"
         pages[page] = f"# Python: {page}\n\n" + "\n".join(f"::: nmt_cli.{name}\n" for name in names)
-    options = ", ".join(f"`{name}`" for name in TranslateOptions.__annotations__)
-    index += f"## TranslateOptions\n\nThese are options of [`nmt translate`](commands/translate.md): {options}.\n"
+    options = ", ".join(f"`{name}`" for name in TranslateKeywords.__annotations__)
+    index += f"## TranslateKeywords\n\nThese are options of [`nmt translate`](commands/translate.md): {options}.\n"
     return {"": index, **pages}
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..console import say, warn
 from ..interface.loading import check_precision, models_named
-from ..interface.options import TranslateOptions
+from ..interface.options import TranslateKeywords
 from ..interface.parsing import Parses, terminals_of, treebank_words
 from ..recipe import DecodeOptions
 from .arguments import DecodeOverrides, Device, Devices, InputFile, OutputFile, Precision, option
@@ -21,7 +21,7 @@ from .translate_output import write_windows, writing
 from .typed_options import options_of
 
 if TYPE_CHECKING:
-    from ..translation.translation import Translation
+    from ..translation.line import Translation
 
 WHAT = "the trees"
 
@@ -73,7 +73,7 @@ def parse(
             output_file, WHAT, [path for path in (input_file,) if path] + [find_model(path) for path in models]
         )
     translator = load(models, device=device, devices=devices, precision=precision, chosen=say_model)
-    chosen = TranslateOptions(
+    chosen = TranslateKeywords(
         beam=options.get("beam"), batch_tokens=options.get("batch_tokens"), overrides=overrides or []
     )
     parses = Parses(translator.with_options(chosen), terminals, split)

@@ -13,7 +13,7 @@ from typing import Annotated
 from ..bounds import NUMBERS
 from ..errors import UsageError
 from ..interface.loading import check_precision, models_named
-from ..interface.options import TranslateOptions
+from ..interface.options import TranslateKeywords
 from ..recipe import RULES, DecodeOptions
 from ..registry import FORMATS
 from .arguments import DecodeOverrides, Device, Devices, InputFile, OutputFile, Precision, option
@@ -181,7 +181,7 @@ def translate(
         "--terms-columns": terms_columns,
     }
     check_format(document_format, split_sentences, lines_only)
-    chosen = TranslateOptions(
+    chosen = TranslateKeywords(
         **options,
         nbest=nbest,
         alignment=alignment,

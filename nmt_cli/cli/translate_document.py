@@ -14,7 +14,7 @@ from ..errors import DocumentError, UsageError, check_choice
 from ..registry import FORMATS
 
 if TYPE_CHECKING:
-    from ..interface.options import TranslateOptions
+    from ..interface.options import TranslateKeywords
     from ..interface.translator import Translator
 
 REASONS = {
@@ -46,12 +46,10 @@ def check_format(name: str | None, split_sentences: str | None, explicit: Mappin
 
 
 def translate_document(
-    translator: Translator, source: Path | None, name: str, split_sentences: str | None, options: TranslateOptions
+    translator: Translator, source: Path | None, name: str, split_sentences: str | None, options: TranslateKeywords
 ) -> str:
     """Return the translated document. Raises DocumentError, DataError, UsageError."""
-    from ..interface import documents
-
-    return documents.translate_document(translator, _read(source, name), name, split_sentences, options)
+    return translator.document(_read(source, name), name, split_sentences, options)
 
 
 def _read(path: Path | None, format: str) -> str:

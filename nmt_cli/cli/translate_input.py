@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..console import warn
 from ..errors import DataError, UsageError
@@ -21,7 +21,7 @@ from ..scripts import IN_SCRIPT
 from .arguments import STDIN
 
 if TYPE_CHECKING:
-    from ..translation.line_translator import Request
+    from ..translation.line import Line
 
 SEPARATORS = ("\t", ";", ",", "=")
 """Characters between source and target, as in tables, CSV files and lists."""
@@ -74,19 +74,17 @@ class InputFormat:
             return False
 
 
-def read_requests(input_format: InputFormat, replaced: Counter[str]) -> Iterator[str | Request]:
+def read_requests(input_format: InputFormat, replaced: Counter[str]) -> Iterator[str | Line]:
     """Yield the lines to translate. `replaced`: file → lines with invalid UTF-8.
 
     If the files have different numbers of lines, raises DataError after the last line that all files have. Raises
     DataError if the prefixes or the terms are a glossary: before the first line, or for a pipe after some lines.
     """
-    from ..translation.line_translator import Request
-
     rows = _parallel(input_format, replaced)
     if input_format.prefix_file or input_format.terms_file:
         rows = _checked(rows, lambda first: _refuse_glossaries(input_format, first), input_format.is_stored)
     for texts in rows:
-        yield _request(input_format, texts, Request)
+        yield _line(input_format, texts)
 
 
 def _parallel(input_format: InputFormat, replaced: Counter[str]) -> Iterator[list[str]]:
@@ -164,20 +162,25 @@ def _refuse_glossaries(input_format: InputFormat, rows: Sequence[list[str]]) -> 
         warn(message)
 
 
-def _request(input_format: InputFormat, texts: list[str], request: type[Request]) -> str | Request:
+def _line(input_format: InputFormat, texts: list[str]) -> str | Line:
     """Return a line with its prefix and terms; `texts` has its text in each file."""
     source, *columns = texts[0].split("\t") if input_format.prefix_column or input_format.terms_columns else [texts[0]]
     others = iter(texts[1:])
-    inputs: dict[str, Any] = {}
+    prefix, terms = None, list[str]()
     if input_format.prefix_file:
-        inputs["prefix"] = next(others)
+        prefix = next(others)
     elif input_format.prefix_column and columns:
-        inputs["prefix"] = columns.pop(0) if input_format.terms_columns else "\t".join(columns)
+        prefix = columns.pop(0) if input_format.terms_columns else "\t".join(columns)
     if input_format.terms_file:
-        inputs["terms"] = next(others).split("\t")
+        terms = next(others).split("\t")
     elif input_format.terms_columns and columns:
-        inputs["terms"] = columns
-    return request(source, inputs) if inputs else source
+        terms = columns
+    if prefix is None and not terms:
+        return source
+
+    from ..translation.line import Line
+
+    return Line(source, prefix, terms)
 
 
 def _check_ends(names: list[str], readers: list[Iterator[bytes]], raws: list[bytes | None], count: int) -> None:

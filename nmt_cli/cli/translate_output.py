@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from typing import BinaryIO
 
-    from ..translation.translation import Translation
+    from ..translation.line import Translation
 
 
 def write_windows(

@@ -16,11 +16,11 @@ from ..errors import DataError, UsageError, install_command
 from ..lines import well_formed
 from .commands import Overrides, changes_of
 from .loading import check_precision
-from .options import TranslateOptions, choose
+from .options import TranslateKeywords, choose
 
 if TYPE_CHECKING:
     from ..translation.attention_maps import AttentionRecord
-    from ..translation.translation import Translation
+    from ..translation.line import Translation
     from .loading import StoredModels
     from .translator import Translator
 
@@ -65,7 +65,7 @@ def attend(
     is longer than the model's maximum.
     """
     check_precision(precision)
-    options = TranslateOptions(
+    options = TranslateKeywords(
         beam=beam,
         alpha=alpha,
         max_extra=max_extra,
@@ -150,7 +150,7 @@ def _read(stored: StoredModels, line: str, language: str) -> tuple[list[int], li
     return tag, source, len(parts_of(text, source, encode, *limits))
 
 
-def _record(translator: Translator, text: str, target: str | None, options: TranslateOptions) -> AttentionRecord:
+def _record(translator: Translator, text: str, target: str | None, options: TranslateKeywords) -> AttentionRecord:
     """Return the attention for `text` and its translation: `target`, or the result of the search.
 
     Raises DataError if the sentence is longer than the model's maximum.
@@ -178,7 +178,7 @@ def _record(translator: Translator, text: str, target: str | None, options: Tran
     else:
         translation, [output] = target, stored.vocabulary.target.encode([target])
     views, log_prob = compute_attention(stored.forced(), stored.vocabulary, [*tag, *source], output)
-    decode = choose(options, stored.recipe).recipe.decode
+    decode = choose(options, stored.recipe).decode
     score = log_prob / load_named(LENGTH_PENALTIES, decode.length_penalty, "length penalty")(
         len(output) + 1, decode.alpha
     )

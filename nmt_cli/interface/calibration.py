@@ -21,7 +21,7 @@ from .progress import ProgressOption, showing
 
 if TYPE_CHECKING:
     from ..translation.confidence import Calibration
-    from ..translation.line_translator import LineTranslator, Request
+    from ..translation.translator import LineTranslator
 
 WHAT = "the calibration"
 
@@ -73,7 +73,6 @@ def calibrate(
     UsageError, ModelError, and DataError for too few lines.
     """
     from ..model.contents import find_model
-    from ..translation.line_translator import Request
     from .translator import load
 
     check_precision(precision)
@@ -91,8 +90,7 @@ def calibrate(
         loaded = load(folders, device=device, devices=devices, precision=precision, chosen=chosen)
         translator = loaded.with_options({"confidence": True, "overrides": changes_of(overrides)})
         language = loaded.stored.tags.chosen(target_language)
-        lines = [Request(line, {}, language) for line in source] if language else source
-        rows, chrf = measured(translator, lines, reference)
+        rows, chrf = measured(translator, source, reference, language)
 
     from ..output_paths import output_file
     from ..records import to_json
@@ -113,11 +111,11 @@ def calibrate(
 
 
 def measured(
-    translator: LineTranslator, source: Sequence[str | Request], reference: Sequence[str]
+    translator: LineTranslator, source: Sequence[str], reference: Sequence[str], language: str = ""
 ) -> tuple[list[dict[str, float]], list[float]]:
     """Return the features of the translations of all lines that are not blank, and their sentence chrF, 0 to 100.
 
-    `translator` must keep the log-probabilities of tokens.
+    `translator` must keep the log-probabilities of tokens; `language` is the code of a tag, see `LineTranslator`.
     """
     from ..evaluation.metrics import Scorer
     from ..translation.confidence import features
@@ -125,7 +123,7 @@ def measured(
     rows: list[dict[str, float]] = []
     outputs, lines = list[str](), list[int]()
     with console.progress(len(source), "translating", " lines") as bar:
-        for line, result in enumerate(translator.translate(source)):
+        for line, result in enumerate(translator.translate(source, language)):
             if result.source_tokens:
                 rows.append(features(len(result.source_tokens), result))
                 lines.append(line)

@@ -1,20 +1,18 @@
 """Translation of documents with a loaded model: text, HTML or XML in, the same format out (docs/documents.md).
 
-text ──▶ documents.read_document ──▶ lines ──▶ Translator.translate ──▶ Document.write ──▶ text
+text ──▶ documents.read_document ──▶ lines ──▶ translate, a callable ──▶ Document.write ──▶ text
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import console
 from ..errors import UsageError
 
 if TYPE_CHECKING:
-    from ..translation.translation import Translation
-    from .translator import Translator
+    from ..translation.line import Translation
 
 REFUSED = {
     "nbest": "a document has one translation",
@@ -37,19 +35,23 @@ def check_document_options(options: Mapping[str, Any]) -> None:
 
 
 def translate_document(
-    translator: Translator, text: str, format: str, split_sentences: str | None, options: Mapping[str, Any]
+    translate: Callable[[Sequence[str], bool], Iterable[Sequence[Translation]]],
+    text: str,
+    format: str,
+    language: str,
+    split_sentences: str | None,
 ) -> str:
-    """Return the translated document, and show the progress: see `Translator.translate_document`."""
+    """Return the translated document, and show the progress: see `Translator.translate_document`.
+
+    `translate` yields translations of lines in lists, given the lines and whether it must align them; `language` is
+    that of the text.
+    """
     from ..documents import read_document
 
-    check_document_options(options)
-    document = read_document(text, format, translator.source_language, split_sentences=split_sentences)
-    line_options: Any = {**options, "alignment": document.aligned}
+    document = read_document(text, format, language, split_sentences=split_sentences)
     translations: list[Translation] = []
-    lacking = Counter[str]()
     with console.progress(len(document.lines), "translating", " sentences") as bar:
-        for window in translator.windows(document.lines, line_options, lacking) if document.lines else ():
+        for window in translate(document.lines, document.aligned) if document.lines else ():
             translations += window
             bar.update(len(window))
-    translator.stored.tags.warn(lacking)
     return document.write(translations)

@@ -1,12 +1,12 @@
-"""The options of a translation, with the same names as in `nmt translate`: search, sampling, constraints.
+"""The options of a translation as keywords, with the same names as in `nmt translate`: search, sampling, constraints.
 
-TranslateOptions ──▶ choose ──▶ SearchChoice: the recipe with these options, and further parameters of a translator
+TranslateKeywords, recipe ──▶ choose ──▶ TranslationOptions: checked, and made once
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,12 @@ from .loading import changed, decode_changes
 
 if TYPE_CHECKING:
     from ..recipe import Recipe
-    from ..search.search import MbrOptions, SamplingOptions
     from ..translation.confidence import Calibration
+    from ..translation.options import TranslationOptions
 
 
-class TranslateOptions(DecodeOptions, total=False):
-    """Options of one call. For an option that is None or not given, the recipe's value is used."""
+class TranslateKeywords(DecodeOptions, total=False):
+    """The keywords of one call. For an option that is None or not given, the recipe's value is used."""
 
     nbest: int
     alignment: bool
@@ -42,27 +42,12 @@ SAMPLED = ("top_k", "top_p", "min_p", "temperature", "seed")
 CANDIDATES = ("sample", "beam")
 
 
-@dataclass(frozen=True)
-class SearchChoice:
-    """What a translator needs for some options; see `translation.line_translator.LineTranslator`."""
-
-    recipe: Recipe
-    """The model's recipe with these options in [decode]."""
-    nbest: int
-    sampling: SamplingOptions | None
-    mbr: MbrOptions
-    constraints: dict[str, Any]
-    """Constraints (names in the registry's CONSTRAINTS) → their values."""
-    align: bool
-    calibration: Calibration | None
-
-
-def choose(options: Mapping[str, Any], recipe: Recipe) -> SearchChoice:
-    """Return the choice for these `TranslateOptions`; `recipe` is the model's.
+def choose(options: Mapping[str, Any], recipe: Recipe, safe_length: int = 0, longest: int = 0) -> TranslationOptions:
+    """Return the options that `TranslateKeywords` ask for; `recipe` and the length limits are the model's.
 
     Raises UsageError for an unknown option, and for options that exclude each other or are out of range.
     """
-    names = list(TranslateOptions.__annotations__)
+    names = list(TranslateKeywords.__annotations__)
     for name in options:
         check_choice("option", name, names)
     given = {name: value for name, value in options.items() if value is not None}
@@ -105,9 +90,6 @@ def choose(options: Mapping[str, Any], recipe: Recipe) -> SearchChoice:
         changes.append(f"decode.beam={hypotheses}")
     if random:
         changes.append("decode.coverage_penalty=0")  # samples have none; with one, the engine could not be used
-    constraints = {
-        key: given[key] for key in ("terms", "banned_words", "outputs") if given.get(key) not in (None, False)
-    }
     recipe = changed(recipe, changes)
     if nbest > recipe.decode.beam:
         raise UsageError(f"--nbest {nbest} exceeds the beam of {recipe.decode.beam}: give --beam {nbest} or more.")
@@ -116,19 +98,24 @@ def choose(options: Mapping[str, Any], recipe: Recipe) -> SearchChoice:
         raise UsageError("--calibration needs --confidence, which it changes.")
     if confidence and calibration is None:
         from ..translation.confidence import DEFAULT as calibration
-    more = _more_options(name, sampling, mbr)
-    return SearchChoice(recipe, nbest, *more, constraints, bool(given.get("alignment")), calibration)
-
-
-def _more_options(
-    name: str, sampling: dict[str, Any], mbr: dict[str, Any]
-) -> tuple[SamplingOptions | None, MbrOptions]:
-    """Return the options of sampling (None: the defaults of the search) and those of minimum Bayes risk."""
     from ..search.search import MbrOptions, SamplingOptions
+    from ..translation.options import TranslationOptions
 
     defaults = getattr(load(SEARCHES, name, "search"), "SAMPLING", SamplingOptions()) if sampling else None
-    return replace(defaults, **sampling) if defaults else None, MbrOptions(
-        **{key: value for key, value in mbr.items() if key != "samples"}
+    return TranslationOptions(
+        decode=recipe.decode,
+        nbest=nbest,
+        sampling=replace(defaults, **sampling) if defaults else None,
+        mbr=MbrOptions(**{key: value for key, value in mbr.items() if key != "samples"}),
+        constraints={
+            **recipe.constraint_values,
+            **{key: given[key] for key in ("terms", "banned_words", "outputs") if given.get(key) not in (None, False)},
+        },
+        align=bool(given.get("alignment")),
+        calibration=calibration,
+        target_language=recipe.data.target_language,
+        longest=longest,
+        safe_length=safe_length,
     )
 
 

@@ -18,8 +18,8 @@ from ..parsing.brackets import Span, Tree, between_spaces
 from ..parsing.linearization import TERMINALS, delinearise, repaired
 
 if TYPE_CHECKING:
-    from ..translation.line_translator import LineTranslator, Request
-    from ..translation.translation import Translation
+    from ..translation.line import Translation
+    from ..translation.translator import LineTranslator
 
 TREE = "tree"
 """Name of the constraint that makes every output a tree of the sentence."""
@@ -86,9 +86,10 @@ class Parses:
 
         With the constraint `tree` this is the maximum of the model; longer sentences are never split.
         """
-        return self.translator.longest_output if TREE in self.translator.decode.constraints else self.translator.longest
+        reads_whole = TREE in self.translator.options.decode.constraints
+        return self.translator.longest_output if reads_whole else self.translator.longest
 
-    def sentences(self, lines: Iterable[str | Request]) -> Iterator[str]:
+    def sentences(self, lines: Iterable[object]) -> Iterator[str]:
         """Yield the sentence of each line, words between single spaces; "" if it certainly has too many tokens.
 
             A thread of the translator calls this, and may end with the process at any point. Therefore SentencePiece is

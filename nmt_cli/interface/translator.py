@@ -15,40 +15,30 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from ..errors import UsageError
+from ..translation.line import Line
 from .loading import StoredModels, check_precision, models_named, open_models
-from .options import SearchChoice, TranslateOptions, choose
+from .options import TranslateKeywords, choose
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from ..translation.line_translator import LineTranslator, Request
+    from ..data.tags import Tags
+    from ..translation.line import Translation
     from ..translation.pool import Pool
     from ..translation.scoring import Scored
-    from ..translation.translation import Translation
+    from ..translation.translator import LineTranslator
     from .parsing import Parse, Parses
 
 T = TypeVar("T")
 
 KEPT = 16
 """Number of sets of options whose translators are kept."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line to translate, with an optional prefix and terms: its translation must begin with the prefix and contain
-    the terms.
-    """
-
-    text: str
-    prefix: str | None = None
-    terms: Sequence[str] = ()
-    """Words and phrases. `A|B`: A or B; `A*`: a word that begins with A."""
 
 
 def load(
@@ -135,14 +125,14 @@ class Translator:
         return list(self.stored.tags.ids) or [self.target_language]
 
     @overload
-    def translate(self, lines: Sequence[str | Line], **options: Unpack[TranslateOptions]) -> list[Translation]: ...
+    def translate(self, lines: Sequence[str | Line], **options: Unpack[TranslateKeywords]) -> list[Translation]: ...
     @overload
     def translate(
-        self, lines: Iterator[str | Line], **options: Unpack[TranslateOptions]
+        self, lines: Iterator[str | Line], **options: Unpack[TranslateKeywords]
     ) -> Generator[Translation, None, None]: ...
 
     def translate(
-        self, lines: Iterable[str | Line], **options: Unpack[TranslateOptions]
+        self, lines: Iterable[str | Line], **options: Unpack[TranslateKeywords]
     ) -> list[Translation] | Generator[Translation, None, None]:
         r"""Translate lines.
 
@@ -181,7 +171,7 @@ class Translator:
             _close(results, lock)
 
     def windows(
-        self, lines: Iterable[str | Line | Request], options: TranslateOptions, lacking: Counter[str] | None = None
+        self, lines: Iterable[str | Line], options: TranslateKeywords, lacking: Counter[str] | None = None
     ) -> Generator[list[Translation], None, None]:
         """Yield the translations of `translate` in lists, as they are computed.
 
@@ -189,12 +179,10 @@ class Translator:
         that the model lacks, by tag, and their lines are text; without it, they are errors. Raises UsageError for a
         wrong option, before a line is read.
         """
-        if isinstance(lines, Sequence):
-            options = _with_terms(options, lines)
-        requests = map(self._requests(options, lacking), lines)
-        return self.with_options(options).windows(list(requests) if isinstance(lines, Sequence) else requests)
+        translator, language, checked = self._ready(lines, options, lacking)
+        return translator.windows(checked, language)
 
-    def submit(self, lines: Sequence[str | Line], **options: Unpack[TranslateOptions]) -> Future[list[Translation]]:
+    def submit(self, lines: Sequence[str | Line], **options: Unpack[TranslateKeywords]) -> Future[list[Translation]]:
         """Return a future of the translations of these lines; they are the same as those of `translate`.
 
         Raises the same errors.
@@ -204,32 +192,27 @@ class Translator:
         """
         if isinstance(lines, str):
             raise UsageError(f"submit was given the text {lines[:60]!r}: expected a list of lines. Give [text].")
-        options = _with_terms(options, lines)
-        requests = list(map(self._requests(options), lines))
-        return self.with_options(options).submit(requests)
+        translator, language, checked = self._ready(lines, options)
+        return translator.submit(list(checked), language)
 
-    def _requests(
-        self, options: TranslateOptions, lacking: Counter[str] | None = None
-    ) -> Callable[[str | Line | Request], str | Request]:
-        """Return the function that brings lines into the form that `translation` reads. Raises UsageError.
+    def _ready(
+        self, lines: Iterable[str | Line], options: TranslateKeywords, lacking: Counter[str] | None = None
+    ) -> tuple[LineTranslator, str, Iterable[str | Line]]:
+        """Return the translator for these options, the code of the language's tag, and the lines, checked.
 
-        `lacking`: see `windows`.
+        A sequence is checked now. Raises UsageError. `lacking`: see `windows`.
         """
+        in_memory, language = isinstance(lines, Sequence), ""
+        if in_memory and any(isinstance(line, Line) and line.terms for line in lines):
+            options = {**options, "terms": True}
         tags = self.stored.tags
-        language = tags.chosen(options.get("target_language"))
+        if options.get("target_language") is not None:
+            language = tags.chosen(options["target_language"])
+        check = partial(_checked, terms=bool(options.get("terms")), tags=tags if tags.ids else None, lacking=lacking)
+        ready = map(check, lines)
+        return self.with_options(options), language, list(ready) if in_memory else ready
 
-        def request(line: str | Line | Request) -> str | Request:
-            made = _request(line, bool(options.get("terms")), language)
-            text = made if isinstance(made, str) else made.text
-            if lacking is None:
-                tags.check(text)
-            elif tag := tags.lacks(text):
-                lacking[tag] += 1
-            return made
-
-        return request
-
-    def warm_up(self, **options: Unpack[TranslateOptions]) -> None:
+    def warm_up(self, **options: Unpack[TranslateKeywords]) -> None:
         """Read the model, and load torch if these options need it, now and not at the first translation.
 
         Raises UsageError for a wrong option.
@@ -259,18 +242,31 @@ class Translator:
         format: str = "text",
         *,
         split_sentences: str | None = None,
-        **options: Unpack[TranslateOptions],
+        **options: Unpack[TranslateKeywords],
     ) -> str:
         """Return the translation of a document: plain "text", "html" or "xml", with its markup and white space.
 
         `split_sentences`: see `documents.read_document`. Raises UsageError for a wrong option or a missing library,
         DocumentError for a document that is refused.
         """
-        from .documents import translate_document
         from .progress import showing
 
         with showing(False):
-            return translate_document(self, text, format, split_sentences, options)
+            return self.document(text, format, split_sentences, options)
+
+    def document(self, text: str, format: str, split_sentences: str | None, options: TranslateKeywords) -> str:
+        """Return what `translate_document` does, and show the progress."""
+        from .documents import check_document_options, translate_document
+
+        check_document_options(options)
+        lacking = Counter[str]()
+
+        def translate(lines: Sequence[str], align: bool) -> Generator[list[Translation], None, None]:
+            return self.windows(lines, {**options, "alignment": align}, lacking)
+
+        translated = translate_document(translate, text, format, self.source_language, split_sentences)
+        self.stored.tags.warn(lacking)
+        return translated
 
     @overload
     def parse(
@@ -347,10 +343,10 @@ class Translator:
         scorer = self.stored.scorer(precision or "", batch_tokens, target_language)
         return [scored for window in scorer.windows(pairs) for scored in window]
 
-    def with_options(self, options: TranslateOptions) -> LineTranslator:
+    def with_options(self, options: TranslateKeywords) -> LineTranslator:
         """Return the translator for these options; build it if there is none yet. Raises UsageError, DataError.
 
-        A `target_language` is only checked, for it belongs to each line (`Request.language`).
+        A `target_language` is only checked, for it belongs to each call of the translator.
         """
         if options.get("confidence") and isinstance(
             path := options.get("calibration"), str | Path
@@ -360,36 +356,19 @@ class Translator:
             options = {**options, "calibration": read_calibration(Path(path))}
         stored = self.stored
         options = options.copy()
-        stored.tags.chosen(options.pop("target_language", None))
+        if (language := options.pop("target_language", None)) is not None:
+            stored.tags.chosen(language)
         key = repr(options)
         with self._lock:
             if key not in self._translators:
+                from ..translation.translator import LineTranslator
+
                 if len(self._translators) >= KEPT:
                     del self._translators[next(iter(self._translators))]
-                self._translators[key] = self._new_translator(choose(options, stored.recipe))
+                chosen = choose(options, stored.recipe, *stored.length_limits)
+                models = stored.searchable(self.precision)
+                self._translators[key] = LineTranslator(models, stored.vocabulary, chosen)
             return self._translators[key]
-
-    def _new_translator(self, choice: SearchChoice) -> LineTranslator:
-        from ..translation.line_translator import LineTranslator
-
-        stored = self.stored
-        safe, longest = stored.length_limits
-        return LineTranslator(
-            stored.searchable(self.precision),
-            stored.vocabulary.source,
-            stored.vocabulary.target,
-            choice.recipe.decode,
-            longest=longest,
-            safe_length=safe,
-            nbest=choice.nbest,
-            sampling=choice.sampling,
-            mbr=choice.mbr,
-            constraints=choice.constraints,
-            defaults=choice.recipe.constraint_values,
-            align=choice.align,
-            calibration=choice.calibration,
-            target_language=stored.recipe.data.target_language,
-        )
 
 
 def _close(stream: Generator[Any, None, None], lock: threading.Lock) -> None:
@@ -399,16 +378,11 @@ def _close(stream: Generator[Any, None, None], lock: threading.Lock) -> None:
         lock.release()
 
 
-def _with_terms(options: TranslateOptions, lines: Sequence[str | Line | Request]) -> TranslateOptions:
-    """Return the options, with `terms` if a line has terms."""
-    return {**options, "terms": True} if any(isinstance(line, Line) and line.terms for line in lines) else options
-
-
 def _sentence(line: str) -> str:
     """Return a line unchanged. Raises UsageError if it is not a str, or contains a line end."""
     if isinstance(line, Line):
         raise UsageError(f"parse was given {line!r}: expected a str, for a tree has neither prefix nor terms.")
-    _request(line, terms=False)
+    _checked(line)
     return line
 
 
@@ -417,29 +391,29 @@ def _parsed(parses: Parses, requests: Iterable[str]) -> Generator[Parse, None, N
         yield parses.parse(result)
 
 
-def _request(line: str | Line | Request, terms: bool, language: str = "") -> str | Request:
-    """Return a line in the form that `translation` reads; `language`: see `Request`. Raises UsageError."""
-    from ..translation.line_translator import Request
+def _checked(
+    line: str | Line, terms: bool = False, tags: Tags | None = None, lacking: Counter[str] | None = None
+) -> str | Line:
+    """Return the line. `terms`: whether it may have terms; `tags`: those of the model; `lacking`: see `windows`.
 
-    if isinstance(line, Request):
-        return replace(line, language=language) if language else line
+    Raises UsageError.
+    """
     text = line.text if isinstance(line, Line) else line
     if not isinstance(text, str):
         raise UsageError(f"translate was given {text!r} as a line: expected a str or a Line.")
     if "\n" in text:
         raise UsageError(f"the line {text[:60]!r} contains a line end: give each line by itself.")
-    if isinstance(line, str):
-        return Request(line, {}, language) if language else line
-    if isinstance(line.terms, str | Mapping):
+    if isinstance(line, Line) and isinstance(line.terms, str | Mapping):
         raise UsageError(
             f"the line {text[:60]!r} has the terms {line.terms!r}: expected a list of the words and phrases in "
             "its translation."
         )
-    if line.terms and not terms:
+    if isinstance(line, Line) and line.terms and not terms:
         raise UsageError(
             f"the line {text[:60]!r} has terms, and the lines come from an iterator: give terms=True to translate."
         )
-    inputs: dict[str, Any] = {} if line.prefix is None else {"prefix": line.prefix}
-    if line.terms:
-        inputs["terms"] = list(line.terms)
-    return Request(text, inputs, language)
+    if tags and lacking is None:
+        tags.check(text)
+    elif tags and lacking is not None and (tag := tags.lacks(text)):
+        lacking[tag] += 1
+    return line

@@ -68,8 +68,11 @@ class EngineSearch(Owner, Search):
         return int(self.library.nmt_search_open(self.handle))
 
     def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
-        expect("sentences", len(sentences), len(sentence_ids))
-        options, numbers = self.options, integers(sentence_ids)
+        options, pairs = (
+            self.options,
+            zip(sentence_ids, sentences, strict=True),
+        )  # the engine trusts that they are as many
+        numbers = integers([number for number, _ in pairs])
         lengths, tokens = flattened([[*sentence.tokens, options.eos] for sentence in sentences])
         longest = integers([sentence.max_length for sentence in sentences])
         penalties = penalties_of(options.length_penalty, options.alpha, int(longest.max(initial=0)))

@@ -18,7 +18,7 @@ from ..errors import ModelError, NmtError, UsageError, shown
 from ..interface.loading import check_precision, decode_changes
 from ..interface.translator import Translator, load
 from ..languages import find, normalized, short
-from ..translation.translation import Translation
+from ..translation.line import Translation
 from .settings import Settings
 
 Pair = tuple[str, str]
@@ -39,7 +39,7 @@ class Served:
     translator: Translator
     options: Mapping[str, Any]
     """Options of `nmt serve` that apply to every translation, and the target language of a model of several; see
-    `TranslateOptions`."""
+    `TranslateKeywords`."""
 
     @property
     def beam(self) -> int:

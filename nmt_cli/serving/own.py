@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from ..documents import read_document
 from ..interface.attention import cross_attention_of
-from ..translation.translation import Translation
+from ..translation.line import Translation
 from .authorization import required_key
 from .context import context_of
 from .libretranslate import languages_of, model_of

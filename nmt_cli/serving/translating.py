@@ -21,8 +21,8 @@ from starlette.requests import Request
 
 from ..documents import Document, read_document
 from ..errors import NmtError
+from ..translation.line import Translation
 from ..translation.pool import PoolClosed
-from ..translation.translation import Translation
 from .context import Context, context_of
 from .keys import Key
 from .models import Served

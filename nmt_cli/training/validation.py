@@ -32,7 +32,9 @@ from ..hardware import Hardware
 from ..model.contents import length_limits
 from ..model.transformer import Transformer
 from ..recipe import Recipe
-from ..translation.line_translator import LineTranslator
+from ..translation.models import models_of
+from ..translation.options import TranslationOptions
+from ..translation.translator import LineTranslator
 from .loader import PackedBatch
 from .update import LossModel
 
@@ -124,19 +126,17 @@ class Validator:
 
     def translator(self, model: Transformer) -> LineTranslator:
         """Return a translator for the present weights of `model`. Raises UsageError for unfit options."""
-        options = self.recipe.decode.model_copy(update={"beam": self.recipe.train.valid_beam})
-        return LineTranslator(
-            model,
-            self.vocabulary.source,
-            self.vocabulary.target,
-            options,
+        recipe = self.recipe
+        options = TranslationOptions(
+            decode=recipe.decode.model_copy(update={"beam": recipe.train.valid_beam, "search": "beam"}),
+            constraints=recipe.constraint_values,
+            target_language=recipe.data.target_language,
             longest=self.longest,
             safe_length=self.safe_length,
-            precision="fp32" if is_host(self.hardware.device) else self.hardware.precision,
-            search="beam",
-            defaults=self.recipe.constraint_values,
-            target_language=self.recipe.data.target_language,
         )
+        precision = "fp32" if is_host(self.hardware.device) else self.hardware.precision
+        models = models_of([model], precision, workers=1, cores=torch.get_num_threads())
+        return LineTranslator(models, self.vocabulary, options)
 
     def share(self, model: Transformer, compute_model: Transformer, rank: int, ranks: int) -> Share:
         """Return the share of rank `rank` of `ranks`.

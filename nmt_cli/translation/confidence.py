@@ -25,8 +25,8 @@ from ..data.normalization import META_SPACE
 from ..data.tokenizer import BYTE
 from ..errors import DataError, UsageError
 from ..records import Record, parse_json, read_record
+from .line import Candidate, WordProbability
 from .split import gap
-from .translation import Candidate, WordProbability
 
 FEATURES = {
     "token": "mean log-probability per token, end symbols counted",

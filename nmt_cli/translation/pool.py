@@ -86,7 +86,8 @@ class Client:
             request.future.set_result([])
             return request.future
         order = sorted(range(len(sentences)), key=lambda index: -len(sentences[index].tokens))
-        pool.put(self, [_Task(request, index, sentences[index]) for index in order])
+        ordered = [(index, sentences[index]) for index in order]
+        pool.put(self, [_Task(request, index, one, self.in_engine and not one.inputs) for index, one in ordered])
         return request.future
 
     def close(self) -> None:
@@ -114,17 +115,15 @@ class _Request:
 
 @dataclass(eq=False)
 class _Task:
-    """A sentence of a request. `alone`: it is searched by itself, after a search that failed."""
+    """A sentence of a request."""
 
     request: _Request
     index: int
     sentence: Sentence
+    in_engine: bool
+    """Whether the engine's own search takes it."""
     alone: bool = False
-
-    @property
-    def in_engine(self) -> bool:
-        """Whether the engine's own search takes it."""
-        return self.request.client.in_engine and not self.sentence.inputs
+    """Whether it is searched by itself, after a search that failed."""
 
 
 class FairQueue:
@@ -289,7 +288,7 @@ class _Worker:
     def _turn(self) -> bool:
         """Take new sentences, and a step with all that the thread has; False: the pool is closed.
 
-        A thread that waits for sentences refers to no options: else the models that nobody else has would stay.
+        A thread that waits for sentences refers to no client: else the models that nobody else has would stay.
         """
         tasks = self._take()
         if tasks is None:

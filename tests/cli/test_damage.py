@@ -223,7 +223,7 @@ def test_a_score_that_is_no_number_is_not_the_best(value: object, place: Path) -
 
     step = place / "run/checkpoints/step-00000004"
     metrics = json.loads((step / "metrics.json").read_text())
-    (step / "metrics.json").write_text(json.dumps({**metrics, "nll": float("nan") if value is None else value}))
+    (step / "metrics.json").write_text(json.dumps({**metrics, "chrf": float("nan") if value is None else value}))
     hashes = json.loads((step / "config.json").read_text())["sha256"]
     sealed.change(step / "config.json", sha256={**hashes, "metrics.json": sha256(step / "metrics.json")})
     said = " ".join(forked.nmt(place, "average", "run", "--best", "1", "--out", "best").split())

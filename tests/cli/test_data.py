@@ -387,7 +387,7 @@ def test_a_data_set_from_outside_the_package_is_listed_and_fetched(site: Site, t
         run(tmp_path, "data", prelude=OUTSIDE).stdout.decode().splitlines()[-2]
         == f"{'own':<{max(map(len, DATASETS))}}    1 kB  Somebody's pairs"
     )
-    assert "Downloads 1 kB" in run(tmp_path, "data", "own", "-h", prelude=OUTSIDE).stdout.decode()
+    assert "1 kB, for the recipe demo" in run(tmp_path, "data", "own", "-h", prelude=OUTSIDE).stdout.decode()
     said = nmt(tmp_path, "data", "own", "--mirror", site.address, prelude=OUTSIDE)
     assert said.splitlines()[-1] == "next: nmt preprocess demo --data-dir text/own"
     assert (tmp_path / "text/own/test.de").read_bytes().count(b"\n") == 2000

@@ -76,7 +76,7 @@ COMMANDS = {
     "translate": Command("translate --model model --devices 1", "nmt_cli.translation.pool:Client.submit", reads=True),
     "translate on two cores": Command(
         "translate --model model --devices 2 --batch-tokens 20",
-        "nmt_cli.translation.line_translator:LineTranslator.results",
+        "nmt_cli.translation.translator:LineTranslator.results",
         reads=True,
     ),
     "translate to a file": Command(
@@ -365,9 +365,9 @@ def test_workers_leave_a_signal_to_their_parent(folder: Path, number: signal.Sig
         + f"""
 from nmt_cli.cli import process
 process._raise_on_signals = lambda: None
-from nmt_cli.translation import line_translator as translator
-def windows(self, lines, was=translator.LineTranslator.windows):
-    for window in was(self, lines):
+from nmt_cli.translation import translator
+def windows(self, lines, language, was=translator.LineTranslator.windows):
+    for window in was(self, lines, language):
         os.killpg(0, {int(number)})
         yield window
 translator.LineTranslator.windows = windows
@@ -380,10 +380,10 @@ translator.LineTranslator.windows = windows
 
 def test_workers_end_with_a_parent_that_is_killed(folder: Path) -> None:
     prelude = """
-from nmt_cli.translation import line_translator as translator
-def windows(self, lines, was=translator.LineTranslator.windows):
+from nmt_cli.translation import translator
+def windows(self, lines, language, was=translator.LineTranslator.windows):
     import multiprocessing, signal
-    for window in was(self, lines):
+    for window in was(self, lines, language):
         with open("pids", "w") as file:
             print(*[child.pid for child in multiprocessing.active_children()], file=file)
         os.kill(os.getpid(), signal.SIGKILL)

@@ -22,7 +22,7 @@ import nmt_cli as nmt
 from nmt_cli.bounds import NUMBERS
 from nmt_cli.cli.app import app
 from nmt_cli.errors import UsageError
-from nmt_cli.interface.options import TranslateOptions
+from nmt_cli.interface.options import TranslateKeywords
 from nmt_cli.recipe import SECTIONS, DecodeSection, ModelSection, TrainSection
 from nmt_cli.registry import LENGTH_PENALTIES, load
 
@@ -63,7 +63,7 @@ def test_every_option_that_is_a_number_has_bounds() -> None:
 
 
 def test_every_number_of_a_translations_options_has_bounds() -> None:
-    annotations = {name: str(hint) for name, hint in TranslateOptions.__annotations__.items()}
+    annotations = {name: str(hint) for name, hint in TranslateKeywords.__annotations__.items()}
     numbers = {name for name, hint in annotations.items() if re.search(r"\b(int|float)\b", hint)}
     assert numbers <= {*NUMBERS, *DecodeSection.model_fields}
     assert numbers >= {*NUMBERS}
@@ -110,7 +110,7 @@ BOUNDS = DECODE | {name: (bounds.least, bounds.most) for name, bounds in NUMBERS
 
 def given(name: str, value: object) -> dict[str, Any]:
     """Return a number as an option of a translation."""
-    return {name: value} if name in TranslateOptions.__annotations__ else {"overrides": [f"decode.{name}={value}"]}
+    return {name: value} if name in TranslateKeywords.__annotations__ else {"overrides": [f"decode.{name}={value}"]}
 
 
 @pytest.fixture(scope="module")

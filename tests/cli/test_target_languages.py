@@ -194,7 +194,7 @@ def test_training(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_recipe("tune.toml").data.target_language == "de"
     nmt.preprocess("tune.toml", out="shards", workers=1)
     seen: list[str] = []
-    from nmt_cli.translation.line_translator import LineTranslator
+    from nmt_cli.translation.translator import LineTranslator
 
     results = LineTranslator.results
 

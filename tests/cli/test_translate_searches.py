@@ -13,6 +13,7 @@ import pytest
 import sealed
 import torch
 import typer
+from in_memory import line_translator
 from typer.testing import CliRunner, Result
 from untrained import sentence, write_untrained
 
@@ -24,7 +25,7 @@ from nmt_cli.recipe import Recipe
 from nmt_cli.registry import SEARCHES
 from nmt_cli.search.mbr import MbrSearch
 from nmt_cli.search.search import MbrOptions, SamplingOptions
-from nmt_cli.translation.line_translator import LineTranslator, Request
+from nmt_cli.translation.line import Line
 
 app = typer.Typer()
 app.command()(translate)
@@ -97,7 +98,7 @@ def in_python(
     loaded = load_model(Path("one"))
     recipe, tokenizer = Recipe.from_dict(loaded.config.recipe, "one"), Tokenizer.load("one/tokenizer.model")
     section = recipe.decode.model_copy(update=decode or {})
-    translator = LineTranslator(
+    translator = line_translator(
         loaded.model, tokenizer, tokenizer, section, longest=recipe.data.max_length, nbest=nbest, **options
     )
     return [[(candidate.text, candidate.score) for candidate in result.nbest] for result in translator.translate(lines)]
@@ -245,7 +246,7 @@ def test_terms_are_in_a_file_or_in_columns(search: list[object]) -> None:
 
 
 def test_terms_are_those_of_requests_in_python() -> None:
-    requests = [Request(line, {"terms": terms.split("\t")}) for line, terms in zip(given(), TERMS, strict=True)]
+    requests = [Line(line, terms=terms.split("\t")) for line, terms in zip(given(), TERMS, strict=True)]
     assert printed(*ONE, "--terms", "terms") == in_python(requests, constraints={"terms": None})
 
 

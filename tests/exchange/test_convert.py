@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from in_memory import line_translator
 from safetensors.torch import load_file
 
 from nmt_cli.data.tokenizer import EOS, Vocabulary
@@ -27,7 +28,6 @@ from nmt_cli.model.folder import load_model, weights_of
 from nmt_cli.model.weights import write_model
 from nmt_cli.registry import EXPORTERS
 from nmt_cli.search.length_penalties import average, gnmt, none
-from nmt_cli.translation.line_translator import LineTranslator
 
 SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
 MULTI30K = SHARED / "multi30k"
@@ -224,7 +224,7 @@ def test_the_shortest_output_is_the_recipe_s(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Recommended: pip install sacremoses", UserWarning)
         exec(usage_of(Path()).replace('["A line to translate.", "Another one."]', repr(lines)), {})
-    ours = list(LineTranslator(loaded.model, vocabulary.source, vocabulary.target, recipe.decode).translate(lines))
+    ours = list(line_translator(loaded.model, vocabulary.source, vocabulary.target, recipe.decode).translate(lines))
     assert [result.length for result in ours] == [least + 1] * 2
     assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [result.text.strip() for result in ours]
 

@@ -23,7 +23,7 @@ from waiting import LIMIT
 
 import nmt_cli as nmt
 from nmt_cli.cli.translate import translate as command
-from nmt_cli.interface.options import TranslateOptions
+from nmt_cli.interface.options import TranslateKeywords
 from nmt_cli.translation.pool import PoolClosed
 
 app = typer.Typer()
@@ -144,7 +144,7 @@ def test_a_call_is_the_command(
 
 
 def test_every_option_of_the_command_is_one_of_a_call() -> None:
-    names = set(TranslateOptions.__annotations__)
+    names = set(TranslateKeywords.__annotations__)
     assert names == set(inspect.signature(command).parameters) - OF_THE_COMMAND
     assert names - {"terms"} == set(CASES)
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 from both_arrays import TORCH
 from engine_switch import with_and_without_engine
+from in_memory import line_translator
 from run_search import ALPHA, run_to_end, search_options
 from small_models import section
 from toy_decoder import Histories, ToyDecoder, toy_log_probs
@@ -35,8 +36,7 @@ from nmt_cli.search.mbr import MbrSearch
 from nmt_cli.search.sampling import SamplingSearch
 from nmt_cli.search.search import DiverseOptions, SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
-from nmt_cli.translation.line_translator import LineTranslator, Request
-from nmt_cli.translation.translation import Translation
+from nmt_cli.translation.line import Line, Translation
 
 WORDS = ["the", "dog", "barks", "at", "/", "-LRB-", "cats", "."]
 TAGS = ["DT", "NN", "VBZ", "."]
@@ -413,8 +413,8 @@ def model(kind: str, positions: int = 64) -> Transformer:
 
 def translated(kind: str, lines: Sequence[Any], search: str = "beam", **more: Any) -> list[Translation]:
     decode = DecodeSection(max_extra=6, batch_tokens=100_000, constraints=["tree"], diverse_groups=2)
-    more = {"nbest": 3, "longest": 20, "defaults": {"tree": kind}, **more}
-    translator = LineTranslator(model(kind), source(), symbols(kind), decode, search=search, **more)
+    more = {"nbest": 3, "longest": 20, "constraints": {"tree": kind}, **more}
+    translator = line_translator(model(kind), source(), symbols(kind), decode, search=search, **more)
     return list(translator.translate(lines))
 
 
@@ -479,12 +479,12 @@ def test_a_line_whose_terminals_do_not_fit_into_an_output_is_reported() -> None:
 
 
 def test_words_can_differ_from_the_text_that_the_model_reads() -> None:
-    [result] = translated("words", [Request("The dog.", {"tree": "the dog ."})], nbest=1)
+    [result] = translated("words", [Line("The dog.", others={"tree": "the dog ."})], nbest=1)
     assert is_tree(symbols_of(result.text), "words", ["the", "dog", "."])
 
 
 def test_a_value_of_the_translator_overrides_the_default() -> None:
-    [result] = translated("both", [LINE], defaults={"tree": "words"}, constraints={"tree": "both"})
+    [result] = translated("both", [LINE], constraints={"tree": "both"})
     assert is_tree(symbols_of(result.text), "both", LINE.split())
 
 
@@ -514,9 +514,9 @@ def test_wrong_values_are_named(value: str, kind: str, message: str) -> None:
 
 def test_unknown_words_are_written_only_where_the_constraint_allows_them() -> None:
     """Another constraint does not let the search write <unk>."""
-    free = LineTranslator(model("words"), source(), symbols("words"), DecodeSection()).options
+    free = line_translator(model("words"), source(), symbols("words"), DecodeSection()).search
     assert UNK in free.banned_tokens
-    parser = LineTranslator(
-        model("words"), source(), symbols("words"), DecodeSection(constraints=["tree"]), defaults={"tree": "words"}
-    ).options
+    parser = line_translator(
+        model("words"), source(), symbols("words"), DecodeSection(constraints=["tree"]), constraints={"tree": "words"}
+    ).search
     assert UNK not in parser.banned_tokens

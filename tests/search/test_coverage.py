@@ -13,6 +13,7 @@ import pytest
 import torch
 from both_arrays import TORCH
 from few_words import adjectives_and_nouns
+from in_memory import line_translator
 from reference_decoder import KINDS, ReferenceDecoder
 from run_search import beam_search, plain_sentences, run_arrivals, run_to_end, search_options
 from small_models import needs_engine, section
@@ -34,10 +35,9 @@ from nmt_cli.search.search import DiverseOptions, SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.alignment import cross_attention
 from nmt_cli.translation.cached_decoder import CachedDecoder
-from nmt_cli.translation.line_translator import LineTranslator
+from nmt_cli.translation.line import Candidate
 from nmt_cli.translation.models import TorchModels, models_of
 from nmt_cli.translation.torch_forced import TorchForced
-from nmt_cli.translation.translation import Candidate
 
 FEATURES: list[dict[str, object]] = [
     {},
@@ -244,7 +244,7 @@ def test_a_translator_penalises_by_its_recipe_whatever_the_batches(search: str) 
         section = DecodeSection.model_validate({"search": search, "max_extra": 4, **decode})
         return [
             result.nbest
-            for result in LineTranslator(
+            for result in line_translator(
                 network, adjectives_and_nouns(), adjectives_and_nouns(), section, nbest=4
             ).translate(lines)
         ]

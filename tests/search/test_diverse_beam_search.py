@@ -16,6 +16,7 @@ import pytest
 import torch
 import toy_decoder
 from few_words import adjectives_and_nouns
+from in_memory import line_translator
 from reference_decoder import KINDS, ReferenceDecoder
 from run_search import beam_search, plain_sentences, run_arrivals, run_to_end, search_options
 from small_models import section
@@ -34,8 +35,7 @@ from nmt_cli.search.protocols import Decoder
 from nmt_cli.search.search import DiverseOptions, SearchOptions
 from nmt_cli.search.search_state import FREE, OfHypotheses
 from nmt_cli.search.sentence import Hypothesis, Sentence
-from nmt_cli.translation.line_translator import LineTranslator
-from nmt_cli.translation.translation import Candidate
+from nmt_cli.translation.line import Candidate
 
 
 class Toy(toy_decoder.Toy):
@@ -346,7 +346,7 @@ def test_a_translator_searches_by_its_recipe_whatever_the_batches() -> None:
         )
         return [
             result.nbest
-            for result in LineTranslator(
+            for result in line_translator(
                 network, adjectives_and_nouns(), adjectives_and_nouns(), section, nbest=4
             ).translate(lines)
         ]

@@ -13,7 +13,7 @@ from untrained import WORDS as OTHERS
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection
-from nmt_cli.translation.line_translator import Request
+from nmt_cli.translation.line import Line
 
 WORDS = [*OTHERS, "then"]
 LIST = [" ".join(random.Random(n).choices(WORDS, k=1 + n % 6)) for n in range(60)]
@@ -47,10 +47,8 @@ def model(max_positions: int = 64, seed: int = 0) -> Transformer:
 
 
 @cache
-def lines() -> list[Request]:
+def lines() -> list[Line]:
     """Some with prefixes; two with banned words in their prefix."""
     rng = random.Random(7)
     texts = [sentence(rng, rng.choice([1, 2, 3, 5, 8])) for _ in range(64)]
-    return [
-        Request(text, {} if n % 4 else {"prefix": ["", LIST[n % 60], "the big"][n % 3]}) for n, text in enumerate(texts)
-    ]
+    return [Line(text, None if n % 4 else ["", LIST[n % 60], "the big"][n % 3]) for n, text in enumerate(texts)]

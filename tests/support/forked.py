@@ -28,7 +28,7 @@ import atexit, gc, importlib, json, os, sys, threading, traceback
 import sacrebleu, torch._dynamo
 from nmt_cli.__main__ import main
 from nmt_cli.cli import app
-from nmt_cli.translation import line_translator
+from nmt_cli.translation import models, translator
 from nmt_cli.training import averaging, trainer
 
 

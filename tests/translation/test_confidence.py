@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from few_words import model, sentence, tokenizer
+from in_memory import line_translator
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
 from nmt_cli.errors import DataError
@@ -30,9 +31,8 @@ from nmt_cli.translation.confidence import (
     word_probabilities,
     words,
 )
-from nmt_cli.translation.line_translator import LineTranslator
+from nmt_cli.translation.line import Candidate
 from nmt_cli.translation.split import joined
-from nmt_cli.translation.translation import Candidate
 
 # --- words ---
 
@@ -110,7 +110,7 @@ def test_words_and_end_symbols_of_a_translation_add_up_to_its_log_prob() -> None
     """Also for lines in parts, and for all candidates."""
     rng = random.Random(5)
     options = DecodeSection(max_extra=3, beam=3, max_len_ratio=1.0)
-    translator = LineTranslator(model(), tokenizer(), tokenizer(), options, nbest=3, longest=12, calibration=DEFAULT)
+    translator = line_translator(model(), tokenizer(), tokenizer(), options, nbest=3, longest=12, calibration=DEFAULT)
     lines = [sentence(rng, rng.choice([1, 3, 8, 30])) for _ in range(30)]
     parts = set()
     for result in translator.translate(lines):

@@ -11,6 +11,7 @@ import pytest
 import torch
 from engine_switch import without_engine
 from few_words import LIST, WORDS, lines, model, tokenizer
+from in_memory import line_translator
 from simulated_device import DEVICE, DeviceTensor, SimulatedDevice
 from small_models import section
 
@@ -21,8 +22,7 @@ from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.running import search_all
 from nmt_cli.search.search import MbrOptions, SamplingOptions
 from nmt_cli.translation.confidence import DEFAULT
-from nmt_cli.translation.line_translator import LineTranslator, Request
-from nmt_cli.translation.translation import Translation
+from nmt_cli.translation.line import Line, Translation
 
 pytestmark = pytest.mark.slow
 
@@ -52,9 +52,9 @@ def plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def translated(models: Any, given: list[Any], decode: dict[str, Any] | None = None, **more: Any) -> list[Translation]:
     """In this thread: the device is simulated there."""
-    some = LineTranslator(models, tokenizer(), tokenizer(), DecodeSection(max_extra=3, **(decode or {})), **more)
+    some = line_translator(models, tokenizer(), tokenizer(), DecodeSection(max_extra=3, **(decode or {})), **more)
     prepared = some.prepare(given)
-    return some.results(prepared, search_all(some.models, some.options, prepared.sentences))
+    return some.results(prepared, search_all(some.models, some.search, prepared.sentences))
 
 
 def on_device(some: Transformer) -> Transformer:
@@ -66,7 +66,7 @@ def on_device(some: Transformer) -> Transformer:
 def test_translations_are_those_of_the_host(case: str) -> None:
     given: list[Any] = lines()[:24]
     if case == "terms":
-        given = [Request(line.text, {"terms": ["big dog|cat"]}) for line in given]
+        given = [Line(line.text, terms=["big dog|cat"]) for line in given]
     expected = translated(model(), given, **CASES[case])
     with SimulatedDevice() as device:
         assert translated(on_device(model()), given, **CASES[case]) == expected
@@ -136,9 +136,9 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Counter[str]]]:
 @pytest.mark.parametrize("decode", [{}, {"min_length": 4}, {"beam": 1}])
 @torch.no_grad()
 def test_a_step_waits_for_the_device_once(decode: dict[str, Any], waits: list[Counter[str]]) -> None:
-    some = LineTranslator(on_device(model()), tokenizer(), tokenizer(), DecodeSection(max_extra=30, **decode))
+    some = line_translator(on_device(model()), tokenizer(), tokenizer(), DecodeSection(max_extra=30, **decode))
     sentences = some.prepare([line for line in lines() if not line.inputs]).sentences
-    search_all(some.models, some.options, sentences)
+    search_all(some.models, some.search, sentences)
     assert len(waits) > 15
     assert all(one["to"] == 1 and not one.keys() - {"to", "item"} for one in waits)
     assert sum(one.total() for one in waits) <= 1.25 * len(waits)

@@ -12,7 +12,7 @@ import golden
 import pytest
 
 from nmt_cli import registry
-from nmt_cli.interface.options import TranslateOptions
+from nmt_cli.interface.options import TranslateKeywords
 
 MOST_TIES = 2
 """Of the lines of a case, at most so many may be near ties."""
@@ -42,7 +42,7 @@ def test_outputs(name: str, models: Path) -> None:
 
 def test_nothing_is_missing() -> None:
     options = {option for case in golden.CASES.values() for option in case.options}
-    assert set(TranslateOptions.__annotations__) - options == NO_OUTPUT | {"terms"}
+    assert set(TranslateKeywords.__annotations__) - options == NO_OUTPUT | {"terms"}
     features = {value for features in golden.MODELS.values() for value in features.values()}
     paper = {"layer", "post", "relu", "sinusoidal"}
     for registered in (registry.NORMS, registry.RESIDUALS, registry.ACTIVATIONS, registry.POSITIONS):

@@ -19,6 +19,7 @@ import pytest
 import torch
 from few_words import WORDS, model, sentence, tokenizer
 from held_search import held_until
+from in_memory import line_translator
 from numpy.typing import NDArray
 from reference_decoder import ReferenceDecoder
 from run_search import beam_search
@@ -37,12 +38,12 @@ from nmt_cli.search.protocols import Decoder
 from nmt_cli.search.running import RunningSearch
 from nmt_cli.search.search import SamplingOptions, SearchOptions
 from nmt_cli.search.sentence import Hypothesis
-from nmt_cli.translation import line_translator as module
 from nmt_cli.translation import pool
+from nmt_cli.translation import translator as module
 from nmt_cli.translation.alignment import aligned
-from nmt_cli.translation.line_translator import LineTranslator, Request
+from nmt_cli.translation.line import Line, Translation
 from nmt_cli.translation.torch_forced import TorchForced
-from nmt_cli.translation.translation import Translation
+from nmt_cli.translation.translator import LineTranslator
 from nmt_cli.translation.windows import WindowSize
 
 
@@ -51,7 +52,7 @@ def translator(
 ) -> LineTranslator:
     """`more`: what else the LineTranslator takes."""
     options = DecodeSection.model_validate({"max_extra": 3, **decode})
-    return LineTranslator(
+    return line_translator(
         model(max_positions), tokenizer(), tokenizer(), options, nbest=nbest, longest=longest, **(more or {})
     )
 
@@ -174,7 +175,7 @@ def test_the_shortest_output_gives_way_and_counts_a_prefix() -> None:
     for line, result in zip(lines(), translator(min_length=10**6).translate(lines()), strict=True):
         [ids] = tokenizer().encode([line])
         assert result.length == (len(ids) + 3 + 1 if ids else 0)
-    [result] = translator().translate([Request("the cat", {"prefix": "a dog"})])
+    [result] = translator().translate([Line("the cat", prefix="a dog")])
     assert result.text == "a dog"
 
 
@@ -207,8 +208,8 @@ def test_a_long_line_is_translated_in_parts() -> None:
     assert results[0].length > 30
     assert results[1] == next(iter(translator(max_positions=30).translate(["the cat"])))
     first, second = two_sentences()
-    [one] = translator(longest=14).translate([Request(f"{first} {second}", {"prefix": "a dog and"})])
-    begun, rest = translator(longest=14).translate([Request(first, {"prefix": "a dog and"}), second])
+    [one] = translator(longest=14).translate([Line(f"{first} {second}", prefix="a dog and")])
+    begun, rest = translator(longest=14).translate([Line(first, prefix="a dog and"), second])
     assert begun.text.startswith("a dog and")
     assert one.text == f"{begun.text} {rest.text}"
 
@@ -239,7 +240,7 @@ def test_an_error_of_the_input_comes_after_what_was_read() -> None:
 
 
 def test_bf16_runs_and_leaves_the_model_in_fp32() -> None:
-    some = LineTranslator(model(), tokenizer(), tokenizer(), DecodeSection(max_extra=3), precision="bf16")
+    some = line_translator(model(), tokenizer(), tokenizer(), DecodeSection(max_extra=3), precision="bf16")
     assert len(list(some.translate(["the cat", "the dog"]))) == 2
     assert model().output_weight.dtype == torch.float32
 
@@ -367,7 +368,7 @@ def test_python_ends_where_results_are_kept_unread() -> None:
 
 
 def ensemble(*models: Transformer, **more: Any) -> LineTranslator:
-    return LineTranslator(models, tokenizer(), tokenizer(), DecodeSection(max_extra=3), **more)
+    return line_translator(models, tokenizer(), tokenizer(), DecodeSection(max_extra=3), **more)
 
 
 def test_an_ensemble_of_one_model_and_of_models_of_other_lengths() -> None:
@@ -399,7 +400,7 @@ def test_neighbours_and_workers_change_nothing_in_an_ensemble() -> None:
 
 
 def test_a_translation_begins_with_its_prefix() -> None:
-    given = [Request(line, {"prefix": "the red cat" if number % 2 else " "}) for number, line in enumerate(lines())]
+    given = [Line(line, prefix="the red cat" if number % 2 else " ") for number, line in enumerate(lines())]
     found = list(translator(nbest=2).translate(given))
     assert [result.source for result in found] == lines()
     for number, (line, result) in enumerate(zip(lines(), found, strict=True)):
@@ -412,17 +413,17 @@ def test_a_translation_begins_with_its_prefix() -> None:
 
 
 def test_prefixes_mix_with_plain_lines_and_neighbours_with_prefixes_change_nothing() -> None:
-    mixed = [line if number % 3 else Request(line, {"prefix": ""}) for number, line in enumerate(lines())]
+    mixed = [line if number % 3 else Line(line, prefix="") for number, line in enumerate(lines())]
     assert list(translator().translate(mixed)) == expected()
-    given = [Request(line, {"prefix": " ".join(WORDS[: number % 5])}) for number, line in enumerate(lines()[:30])]
+    given = [Line(line, prefix=" ".join(WORDS[: number % 5])) for number, line in enumerate(lines()[:30])]
     together = list(translator().translate(given))
     assert [result for line in given for result in translator().translate([line])] == together
 
 
 def test_the_longest_output_grows_by_its_prefix_up_to_the_models_length() -> None:
-    [result] = translator(max_extra=1).translate([Request("the cat", {"prefix": " ".join(WORDS)})])
+    [result] = translator(max_extra=1).translate([Line("the cat", prefix=" ".join(WORDS))])
     assert result.text.startswith(" ".join(WORDS))
-    [result] = translator(max_positions=30).translate([Request("the cat", {"prefix": " ".join(WORDS * 9)})])
+    [result] = translator(max_positions=30).translate([Line("the cat", prefix=" ".join(WORDS * 9))])
     assert " ".join(WORDS * 9).startswith(result.text)
     assert result.length == 30
 

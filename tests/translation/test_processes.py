@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from broken_search import BrokenSearch
 from held_search import held_until
+from in_memory import line_translator
 from untrained import sentence, write_untrained
 from waiting import LIMIT, alive, wait_until
 
@@ -30,10 +31,10 @@ from nmt_cli.search.running import search_all
 from nmt_cli.search.search import SamplingOptions
 from nmt_cli.translation.confidence import DEFAULT
 from nmt_cli.translation.device_processes import DeviceProcesses, Devices, Forks, WorkerDied
-from nmt_cli.translation.line_translator import LineTranslator
+from nmt_cli.translation.line import Translation
 from nmt_cli.translation.models import DeviceModels, Models, TorchModels, models_of, models_on
 from nmt_cli.translation.pool import Client
-from nmt_cli.translation.translation import Translation
+from nmt_cli.translation.translator import LineTranslator
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="processes search on Linux alone")]
 TESTS = Path(__file__).parents[1]
@@ -65,7 +66,7 @@ SAMPLE: dict[str, Any] = {"search": "sample", "sampling": SamplingOptions(top_p=
 def over(models: Models, folder: Path, decode: dict[str, Any] | None = None, **more: Any) -> LineTranslator:
     vocabulary = Vocabulary.load(folder)
     options = DecodeSection.model_validate({"max_extra": 3, "batch_tokens": 200, **(decode or {})})
-    return LineTranslator(models, vocabulary.source, vocabulary.target, options, **more)
+    return line_translator(models, vocabulary.source, vocabulary.target, options, **more)
 
 
 def packed(folder: Path, workers: int) -> Models:
@@ -76,7 +77,7 @@ def expected(folder: Path, **more: Any) -> list[Translation]:
     """By torch's decoder, in this thread."""
     some = over(TorchModels([load_model(folder).model], "fp32", 1, 1), folder, **more)
     prepared = some.prepare(LINES)
-    return some.results(prepared, search_all(some.models, some.options, prepared.sentences))
+    return some.results(prepared, search_all(some.models, some.search, prepared.sentences))
 
 
 def children() -> list[int]:
@@ -97,12 +98,12 @@ def test_who_searches(folder: Path, devices: DeviceModels) -> None:
         (2, {"constraints": {"no_repeat_ngram": 2}}, Forks),
     ):
         some = over(packed(folder, workers), folder, **more)
-        with closing(some.models.client(some.options)) as client:
+        with closing(some.models.client(some.search)) as client:
             assert type(client) is kind
     torch_alone = over(TorchModels([load_model(folder).model], "fp32", 2, 2), folder)
-    assert type(torch_alone.models.client(torch_alone.options)) is Forks
+    assert type(torch_alone.models.client(torch_alone.search)) is Forks
     some = over(devices, folder)
-    assert type(devices.client(some.options)) is Devices
+    assert type(devices.client(some.search)) is Devices
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -197,7 +198,7 @@ def test_models_that_cannot_be_loaded_are_reported(folder: Path, devices: Device
     client = Devices(
         devices.pool,
         devices,
-        over(devices, folder).options,
+        over(devices, folder).search,
         DeviceProcesses(partial(models_on, [tmp_path / "missing"], "fp32"), ["cpu", "cpu"]),
     )
     with pytest.raises(NmtError, match=r"the worker process of 'cpu' cannot search: .*missing"), closing(client):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from in_memory import line_translator
 from reference_decoder import ReferenceDecoder
 from run_search import beam_search
 
@@ -18,8 +19,8 @@ from nmt_cli.engine.library import library
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
 from nmt_cli.search.search import SearchOptions
-from nmt_cli.translation.line_translator import LineTranslator
-from nmt_cli.translation.translation import Translation
+from nmt_cli.translation.line import Translation
+from nmt_cli.translation.translator import LineTranslator
 
 SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
 TEXT = SHARED / "multi30k" / "test_2016_flickr.en.gz"
@@ -52,7 +53,7 @@ def model() -> Transformer:
 def translator(precision: str, batch_tokens: int = 10**6) -> LineTranslator:
     if precision == "int8" and library() is None:
         pytest.skip("there is no engine for this processor, and int8 in torch is slow")
-    made = LineTranslator(
+    made = line_translator(
         model(), tokenizer(), tokenizer(), DecodeSection(beam=BEAM, batch_tokens=batch_tokens), precision=precision
     )
     made.longest_output = LONGEST

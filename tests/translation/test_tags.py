@@ -20,7 +20,7 @@ from nmt_cli.interface.attention import cross_attention_of
 from nmt_cli.search.running import search_all
 from nmt_cli.search.sentence import Sentence
 from nmt_cli.translation.alignment import aligned
-from nmt_cli.translation.translation import Translation
+from nmt_cli.translation.line import Translation
 
 TAGS = ["deu", "fra", "cmn_Hans"]
 LINE = "the small cat sees a red house."
@@ -129,7 +129,7 @@ def test_the_source_is_the_tag_and_the_text(several: nmt.Translator) -> None:
     ids = tokenizer(several).encode([LINE])[0]
     for code, tag in tokenizer(several).tags.items():
         [one] = several.translate([LINE], target_language=code, alignment=True)
-        [found] = search_all(translator.models, translator.options, [Sentence([tag, *ids], len(ids) + 1 + 5)])
+        [found] = search_all(translator.models, translator.search, [Sentence([tag, *ids], len(ids) + 1 + 5)])
         assert one.log_prob == found.hypotheses[0].log_prob
         assert one.tokens == tuple(tokenizer(several).table[token] for token in found.hypotheses[0].tokens)
         columns = aligned(several.stored.forced(), [tag, *ids, EOS], found.hypotheses[0].tokens)

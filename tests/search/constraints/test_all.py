@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from engine_switch import without_engine
 from few_words import LIST, WORDS, lines, model, tokenizer
+from in_memory import line_translator
 from small_models import needs_engine
 
 from nmt_cli.data.tokenizer import EOS
@@ -20,8 +21,7 @@ from nmt_cli.search.search import MbrOptions, SamplingOptions
 from nmt_cli.search.sentence import Sentence
 from nmt_cli.translation.cached_decoder import CachedDecoder
 from nmt_cli.translation.confidence import DEFAULT
-from nmt_cli.translation.line_translator import LineTranslator, Request
-from nmt_cli.translation.translation import Translation
+from nmt_cli.translation.line import Line, Translation
 
 RULES: dict[str, dict[str, Any]] = {
     "no_repeat_ngram": {"no_repeat_ngram": 1},
@@ -39,9 +39,9 @@ MARKS = "".join(re.escape(chr(code)) for code in range(0x40000) if unicodedata.c
 SEARCHES = ("beam", "sample")
 
 
-def translated(some: list[Request], rule: str, search: str, **more: Any) -> list[Translation]:
+def translated(some: list[Line], rule: str, search: str, **more: Any) -> list[Translation]:
     decode = DecodeSection(max_extra=6, min_length=2, batch_tokens=100_000)
-    translator = LineTranslator(
+    translator = line_translator(
         model(), tokenizer(), tokenizer(), decode, nbest=3, search=search, constraints=RULES.get(rule), **more
     )
     return list(translator.translate(some))
@@ -92,7 +92,7 @@ def test_no_banned_word_occurs_behind_a_prefix(search: str) -> None:
 def test_sentences_that_come_and_go_do_not_matter(rule: str) -> None:
     """A worker adds batches to a search that runs."""
     decode = DecodeSection(max_extra=6, min_length=2, batch_tokens=60)
-    translator = LineTranslator(model(), tokenizer(), tokenizer(), decode, nbest=3, constraints=RULES[rule], workers=2)
+    translator = line_translator(model(), tokenizer(), tokenizer(), decode, nbest=3, constraints=RULES[rule], workers=2)
     assert list(translator.translate(lines())) == together(rule, "beam")
 
 
@@ -114,14 +114,14 @@ def test_searches_over_numpy_and_torch_give_the_same(rule: str, search: str, mon
     """Over the engine the arrays are NumPy's, over a decoder of torch they are torch's."""
     more = {**EVERY[search], "constraints": RULES.get(rule)}
     decode = DecodeSection(max_extra=6, min_length=2, **more.pop("decode", {}))
-    given: list[Request] = lines()[:24]
+    given: list[Line] = lines()[:24]
     if rule == "terms":
         if "sample" in search:
             pytest.skip("samples follow no terms")
-        given = [Request(line.text, {"terms": ["big dog|cat", "hous*"]}) for line in given]
-    ours = list(LineTranslator(model(), tokenizer(), tokenizer(), decode, **more).translate(given))
+        given = [Line(line.text, terms=["big dog|cat", "hous*"]) for line in given]
+    ours = list(line_translator(model(), tokenizer(), tokenizer(), decode, **more).translate(given))
     without_engine(monkeypatch)
-    theirs = list(LineTranslator(model(), tokenizer(), tokenizer(), decode, **more).translate(given))
+    theirs = list(line_translator(model(), tokenizer(), tokenizer(), decode, **more).translate(given))
     for one, other in zip(ours, theirs, strict=True):
         assert [c.text for c in one.nbest] == [c.text for c in other.nbest]
         for a, b in zip(one.nbest, other.nbest, strict=True):
@@ -134,13 +134,13 @@ def test_searches_over_numpy_and_torch_give_the_same(rule: str, search: str, mon
 def test_a_finished_sentence_may_stay_while_others_that_came_later_go_on(rule: str, kind: Any) -> None:
     """It leaves with others, and its steps are counted on, beyond its longest output."""
     decode = DecodeSection(no_repeat_ngram=2 * bool(RULES[rule].get("no_repeat_ngram")))
-    chosen = LineTranslator(
+    chosen = line_translator(
         model(),
         tokenizer(),
         tokenizer(),
         decode,
         constraints={name: value for name, value in RULES[rule].items() if name != "no_repeat_ngram"},
-    ).options
+    ).search
     texts = tokenizer().encode([line.text for line in lines()[:8]])
     decoder = CachedDecoder(model(), [[*texts[0], EOS]], chosen.beam)
     search = kind(decoder, chosen)

@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 import torch
 from both_arrays import over_both_arrays
+from in_memory import line_translator
 from run_search import beam_search, plain_sentences
 from small_models import section
 from toy_decoder import ToyDecoder, ToySearch
@@ -24,7 +25,6 @@ from nmt_cli.search.constraints.prefix import Prefix
 from nmt_cli.search.search import SearchOptions
 from nmt_cli.search.sentence import Sentence
 from nmt_cli.translation.cached_decoder import CachedDecoder
-from nmt_cli.translation.line_translator import LineTranslator
 
 WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under"]
 
@@ -164,13 +164,12 @@ def test_wrong_values_are_named(value: object, message: str) -> None:
 def test_an_output_that_the_model_cannot_write_is_named() -> None:
     with pytest.raises(UsageError, match=r"allowed output 2, 'Ω', has characters that the vocabulary"):
         Outputs(["the", "Ω"], tokenizer(byte_fallback=False))
-    translator = LineTranslator(
-        model(), tokenizer(), tokenizer(), DecodeSection(), constraints={"outputs": ["the", "dog " * 100]}
-    )
     with pytest.raises(
         UsageError, match=r"the allowed output 'dog dog .*' has \d+ tokens: the model can write 63 at most\. Shorten it"
     ):
-        list(translator.translate(["the dog"]))
+        line_translator(
+            model(), tokenizer(), tokenizer(), DecodeSection(), constraints={"outputs": ["the", "dog " * 100]}
+        )
 
 
 def test_sentences_of_other_longest_outputs_do_not_matter() -> None:

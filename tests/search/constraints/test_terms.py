@@ -13,6 +13,7 @@ import pytest
 import torch
 from both_arrays import TORCH, over_both_arrays
 from few_words import LIST, WORDS, lines, model, tokenizer
+from in_memory import line_translator
 
 from nmt_cli.data.tokenizer import EOS
 from nmt_cli.errors import UsageError
@@ -22,8 +23,7 @@ from nmt_cli.search.arrays import NUMPY, Arrays
 from nmt_cli.search.constraint import Step
 from nmt_cli.search.constraints.terms import Terms, alternatives
 from nmt_cli.search.sentence import Sentence
-from nmt_cli.translation.line_translator import LineTranslator, Request
-from nmt_cli.translation.translation import Translation
+from nmt_cli.translation.line import Line, Translation
 
 TERMS = ["cat", "the dog", "big|small red", "with", "under the house", "hous*", "zebra", "e", "red red", "dog|cat"]
 """Words of the vocabulary and others, phrases, alternatives, an open end."""
@@ -134,30 +134,28 @@ def test_the_first_of_equal_candidates_stays_and_others_are_left_out() -> None:
     assert without_repeats(log_probs, torch.tensor([[7, 5, 5, 5, 7]])).tolist() == [
         [-1.0, -torch.inf, -2.0, -torch.inf, -torch.inf]
     ]
-    many = [Request("the cat", {"terms": LIST[:40]})]
+    many = [Line("the cat", terms=LIST[:40])]
     [result] = constrained(many, beam=2, nbest=2)
     assert result.text
 
 
 @cache
-def requests() -> list[Request]:
+def requests() -> list[Line]:
     """Lines with no, one, or several terms; some with prefixes."""
     rng, found = random.Random(3), []
     for line in lines():
-        inputs: dict[str, object] = dict(line.inputs)
+        inputs: dict[str, Any] = line.inputs
         if count := rng.choice([0, 1, 1, 2, 4]):
             inputs["terms"] = rng.sample(TERMS, count)
-        found.append(Request(line.text, inputs))
+        found.append(Line(line.text, **inputs))
     return found
 
 
-def constrained(
-    some: list[Request], nbest: int = 3, beam: int = 4, devices: int = 0, **decode: Any
-) -> list[Translation]:
+def constrained(some: list[Line], nbest: int = 3, beam: int = 4, devices: int = 0, **decode: Any) -> list[Translation]:
     section = DecodeSection(
         beam=beam, max_extra=16, min_length=2, batch_tokens=100_000 if not devices else 60, **decode
     )
-    translator = LineTranslator(
+    translator = line_translator(
         model(), tokenizer(), tokenizer(), section, nbest=nbest, constraints={"terms": None}, workers=devices or 1
     )
     return list(translator.translate(some))
@@ -188,25 +186,25 @@ def test_neighbours_change_nothing(size: int) -> None:
 
 def test_a_worker_with_other_sentences_and_lines_without_terms() -> None:
     assert constrained(requests(), devices=2) == together()
-    free = [Request(one.text, {"prefix": one.inputs.get("prefix", "")}) for one in requests()]
+    free = [Line(one.text, prefix=one.inputs.get("prefix", "")) for one in requests()]
     assert constrained(free) == plain(free)
 
 
-def plain(some: list[Request]) -> list[Translation]:
+def plain(some: list[Line]) -> list[Translation]:
     section = DecodeSection(max_extra=16, min_length=2, batch_tokens=100_000)
-    return list(LineTranslator(model(), tokenizer(), tokenizer(), section, nbest=3).translate(some))
+    return list(line_translator(model(), tokenizer(), tokenizer(), section, nbest=3).translate(some))
 
 
 def test_terms_with_other_rules_at_once() -> None:
     results = list(
-        LineTranslator(
+        line_translator(
             model(),
             tokenizer(),
             tokenizer(),
             DecodeSection(max_extra=16, no_repeat_ngram=4, repetition_penalty=1.2, batch_tokens=100_000),
             nbest=2,
             constraints={"terms": None, "banned_words": ["zzz"]},
-        ).translate([Request(line.text, {"terms": ["cat", "dog"]}) for line in lines()])
+        ).translate([Line(line.text, terms=["cat", "dog"]) for line in lines()])
     )
     assert all(met(["cat", "dog"], result.text) for result in results)
     assert all(result.log_prob > -1000 for result in results)
@@ -221,7 +219,7 @@ def test_diverse_beam_search_has_all_terms() -> None:
 def test_random_samples_cannot_be_made_to_contain_words() -> None:
     more: dict[str, Any] = {"search": "sample", "constraints": {"terms": None}}
     with pytest.raises(UsageError, match="need beam search"):
-        list(LineTranslator(model(), tokenizer(), tokenizer(), DecodeSection(), **more).translate(["the cat"]))
+        list(line_translator(model(), tokenizer(), tokenizer(), DecodeSection(), **more).translate(["the cat"]))
 
 
 def test_terms_the_vocabulary_cannot_write_are_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,34 @@
-"""What a translation is: the text, its probability, the n best, and what else was asked for."""
+"""A line, and its translation: the text, its probability, the n best, and what else was asked for."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line to translate, with an optional prefix and terms: its translation must begin with the prefix and contain
+    the terms.
+    """
+
+    text: str
+    prefix: str | None = None
+    terms: Sequence[str] = ()
+    """Words and phrases. `A|B`: A or B; `A*`: a word that begins with A."""
+    others: Mapping[str, Any] = field(default_factory=dict)
+    """What other constraints read for this line, by name of the constraint; see `Constraint.encode`."""
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """What constraints read for this line, by name of the constraint."""
+        own = {"prefix": self.prefix, "terms": list(self.terms) or None}
+        return {**{name: value for name, value in own.items() if value is not None}, **self.others}
+
+    def __len__(self) -> int:
+        """Return the number of characters."""
+        return len(self.text) + sum(len(str(value)) for value in self.inputs.values())
 
 
 class WordProbability(NamedTuple):

@@ -1,0 +1,87 @@
+"""The options of a translation: one object, made once from a recipe and what a caller asks for, then only read.
+
+recipe, keywords ──▶ TranslationOptions ──▶ LineTranslator: lengths, alignments, confidence
+                                        └─▶ search_options: what a search needs of them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from ..recipe import DecodeSection
+from ..registry import CONSTRAINTS, LENGTH_PENALTIES, SEARCHES, load
+from ..search.search import UNLIMITED, DiverseOptions, MbrOptions, SamplingOptions, SearchOptions
+
+if TYPE_CHECKING:
+    from ..search.constraint import Constraint
+    from .confidence import Calibration
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationOptions:
+    """What a translator is asked for. `decode` is the recipe's section, with the caller's changes.
+
+    Raises UsageError for an unknown search or constraint, or a wrong value, when they are first used.
+    """
+
+    decode: DecodeSection
+    nbest: int = 1
+    """Candidates per line, at most `decode.beam`. The search "sample" draws `decode.beam` outputs per line, "mbr"
+    chooses among `decode.beam` hypotheses."""
+    sampling: SamplingOptions | None = None
+    """None: those that the search has by default."""
+    mbr: MbrOptions = field(default_factory=MbrOptions)
+    constraints: Mapping[str, Any] = field(default_factory=dict)
+    """Values of constraints, by names of the registry's CONSTRAINTS: of those in `decode.constraints`, and of more."""
+    align: bool = False
+    """Whether translations have alignments."""
+    calibration: Calibration | None = None
+    """With one, translations have words and quality."""
+    target_language: str = ""
+    """The recipe's, for a model with tags (`data.tags`)."""
+    longest: int = 0
+    """A sentence of more tokens is translated in parts; 0: the largest length that the model can take."""
+    safe_length: int = 0
+    """A line of more tokens is translated sentence by sentence, unless a constraint reads whole lines (`split`); 0: the
+    same as `longest`."""
+
+    def search_options(self, target: Tokenizer) -> SearchOptions:
+        """Return what a search needs of these options. `target` is the tokenizer of the outputs."""
+        decode = self.decode
+        search = None if decode.search == "beam" else load(SEARCHES, decode.search, "search")
+        rules = self.rules(target)
+        allowed = {token for rule in rules for token in rule.allows}
+        return SearchOptions(
+            search=search,
+            beam=decode.beam,
+            alpha=decode.alpha,
+            nbest=self.nbest,
+            batch_tokens=decode.batch_tokens,
+            align=self.align,
+            bos=BOS,
+            eos=EOS,
+            banned_tokens=tuple(token for token in (PAD, UNK, BOS, *target.tags.values()) if token not in allowed),
+            min_length=decode.min_length,
+            textless=target.textless,
+            sampling=self.sampling or getattr(search, "SAMPLING", None) or SamplingOptions(),
+            lookahead=decode.lookahead or UNLIMITED,
+            mbr=self.mbr,
+            detokenize=target.decode,
+            length_penalty=load(LENGTH_PENALTIES, decode.length_penalty, "length penalty"),
+            constraints=rules,
+            token_log_probs=self.calibration is not None,
+            diverse=DiverseOptions(groups=decode.diverse_groups, penalty=decode.diversity_penalty),
+            coverage_penalty=decode.coverage_penalty,
+        )
+
+    def rules(self, target: Tokenizer) -> tuple[Constraint, ...]:
+        """Return the prefix constraint, the constraints of the recipe's section, and those of `constraints`.
+
+        A key of [decode] that has a constraint's name holds its value.
+        """
+        named = dict.fromkeys(["prefix", *self.decode.constraints])
+        values = {**named, **self.decode.constraint_options, **self.constraints}
+        return tuple(load(CONSTRAINTS, name, "constraint")(value, target) for name, value in values.items())

@@ -1,0 +1,266 @@
+"""Translate a stream of lines, in order.
+
+    lines ──▶ windows ──▶ prepare: token ids, long lines in several sentences ──▶ Client.submit: workers
+          ──▶ results: texts, the sentences of a line joined ──▶ a Translation per line, in the order of the lines
+
+All commands that translate use it, and training's validation. Empty and blank lines never reach the model: their
+translation is empty. While one window is translated the next one is read and prepared. How lines are divided into
+windows and among workers does not change their translations (see `cached_decoder`). `models` says what runs where.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..data.tags import Tags
+from ..data.tokenizer import Vocabulary
+from ..search.search import AT_ONCE
+from ..search.sentence import SearchResult, Sentence
+from .line import Candidate, Line, Translation
+from .models import Models
+from .options import TranslationOptions
+from .pool import Client
+from .split import joined, parts_of
+from .windows import WindowSize, windows
+
+WINDOW = WindowSize(first=64, last=4096, characters=1 << 21)
+"""Sizes of the windows of a stream; a list is divided into windows of the largest size."""
+AT_MOST = 0.05
+"""Seconds that the steps in one call of a search for `submit` take at most, if it is more than one step. New sentences
+wait for the end of the call, and finished sentences too if there are many. With fewer calls, more of the processor's
+time goes to the steps."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Lines as sentences, ready to be searched."""
+
+    texts: list[str]
+    """The lines, with their own tags."""
+    languages: list[str]
+    """The code of each line's tag."""
+    sentences: list[Sentence]
+    """A line, or a part of a line: what the model translates at once."""
+    lines: list[int]
+    """Index of the line of each sentence."""
+    too_long: set[int]
+    """Indices of lines that have no sentences because they are too long and must not be split."""
+
+
+class LineTranslator:
+    """Models, their vocabulary, and the options of the translation.
+
+    The translator reads the models and never changes them. If a live model changes later, create a new LineTranslator.
+    Raises UsageError for an unknown search or constraint, or a wrong value.
+    """
+
+    def __init__(self, models: Models, vocabulary: Vocabulary, options: TranslationOptions) -> None:
+        self.models, self.options = models, options
+        self.source, self.target = vocabulary.source, vocabulary.target
+        self.tags = Tags(self.source, options.target_language)
+        self.longest_output = models.max_positions - 1  # one for the end symbol, or the begin symbol
+        self.longest = min(options.longest or self.longest_output, self.longest_output)
+        self.safe_length = min(options.safe_length or self.longest, self.longest)
+        self.search = options.search_options(self.target)
+        self.readers = {rule.name for rule in self.search.constraints if rule.reads_source}
+        for rule in self.search.constraints:
+            rule.encode([], self.target, self.longest_output)  # an error of the rule's own value, before any line
+        self._prompt = replace(self.search, compact_below=AT_ONCE, seconds=AT_MOST)
+        self._source_pieces, self._target_pieces = self.source.table, self.target.table
+
+    def translate(self, lines: Iterable[str | Line], language: str = "") -> Generator[Translation, None, None]:
+        """Yield a result for each line, in order; see `windows`."""
+        for window in self.windows(lines, language):
+            yield from window
+
+    def windows(self, lines: Iterable[str | Line], language: str = "") -> Generator[list[Translation], None, None]:
+        """Yield the results of lines in lists, as they are computed.
+
+        A thread reads ahead, unless `lines` is a sequence. All lines that were read are answered before it waits for
+        the next line. `language` is the code of a tag of the model (`Tags.chosen`); "": that of the recipe's language.
+
+        An error that `lines` raises, or UsageError for a line without a target language, is raised here, after the
+        results of the lines, or of most lines, before it.
+        """
+        pending: deque[tuple[Prepared, Future[list[SearchResult]]]] = deque()
+        read: Generator[Sequence[str | Line] | None, None, None]
+        if isinstance(lines, Sequence):
+            read = (lines[start : start + WINDOW.last] for start in range(0, len(lines), WINDOW.last))
+        else:
+            read = windows(lines, WINDOW, lambda: bool(pending))
+        input_error: Exception | None = None
+        with closing(read), closing(self.models.client(self.search)) as client:
+            while True:
+                try:
+                    window = next(read)
+                    prepared = None if window is None else self.prepare(window, language)
+                except StopIteration:
+                    break
+                except Exception as error:
+                    input_error = error
+                    break
+                if prepared is not None:
+                    pending.append((prepared, client.submit(prepared.sentences)))
+                while pending and (window is None or len(pending) > 1):
+                    prepared, results = pending.popleft()
+                    yield self.results(prepared, results.result())
+            for prepared, results in pending:
+                yield self.results(prepared, results.result())
+            if input_error is not None:
+                raise input_error
+
+    def submit(self, lines: Sequence[str | Line], language: str = "") -> Future[list[Translation]]:
+        """Return a future of the results of `translate`.
+
+        The lines are encoded before this returns.
+
+        The lines of all unfinished calls, whatever translator of the same models they were given to, are translated
+        together. If the future is cancelled, the search for its lines stops. It raises the error of the search, or
+        PoolClosed. Raises PoolClosed after `close` of the models.
+        """
+        prepared, future = self.prepare(lines, language), Future[list[Translation]]()
+        client = Client(self.models.pool, self.models, self._prompt)
+
+        def searched(results: Future[list[SearchResult]]) -> None:
+            with suppress(InvalidStateError):  # it was cancelled
+                try:
+                    future.set_result(self.results(prepared, results.result()))
+                except InvalidStateError:
+                    raise
+                except Exception as error:
+                    future.set_exception(error)
+
+        found = client.submit(prepared.sentences)
+        future.add_done_callback(lambda _: client.close())  # its other sentences, if it was cancelled or failed
+        found.add_done_callback(searched)
+        return future
+
+    def prepare(self, lines: Sequence[str | Line], language: str = "") -> Prepared:
+        """Return these lines as sentences, ready to be searched. Inputs of constraints belong to a line's first one.
+
+        Raises UsageError for a line without a target language; see `Tags.split`.
+        """
+        whole = [line if isinstance(line, str) else line.text for line in lines]
+        texts, languages = whole, [""] * len(lines)
+        if self.tags.ids:
+            split = [self.tags.split(text, language) for text in whole]
+            languages, texts = [code for code, _ in split], [text for _, text in split]
+        inputs = self._inputs(lines, texts)
+        prepared = Prepared(whole, languages, [], [], set())
+        numbers = [number for number, text in enumerate(texts) if text.strip()]
+        for number, ids in zip(numbers, self.source.encode([texts[number] for number in numbers]), strict=True):
+            if self.readers and (len(ids) > self.longest_output or not inputs[number].keys() >= self.readers):
+                prepared.too_long.add(number)
+                continue
+            tag = [self.tags.ids[languages[number]]] if languages[number] else []
+            safe, longest = (max(1, limit - len(tag)) for limit in (self.safe_length, self.longest))
+            parts = parts_of(texts[number], ids, self.source.encode, len(ids) if self.readers else safe, longest)
+            for index, part in enumerate(parts):
+                prepared.sentences.append(self._sentence(tag, part, {} if index else inputs[number]))
+                prepared.lines.append(number)
+        return prepared
+
+    def _inputs(self, lines: Sequence[str | Line], texts: Sequence[str]) -> list[dict[str, Any]]:
+        """Return for each line the encoded inputs of its constraints, without those for which `encode` returned
+        nothing. A constraint that reads the source reads the text of a line without an input.
+        """
+        asked = [{} if isinstance(line, str) else line.inputs for line in lines]
+        encoded: list[dict[str, Any]] = [{} for _ in lines]
+        for rule in self.search.constraints:
+            own = dict(enumerate(texts)) if rule.name in self.readers else {}
+            values = own | {number: given[rule.name] for number, given in enumerate(asked) if rule.name in given}
+            if values:
+                results = rule.encode(list(values.values()), self.target, self.longest_output)
+                for number, value in zip(values, results, strict=True):
+                    encoded[number] |= {rule.name: value} if value else {}
+        return encoded
+
+    def _sentence(self, tag: list[int], text: list[int], inputs: dict[str, Any]) -> Sentence:
+        """Return a sentence for the search, with the largest number of tokens in its output."""
+        ids, decode = [*tag, *text], self.options.decode
+        added = sum(rule.added_length(inputs[rule.name]) for rule in self.search.constraints if rule.name in inputs)
+        longest = int(len(ids) * decode.max_len_ratio) + added + decode.max_extra
+        return Sentence(ids, min(longest, self.longest_output), inputs, len(tag))
+
+    def results(self, prepared: Prepared, results: Sequence[SearchResult]) -> list[Translation]:
+        """Return a result for each line that was prepared, given the search result of each sentence."""
+        texts = iter(self.target.decode([h.tokens for result in results for h in result.hypotheses]))
+        by_line: list[list[_Part]] = [[] for _ in prepared.texts]
+        for line, sentence, result in zip(prepared.lines, prepared.sentences, results, strict=True):
+            by_line[line].append((sentence, result, [next(texts).replace("\n", " ") for _ in result.hypotheses]))
+        return [
+            self._translation(line, language, parts, number in prepared.too_long)
+            for number, (line, language, parts) in enumerate(
+                zip(prepared.texts, prepared.languages, by_line, strict=True)
+            )
+        ]
+
+    def _translation(self, line: str, language: str, parts: list[_Part], too_long: bool) -> Translation:
+        if not parts:
+            words, nothing = () if self.options.calibration else None, () if self.options.align else None
+            blank = Candidate("", 0.0, 0.0, words=words)
+            return Translation(**vars(blank), source=line, nbest=(blank,), alignment=nothing, too_long=too_long)
+        pieces = self._source_pieces
+        source = tuple(pieces[token] for sentence, _, _ in parts for token in sentence.tokens[sentence.first :])
+        count = max(len(texts) for _, _, texts in parts)
+        nbest = tuple(self._candidate(parts, rank, len(source)) for rank in range(count))
+        return Translation(
+            **vars(nbest[0]),
+            source=line,
+            nbest=nbest,
+            source_tokens=source,
+            target_language=language,
+            alignment=_alignment(parts) if self.options.align else None,
+        )
+
+    def _candidate(self, parts: list[_Part], rank: int, source_tokens: int) -> Candidate:
+        """Join the candidates of this rank of all parts. A part with fewer candidates contributes its last one."""
+        chosen = [
+            (result.hypotheses[min(rank, len(texts) - 1)], texts[min(rank, len(texts) - 1)])
+            for _, result, texts in parts
+        ]
+        hypotheses = [hypothesis for hypothesis, _ in chosen]
+        log_prob, (text, score) = sum(h.log_prob for h in hypotheses), (chosen[0][1], hypotheses[0].score)
+        if len(parts) > 1:
+            text = joined(text for _, text in chosen)
+            score = self.search.score(log_prob, sum(len(h.tokens) + 1 for h in hypotheses))
+        candidate = Candidate(
+            text,
+            score,
+            log_prob,
+            tuple(self._target_pieces[token] for h in hypotheses for token in h.tokens),
+            token_log_probs=tuple(number for h in hypotheses for number in h.token_log_probs),
+            part_lengths=tuple(len(h.tokens) for h in hypotheses),
+        )
+        if self.options.calibration is None:
+            return candidate
+        from .confidence import with_confidence
+
+        return with_confidence(candidate, source_tokens, self.options.calibration)
+
+
+_Part = tuple[Sentence, SearchResult, list[str]]
+"""A sentence of a line, its search result, and the texts of its hypotheses."""
+
+
+def _alignment(parts: list[_Part]) -> tuple[tuple[int, int], ...]:
+    """Return the pairs of all parts of a line.
+
+    A token that is aligned with a source's end symbol, or with the tag of its target language, has no pair.
+    """
+    pairs: list[tuple[int, int]] = []
+    sources = targets = 0
+    for sentence, result, _ in parts:
+        first, end = sentence.first, len(sentence.tokens)
+        pairs += [
+            (sources + index - first, targets + token)
+            for token, index in enumerate(result.alignment)
+            if first <= index < end
+        ]
+        sources, targets = sources + end - first, targets + len(result.hypotheses[0].tokens)
+    return tuple(pairs)
