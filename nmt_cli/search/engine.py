@@ -68,10 +68,8 @@ class EngineSearch(Owner, Search):
         return int(self.library.nmt_search_open(self.handle))
 
     def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
-        options, pairs = (
-            self.options,
-            zip(sentence_ids, sentences, strict=True),
-        )  # the engine trusts that they are as many
+        options = self.options
+        pairs = zip(sentence_ids, sentences, strict=True)  # the engine trusts that they are as many
         numbers = integers([number for number, _ in pairs])
         lengths, tokens = flattened([[*sentence.tokens, options.eos] for sentence in sentences])
         longest = integers([sentence.max_length for sentence in sentences])
