@@ -1,6 +1,6 @@
 """Which checkpoint of a small corpus is the best one, and which length penalty: ten corpora in several scripts, with one rule.
 
-    python benchmarks/choices.py --catalogues FOLDER --data-dir DATA --out OUT [--only NAME …] [--seeds 1,2] [--markdown]
+    python benchmarks/choices.py --catalogues FOLDER --data-dir DATA --out OUT [--only gimp …] [--seeds 1,2] [--markdown]
 
 FOLDER holds Debian's packages of CORPORA, unpacked: FOLDER/PACKAGE/usr/share/locale/…; their catalogues of messages are the texts.
 DATA holds the folders multi30k, tatoeba-en-de, tatoeba-en-fr and wmt-newstest. From each, so many pairs are drawn as CORPORA says

@@ -35,8 +35,8 @@ def killed(count):  # as soon as so many processes are held
     os.kill(os.getpid(), signal.SIGKILL)
 """
 TRANSLATE = """
-from nmt_cli.translation import processes
-processes.search_all = hold
+from nmt_cli.translation import device_processes
+device_processes.search_all = hold
 threading.Thread(target=killed, args=(2,)).start()
 """
 PREPROCESS = """
