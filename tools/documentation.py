@@ -39,7 +39,7 @@ FENCE = re.compile(r" *(```+)")
 LANGUAGES = {".py": "python", ".toml": "toml"}
 PYTHON = {
     "translating": ["interface.translator"],
-    "translations": ["translation.translation", "interface.parsing", "interface.attention"],
+    "translations": ["translation.line", "interface.parsing", "interface.attention"],
     "training": ["interface.init", "interface.commands", "interface.information", "interface.progress"],
     "scoring": ["interface.evaluation", "interface.calibration"],
     "data": ["interface.fetching", "interface.trees"],
