@@ -13,15 +13,17 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Self
-
-from rich.console import Console
-from rich.markup import escape
+from typing import TYPE_CHECKING, Any, Self
 
 from .errors import printable
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 
 def _console() -> Console:
+    from rich.console import Console  # takes a tenth of the start of a command that says nothing
+
     return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
@@ -31,6 +33,8 @@ def say(text: str = "") -> None:
 
 
 def _print(text: str, mark: str = "") -> None:
+    from rich.markup import escape
+
     _console().print(f"{mark}{escape(printable(text))}")
 
 
@@ -194,4 +198,8 @@ def status(what: str, *, shown: bool = True) -> AbstractContextManager[object]:
     if shown and (listener := _listener.get()) is not None:
         listener(Progress(what, 0, None))
         return nullcontext()
-    return _console().status(escape(what)) if shown and on_terminal() else nullcontext()
+    if not (shown and on_terminal()):
+        return nullcontext()
+    from rich.markup import escape
+
+    return _console().status(escape(what))

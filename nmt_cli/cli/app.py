@@ -10,8 +10,8 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
@@ -19,27 +19,70 @@ from .. import __version__, console
 from ..errors import NeedsTorch, NmtError, shown
 from . import output, process
 from .arguments import option
-from .attend import attend
-from .average import average
-from .calibrate import calibrate
-from .command import CONTEXT, Command, Group
+from .command import CONTEXT, Group, command_of
 from .completion import COMPLETE
-from .data import group as data
-from .export import export
-from .import_model import import_model
-from .info import info
-from .init import init
-from .parse import parse
-from .preprocess import preprocess
-from .quantize import quantize
-from .score import score
-from .serve import serve
-from .train import train
-from .translate import translate
+
+COMMANDS = {
+    "From your text to a translator": {
+        "init": ("init:init", "Write a recipe for your own text."),
+        "preprocess": ("preprocess:preprocess", "Learn the subword vocabulary; write the shards for training."),
+        "train": ("train:train", "Train a model, or resume its training."),
+        "average": ("average:average", "Average a run's checkpoints into one model folder."),
+        "translate": ("translate:translate", "Translate text: N lines in, N lines out, in order."),
+        "score": ("score:score", "Score translations against references, or by a model."),
+    },
+    "Models": {
+        "import": ("import_model:import_model", "Convert a model of another toolkit, verified to be equal."),
+        "export": ("export:export", "Convert a model for another library, verified to be equal."),
+        "quantize": ("quantize:quantize", "Write a trained model in int8, in a quarter of the size."),
+        "calibrate": ("calibrate:calibrate", "Fit the quality estimates of --confidence to your own data."),
+    },
+    "Serving": {"serve": ("serve:serve", "Serve translations over HTTP, with a page for people.")},
+    "Looking inside": {
+        "info": ("info:info", "Describe a recipe, run, model folder or shards."),
+        "attend": ("attend:attend", "Show the attention of every head, as a page for the browser."),
+    },
+    "Data and trees": {
+        "parse": ("parse:parse", "Parse sentences: N lines in, N trees out, in order."),
+        "data": ("data:group", "Download a corpus, or turn treebanks into pairs."),
+    },
+}
+"""The commands, in the order of --help: heading → name → where it is, and the first sentence of its own help, which
+`nmt --help` shows without importing it.
+"""
+
+
+class _Commands(Group):
+    """The commands of `nmt`. One is imported when it is named."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        names = [name for commands in COMMANDS.values() for name in commands]
+        self.commands: Any = dict.fromkeys(names)  # typer suggests one of them for a wrong name
+
+    def rows(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+        """Return names and what they do, by their headings."""
+        return {
+            heading: [(name, summary) for name, (_, summary) in commands.items()]
+            for heading, commands in COMMANDS.items()
+        }
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        return [*self.commands]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import and return a command; None if there is none of that name."""
+        for heading, commands in COMMANDS.items():
+            if cmd_name in commands:
+                module, _, name = commands[cmd_name][0].partition(":")
+                return command_of(cmd_name, getattr(import_module(f"{__package__}.{module}"), name), heading)
+        return None
+
 
 app = typer.Typer(
     name="nmt",
-    cls=Group,
+    cls=_Commands,
     help='Train the Transformer of "Attention Is All You Need" on your own text, and translate with it.',
     epilog="To see it work on generated text: nmt preprocess && nmt train && nmt average",
     no_args_is_help=True,
@@ -47,25 +90,6 @@ app = typer.Typer(
     context_settings=CONTEXT,
     rich_markup_mode=None,
 )
-COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
-    "From your text to a translator": {
-        "init": init,
-        "preprocess": preprocess,
-        "train": train,
-        "average": average,
-        "translate": translate,
-        "score": score,
-    },
-    "Models": {"import": import_model, "export": export, "quantize": quantize, "calibrate": calibrate},
-    "Serving": {"serve": serve},
-    "Looking inside": {"info": info, "attend": attend},
-    "Data and trees": {"parse": parse},
-}
-"""The commands, in the order of --help: heading → name → function. `nmt data` follows under the last heading."""
-for heading, commands in COMMANDS.items():
-    for name, command in commands.items():
-        app.command(name, cls=Command, context_settings=CONTEXT, rich_help_panel=heading)(command)
-app.add_typer(data, rich_help_panel=[*COMMANDS][-1])
 
 
 def _version(wanted: bool) -> None:

@@ -56,13 +56,13 @@ class Group(TyperGroup):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the commands, by their headings, then the options."""
-        rows = Rows()
-        for name in self.list_commands(ctx):
-            command: Any = self.get_command(ctx, name)
-            heading = getattr(command, "rich_help_panel", None) or "Commands"
-            rows.setdefault(heading, []).append((name, " ".join((command.help or "").split("\n\n")[0].split())))
-        _write(rows, formatter)
+        _write(self.rows(ctx), formatter)
         write_parameters(self, ctx, formatter)
+
+    def rows(self, ctx: Any) -> Rows:
+        """Return the names of the commands, and what each does, by their headings."""
+        commands: list[tuple[str, Any]] = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        return {"Commands": [(name, " ".join((made.help or "").split("\n\n")[0].split())) for name, made in commands]}
 
 
 class Command(TyperCommand):
@@ -95,6 +95,16 @@ class Command(TyperCommand):
             if len(dict.fromkeys(given) if option.is_flag else given) > 1 and not ctx.resilient_parsing:
                 raise UsageError(_twice(option, given))
         return super().parse_args(ctx, args)
+
+
+def command_of(name: str, found: Any, heading: str | None = None, help: str | None = None) -> Any:
+    """Return the command `name` of a function, or of a group's Typer. Its help is the docstring unless it is given."""
+    if not isinstance(found, typer.Typer):
+        function, found = found, typer.Typer(add_completion=False, rich_markup_mode=None)
+        found.command(name, cls=Command, help=help, context_settings=CONTEXT)(function)
+    made: Any = typer.main.get_command(found)
+    made.rich_help_panel = heading
+    return made
 
 
 def _twice(option: TyperOption, given: list[Any]) -> str:

@@ -19,7 +19,7 @@ from ..interface.fetching import dataset_named, datasets
 from ..registry import DATASETS
 from . import output
 from .arguments import option, output_path
-from .command import CONTEXT, Command, Group
+from .command import CONTEXT, Command, Group, command_of
 from .process import signal_of
 from .trees import trees
 
@@ -38,15 +38,15 @@ class _Group(Group):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in DATASETS:
             return super().get_command(ctx, cmd_name)
-        single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(cmd_name, cls=Command, help=_help(cmd_name), context_settings=CONTEXT)(fetch)
-        return typer.main.get_command(single)
+        return command_of(cmd_name, fetch, help=_help(cmd_name))
 
 
 group = typer.Typer(
     name="data",
     cls=_Group,
     help="Download a corpus, or turn treebanks into pairs.\n\nWithout a name, it lists the data sets.",
+    add_completion=False,
+    rich_markup_mode=None,
     invoke_without_command=True,
     context_settings=CONTEXT,
 )

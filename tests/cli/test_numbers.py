@@ -7,6 +7,7 @@ import math
 import re
 import typing
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from untrained import write_untrained
 
 import nmt_cli as nmt
 from nmt_cli.bounds import NUMBERS
-from nmt_cli.cli.app import app
+from nmt_cli.cli.app import COMMANDS, app
 from nmt_cli.errors import UsageError
 from nmt_cli.interface.options import TranslateKeywords
 from nmt_cli.recipe import SECTIONS, DecodeSection, ModelSection, TrainSection
@@ -31,24 +32,31 @@ FROM_THE_MODEL = {("attend", "layer"), ("attend", "head")}
 """Options whose highest value is a size of the model."""
 
 
-def number_options(group: typer.Typer, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str, Any]]:
+def functions() -> Iterator[tuple[str, Any]]:
+    """Yield every command with its function."""
+    for commands in COMMANDS.values():
+        for name, (where, _) in commands.items():
+            module, _, attribute = where.partition(":")
+            found = getattr(import_module(f"nmt_cli.cli.{module}"), attribute)
+            if isinstance(found, typer.Typer):
+                yield from ((f"{name} {inner.name}", inner.callback) for inner in found.registered_commands)
+            else:
+                yield name, found
+
+
+def number_options() -> Iterator[tuple[str, str, Any]]:
     """Yield the command, the Python name and the declaration of each option that is a number."""
-    for command in group.registered_commands:
-        assert command.callback is not None
-        hints = typing.get_type_hints(command.callback, include_extras=True)
-        for name, hint in hints.items():
+    for command, function in functions():
+        for name, hint in typing.get_type_hints(function, include_extras=True).items():
             kinds = {hint, *typing.get_args(hint)} | {
                 k for part in typing.get_args(hint) for k in typing.get_args(part)
             }
             if kinds & {int, float}:
                 [option] = [part for part in typing.get_args(hint) if hasattr(part, "min")]
-                yield " ".join((*path, command.name or command.callback.__name__)), name, option
-    for inner in group.registered_groups:
-        assert inner.typer_instance is not None
-        yield from number_options(inner.typer_instance, (*path, str(inner.name or inner.typer_instance.info.name)))
+                yield command, name, option
 
 
-OPTIONS = {(command, name): option for command, name, option in number_options(app)}
+OPTIONS = {(command, name): option for command, name, option in number_options()}
 
 
 def test_every_option_that_is_a_number_has_bounds() -> None:

@@ -134,7 +134,7 @@ WHERE: dict[str, str] = {
 
 
 def test_every_command_that_writes_is_here() -> None:
-    assert {" ".join(command.split()[:1]) for command in COMMANDS} | WITHOUT_OUTPUT == set(get_command(app).commands)  # type: ignore[attr-defined]
+    assert {" ".join(command.split()[:1]) for command in COMMANDS} | WITHOUT_OUTPUT == set(get_command(app).commands)
     data = set(get_command(data_group).commands)  # type: ignore[attr-defined]
     assert {command.split()[1] for command in COMMANDS if command.startswith("data ")} | {"list"} == data
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,6 +104,21 @@ def test_help_comes_to_the_options_at_once(monkeypatch: pytest.MonkeyPatch) -> N
             assert f"  {above[2].strip()}\n" in overview, path  # in one line
     headings = re.findall(r"^(\S.*):$", help_of["nmt translate"], flags=re.MULTILINE)
     assert headings == ["Options", "Output format", "Search", "Sampling and minimum Bayes risk", "Constraints"]
+
+
+def test_a_command_is_imported_when_it_is_named() -> None:
+    code = (
+        "import sys\nfrom nmt_cli.cli.app import run\nrun()\n"
+        "print(*(name for name in sys.modules if name.startswith('nmt_cli') or '.' not in name), file=sys.stderr)"
+    )
+    for arguments, needed, never in (
+        (["--help"], {"nmt_cli.cli.app"}, {"nmt_cli.cli.translate", "nmt_cli.recipe", "pydantic", "rich", "numpy"}),
+        (["translate", "--help"], {"nmt_cli.cli.translate"}, {"nmt_cli.cli.train", "nmt_cli.cli.score", "torch"}),
+    ):
+        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+        loaded = set(done.stderr.split())
+        assert needed <= loaded
+        assert not never & loaded
 
 
 def test_a_recipe_that_lies_here_is_found_by_its_name_or_nearly_its_name(folder: Path) -> None:

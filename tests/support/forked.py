@@ -65,7 +65,8 @@ def leave(code):  # what Python does at its end, but for the modules
     os._exit(code)
 
 
-load([])
+for commands in app.COMMANDS.values():
+    load([f"nmt_cli.cli.{where.partition(':')[0]}" for where, _ in commands.values()])
 for line in iter(sys.stdin.readline, ""):
     order = json.loads(line)
     if new := [name for name in order.get("modules", []) if name not in sys.modules]:
