@@ -27,10 +27,10 @@ from ..compression import compressing
 from ..errors import DataError, write_failed
 from ..files import Lock, clear_partial, new_files, sha256
 from ..lines import decode_line, iter_lines, read_pairs
-from . import split, sums
+from . import split
 from .archives import check_holds, contents, open_member
 from .dataset import Archive, Dataset, Split, Text, archives_of, outputs
-from .download import Fetched, fetch
+from .download import Fetched, fetch, record
 from .manifest import NAME, ArchiveEntry, FileEntry, Manifest, TextEntry, load
 from .sgm import segments
 
@@ -231,7 +231,7 @@ def _remove_archives(dataset: Dataset, downloads: Path, manifest: Manifest) -> N
             path = downloads / source.name
             if path.is_file() and not path.is_symlink() and fetched.get(source.name) == sha256(path):
                 path.unlink()
-                sums.forget(path)
+                record(path, None)
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------

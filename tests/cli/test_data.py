@@ -127,7 +127,7 @@ def test_wmt14_from_a_mirror_to_preprocess(site: Site, wmt: dict[str, bytes], tm
     assert (text / "newstest2013.de").read_text().splitlines() == numbered(3000, "dev de")
     assert (text / "newstest2014.en").read_text().splitlines() == numbered(3003, "test-full en")
     assert (text / "newstest2014-filtered.de").read_text().splitlines() == numbered(2737, "test de")
-    assert "not sha256:0224c7c7" in said
+    assert "expected sha256:0224c7c7" in said
     value = json.loads(done.stdout)
     assert (value["fresh"], value["complete"], value["dataset"], len(value["texts"]), len(value["archives"])) == (
         True,
