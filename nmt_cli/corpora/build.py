@@ -5,7 +5,7 @@
 
 The text is cleaned no more than in the paper (section 5.1 names only the corpora). The corpora are joined in the data
 set's order, and a training pair with an empty side is dropped and counted. `nmt preprocess` filters by length and
-ratio. Test sets keep every line, and their number of lines is checked. Text is streamed line by line, so memory does
+ratio. Test sets keep every line, and their number of lines is checked. Joined is streamed line by line, so memory does
 not grow with the corpus; only `split` holds its pairs. The same archives give the same bytes, because `compressing`
 writes no time or name.
 """
@@ -29,9 +29,9 @@ from ..files import Lock, clear_partial, new_files, sha256
 from ..lines import decode_line, iter_lines, read_pairs
 from . import split
 from .archives import check_holds, contents, open_member
-from .dataset import Archive, Dataset, Split, Text, archives_of, outputs
+from .dataset import Archive, Dataset, Joined, Split, members_of, outputs
 from .download import Fetched, fetch, record
-from .manifest import NAME, ArchiveEntry, FileEntry, Manifest, TextEntry, load
+from .manifest import NAME, ArchiveEntry, Manifest, TextEntry, WrittenFile, load
 from .sgm import segments
 
 CHUNK = 10_000
@@ -39,7 +39,7 @@ CHUNK = 10_000
 
 
 @dataclass(frozen=True)
-class Summary:
+class Built:
     """The result of `build_dataset`. `fresh` is False if everything existed already."""
 
     name: str
@@ -65,7 +65,7 @@ def build_dataset(
     mirrors: Sequence[str] = (),
     verify: bool = True,
     keep: bool = True,
-) -> Summary:
+) -> Built:
     """Download a data set and write its files into `out`, unless they exist already.
 
     Archives are stored in `downloads`, and removed at the end if `keep` is False. For `mirrors` and `verify`
@@ -80,7 +80,7 @@ def build_dataset(
                 _remove_archives(dataset, downloads, manifest)
     except OSError as error:
         raise DataError(f"cannot work on {str(error.filename or out)!r}: {error.strerror or error}.") from None
-    return Summary(name, out, fresh, time.monotonic() - started, manifest)
+    return Built(name, out, fresh, time.monotonic() - started, manifest)
 
 
 def _build(
@@ -158,7 +158,7 @@ def _whole(entry: TextEntry, out: Path) -> bool:
     return len(existing) == len(entry.files)
 
 
-def _fingerprint(text: Text | Split, dataset: Dataset) -> str:
+def _fingerprint(text: Joined | Split, dataset: Dataset) -> str:
     """Return a hash of how a text is built, without the addresses and checksums of the archives."""
     files = outputs(text, dataset.languages)
     if isinstance(text, Split):
@@ -173,11 +173,11 @@ def _fingerprint(text: Text | Split, dataset: Dataset) -> str:
 
 
 def _fetch_all(
-    texts: Iterable[Text | Split], downloads: Path, mirrors: Sequence[str], verify: bool, manifest: Manifest
+    texts: Iterable[Joined | Split], downloads: Path, mirrors: Sequence[str], verify: bool, manifest: Manifest
 ) -> dict[Archive, Path]:
     """Download and check every archive that `texts` need, before any text is written. Returns their paths."""
     texts = list(texts)
-    archives = list(dict.fromkeys(archive for text in texts for archive in archives_of(text)))
+    archives = list(dict.fromkeys(archive for text in texts for archive, _ in members_of(text)))
     try:
         downloads.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -201,7 +201,7 @@ def _fetch_all(
             check_holds(
                 path,
                 contents(path),
-                [member for text in texts for container, member in _members(text) if container == archive],
+                [member for text in texts for container, member in members_of(text) if container == archive],
             )
             bar.update()
     return paths
@@ -212,15 +212,6 @@ def _described_archive(fetched: Fetched) -> str:
         f"{'was here' if fetched.url is None else 'fetched'}, "
         f"{'checksum right' if fetched.verified else 'not verified'}"
     )
-
-
-def _members(text: Text | Split) -> Iterator[tuple[Archive, str]]:
-    if isinstance(text, Split):
-        yield text.archive, text.member
-        return
-    for part in text.parts:
-        yield part.source
-        yield part.target
 
 
 def _remove_archives(dataset: Dataset, downloads: Path, manifest: Manifest) -> None:
@@ -237,7 +228,9 @@ def _remove_archives(dataset: Dataset, downloads: Path, manifest: Manifest) -> N
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
-def _write(text: Text | Split, dataset: Dataset, out: Path, paths: dict[Archive, Path], fingerprint: str) -> TextEntry:
+def _write(
+    text: Joined | Split, dataset: Dataset, out: Path, paths: dict[Archive, Path], fingerprint: str
+) -> TextEntry:
     """Write the files of one text under temporary names, and rename them when all are correct."""
     files = outputs(text, dataset.languages)
     counts: Counter[str] = Counter()
@@ -251,7 +244,7 @@ def _write(text: Text | Split, dataset: Dataset, out: Path, paths: dict[Archive,
             else:
                 _write_pairs(text, paths, streams, counts)
         entries = [
-            FileEntry(
+            WrittenFile(
                 file=file, bytes=(out / file).stat().st_size, sha256=sha256(out / file), lines=counts[f"lines {index}"]
             )
             for index, file in enumerate(files)
@@ -280,7 +273,7 @@ def _check_same(aside: Path, path: Path) -> None:
         )
 
 
-def _described(text: Text | Split, counts: Counter[str]) -> str:
+def _described(text: Joined | Split, counts: Counter[str]) -> str:
     description = f"{counts['read']:,} pairs"
     if isinstance(text, Split):
         description += f", {counts['lines 2']:,} each held out for validation and test"
@@ -291,7 +284,7 @@ def _described(text: Text | Split, counts: Counter[str]) -> str:
     )
 
 
-def _write_pairs(text: Text, paths: dict[Archive, Path], streams: Sequence[BinaryIO], counts: Counter[str]) -> None:
+def _write_pairs(text: Joined, paths: dict[Archive, Path], streams: Sequence[BinaryIO], counts: Counter[str]) -> None:
     source_file, target_file = streams
     with console.progress(None, text.files[0], " pairs") as bar:
         for source, target in _pairs(text, paths, counts):
@@ -318,7 +311,7 @@ def _write_pairs(text: Text, paths: dict[Archive, Path], streams: Sequence[Binar
     counts["lines 0"] = counts["lines 1"] = counts["read"] - counts["dropped"]
 
 
-def _pairs(text: Text, paths: dict[Archive, Path], counts: Counter[str]) -> Iterator[tuple[str, str]]:
+def _pairs(text: Joined, paths: dict[Archive, Path], counts: Counter[str]) -> Iterator[tuple[str, str]]:
     """Yield the pairs of all parts. Raises DataError if the sides of a part differ in their number of lines."""
     for part in text.parts:
         replaced: Counter[str] = Counter()
