@@ -25,12 +25,13 @@ from typing import Any, BinaryIO
 from .. import console
 from ..compression import compressing
 from ..errors import DataError, write_failed
-from ..files import Lock, clear_partial, new_files, sha256
+from ..files import Lock, clear_partial, sha256
 from ..lines import decode_line, iter_lines, read_pairs
+from ..output_paths import output_files
 from . import split
 from .archives import check_holds, contents, open_member
 from .dataset import Archive, Dataset, Joined, Split, members_of, outputs
-from .download import Fetched, fetch, record
+from .download import fetch
 from .manifest import NAME, ArchiveEntry, Manifest, TextEntry, WrittenFile, load
 from .sgm import segments
 
@@ -96,8 +97,7 @@ def _build(
         manifest.complete = False
         manifest.save(out)
         todo = {fingerprint: text for fingerprint, text in texts.items() if fingerprint not in done}
-        paths = _fetch_all(todo.values(), downloads, mirrors, verify, manifest)
-        manifest.save(out)
+        paths = _fetch_all(todo.values(), downloads, mirrors, verify, manifest, out)
         for fingerprint, text in todo.items():
             manifest.texts.append(_write(text, dataset, out, paths, fingerprint))
             manifest.save(out)
@@ -173,7 +173,12 @@ def _fingerprint(text: Joined | Split, dataset: Dataset) -> str:
 
 
 def _fetch_all(
-    texts: Iterable[Joined | Split], downloads: Path, mirrors: Sequence[str], verify: bool, manifest: Manifest
+    texts: Iterable[Joined | Split],
+    downloads: Path,
+    mirrors: Sequence[str],
+    verify: bool,
+    manifest: Manifest,
+    out: Path,
 ) -> dict[Archive, Path]:
     """Download and check every archive that `texts` need, before any text is written. Returns their paths."""
     texts = list(texts)
@@ -184,10 +189,11 @@ def _fetch_all(
         raise write_failed(error, downloads, "the archives") from None
     paths: dict[Archive, Path] = {}
     for number, archive in enumerate(archives, 1):
-        fetched = fetch(archive, downloads, mirrors, verify)
+        fetched = fetch(archive, downloads, mirrors, verify, {entry.file: entry.sha256 for entry in manifest.archives})
         console.say(
-            f"archive {number} of {len(archives)}: {fetched.path.name}, "
-            f"{fetched.path.stat().st_size / 1e6:,.1f} MB, {_described_archive(fetched)}"
+            f"archive {number} of {len(archives)}: {fetched.path.name}, {fetched.path.stat().st_size / 1e6:,.1f} MB, "
+            f"{'was here' if fetched.url is None else 'fetched'}, "
+            f"{'checksum right' if fetched.verified else 'not verified'}"
         )
         paths[archive] = fetched.path
         entry = ArchiveEntry(file=fetched.path.name, url=fetched.url, sha256=fetched.sha256, verified=fetched.verified)
@@ -196,6 +202,7 @@ def _fetch_all(
             entry.url = earlier.url
         manifest.archives = [*(old for old in manifest.archives if old.file != entry.file), entry]
         manifest.archives.sort(key=lambda item: item.file)
+        manifest.save(out)
     with console.progress(len(paths), "checking the archives", scale=False) as bar:
         for archive, path in paths.items():
             check_holds(
@@ -207,13 +214,6 @@ def _fetch_all(
     return paths
 
 
-def _described_archive(fetched: Fetched) -> str:
-    return (
-        f"{'was here' if fetched.url is None else 'fetched'}, "
-        f"{'checksum right' if fetched.verified else 'not verified'}"
-    )
-
-
 def _remove_archives(dataset: Dataset, downloads: Path, manifest: Manifest) -> None:
     """Remove the archives that were downloaded and have not changed since. Archives that existed before stay."""
     fetched = {entry.file: entry.sha256 for entry in manifest.archives if entry.url is not None}
@@ -222,7 +222,6 @@ def _remove_archives(dataset: Dataset, downloads: Path, manifest: Manifest) -> N
             path = downloads / source.name
             if path.is_file() and not path.is_symlink() and fetched.get(source.name) == sha256(path):
                 path.unlink()
-                record(path, None)
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------
@@ -235,9 +234,8 @@ def _write(
     files = outputs(text, dataset.languages)
     counts: Counter[str] = Counter()
     try:
-        for file in files:
-            (out / file).parent.mkdir(parents=True, exist_ok=True)
-        with new_files([out / file for file in files], _check_same) as raw, ExitStack() as stack:
+        targets = [out / file for file in files]
+        with output_files(targets, "the text", ours=lambda _: "no nmt data wrote it") as raw, ExitStack() as stack:
             streams = [stack.enter_context(compressing(stream, file)) for file, stream in zip(files, raw, strict=True)]
             if isinstance(text, Split):
                 _write_split(text, paths, streams, counts)
@@ -260,17 +258,6 @@ def _write(
         dropped=counts["dropped"],
         replaced=counts["replaced"],
     )
-
-
-def _check_same(aside: Path, path: Path) -> None:
-    """Raise DataError if `path` has other contents than `aside`.
-
-    A file that a killed command wrote has the same contents.
-    """
-    if sha256(aside) != sha256(path):
-        raise DataError(
-            f"{str(path)!r} would be replaced, and no nmt data wrote it. Move it away, or choose another --out."
-        )
 
 
 def _described(text: Joined | Split, counts: Counter[str]) -> str:

@@ -7,7 +7,7 @@ A download resumes with the header Range, and with If-Range if the server sent a
 a file are never joined. Without an ETag or date it resumes only if a checksum is known. After a temporary error (no
 connection, a cut, 5xx, 429) it tries the same address again, with growing pauses. It stops after ATTEMPTS attempts in a
 row that received no byte. After any other error, or a wrong checksum, it tries the next address. Proxies are taken from
-the environment, as urllib does. SHA256SUMS beside the archives has the hash of each, as `sha256sum --check` reads it.
+the environment, as urllib does.
 
 With the library pooch this would need less code. But pooch does not resume, knows only one address per file, and
 removes the downloaded part after an interrupt.
@@ -24,7 +24,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,7 +34,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .. import __version__, console
 from ..errors import DataError, write_failed
-from ..files import flush_to_disk, rename_flushed, sha256, write_atomic, write_named
+from ..files import flush_to_disk, rename_flushed, sha256, write_atomic
 from .dataset import Archive, Source
 
 ATTEMPTS, PAUSE, LONGEST_PAUSE = 5, 1.0, 60.0
@@ -49,7 +49,6 @@ RESERVE = 1 << 20
 """Number of bytes that stay free on the disk."""
 TEMPORARY = {408, 425, 429, 500, 502, 503, 504}
 AGENT = f"nmt/{__version__} (Python-urllib)"
-SUMS = "SHA256SUMS"
 RESUME = "What was downloaded is kept; run the same command again to resume."
 
 
@@ -78,17 +77,23 @@ class _TemporaryError(Exception):
         self.wait = wait
 
 
-def fetch(archive: Archive, folder: Path, mirrors: Sequence[str] = (), verify: bool = True) -> Fetched:
+def fetch(
+    archive: Archive,
+    folder: Path,
+    mirrors: Sequence[str] = (),
+    verify: bool = True,
+    known: Mapping[str, str] | None = None,
+) -> Fetched:
     """Return the archive as a file in `folder`; download it if it is missing.
 
-    `mirrors` are tried first: address + "/" + name.
+    `mirrors` are tried first: address + "/" + name. `known` has the SHA-256 of archives that were used before, by name.
 
     If `verify` is False, a wrong checksum is reported and accepted. Raises DataError if every address fails (with the
     error of each), if a file in `folder` has the archive's name but is another file, and if `folder` cannot be written.
     """
     for source in archive.sources:
         if (folder / source.name).exists():
-            return _existing(source, folder / source.name, verify)
+            return _existing(source, folder / source.name, verify, (known or {}).get(source.name))
     first = archive.sources[0]
     sources = [replace(first, url=f"{mirror.rstrip('/')}/{first.name}") for mirror in mirrors] + list(archive.sources)
     reasons: list[str] = []
@@ -112,15 +117,18 @@ def fetch(archive: Archive, folder: Path, mirrors: Sequence[str] = (), verify: b
     )
 
 
-def _existing(source: Source, path: Path, verify: bool) -> Fetched:
-    """Return the file that exists in the folder already. Raises DataError if it is not the archive."""
+def _existing(source: Source, path: Path, verify: bool, before: str | None) -> Fetched:
+    """Return the file that exists in the folder already; `before`: its SHA-256 when it was used before, if it was.
+
+    Raises DataError if it is not the archive.
+    """
     try:
         digest = sha256(path)
     except OSError as error:
         raise DataError(
             f"cannot read {str(path)!r}: {error.strerror}. Move it away to have it fetched again."
         ) from None
-    fault, before = _difference(path, source.digest, digest), recorded(path)
+    fault = _difference(path, source.digest, digest)
     if source.digest is None and before not in (None, digest):
         fault = f"it has changed since it was fetched: its SHA-256 is {digest}, was {before}"
     if fault and verify:
@@ -128,7 +136,6 @@ def _existing(source: Source, path: Path, verify: bool) -> Fetched:
             f"{str(path)!r} is not the archive that it should be: {fault}. Remove it to have it fetched again, "
             "or give --no-verify to take it as it is."
         )
-    record(path, digest)
     return Fetched(path, digest, None, verify and source.digest is not None)
 
 
@@ -140,35 +147,6 @@ def _difference(path: Path, expected: str | None, digest: str) -> str:
             name, found = "MD5", hashlib.file_digest(stream, "md5").hexdigest()
     same = expected is None or expected.partition(":")[2] == found
     return "" if same else f"its {name} is {found}, expected {expected}"
-
-
-# --- SHA256SUMS ------------------------------------------------------------------------------------------------------
-
-
-def recorded(path: Path) -> str | None:
-    """Return the recorded SHA-256 of a file, or None."""
-    return next((line.partition(" ")[0] for line in _lines(path.parent) if _name(line) == path.name), None)
-
-
-def record(path: Path, digest: str | None) -> None:
-    """Record the SHA-256 of a file, or with None remove its record. All other lines stay. Raises DataError."""
-    if recorded(path) != digest:
-        lines = [line for line in _lines(path.parent) if _name(line) != path.name]
-        lines += [f"{digest}  {path.name}"] if digest else []
-        text = "".join(f"{line}\n" for line in lines)
-        write_named(path.parent / SUMS, text.encode(), "the checksums of the archives")
-
-
-def _lines(folder: Path) -> list[str]:
-    try:
-        return (folder / SUMS).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return []
-
-
-def _name(line: str) -> str:
-    """Return the file name in a line, or "" if the line has no file name."""
-    return line.partition(" ")[2].lstrip(" *")
 
 
 # --- a download ------------------------------------------------------------------------------------------------------
@@ -277,11 +255,9 @@ def _download(source: Source, part: _Part, verify: bool) -> Fetched:
     if difference:
         console.warn(f"{source.name}: {difference}; accepted because of --no-verify.")
     part.install()
-    record(part.target, digest)
     if source.digest is None:
         console.say(
-            f"{source.name}: no checksum is published for it; its SHA-256 is {digest}, now in "
-            f"{part.target.parent / SUMS}"
+            f"{source.name}: no checksum is published for it; its SHA-256 is {digest}, now in the data set's manifest"
         )
     return Fetched(part.target, digest, source.url, verify and source.digest is not None)
 

@@ -18,7 +18,7 @@ from nmt_cli.corpora import build, split
 from nmt_cli.corpora.build import Built, build_dataset
 from nmt_cli.corpora.dataset import Archive, Dataset, Joined, PairedFiles, Source, Split
 from nmt_cli.corpora.manifest import load
-from nmt_cli.errors import DataError
+from nmt_cli.errors import DataError, UsageError
 
 Make = Callable[..., Built]
 ONE = Archive((Source(url="http://nowhere.invalid/one.tgz"), Source(url="http://nowhere.invalid/one.zip")))
@@ -187,7 +187,7 @@ def test_fetched_archives_are_removed_where_that_is_asked_for(make: Make, downlo
     there = {path.name for path in downloads.iterdir()}
     make(keep=False)
     # they lay there before: they are not ours
-    assert {path.name for path in downloads.iterdir()} == there | {"SHA256SUMS"}
+    assert {path.name for path in downloads.iterdir()} == there
     manifest = load(tmp_path / "out")
     assert manifest is not None
     for entry in manifest.archives:
@@ -196,8 +196,7 @@ def test_fetched_archives_are_removed_where_that_is_asked_for(make: Make, downlo
     changed = downloads / manifest.archives[0].file
     changed.write_bytes(changed.read_bytes() + b" ")
     make(keep=False)
-    assert {path.name for path in downloads.iterdir()} == {"mine.tgz", "SHA256SUMS", changed.name}
-    assert [line.split()[1] for line in (downloads / "SHA256SUMS").read_text().splitlines()] == [changed.name]
+    assert {path.name for path in downloads.iterdir()} == {"mine.tgz", changed.name}
 
 
 def test_a_file_that_no_manifest_records_is_replaced_by_the_same_bytes_alone(make: Make, tmp_path: Path) -> None:
@@ -210,7 +209,7 @@ def test_a_file_that_no_manifest_records_is_replaced_by_the_same_bytes_alone(mak
     manifest.texts = []
     manifest.save(tmp_path / "out")
     (tmp_path / "out/test.en").write_text("my own\n")
-    with pytest.raises(DataError, match=r"out/test.en' would be replaced, and no nmt data wrote it"):
+    with pytest.raises(UsageError, match=r"out/test.en' is not replaced: no nmt data wrote it"):
         make()
     assert (tmp_path / "out/test.en").read_text() == "my own\n"
 
