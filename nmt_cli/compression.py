@@ -66,7 +66,7 @@ class _Gzip:
         return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
 
 
-class Format(NamedTuple):
+class Compression(NamedTuple):
     """A format: the first bytes of a stream, the zero bytes that may follow one (0: none, else a multiple), how to read
     and write.
     """
@@ -79,7 +79,7 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    ".gz": Format(
+    ".gz": Compression(
         "gzip",
         (b"\x1f\x8b\x08",),
         1,
@@ -87,14 +87,14 @@ FORMATS = {
         # without time and name: the same text gives the same bytes
         lambda stream: gzip.GzipFile("", "wb", GZIP_LEVEL, stream, mtime=0),
     ),
-    ".xz": Format(
+    ".xz": Compression(
         "xz",
         (b"\xfd7zXZ\x00",),
         4,
         lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ),
         lambda stream: lzma.LZMAFile(stream, "wb"),  # noqa: SIM115  (handed on)
     ),
-    ".bz2": Format(
+    ".bz2": Compression(
         "bzip2",
         # "BZh" alone could begin a text
         tuple(b"BZh%d" % level + block for level in range(1, 10) for block in (b"1AY&SY", b"\x17rE8P\x90")),
@@ -102,7 +102,7 @@ FORMATS = {
         bz2.BZ2Decompressor,
         lambda stream: bz2.BZ2File(stream, "wb"),
     ),
-    ".zst": Format(
+    ".zst": Compression(
         "Zstandard",
         (b"\x28\xb5\x2f\xfd", *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60))),  # skippable frames
         0,
@@ -138,7 +138,7 @@ class Unpacked:
     def __init__(self, read: Callable[[int], bytes]) -> None:
         """`read(size)` returns at most `size` bytes, at least one, or b"" at the end."""
         self._source, self._input, self._ended, self._position = read, b"", False, 0
-        self.format: Format | None = None  # of the streams read so far; None: plain
+        self.format: Compression | None = None  # of the streams read so far; None: plain
         self._decompressor: Decompressor | None = None
         self._streams, self._begun, self._full = 0, 0, False
 

@@ -1,7 +1,8 @@
 """What the control groups of Linux leave to this process, as in a container: CPU time and memory.
 
 A limit of a group holds for the groups below it too, so those of the process's own group and of all groups above it
-count. Version 2 has one tree of groups; version 1 has one for each controller; a hybrid system has both.
+count. Version 2 has one tree of groups; version 1 has one for each controller; a hybrid system has both. All are below
+/sys/fs/cgroup.
 """
 
 from __future__ import annotations
@@ -55,36 +56,17 @@ def _number(path: Path) -> int:
 
 
 def _groups(controller: str) -> Iterator[Path]:
-    """Yield the folders of the process's own group and of all above it, in each tree that may have this controller."""
+    """Yield the folders of the process's own group and of all above it, where systems mount the trees.
+
+    A container's mount has its own group at the top. There the path is of another namespace, and it is absent.
+    """
     try:
         memberships = (ROOT / "proc/self/cgroup").read_text(encoding="utf-8", errors="replace").splitlines()
-        mounts = (ROOT / "proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return
     for membership in memberships:
         _, controllers, path = membership.split(":", 2)
         if not controllers or controller in controllers.split(","):
-            yield from _upwards(PurePosixPath(path), list(_trees(mounts, controller if controllers else "")))
-
-
-def _trees(mounts: list[str], controller: str) -> Iterator[tuple[PurePosixPath, Path]]:
-    """Yield the group at the top and the folder of each mount: of this controller, or of version 2 for ""."""
-    for mount in mounts:
-        place, _, kind = mount.partition(" - ")  # and in `kind`: the type, the source, the options
-        system, *_, options = kind.split()
-        if controller in options.split(",") if system == "cgroup" else system == "cgroup2" and not controller:
-            _, _, _, top, folder, *_ = place.split()
-            yield PurePosixPath(top), ROOT / folder.lstrip("/")
-
-
-def _upwards(own: PurePosixPath, trees: list[tuple[PurePosixPath, Path]]) -> Iterator[Path]:
-    """Yield the folders of a group and of those above it, as far as a mount shows them.
-
-    A path outside all mounts is of another namespace: a container finds its own group at the top of its mount.
-    """
-    for top, folder in trees:
-        if own.is_relative_to(top) and ".." not in own.parts:
-            below = own.relative_to(top)
-            yield from (folder / part for part in (below, *below.parents))
-            return
-    yield from (folder for _, folder in trees[:1])
+            own = PurePosixPath("" if ".." in PurePosixPath(path).parts else path.lstrip("/"))
+            for tree in [controllers, controller] if controllers else ["", "unified"]:
+                yield from (ROOT / "sys/fs/cgroup" / tree / group for group in (own, *own.parents))

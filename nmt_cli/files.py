@@ -33,7 +33,7 @@ from .errors import NmtError, UsageError, write_failed
 
 PIECE = 1 << 24
 """Number of bytes that are read at a time."""
-ASIDE = re.compile(r"\.(?P<name>.+)\.(?P<what>partial|old)-(?P<process>\d+)", re.DOTALL)
+ASIDE = re.compile(r"\.(?P<name>.+)\.(?P<what>partial|old)-\d+", re.DOTALL)
 """Pattern of the names that `_aside` gives to files that are not complete yet."""
 MOST_LINKS = 40
 """Largest number of links in a row that are followed, as in Linux."""
@@ -283,13 +283,11 @@ def new_folder(path: Path, ours: Callable[[Path], str] = lambda _: "it exists") 
     """Provide a folder to write into, which becomes `path` at the end of the block.
 
     An existing `path` is replaced if it is an empty folder or `ours(path)` returns ""; otherwise `ours` returns the
-    reason why it may not be replaced. This is checked before the block and again before the replacement. Raises
-    OSError, and UsageError for a `path` that may not be replaced. After an error or an interrupt nothing of the new
-    folder is left.
+    reason why it may not be replaced. This is checked before the replacement; `check_free` does so before hours of
+    work. Raises OSError, and UsageError for a `path` that may not be replaced. After an error or an interrupt nothing
+    of the new folder is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    clear_partial(path.parent, [path.name])
-    check_free(path, ours)
     with partial(path, Path.mkdir) as aside:
         yield aside
         for item in aside.rglob("*"):
@@ -334,7 +332,7 @@ def clear_partial(folder: Path, names: Collection[str] | re.Pattern[str]) -> Non
         if not match or not (wanted.fullmatch(match[1]) if isinstance(wanted, re.Pattern) else match[1] in wanted):
             continue
         final = folder / (match[1] if isinstance(wanted, re.Pattern) else wanted[match[1]])
-        with suppress(FileNotFoundError), _abandoned(item, int(match["process"])) as abandoned:  # others clear too
+        with suppress(FileNotFoundError), _abandoned(item) as abandoned:  # others clear too
             if abandoned and match["what"] == "old" and not os.path.lexists(final):
                 item.rename(final)
             elif abandoned:
@@ -342,39 +340,22 @@ def clear_partial(folder: Path, names: Collection[str] | re.Pattern[str]) -> Non
 
 
 @contextmanager
-def _abandoned(item: Path, process: int) -> Iterator[bool]:
-    """Provide whether a partial file is this user's and its process has ended.
+def _abandoned(item: Path) -> Iterator[bool]:
+    """Provide whether a partial file or folder is this user's and its process has ended.
 
-    During the block no other process can take it.
-
-    Where there are no locks (a link, some file systems), the number of the process decides.
+    During the block no other process can take it. False for links, and where there are no locks: nothing shows it.
     """
     status = item.lstat()
-    if status.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid() or stat.S_ISLNK(status.st_mode):
         yield False
-    elif stat.S_ISLNK(status.st_mode):
-        yield not _running(process)
-    else:
-        with _open(item) as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                free = True
-            except BlockingIOError:
-                free = False
-            except OSError:
-                free = not _running(process)
-            yield free
-
-
-def _running(process: int) -> bool:
-    """Return whether a process has this number."""
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        pass
-    return True
+        return
+    with _open(item) as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free = True
+        except OSError:
+            free = False
+        yield free
 
 
 def system_error(error: Exception) -> OSError:

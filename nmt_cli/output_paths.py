@@ -47,47 +47,17 @@ def check_inputs(path: Path, what: str, inputs: Iterable[Path]) -> None:
 
     Links and other names of a file are recognised.
     """
-    for source in inputs:
-        if (identity := _identity(source)) is None:
-            continue
-        path_identity = _identity(path)
-        if path_identity == identity:
+    real = path.resolve()
+    for source in filter(Path.exists, inputs):
+        if path.exists() and path.samefile(source):
             raise UsageError(f"{what} would replace its own input {str(source)!r}. Choose another output.")
-        if identity in _above(path):
+        if source.resolve() in real.parents:
             raise UsageError(f"{what} would be written inside its own input {str(source)!r}. Choose another output.")
-        if path_identity in _above(source):
+        if real in source.resolve().parents:
             raise UsageError(
                 f"{what} would replace the folder {str(path)!r}, which holds its own input {str(source)!r}. "
                 "Choose another output."
             )
-
-
-Identity = tuple[int, int]
-
-
-def _identity(path: Path) -> Identity | None:
-    """Return device and inode of the file that a path leads to, or None if it does not exist."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-def _above(path: Path) -> list[Identity]:
-    """Return device and inode of each folder above `path` up to the root, by the file system's `..`.
-
-    `path` need not exist.
-    """
-    folder = follow_links(path).absolute().parent
-    while (identity := _identity(folder)) is None and folder != folder.parent:
-        folder = folder.parent
-    above: list[Identity] = []
-    while identity is not None and identity not in above:
-        above.append(identity)
-        folder = folder / ".."
-        identity = _identity(folder)
-    return above
 
 
 @contextmanager
@@ -109,8 +79,8 @@ def output_folder(
 def check_output_folder(path: Path, what: str, ours: Ours, inputs: Sequence[Path] = ()) -> None:
     """Raise UsageError if `output_folder` would refuse `path`. Call this before hours of work."""
     real = resolved(path, what)
-    check_inputs(real, what, inputs)
     try:
+        check_inputs(real, what, inputs)
         if real.exists() and not real.is_dir():
             raise UsageError(f"{what} is a folder, and {str(path)!r} is a file. Choose another output.")
         check_free(real, ours)

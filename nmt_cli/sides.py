@@ -3,15 +3,14 @@
     read_parallel ──▶ PairSample.over ──▶ the same pairs, for the reader
                           └─ blocks of consecutive pairs ──▶ warn_about
                                ├─ lengths of lines, with one side shifted by up to SHIFT lines
-                               └─ function words and trigrams of letters
+                               └─ the languages of both sides (`detection`)
 
-`nmt init` and `nmt preprocess` call it after the first reading of a text. It takes a fifth of a second.
+`nmt init` and `nmt preprocess` call it after the first reading of a text. It takes less than a second.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import console
-from .function_words import base, function_word_shares, known
+from .detection import language_of, plain, recognised
 from .lines import read_parallel
 
 BLOCK = 64
@@ -39,14 +38,7 @@ VARIED = 0.1
 """Smallest standard deviation of log(1 + length) with which lengths say that sides are not parallel."""
 LANGUAGE_PAIRS = 500
 """Number of pairs by which languages are examined."""
-SWAPPED = 0.04
-"""Sides are swapped if the wrong side has so much higher a share of the function words."""
-OTHER, READABLE = 3.0, 0.08
-"""A side is in another language whose function words have OTHER times the share of the right ones, and READABLE."""
-SAME, ALIKE = 0.83, 0.9
-"""Common share of trigrams of sides in the same language: with function words of one language, and without."""
 _MARK = re.compile(r"[^\w\s]|\d")
-_NO_LETTER = re.compile(r"[\W\d_]+")
 
 Pair = tuple[str, str]
 
@@ -158,37 +150,22 @@ def _languages(sample: PairSample, source: str, target: str, languages: Sequence
     """Return a remark about sides that are swapped, in the same language or in another one, or ""."""
     pairs = [pair for block in sample.blocks.values() for pair in block]
     pairs = pairs[:: max(1, len(pairs) // LANGUAGE_PAIRS)]
-    if len(pairs) < FEWEST or base(languages[0]) == base(languages[1]):
+    wanted = [plain(language) for language in languages]
+    known = [side for side in (0, 1) if recognised(languages[side])]
+    if len(pairs) < FEWEST or wanted[0] == wanted[1] or not known:
         return ""
-    texts = list(zip(*pairs, strict=True))
-    shares, codes = [function_word_shares(text) for text in texts], [known(language) for language in languages]
-    wrong = [shares[1 - side][code] - shares[side][code] for side, code in enumerate(codes) if code]
-    if wrong and min(wrong) > SWAPPED:
-        named = [f"{languages[side]!r} is in {(target, source)[side]}" for side, code in enumerate(codes) if code]
+    found = [language_of(text) for text in zip(*pairs, strict=True)]
+    if all(found[1 - side] == wanted[side] != found[side] for side in known):
+        named = [f"{languages[side]!r} is in {(target, source)[side]}" for side in known]
         return f"the sides look swapped: {' and '.join(named)}. Exchange the files, or the language codes."
-    first, second = (max(share, key=lambda code: share[code]) for share in shares)
-    readable = first == second and min(shares[0][first], shares[1][first]) >= READABLE
-    if _common(*(_trigrams(text) for text in texts)) > (SAME if readable else ALIKE):
-        language = f", {first!r}" if readable else ""
+    if found[0] and found[0] == found[1] and len(known) == 2:
         differing = next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
         example = " and ".join(_shown(text) for text in differing)
-        return f"{source} and {target} look like the same language{language}, such as {example}. Check the files."
-    for side, (code, share, most) in enumerate(zip(codes, shares, (first, second), strict=True)):
-        if code and share[most] >= max(READABLE, OTHER * share[code]):
-            name = (source, target)[side]
-            return f"{name} reads like {most!r}, not {languages[side]!r}. Check the file, or correct the language code."
+        return f"{source} and {target} look like the same language, {found[0]!r}, such as {example}. Check the files."
+    for side in known:
+        if found[side] not in ("", wanted[side]):
+            return (
+                f"{(source, target)[side]} reads like {found[side]!r}, not {languages[side]!r}. Check the file, or "
+                "correct the language code."
+            )
     return ""
-
-
-def _trigrams(lines: Iterable[str]) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for line in lines:
-        text = f" {_NO_LETTER.sub(' ', line.lower()).strip()} "
-        counts.update(text[at : at + 3] for at in range(len(text) - 2))
-    return counts
-
-
-def _common(first: Counter[str], second: Counter[str]) -> float:
-    """Return the share of trigrams that two texts have in common, 0 to 1."""
-    totals = first.total() or 1, second.total() or 1
-    return sum(min(count / totals[0], second[trigram] / totals[1]) for trigram, count in first.items())

@@ -13,13 +13,6 @@ from nmt_cli.control_groups import cpu_quota, memory_left
 from nmt_cli.hardware import cores, free_memory
 
 GIB = 2**30
-V2 = "31 24 0:27 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
-V1 = """25 0 8:1 / / rw - ext4 /dev/sda1 rw
-31 24 0:27 {top} /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct
-32 24 0:28 {top} /sys/fs/cgroup/memory ro shared:10 master:2 - cgroup cgroup rw,memory
-33 24 0:29 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset
-"""
-HYBRID = V1.format(top="/") + "34 24 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
 OWN_V1 = "4:memory:{path}\n3:cpuset:/\n2:cpu,cpuacct:{path}\n1:name=systemd:/\n"
 
 
@@ -38,53 +31,36 @@ def v2(cpu: str, limit: str, used: int, group: str = "") -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("own", "mounts", "files", "quota", "left"),
+    ("own", "files", "quota", "left"),
     [
-        ("0::/\n", V2, v2("150000 100000", f"{4 * GIB}", 2 * GIB), 1.5, 3 * GIB),
-        ("0::/\n", V2, v2("max 100000", "max", GIB), inf, inf),
-        ("0::/\n", V2, {}, inf, inf),  # the whole machine: the first group has no such files
-        ("0::/\n", V2, {"memory.max": f"{GIB}\n", "memory.current": "1\n"}, inf, GIB - 1),
+        ("0::/\n", v2("150000 100000", f"{4 * GIB}", 2 * GIB), 1.5, 3 * GIB),
+        ("0::/\n", v2("max 100000", "max", GIB), inf, inf),
+        ("0::/\n", {}, inf, inf),  # the whole machine: the first group has no such files
+        ("0::/\n", {"memory.max": f"{GIB}\n", "memory.current": "1\n"}, inf, GIB - 1),
+        ("0::/a/b\n", v2("50000 100000", f"{GIB}", GIB, "a/b") | v2("400000 100000", f"{8 * GIB}", 0, "a"), 0.5, GIB),
         (
             "0::/a/b\n",
-            V2,
-            v2("50000 100000", f"{GIB}", GIB, "a/b") | v2("400000 100000", f"{8 * GIB}", 0, "a"),
-            0.5,
-            GIB,
-        ),
-        (
-            "0::/a/b\n",
-            V2,
             v2("max 100000", f"{8 * GIB}", 0, "a/b") | v2("300000 100000", f"{2 * GIB}", GIB, "a"),
             3,
             2 * GIB,
         ),
-        ("0::/docker/x\n", V2.replace(" / ", " /docker/x "), v2("200000 100000", f"{GIB}", 0), 2, 2 * GIB),
-        ("0::/a\n", V2.replace(" / ", " /docker/x ") + V2, v2("200000 100000", "max", 0, "a"), 2, inf),
-        ("0::/\n", V2.replace(" / ", " /../.. "), v2("200000 100000", f"{GIB}", 0), 2, 2 * GIB),
-        ("0::/../other\n", V2, v2("200000 100000", f"{GIB}", 0), 2, 2 * GIB),
-        ("0::/docker/x\n", V2, v2("200000 100000", f"{GIB}", 0), 2, 2 * GIB),  # a path that the mount does not show
-        (OWN_V1.format(path="/"), V1.format(top="/"), v1(-1, 2**63 - 4096, GIB), inf, 2**63 - 4096),
-        (OWN_V1.format(path="/a"), V1.format(top="/"), v1(25000, 2 * GIB, GIB, "a"), 0.5, 2 * GIB),
-        (OWN_V1.format(path="/docker/x"), V1.format(top="/docker/x"), v1(100000, 2 * GIB, GIB), 2, 2 * GIB),
-        (OWN_V1.format(path="/a") + "0::/a\n", HYBRID, v1(25000, 2 * GIB, GIB, "a"), 0.5, 2 * GIB),
-        (OWN_V1.format(path="/a") + "0::/a\n", HYBRID, v2("100000 100000", f"{GIB}", 0, "unified/a"), 1, 2 * GIB),
-        ("0::/\n", V2, v2("", "many", 0), inf, inf),
-        ("0::/\n", V2, dict.fromkeys(("cpu.max/x", "memory.max/x"), ""), inf, inf),  # folders, which cannot be read
-        ("0::/\n", "", v2("50000 100000", f"{GIB}", 0), inf, inf),
-        ("", V2, v2("50000 100000", f"{GIB}", 0), inf, inf),
-        (None, V2, {}, inf, inf),
+        ("0::/../other\n", v2("200000 100000", f"{GIB}", 0), 2, 2 * GIB),
+        ("0::/docker/x\n", v2("200000 100000", f"{GIB}", 0), 2, 2 * GIB),  # a path that the mount does not show
+        (OWN_V1.format(path="/"), v1(-1, 2**63 - 4096, GIB), inf, 2**63 - 4096),
+        (OWN_V1.format(path="/a"), v1(25000, 2 * GIB, GIB, "a"), 0.5, 2 * GIB),
+        (OWN_V1.format(path="/docker/x"), v1(100000, 2 * GIB, GIB), 2, 2 * GIB),
+        (OWN_V1.format(path="/a") + "0::/a\n", v1(25000, 2 * GIB, GIB, "a"), 0.5, 2 * GIB),
+        (OWN_V1.format(path="/a") + "0::/a\n", v2("100000 100000", f"{GIB}", 0, "unified/a"), 1, 2 * GIB),
+        ("0::/\n", v2("", "many", 0), inf, inf),
+        ("0::/\n", dict.fromkeys(("cpu.max/x", "memory.max/x"), ""), inf, inf),  # folders, which cannot be read
+        ("", v2("50000 100000", f"{GIB}", 0), inf, inf),
+        (None, {}, inf, inf),
     ],
 )
 def test_limits_of_control_groups(
-    own: str | None,
-    mounts: str,
-    files: dict[str, str],
-    quota: float,
-    left: float,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    own: str | None, files: dict[str, str], quota: float, left: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = {f"sys/fs/cgroup/{name}": text for name, text in files.items()} | {"proc/self/mountinfo": mounts}
+    made = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
     for name, text in (made if own is None else made | {"proc/self/cgroup": own}).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Files that are not lines of text are refused with a command that makes text of them; text is never refused."""
+"""Files that are not lines of text are refused with a tool that makes text of them; text is never refused."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ def units(form: str) -> str:
 
 SEPARATED = {
     "TSV": "".join(f"{en}\t{de}\n" for en, de in PAIRS),
-    "TSV with other columns": "".join(f"{n}\ten\t{en}\t{de}\tCC-BY\n" for n, (en, de) in enumerate(PAIRS)),
     "a table with |||": "".join(f"{en} ||| {de}\n" for en, de in PAIRS),
 }
 OTHERS = {
@@ -83,33 +82,15 @@ def refusal(path: Path) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize("ending", [".txt", ".gz"])
 @pytest.mark.parametrize("name", SEPARATED)
-def test_the_command_for_a_table_writes_both_sides(tmp_path: Path, name: str, ending: str) -> None:
-    path = tmp_path / f"my $text{ending}"
-    data = SEPARATED[name].encode()
-    path.write_bytes(gzip.compress(data, mtime=0) if ending == ".gz" else data)
+def test_the_command_for_a_table_writes_a_side(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "my $text.txt"
+    path.write_text(SEPARATED[name], encoding="utf-8")
     said = refusal(path)
-    assert said.startswith(f"{str(path)!r} is {name if '|||' in name else 'TSV'}")
-    command = said.split("such as: ")[1]
-    subprocess.run(["bash", "-e", "-o", "pipefail", "-c", command], cwd=tmp_path, check=True)
-    for side, code in enumerate(("en", "de")):
-        written = tmp_path / f"my $text-text.{code}"
-        assert written.read_text(encoding="utf-8") == "".join(f"{pair[side]}\n" for pair in PAIRS)
-    assert path.read_bytes() == (gzip.compress(data, mtime=0) if ending == ".gz" else data)
-
-
-def test_the_command_replaces_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "a-text.en"
-    path.write_text(SEPARATED["TSV"], encoding="utf-8")
-    for name in ("a-text-text.en", "a-text2-text.en"):
-        (tmp_path / name).write_text("mine")
-    command = refusal(path).split("such as: ")[1]
-    subprocess.run(["bash", "-c", command], check=True)
-    written = {"a-text3-text.en", "a-text-text.de"}
-    assert {file.name for file in tmp_path.iterdir()} == {"a-text.en", "a-text-text.en", "a-text2-text.en", *written}
-    assert (tmp_path / "a-text-text.en").read_text() == (tmp_path / "a-text2-text.en").read_text() == "mine"
-    assert path.read_text(encoding="utf-8") == SEPARATED["TSV"]
+    assert said.startswith(f"{str(path)!r} is {name}")
+    command = said.split("for example with ")[1].removesuffix(".")
+    written = subprocess.run(["bash", "-c", f"{command} < '{path}'"], check=True, stdout=subprocess.PIPE).stdout
+    assert written.decode() == "".join(f"{source}\n" for source, _ in PAIRS)
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -150,41 +131,26 @@ def test_all_files_are_named(tmp_path: Path) -> None:
     assert str(error.value).count("\n") == 1
 
 
-LANGUAGES = {
-    "WINDOWS-1252": "Die Kinder spielen für eine Stunde in der Straße, und das ist nicht zu überhören.",
-    "ISO-8859-2": "Nie wiem, że to się już stało, i dla mnie jest to jasne, ale źle się z tym czuję.",
-    "WINDOWS-1254": "Bu bir kedi değil ve o çok büyük, için için ağlayan bir şey için daha ne var.",
-    "WINDOWS-1251": "Это не что иное, как дом, и в нём для нас по вечерам горит свет из окна.",
-    "KOI8-U": "Это не что иное, как дом, и в нём для нас по вечерам горит свет из окна.",
-    "WINDOWS-1253": "Το σπίτι είναι στην πόλη και η γάτα του με την ουρά της δεν θα φύγει για να δει.",
-    "EUC-JP": "これは私の家です。猫がいるので、とても楽しいです。",
-    "CP932": "これは私の家です。猫がいるので、とても楽しいです。",
-    "CP949": "이것은 나의 집이다. 고양이가 있어서 아주 즐겁고 개는 없다.",
-    "BIG5": "這是我的家，我們有一隻貓在這裡，你不是一個人。",
-    "GB18030": "这是我的家，我们有一只猫在这里，你不是一个人。",
-}
-
-
-@pytest.mark.parametrize("encoding", LANGUAGES)
-def test_the_command_for_another_encoding_converts_it(tmp_path: Path, encoding: str) -> None:
-    text = f"{LANGUAGES[encoding]}\n" * 20 + "ASCII\n" * 50
+@pytest.mark.parametrize("encoding", ["WINDOWS-1252", "KOI8-U", "EUC-JP", "BIG5"])
+def test_another_encoding(tmp_path: Path, encoding: str) -> None:
+    text = {"WINDOWS-1252": "Die Straße", "KOI8-U": "Это дом", "EUC-JP": "私の家", "BIG5": "這是我的家"}[encoding]
     path = tmp_path / "text.xx.gz"
-    path.write_bytes(gzip.compress(text.encode(encoding)))
+    path.write_bytes(gzip.compress(f"{text}\n".encode(encoding) * 20 + b"ASCII\n" * 50))
     said = refusal(path)
-    assert f"'{path}' is not UTF-8 text: 20 lines are invalid, such as b'" in said
-    assert f"It looks like {encoding}. Convert it: gzip -dc {path} | iconv -f {encoding} -t UTF-8 > " in said
-    subprocess.run(["bash", "-c", said.split("Convert it: ")[1]], check=True)
-    assert (tmp_path / "text.utf8.xx").read_text(encoding="utf-8") == text
+    assert said.startswith(f"'{path}' is not UTF-8 text: 20 lines are invalid, such as b'")
+    assert "iconv -f ENCODING -t UTF-8" in said
 
 
-def test_encodings_that_are_not_recognised_or_none(tmp_path: Path) -> None:
+def test_an_encoding_with_escapes(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes("猫\n".encode("iso-2022-jp") * 20)
+    assert "iconv -f ISO-2022-JP -t UTF-8" in refusal(tmp_path / "text")
+
+
+def test_random_bytes_are_refused_and_some_damaged_lines_are_not(tmp_path: Path) -> None:
     drawn = random.Random(1)
     data = b"\n".join(bytes(drawn.choices(range(0x80, 0x100), k=20)) for _ in range(20))
     (tmp_path / "text").write_bytes(data)
-    said = refusal(tmp_path / "text")
-    assert (
-        "Convert it, with the name of its encoding, such as WINDOWS-1252, KOI8-R or GB18030: iconv -f ENCODING" in said
-    )
+    assert "is not UTF-8 text" in refusal(tmp_path / "text")
     lines = SENTENCES.encode().split(b"\n")
     for number in range(0, 80, 2):
         lines[number] = lines[number].replace("é".encode(), b"\xc3")
@@ -196,7 +162,7 @@ def test_encodings_that_are_not_recognised_or_none(tmp_path: Path) -> None:
 def test_another_encoding_that_begins_late(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b"This is the beginning.\n" * 60_000 + SENTENCES.encode("latin-1"))
     check_text_files([tmp_path / "text"])
-    with pytest.raises(DataError, match=r"100 lines are invalid.*It looks like WINDOWS-1252"):
+    with pytest.raises(DataError, match="100 lines are invalid"):
         check_replaced({str(tmp_path / "text"): 100})
 
 

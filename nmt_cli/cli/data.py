@@ -24,7 +24,7 @@ from .process import signal_of
 from .trees import trees
 
 if TYPE_CHECKING:
-    from ..corpora.build import Summary
+    from ..corpora.build import Built
 
 
 class _Group(Group):
@@ -119,7 +119,7 @@ def _fetch(
         _print_json(summary.to_dict())
 
 
-def _summary(summary: Summary) -> str:
+def _summary(summary: Built) -> str:
     """Return a summary as text."""
     if not summary.fresh:
         return f"nothing to do: {summary.folder} is complete"

@@ -11,7 +11,7 @@ from ..console import say, say_next, spoken, spoken_range, warn
 from .arguments import argument, option
 
 if TYPE_CHECKING:
-    from ..corpora.survey import Side, Survey
+    from ..corpora.survey import Survey, SurveyedSide
     from ..interface.init import Initialized
 
 File = list[Path] | None
@@ -101,7 +101,7 @@ def _say_text(text: Survey) -> None:
             say(f"  {what:<10}  {count:,} ({100 * count / text.pairs:.1f} %): {remark}")
 
 
-def _scripts(side: Side) -> str:
+def _scripts(side: SurveyedSide) -> str:
     shown = [
         f"{name.capitalize()} {100 * share:.0f} %" for name, share in list(side.scripts.items())[:3] if share >= 0.005
     ]

@@ -22,7 +22,6 @@ PACKAGES = {
     "httptools": "httptools",
     "prometheus_client": "prometheus-client",
     "python_multipart": "python-multipart",
-    "py3langid": "py3langid",
     "sentencex": "sentencex",
     "defusedxml": "defusedxml",
 }

@@ -196,7 +196,7 @@ def translate(
     if output_file:
         inputs = [path for path in (*input_format.paths, banned_words, outputs, calibration) if path]
         check_output_file(output_file, WHAT, [*inputs, *map(find_model, models)])
-    translator = load(models, device=device, devices=devices, precision=precision, chosen=say_model)
+    translator = load(models, device=device, devices=devices, precision=precision, chosen=say_model, wait=False)
     if document_format:
         text = translate_document(translator, input_file, document_format, split_sentences, chosen)
         with writing(output_file, WHAT) as sink:

@@ -13,7 +13,6 @@ devices, have no effect: only plain files are listed and read.
 
 from __future__ import annotations
 
-import difflib
 import io
 import stat
 import tarfile
@@ -77,18 +76,10 @@ def contents(path: Path) -> dict[str, int]:
 
 
 def check_holds(path: Path, sizes: dict[str, int], names: list[str]) -> None:
-    """Raise DataError if any of `names` is not among the files `sizes` (see `contents`).
-
-    The error has the nearest names.
-    """
-    missing = sorted({name for name in names if name not in sizes})
-    if missing:
-        messages = []
-        for name in missing:
-            near = difflib.get_close_matches(name, list(sizes), n=2, cutoff=0.6)
-            messages.append(repr(name) + (f" (near: {', '.join(map(repr, near))})" if near else ""))
+    """Raise DataError if any of `names` is not among the files `sizes` (see `contents`)."""
+    if missing := sorted(set(names) - sizes.keys()):
         raise DataError(
-            f"{str(path)!r} does not hold {', '.join(messages)}; it has {len(sizes):,} files. Is it the "
+            f"{str(path)!r} does not hold {', '.join(map(repr, missing))}; it has {len(sizes):,} files. Is it the "
             "archive that it should be? Remove it to have it fetched again."
         )
 

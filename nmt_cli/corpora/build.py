@@ -5,7 +5,7 @@
 
 The text is cleaned no more than in the paper (section 5.1 names only the corpora). The corpora are joined in the data
 set's order, and a training pair with an empty side is dropped and counted. `nmt preprocess` filters by length and
-ratio. Test sets keep every line, and their number of lines is checked. Text is streamed line by line, so memory does
+ratio. Test sets keep every line, and their number of lines is checked. Joined is streamed line by line, so memory does
 not grow with the corpus; only `split` holds its pairs. The same archives give the same bytes, because `compressing`
 writes no time or name.
 """
@@ -25,13 +25,14 @@ from typing import Any, BinaryIO
 from .. import console
 from ..compression import compressing
 from ..errors import DataError, write_failed
-from ..files import Lock, clear_partial, new_files, sha256
+from ..files import Lock, clear_partial, sha256
 from ..lines import decode_line, iter_lines, read_pairs
-from . import split, sums
+from ..output_paths import output_files
+from . import split
 from .archives import check_holds, contents, open_member
-from .dataset import Archive, Dataset, Split, Text, archives_of, outputs
-from .download import Fetched, fetch
-from .manifest import NAME, ArchiveEntry, FileEntry, Manifest, TextEntry, load
+from .dataset import Archive, Dataset, Joined, Split, members_of, outputs
+from .download import fetch
+from .manifest import NAME, ArchiveEntry, Manifest, TextEntry, WrittenFile, load
 from .sgm import segments
 
 CHUNK = 10_000
@@ -39,7 +40,7 @@ CHUNK = 10_000
 
 
 @dataclass(frozen=True)
-class Summary:
+class Built:
     """The result of `build_dataset`. `fresh` is False if everything existed already."""
 
     name: str
@@ -65,7 +66,7 @@ def build_dataset(
     mirrors: Sequence[str] = (),
     verify: bool = True,
     keep: bool = True,
-) -> Summary:
+) -> Built:
     """Download a data set and write its files into `out`, unless they exist already.
 
     Archives are stored in `downloads`, and removed at the end if `keep` is False. For `mirrors` and `verify`
@@ -80,7 +81,7 @@ def build_dataset(
                 _remove_archives(dataset, downloads, manifest)
     except OSError as error:
         raise DataError(f"cannot work on {str(error.filename or out)!r}: {error.strerror or error}.") from None
-    return Summary(name, out, fresh, time.monotonic() - started, manifest)
+    return Built(name, out, fresh, time.monotonic() - started, manifest)
 
 
 def _build(
@@ -96,8 +97,7 @@ def _build(
         manifest.complete = False
         manifest.save(out)
         todo = {fingerprint: text for fingerprint, text in texts.items() if fingerprint not in done}
-        paths = _fetch_all(todo.values(), downloads, mirrors, verify, manifest)
-        manifest.save(out)
+        paths = _fetch_all(todo.values(), downloads, mirrors, verify, manifest, out)
         for fingerprint, text in todo.items():
             manifest.texts.append(_write(text, dataset, out, paths, fingerprint))
             manifest.save(out)
@@ -158,7 +158,7 @@ def _whole(entry: TextEntry, out: Path) -> bool:
     return len(existing) == len(entry.files)
 
 
-def _fingerprint(text: Text | Split, dataset: Dataset) -> str:
+def _fingerprint(text: Joined | Split, dataset: Dataset) -> str:
     """Return a hash of how a text is built, without the addresses and checksums of the archives."""
     files = outputs(text, dataset.languages)
     if isinstance(text, Split):
@@ -173,21 +173,27 @@ def _fingerprint(text: Text | Split, dataset: Dataset) -> str:
 
 
 def _fetch_all(
-    texts: Iterable[Text | Split], downloads: Path, mirrors: Sequence[str], verify: bool, manifest: Manifest
+    texts: Iterable[Joined | Split],
+    downloads: Path,
+    mirrors: Sequence[str],
+    verify: bool,
+    manifest: Manifest,
+    out: Path,
 ) -> dict[Archive, Path]:
     """Download and check every archive that `texts` need, before any text is written. Returns their paths."""
     texts = list(texts)
-    archives = list(dict.fromkeys(archive for text in texts for archive in archives_of(text)))
+    archives = list(dict.fromkeys(archive for text in texts for archive, _ in members_of(text)))
     try:
         downloads.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise write_failed(error, downloads, "the archives") from None
     paths: dict[Archive, Path] = {}
     for number, archive in enumerate(archives, 1):
-        fetched = fetch(archive, downloads, mirrors, verify)
+        fetched = fetch(archive, downloads, mirrors, verify, {entry.file: entry.sha256 for entry in manifest.archives})
         console.say(
-            f"archive {number} of {len(archives)}: {fetched.path.name}, "
-            f"{fetched.path.stat().st_size / 1e6:,.1f} MB, {_described_archive(fetched)}"
+            f"archive {number} of {len(archives)}: {fetched.path.name}, {fetched.path.stat().st_size / 1e6:,.1f} MB, "
+            f"{'was here' if fetched.url is None else 'fetched'}, "
+            f"{'checksum right' if fetched.verified else 'not verified'}"
         )
         paths[archive] = fetched.path
         entry = ArchiveEntry(file=fetched.path.name, url=fetched.url, sha256=fetched.sha256, verified=fetched.verified)
@@ -196,31 +202,16 @@ def _fetch_all(
             entry.url = earlier.url
         manifest.archives = [*(old for old in manifest.archives if old.file != entry.file), entry]
         manifest.archives.sort(key=lambda item: item.file)
+        manifest.save(out)
     with console.progress(len(paths), "checking the archives", scale=False) as bar:
         for archive, path in paths.items():
             check_holds(
                 path,
                 contents(path),
-                [member for text in texts for container, member in _members(text) if container == archive],
+                [member for text in texts for container, member in members_of(text) if container == archive],
             )
             bar.update()
     return paths
-
-
-def _described_archive(fetched: Fetched) -> str:
-    return (
-        f"{'was here' if fetched.url is None else 'fetched'}, "
-        f"{'checksum right' if fetched.verified else 'not verified'}"
-    )
-
-
-def _members(text: Text | Split) -> Iterator[tuple[Archive, str]]:
-    if isinstance(text, Split):
-        yield text.archive, text.member
-        return
-    for part in text.parts:
-        yield part.source
-        yield part.target
 
 
 def _remove_archives(dataset: Dataset, downloads: Path, manifest: Manifest) -> None:
@@ -231,27 +222,27 @@ def _remove_archives(dataset: Dataset, downloads: Path, manifest: Manifest) -> N
             path = downloads / source.name
             if path.is_file() and not path.is_symlink() and fetched.get(source.name) == sha256(path):
                 path.unlink()
-                sums.forget(path)
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
-def _write(text: Text | Split, dataset: Dataset, out: Path, paths: dict[Archive, Path], fingerprint: str) -> TextEntry:
+def _write(
+    text: Joined | Split, dataset: Dataset, out: Path, paths: dict[Archive, Path], fingerprint: str
+) -> TextEntry:
     """Write the files of one text under temporary names, and rename them when all are correct."""
     files = outputs(text, dataset.languages)
     counts: Counter[str] = Counter()
     try:
-        for file in files:
-            (out / file).parent.mkdir(parents=True, exist_ok=True)
-        with new_files([out / file for file in files], _check_same) as raw, ExitStack() as stack:
+        targets = [out / file for file in files]
+        with output_files(targets, "the text", ours=lambda _: "no nmt data wrote it") as raw, ExitStack() as stack:
             streams = [stack.enter_context(compressing(stream, file)) for file, stream in zip(files, raw, strict=True)]
             if isinstance(text, Split):
                 _write_split(text, paths, streams, counts)
             else:
                 _write_pairs(text, paths, streams, counts)
         entries = [
-            FileEntry(
+            WrittenFile(
                 file=file, bytes=(out / file).stat().st_size, sha256=sha256(out / file), lines=counts[f"lines {index}"]
             )
             for index, file in enumerate(files)
@@ -269,18 +260,7 @@ def _write(text: Text | Split, dataset: Dataset, out: Path, paths: dict[Archive,
     )
 
 
-def _check_same(aside: Path, path: Path) -> None:
-    """Raise DataError if `path` has other contents than `aside`.
-
-    A file that a killed command wrote has the same contents.
-    """
-    if sha256(aside) != sha256(path):
-        raise DataError(
-            f"{str(path)!r} would be replaced, and no nmt data wrote it. Move it away, or choose another --out."
-        )
-
-
-def _described(text: Text | Split, counts: Counter[str]) -> str:
+def _described(text: Joined | Split, counts: Counter[str]) -> str:
     description = f"{counts['read']:,} pairs"
     if isinstance(text, Split):
         description += f", {counts['lines 2']:,} each held out for validation and test"
@@ -291,7 +271,7 @@ def _described(text: Text | Split, counts: Counter[str]) -> str:
     )
 
 
-def _write_pairs(text: Text, paths: dict[Archive, Path], streams: Sequence[BinaryIO], counts: Counter[str]) -> None:
+def _write_pairs(text: Joined, paths: dict[Archive, Path], streams: Sequence[BinaryIO], counts: Counter[str]) -> None:
     source_file, target_file = streams
     with console.progress(None, text.files[0], " pairs") as bar:
         for source, target in _pairs(text, paths, counts):
@@ -318,7 +298,7 @@ def _write_pairs(text: Text, paths: dict[Archive, Path], streams: Sequence[Binar
     counts["lines 0"] = counts["lines 1"] = counts["read"] - counts["dropped"]
 
 
-def _pairs(text: Text, paths: dict[Archive, Path], counts: Counter[str]) -> Iterator[tuple[str, str]]:
+def _pairs(text: Joined, paths: dict[Archive, Path], counts: Counter[str]) -> Iterator[tuple[str, str]]:
     """Yield the pairs of all parts. Raises DataError if the sides of a part differ in their number of lines."""
     for part in text.parts:
         replaced: Counter[str] = Counter()

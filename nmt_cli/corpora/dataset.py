@@ -1,6 +1,6 @@
 """The description of a data set: addresses, checksums, and which text of which archive becomes which file.
 
-    Dataset ──▶ Text: a pair of files ──▶ Part: a file of an archive per side ──▶ Archive ──▶ Source: an address
+    Dataset ──▶ Joined: a pair of files ──▶ PairedFiles: one of an archive per side ──▶ Archive ──▶ Source: an address
 
 The data sets are the entries of `registry.DATASETS`. To add one, write a Dataset into a file beside this one (or into
 another package) and add a line there.
@@ -8,7 +8,6 @@ another package) and add a line there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -40,7 +39,7 @@ class Archive:
 
 
 @dataclass(frozen=True)
-class Part:
+class PairedFiles:
     """A parallel text: for source and for target an archive and a file in it; "" if the archive is a single file.
 
     The file in the archive may be plain, compressed or .sgm.
@@ -51,11 +50,11 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text:
+class Joined:
     """A pair of files to write, from parts that are read one after the other."""
 
     files: tuple[str, str]
-    parts: tuple[Part, ...]
+    parts: tuple[PairedFiles, ...]
     training: bool = False
     """Whether this is training text. From training text, pairs with an empty side are dropped; a test set keeps every
     pair."""
@@ -80,29 +79,26 @@ class Dataset:
     size: str
     """Size of the archives, as text."""
     licence: str
-    texts: tuple[Text | Split, ...]
+    texts: tuple[Joined | Split, ...]
     recipe: str
     """The name of the recipe that trains on this data set."""
 
     @property
     def archives(self) -> tuple[Archive, ...]:
         """Return each archive once, in order of use."""
-        return tuple(dict.fromkeys(archive for text in self.texts for archive in archives_of(text)))
+        return tuple(dict.fromkeys(archive for text in self.texts for archive, _ in members_of(text)))
 
 
-def archives_of(text: Text | Split) -> Iterator[Archive]:
-    """Yield the archives that a text is made of, in order. An archive may come several times."""
+def members_of(text: Joined | Split) -> list[tuple[Archive, str]]:
+    """Return the archives that a text is made of, each with the file in it, in order of use."""
     if isinstance(text, Split):
-        yield text.archive
-        return
-    for part in text.parts:
-        yield part.source[0]
-        yield part.target[0]
+        return [(text.archive, text.member)]
+    return [member for part in text.parts for member in (part.source, part.target)]
 
 
-def outputs(text: Text | Split, languages: tuple[str, str]) -> tuple[str, ...]:
+def outputs(text: Joined | Split, languages: tuple[str, str]) -> tuple[str, ...]:
     """Return the names of the files that a text becomes: source and target in turn."""
-    if isinstance(text, Text):
+    if isinstance(text, Joined):
         return text.files
     return tuple(
         f"{name}.{language}{'.gz' * (name == 'train')}" for name in ("train", "valid", "test") for language in languages
@@ -114,6 +110,6 @@ def archive(url: str, digest: str | None = None, size: int | None = None, *more:
     return Archive((Source(url=url, digest=digest, size=size), *more))
 
 
-def within(archive: Archive, source: str, target: str) -> Part:
+def within(archive: Archive, source: str, target: str) -> PairedFiles:
     """Return a part that consists of two files of one archive."""
-    return Part((archive, source), (archive, target))
+    return PairedFiles((archive, source), (archive, target))

@@ -23,7 +23,7 @@ class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class FileEntry(_Entry):
+class WrittenFile(_Entry):
     """A file that was written: its name in the folder, size in bytes, SHA-256 and number of lines."""
 
     file: str
@@ -36,7 +36,7 @@ class TextEntry(_Entry):
     """A text that is complete. `fingerprint` is a hash of how it was built."""
 
     fingerprint: str
-    files: list[FileEntry]
+    files: list[WrittenFile]
     read: int
     """Number of pairs that were read. The pairs that were not written are counted in `dropped`."""
     dropped: int = 0

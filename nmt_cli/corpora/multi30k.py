@@ -5,7 +5,7 @@ The checksums belong to the commit in ADDRESS.
 
 from __future__ import annotations
 
-from .dataset import Dataset, Part, Text, archive
+from .dataset import Dataset, Joined, PairedFiles, archive
 
 ADDRESS = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1"
 LINES = {"train": 29_000, "val": 1014, "test_2016_flickr": 1000, "test_2017_flickr": 1000, "test_2017_mscoco": 461}
@@ -33,20 +33,20 @@ SHA256 = {
 }
 
 
-def _text(split: str, target: str, name: str, file: str) -> Text:
+def _text(split: str, target: str, name: str, file: str) -> Joined:
     """Return the text of `split`: `name` is the file at ADDRESS, `file` is the file to write; both have {} for the
     language.
     """
     sides = [name.format(language) for language in ("en", target)]
     archives = [archive(f"{ADDRESS}/{side}", f"sha256:{SHA256[side]}" if side in SHA256 else None) for side in sides]
-    return Text(
+    return Joined(
         files=(file.format("en"), file.format(target)),
-        parts=(Part((archives[0], ""), (archives[1], "")),),
+        parts=(PairedFiles((archives[0], ""), (archives[1], "")),),
         lines=LINES[split],
     )
 
 
-def _raw(target: str) -> tuple[Text, ...]:
+def _raw(target: str) -> tuple[Joined, ...]:
     return tuple(_text(split, target, f"raw/{split}.{{}}.gz", f"{split}.{{}}.gz") for split in LINES)
 
 

@@ -49,7 +49,7 @@ Paths = Sequence[Path]
 
 
 @dataclass(frozen=True)
-class Side:
+class SurveyedSide:
     """One side of the text."""
 
     words: float
@@ -77,8 +77,8 @@ class Survey:
     """Number of pairs that occurred before, compared without case and punctuation."""
     odd: int
     """Number of pairs whose sides have very different lengths (see ODD_RATIO)."""
-    source: Side
-    target: Side
+    source: SurveyedSide
+    target: SurveyedSide
     lengths: NDArray[Any]
     """Number of words of both sides of each pair, (pairs, 2)."""
     alone: NDArray[Any]
@@ -151,7 +151,7 @@ def _counted(
         _, inverse, occurrences = np.unique(keys[:, side], return_inverse=True, return_counts=True)
         unique &= occurrences[inverse] == 1
     sides = [
-        Side(
+        SurveyedSide(
             float(lengths[whole, side].mean()) if whole.any() else 0.0,
             int(lengths[:, side].max()),
             _shares(scripts[side]),

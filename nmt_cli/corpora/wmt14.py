@@ -7,7 +7,7 @@ means that no checksum is published.
 
 from __future__ import annotations
 
-from .dataset import Dataset, Source, Text, archive, within
+from .dataset import Dataset, Joined, Source, archive, within
 
 STATMT = "https://www.statmt.org"
 SECOND = "https://huggingface.co/datasets/wmt"
@@ -73,24 +73,24 @@ EN_DE = Dataset(
     size="1.7 GB",
     licence="free for research, see statmt.org/wmt14",
     texts=(
-        Text(
+        Joined(
             files=("newstest2013.en", "newstest2013.de"),
             lines=3000,
             parts=(within(DEV, "dev/newstest2013-src.en.sgm", "dev/newstest2013-ref.de.sgm"),),
         ),
-        Text(
+        Joined(
             files=("newstest2014.en", "newstest2014.de"),
             lines=3003,
             parts=(
                 within(TEST_FULL, "test-full/newstest2014-deen-src.en.sgm", "test-full/newstest2014-deen-ref.de.sgm"),
             ),
         ),
-        Text(
+        Joined(
             files=("newstest2014-filtered.en", "newstest2014-filtered.de"),
             lines=2737,
             parts=(within(TEST_FILTERED, "test/newstest2014-deen-src.en.sgm", "test/newstest2014-deen-ref.de.sgm"),),
         ),
-        Text(
+        Joined(
             files=("train.en.gz", "train.de.gz"),
             training=True,
             parts=(
@@ -110,19 +110,19 @@ EN_FR = Dataset(
     size="6.6 GB",
     licence="free for research, see statmt.org/wmt14",
     texts=(
-        Text(
+        Joined(
             files=("newstest2013.en", "newstest2013.fr"),
             lines=3000,
             parts=(within(DEV, "dev/newstest2013-src.en.sgm", "dev/newstest2013-ref.fr.sgm"),),
         ),
-        Text(
+        Joined(
             files=("newstest2014.en", "newstest2014.fr"),
             lines=3003,
             parts=(
                 within(TEST_FULL, "test-full/newstest2014-fren-src.en.sgm", "test-full/newstest2014-fren-ref.fr.sgm"),
             ),
         ),
-        Text(
+        Joined(
             files=("train.en.gz", "train.fr.gz"),
             training=True,
             parts=(

@@ -21,7 +21,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .. import console
-from ..cache import remembered_sha256
 from ..errors import DataError, write_failed
 from ..files import ASIDE, Lock, flush_to_disk, follow_links, rename_flushed, sha256
 from .inputs import TEXT
@@ -131,7 +130,7 @@ def _recorded(out: Path) -> dict[str, str]:
 
 
 def _unchanged(path: Path, recorded: str | None) -> bool:
-    return recorded is not None and path.is_file() and not path.is_symlink() and remembered_sha256(path) == recorded
+    return recorded is not None and path.is_file() and not path.is_symlink() and sha256(path) == recorded
 
 
 def install(partial: Path, out: Path) -> None:

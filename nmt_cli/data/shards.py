@@ -19,7 +19,6 @@ import hashlib
 import json
 import shlex
 from bisect import bisect_right
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +29,8 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from .. import __version__
-from ..cache import remembered_sha256
 from ..errors import DataError
-from ..files import Lock, write_named
+from ..files import Lock, sha256, write_named
 from ..lines import iter_lines, open_binary
 from ..recipe import DataSection, Recipe, with_present_names
 from ..records import Record, read_record, to_json
@@ -184,14 +182,11 @@ def _size(path: Path) -> int | None:
         return None
 
 
-def verify(folder: str | Path, hash_of: Callable[[Path], str] = remembered_sha256) -> ShardIndex:
-    """Compare the SHA-256 of every file with the index. Raises DataError with the names of all files that differ.
-
-    `hash_of` returns the SHA-256 of a file; the default caches the hashes of unchanged files.
-    """
+def verify(folder: str | Path) -> ShardIndex:
+    """Compare the SHA-256 of every file with the index. Raises DataError with the names of all files that differ."""
     folder, index = Path(folder), open_index(folder)
     try:
-        changed = [entry.file for entry in listed(index) if hash_of(folder / entry.file) != entry.sha256]
+        changed = [entry.file for entry in listed(index) if sha256(folder / entry.file) != entry.sha256]
     except OSError as error:
         raise DataError(f"cannot read {str(error.filename or folder)!r}: {error.strerror or error}.") from None
     if changed:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import console
-from ..cache import compile_cache
 from ..errors import DataError, ModelError, TrainingError, UsageError, check_choice
 from ..files import read_bounded
 from ..hardware import (
@@ -148,7 +147,9 @@ def train(
     changes = changes_of(overrides)
     loaded, shards, folder, index, limit = _prepared(recipe, run, data, precision, memory_limit, loggers, changes)
     if compiled:
-        compile_cache()
+        # torch's own default is a folder of /tmp, into which another user can put code before
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder.absolute() / "compiled"))
+        os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")  # they would be in /tmp all the same
 
     with loading_torch("nmt train", shown=os.environ.get("RANK", "0") == "0"):
         from ..device import start_training

@@ -1,7 +1,7 @@
 """`nmt data` as functions: list the data sets, and download one.
 
 datasets() ──▶ by name: title, languages, size, licence, files, archives, recipe          fetch(name)
-    ──▶ Summary of the folder
+    ──▶ Built of the folder
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..registry import DATASETS, load
 from .progress import ProgressOption, showing
 
 if TYPE_CHECKING:
-    from ..corpora.build import Summary
+    from ..corpora.build import Built
     from ..corpora.dataset import Dataset
 
 
@@ -56,7 +56,7 @@ def fetch(
     keep: bool = True,
     verify: bool = True,
     progress: ProgressOption = None,
-) -> Summary:
+) -> Built:
     """Download a data set and write its text, by default into text/NAME; a second call resumes, or does nothing.
 
     After an interrupt, the downloaded part is kept. Raises UsageError, DataError.

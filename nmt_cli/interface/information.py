@@ -147,7 +147,6 @@ def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], Val
     folder.
     """
     from ..data.tokenizer import Vocabulary
-    from ..files import sha256
     from ..model.contents import CONFIG, check_files, find_model, read_config, read_metrics
     from ..model.weights import check_weights
     from ..recipe import Recipe
@@ -155,7 +154,7 @@ def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], Val
 
     model = find_model(folder)
     config = read_config(model)
-    check_files(model, config.sha256, *([sha256] if verify else []))
+    check_files(model, config.sha256)
     tags = Vocabulary.load(model, config.vocabularies, config.tokenizers).source.tags
     checkpoints = RunFolder(folder).checkpoints()
     facts: Values = {
@@ -179,7 +178,6 @@ def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], Val
 def _of_shards(folder: Path, verify: bool) -> Values:
     """Check the files of a folder of shards and return a description of its contents."""
     from ..data import shards
-    from ..files import sha256
 
-    index = shards.verify(folder, *([sha256] if verify else []))
+    index = shards.verify(folder)
     return {"kind": "shards", "folder": str(folder), "verified": verify, **index.model_dump(exclude={"data"})}

@@ -209,7 +209,7 @@ class StoredModels:
         return reason
 
     def _packed(self, precision: str) -> Models:
-        """Return the engine's models. They are packed while their files are checked."""
+        """Return the engine's models, which may be packed while their files are checked."""
         from ..engine.model import EngineModel, use_threads
         from ..model.contents import REMEDY, WEIGHTS
         from ..model.weights import mapped_weights
@@ -226,7 +226,6 @@ class StoredModels:
             raise ModelError(
                 f"{' or '.join(repr(str(folder)) for folder in self.folders)} does not load: {error} {REMEDY}"
             ) from None
-        self.check()
         return EngineModels(models, len(self.devices), self.threads)
 
     def _converted(self, precision: str, reason: str) -> Models:
@@ -273,11 +272,13 @@ def open_models(
     devices: int | None = None,
     precision: str = "",
     chosen: Callable[[Path], None] = lambda _: None,
+    wait: bool = True,
 ) -> StoredModels:
     """Open the models at `paths` on the chosen devices. Raises UsageError, ModelError.
 
     For each run folder in `paths`, `chosen` is called with the model folder in it. If a `precision` is given, the
-    models are read in it, while their files are checked; else they are read when they are first needed.
+    models are read in it, while their files are checked; else they are read when they are first needed. Without `wait`
+    the files may still be checked when this returns: call `check` before any result is used.
     """
     from ..hardware import surely_cpu, threads_by_default
     from ..model.contents import checking, find_model, read_config
@@ -299,7 +300,8 @@ def open_models(
     stored = StoredModels(folders, configs, workers, devices or threads_by_default(), checks)
     if precision or stored.in_int8:  # no other precision is possible, so a damaged file is an error of `load`
         stored.searchable(precision or "int8")
-    stored.check()
+    if wait:
+        stored.check()
     _check_vocabularies(folders, configs)
     _ = stored.vocabulary  # a damaged one is an error now
     return stored

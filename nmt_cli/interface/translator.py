@@ -48,10 +48,14 @@ def load(
     devices: int | None = None,
     precision: str = "auto",
     chosen: Callable[[Path], None] = lambda _: None,
+    wait: bool = True,
 ) -> Translator:
     """Load a model folder, or the model of a run folder: its averaged model, else the best, else the last.
 
     Several folders are an ensemble. For each run folder, `chosen` is called with the model folder in it.
+
+    Without `wait`, the files of the model may still be checked when this returns. Then only translations of lines and
+    documents may be asked for; a damaged file is an error before the first one is given.
 
     Without `model`, the folder in $NMT_MODEL is loaded, else runs/latest. The options are those of `nmt translate`.
     Raises UsageError, ModelError.
@@ -62,7 +66,8 @@ def load(
 
     keep_freed_memory()
     paths = models_named([Path(folder) for folder in folders])
-    return Translator(open_models(paths, device=device, devices=devices, precision=precision, chosen=chosen), precision)
+    stored = open_models(paths, device=device, devices=devices, precision=precision, chosen=chosen, wait=wait)
+    return Translator(stored, precision)
 
 
 class Translator:
@@ -180,7 +185,18 @@ class Translator:
         wrong option, before a line is read.
         """
         translator, language, checked = self._ready(lines, options, lacking)
-        return translator.windows(checked, language)
+        return self._once_checked(translator.windows(checked, language))
+
+    def _once_checked(self, results: Generator[T, None, None]) -> Generator[T, None, None]:
+        """Yield the results, the first one when all files of the models are checked. Raises ModelError."""
+        check = self.stored.check
+        try:
+            first = next(results, None)
+        finally:
+            check()
+        if first is not None:
+            yield first
+            yield from results
 
     def submit(self, lines: Sequence[str | Line], **options: Unpack[TranslateKeywords]) -> Future[list[Translation]]:
         """Return a future of the translations of these lines; they are the same as those of `translate`.

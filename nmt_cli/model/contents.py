@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, ValidationError, model_serializer
 
 from .. import console
-from ..cache import remembered_sha256
 from ..errors import ModelError, NmtError, UsageError, shown
-from ..files import read_bounded
+from ..files import read_bounded, sha256
 from ..records import Record, parse_json, read_record
 
 if TYPE_CHECKING:
@@ -170,10 +169,8 @@ def origin_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return {key: metrics[key] for key in ("imported", "toolkit", "license") if key in metrics}
 
 
-def check_files(folder: Path, hashes: Mapping[str, str], hash_of: Callable[[Path], str] = remembered_sha256) -> None:
-    """Check that every file of `hashes` exists and is unchanged.
-
-    `hash_of` reads a file, or returns the hash of an earlier reading.
+def check_files(folder: Path, hashes: Mapping[str, str]) -> None:
+    """Check that every file of `hashes`, SHA-256 by name, exists and is unchanged.
 
     Raises ModelError, which names the first file that is missing or changed.
     """
@@ -182,7 +179,7 @@ def check_files(folder: Path, hashes: Mapping[str, str], hash_of: Callable[[Path
         if not path.is_file():
             raise ModelError(f"{str(folder)!r} lacks {name}. {REMEDY}")
         try:
-            digest = hash_of(path)
+            digest = sha256(path)
         except OSError as error:
             raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}.") from None
         if digest != expected:
@@ -199,7 +196,7 @@ def foreign(folder: Path, expected: Mapping[str, str]) -> str:
     for item in sorted(folder.iterdir()):
         if item.name not in expected or item.is_symlink() or not item.is_file():
             return f"it holds {item.name!r}, which nmt did not write"
-        if expected[item.name] and remembered_sha256(item) != expected[item.name]:
+        if expected[item.name] and sha256(item) != expected[item.name]:
             return f"its file {item.name!r} was changed after it was written"
     return ""
 

@@ -8,7 +8,7 @@
     translating     texts of a request ──▶ translated texts; limits on size, queue and time; closed connections
     parameters      JSON, form and query parameters of a request as one dictionary
     libretranslate  deepl  own    the interfaces: parameters of requests, forms of answers and errors
-    keys  detection  files          helpers of the interfaces
+    keys  files                     helpers of the interfaces
     middleware      limits on a request's body and time; counts and logs each request
     metrics  logs   the counters and the log: they never contain a text
     app             all of these as one ASGI application

@@ -13,8 +13,8 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
+from .. import detection
 from ..languages import VARIANTS, base, find, name_of
-from . import detection
 from .authorization import deepl_key
 from .context import Context, context_of
 from .models import Served

@@ -14,8 +14,8 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response
 from starlette.responses import JSONResponse
 
+from .. import detection
 from ..languages import find, name_of
-from . import detection
 from .authorization import required_key
 from .context import Context, context_of
 from .models import Served

@@ -22,8 +22,9 @@ from collections.abc import Iterator
 
 import uvicorn
 
+from .. import detection
 from ..errors import NmtError, UsageError
-from . import detection, logs
+from . import logs
 from .app import build_app
 from .context import Context
 from .files import Files

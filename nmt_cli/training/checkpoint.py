@@ -19,7 +19,6 @@ from typing import Any
 from .. import console
 from ..data.shards import ShardIndex
 from ..errors import ModelError
-from ..files import sha256
 from ..model.contents import CONFIG, METRICS, REMEDY, ModelConfig, check_files, foreign, read_config, read_metrics
 from ..recipe import Recipe
 from ..records import Record, read_record
@@ -74,7 +73,7 @@ class Checkpoint:
     def verify(self) -> None:
         """Read every file and compare its SHA-256. Raises ModelError for a damaged file."""
         config, state = self.read()
-        check_files(self.folder, {**config.sha256, **state.sha256}, sha256)
+        check_files(self.folder, {**config.sha256, **state.sha256})
 
     def foreign(self) -> str:
         """Return why this folder is not a checkpoint as training wrote it, or "" if it is.

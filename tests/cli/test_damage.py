@@ -52,7 +52,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "some.trees").write_text("(TOP (S (NP (NN dog)) (VP (VBZ barks))))\n")
     forked.nmt(folder, "data", "trees", "some.trees", "--out", "trees")
     (folder / "text").mkdir()
-    file = manifest.FileEntry(file="train.en", bytes=7, sha256="0" * 64, lines=1)
+    file = manifest.WrittenFile(file="train.en", bytes=7, sha256="0" * 64, lines=1)
     archive = manifest.ArchiveEntry(file="a.zip", url="https://example.org/a.zip", sha256="1" * 64, verified=True)
     text = manifest.TextEntry(fingerprint="2" * 64, files=[file], read=2, dropped=1)
     manifest.Manifest(dataset="a", complete=True, texts=[text], archives=[archive]).save(folder / "text")

@@ -58,7 +58,7 @@ def test_members_are_listed_and_read(packed: Path) -> None:
         assert read(packed, name) == (content.encode() if isinstance(content, str) else content)
     with open_member(packed, "training/a.de") as second, open_member(packed, "training/a.en") as first:
         assert list(zip(first, second, strict=True)) == [(b"one\n", b"eins\n"), (b"two\n", b"zwei\n")]
-    with pytest.raises(DataError, match=r"does not hold 'training/a.fr' \(near: 'training/a..."):
+    with pytest.raises(DataError, match=r"does not hold 'training/a.fr'; it has"):
         check_holds(packed, contents(packed), ["training/a.en", "training/a.fr"])
     check_holds(packed, contents(packed), ["other"])
 

@@ -12,7 +12,7 @@ import pytest
 
 from nmt_cli import registry
 from nmt_cli.corpora import multi30k
-from nmt_cli.corpora.dataset import Dataset, Split, Text, archives_of, outputs
+from nmt_cli.corpora.dataset import Dataset, Joined, Split, members_of, outputs
 from nmt_cli.corpora.wmt14 import TEST_FILTERED, TEST_FULL
 from nmt_cli.recipe import load_recipe
 
@@ -61,9 +61,9 @@ def test_addresses_names_and_lengths_are_well_formed() -> None:
         assert len(names) == len(set(names))
     for dataset in DATASETS.values():
         for text in dataset.texts:
-            if isinstance(text, Text):
+            if isinstance(text, Joined):
                 assert text.training == (text.lines is None)
-            assert list(archives_of(text))
+            assert list(members_of(text))
 
 
 def test_the_test_sets_checksums_are_sacrebleus() -> None:
@@ -77,7 +77,7 @@ def test_the_test_sets_checksums_are_sacrebleus() -> None:
         part.source[1]
         for dataset in DATASETS.values()
         for text in dataset.texts
-        if isinstance(text, Text)
+        if isinstance(text, Joined)
         for part in text.parts
         if part.source[0] == TEST_FULL
     }

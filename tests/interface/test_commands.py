@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import random
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from nmt_cli.cli.import_model import import_model as import_command
 from nmt_cli.errors import DataError, ModelError, TrainingError
 from nmt_cli.interface.evaluation import EvaluationOptions
 from nmt_cli.training.run import RunFolder
+from nmt_cli.training.trainer import Trainer
 
 TINY: dict[str, object] = {
     "data.generator": "",
@@ -73,6 +75,25 @@ def test_from_text_to_an_averaged_model(tmp_path: Path, monkeypatch: pytest.Monk
         hypotheses = [one.text for one in translator.translate(["the dog sleeps", "a cat"])]
     scores = nmt.evaluate(hypotheses, [["der hund schläft", "eine katze"]], metrics=["chrf"]).scores()
     assert 0 <= scores["chrf"].value <= 100
+
+
+@pytest.mark.parametrize("named", ["", "/mine"])
+def test_torch_keeps_its_code_in_the_run_folder(named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And none in a folder for temporary files, where others can have put some before."""
+    monkeypatch.chdir(tmp_path)
+    write_text()
+    nmt.preprocess("demo", overrides=TINY, data_dirs=["."], out="shards", workers=1, progress=False)
+    for name, value in (("CACHE_DIR", named), ("CPP_CACHE_PRECOMPILE_HEADERS", "")):
+        monkeypatch.setenv(f"TORCHINDUCTOR_{name}", value)
+        if not value:
+            monkeypatch.delenv(f"TORCHINDUCTOR_{name}")
+    seen: list[dict[str, str]] = []
+    monkeypatch.setattr(Trainer, "__init__", lambda *_: None)
+    monkeypatch.setattr(Trainer, "train", lambda _: seen.append(dict(os.environ)))
+    nmt.train("demo", overrides=TINY, data="shards", run="run", device="cpu", compiled=True)
+    [variables] = seen
+    assert variables["TORCHINDUCTOR_CACHE_DIR"] == (named or str(tmp_path / "run" / "compiled"))
+    assert variables["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] == "0"
 
 
 def test_a_changed_option_is_an_error_as_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,10 @@ from waiting import LIMIT
 
 import nmt_cli as nmt
 from nmt_cli.cli.translate import translate as command
+from nmt_cli.errors import ModelError
+from nmt_cli.files import sha256
 from nmt_cli.interface.options import TranslateKeywords
+from nmt_cli.model import contents
 from nmt_cli.translation.pool import PoolClosed
 
 app = typer.Typer()
@@ -347,3 +350,23 @@ def test_a_fork_translates_too(model: Path) -> None:
         "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), translator.translate(lines) == plain)"
     )
     assert run(script, model) == ["0 True"]
+
+
+@pytest.mark.parametrize("lines", [[], ["a cat"]])
+def test_a_damaged_file_is_an_error_before_the_first_translation(
+    lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though its hash is computed while the line is translated."""
+    folder = write_untrained(tmp_path / "model")
+    weights = folder / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-5] ^= 1
+    weights.write_bytes(data)
+    translating = threading.Event()
+    monkeypatch.setattr(contents, "sha256", lambda path: (translating.wait(LIMIT), sha256(path))[1])
+    with nmt.load(folder, precision="fp32", device="cpu", wait=False) as translator:
+        translating.set()
+        with pytest.raises(ModelError, match=r"model\.safetensors' was changed"):
+            next(translator.windows(iter(lines), {}))
+    with pytest.raises(ModelError, match=r"model\.safetensors' was changed"):
+        nmt.load(folder, precision="fp32", device="cpu")
