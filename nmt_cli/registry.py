@@ -81,6 +81,16 @@ PRECISIONS = {
 }
 """--precision of nmt translate: model → the model whose linear maps compute in that precision."""
 
+# --- trees: where [data] of a recipe has `terminals` ---
+
+TREES = {
+    "symbols": "nmt_cli.parsing.linearization:tree_symbols",
+    "check": "nmt_cli.parsing.records:check_terminals",
+    "word_tables": "nmt_cli.parsing.word_tables:word_tables",
+}
+"""What preparing and training ask of targets that are linearised trees: which words are one token each, whether files
+have the recipe's kind of terminals, and which tokens begin and end words, for `model.monotonic`."""
+
 # --- evaluation, export and import ---
 
 METRICS = {
@@ -124,6 +134,11 @@ DATASETS = {
     "tatoeba-en-fr": "nmt_cli.corpora.tatoeba:EN_FR",
 }
 """nmt data NAME: a Dataset (nmt_cli/corpora/dataset.py)."""
+
+
+def trees(function: str) -> Any:
+    """Return a function of TREES. Raises UsageError if there is none."""
+    return load(TREES, function, "data.terminals is set: a function for trees,")
 
 
 def load(registry: Mapping[str, str], name: str, what: str) -> Any:

@@ -27,8 +27,8 @@ from ..errors import DataError, write_failed
 from ..files import write_named
 from ..hardware import cores
 from ..lines import Changed
-from ..parsing.records import check_terminals
 from ..recipe import DataSection, Recipe
+from ..registry import trees
 from ..sides import PairSample, warn_about
 from ..text_files import check_replaced
 from .inputs import SPLITS, TEXT, Inputs, find_inputs, fingerprint_of, named
@@ -103,7 +103,8 @@ def prepare(
     if os.path.exists(out) and not os.path.isdir(out):
         raise DataError(f"{str(out)!r} is a file, expected a folder for the shards: choose another --out.")
     with find_inputs(recipe.data, data_dirs) as inputs:
-        check_terminals([*inputs.files["train_target"], *inputs.files["valid_target"]], recipe.data.terminals)
+        if terminals := recipe.data.terminals:
+            trees("check")([*inputs.files["train_target"], *inputs.files["valid_target"]], terminals)
         entries = inputs.entries()
         _check_not_empty(inputs, entries)
         finish_installing(out)

@@ -27,8 +27,8 @@ from typing import Any
 
 from ..errors import DataError
 from ..files import read_bounded, write_named
-from ..parsing.linearization import tree_symbols
 from ..recipe import DataSection
+from ..registry import trees
 from .normalization import META_SPACE, Unseen, kept, nfc, replacing
 from .sentencepiece_model import TAG, extension_of, is_word_list, stays_in_words
 
@@ -264,7 +264,7 @@ def learn_from_words(words: Iterable[tuple[str, int]], data: DataSection, side: 
     one token.
     """
     counted = list(words)
-    symbols = tree_symbols((word for word, _ in counted), data.terminals) if data.terminals else []
+    symbols = trees("symbols")((word for word, _ in counted), data.terminals) if data.terminals else []
     whole = {"user_defined_symbols": [META_SPACE + symbol for symbol in symbols]} if symbols else {}
     return _learn(_counted(counted), data, {"input_format": "tsv", **whole, **_bpe(data, counted, side)}, side)
 

@@ -41,11 +41,11 @@ def conversion_of(path: Path, remedy: str = "Move it away.") -> Conversion | Non
 
 
 def check_terminals(targets: Iterable[Path], terminals: str) -> None:
-    """Raise DataError if linearised trees were written with another kind of terminals than `terminals`; "" accepts any.
+    """Raise DataError if linearised trees were written with another kind of terminals than `terminals`.
 
     Trees without a record pass.
     """
-    for path in targets if terminals else ():
+    for path in targets:
         conversion = conversion_of(path)
         if conversion is not None and path.name in conversion.files and conversion.terminals != terminals:
             raise DataError(
