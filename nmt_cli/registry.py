@@ -81,6 +81,11 @@ PRECISIONS = {
 }
 """--precision of nmt translate: model → the model whose linear maps compute in that precision."""
 
+# --- tokenizers ---
+
+TOKENIZERS = {"bpe": "nmt_cli.data.tokenizer:learn_from_words", "words": "nmt_cli.data.tokenizer:learn_symbols"}
+"""data.target_tokenization: (words and their counts, [data], side) → `data.tokenizer.Tokenizer`."""
+
 # --- trees: where [data] of a recipe has `terminals` ---
 
 TREES = {

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from typing import Any
 from ..errors import DataError
 from ..files import read_bounded, write_named
 from ..recipe import DataSection
-from ..registry import trees
+from ..registry import TOKENIZERS, load, trees
 from .normalization import META_SPACE, Unseen, kept, nfc, replacing
 from .sentencepiece_model import TAG, extension_of, is_word_list, stays_in_words
 
@@ -266,7 +266,7 @@ def learn_from_words(words: Iterable[tuple[str, int]], data: DataSection, side: 
     counted = list(words)
     symbols = trees("symbols")((word for word, _ in counted), data.terminals) if data.terminals else []
     whole = {"user_defined_symbols": [META_SPACE + symbol for symbol in symbols]} if symbols else {}
-    return _learn(_counted(counted), data, {"input_format": "tsv", **whole, **_bpe(data, counted, side)}, side)
+    return learn(counted, data, side, **whole, **_bpe(data, counted, side))
 
 
 def learn_symbols(words: Iterable[tuple[str, int]], data: DataSection, side: Side = SOURCE) -> Tokenizer:
@@ -274,22 +274,24 @@ def learn_symbols(words: Iterable[tuple[str, int]], data: DataSection, side: Sid
 
     This tokenizer is for symbols, such as linearised trees. Nothing is normalised, and any other word becomes <unk>.
     """
-    options = {
-        "model_type": "word",
-        "hard_vocab_limit": False,
-        "normalization_rule_name": "identity",
-        "character_coverage": 1.0,
-        "byte_fallback": False,
-    }
-    return _learn(_counted(words), data, {"input_format": "tsv", **options}, side)
+    return learn(
+        words,
+        data,
+        side,
+        model_type="word",
+        hard_vocab_limit=False,
+        normalization_rule_name="identity",
+        character_coverage=1.0,
+        byte_fallback=False,
+    )
 
 
-LEARNERS: dict[str, Callable[..., Tokenizer]] = {"bpe": learn_from_words, "words": learn_symbols}
-"""The function that learns a tokenizer, by the value of `data.target_tokenization` in the recipe."""
+def learn(words: Iterable[tuple[str, int]], data: DataSection, side: Side, **options: Any) -> Tokenizer:
+    """Return the tokenizer that SentencePiece learns from words and their counts, with its own `options`.
 
-
-def _counted(words: Iterable[tuple[str, int]]) -> list[str]:
-    return [f"{word}\t{count}" for word, count in words]
+    Raises DataError, in terms of the recipe's keys.
+    """
+    return _learn([f"{word}\t{count}" for word, count in words], data, {"input_format": "tsv", **options}, side)
 
 
 def _bpe(data: DataSection, words: Iterable[tuple[str, int]], side: Side = SOURCE) -> dict[str, Any]:
@@ -429,7 +431,10 @@ class Vocabulary:
         """
         both, *others = words
         source = learn_from_words(both, data)
-        return cls(source, LEARNERS[data.target_tokenization](others[0], data, TARGET) if others else source)
+        if not others:
+            return cls(source, source)
+        learn_target = load(TOKENIZERS, data.target_tokenization, "data.target_tokenization")
+        return cls(source, learn_target(others[0], data, TARGET))
 
     def save(self, folder: str | Path) -> None:
         """Write the files into `folder`. Raises DataError."""
