@@ -23,9 +23,8 @@ from ..errors import DataError, write_failed
 from ..lines import BUFFER, open_binary, read_parallel
 from ..recipe import DataSection
 from ..text_files import check_text_files
-from .shards import FileEntry, Split, file_entry
+from .shards import TEXT, FileEntry, Split, file_entry
 
-TEXT = "text"
 ROLES = ("train_source", "train_target", "valid_source", "valid_target")
 SPLITS: tuple[Split, ...] = ("train", "valid")
 LATER = {"target_vocab_size": 0, "target_character_coverage": 0.0, "target_tokenization": "bpe", "terminals": ""}

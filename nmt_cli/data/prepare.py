@@ -1,11 +1,12 @@
 """From text to shards: read, learn the vocabulary, encode, filter, write.
 
     inputs ── fingerprint ──▶ the same as before? done
-       └──▶ read: pairs, words ──▶ learn BPE from the words ──▶ encode in chunks ──▶ filter ──▶ shards ──▶ install
+       └──▶ read: pairs, words ──▶ learn BPE from the words ──▶ encode in chunks ──▶ filter ──▶ shards ──▶ rename
             (reading and encoding in a process per core, results in order)
 
 The result depends on the text and on the recipe's [data] section alone, not on the number of workers. Memory holds a
-few chunks and one shard. `install` provides a hidden folder to build in and moves it into place.
+few chunks and one shard. The folder is built aside, as every output (`output_paths`): until it is complete, earlier
+shards stay.
 """
 
 from __future__ import annotations
@@ -24,19 +25,20 @@ from numpy.typing import NDArray
 
 from .. import console
 from ..errors import DataError, write_failed
-from ..files import write_named
+from ..files import clear_partial, write_named
 from ..hardware import cores
 from ..lines import Changed
+from ..output_paths import output_folder, resolved
 from ..recipe import DataSection, Recipe
 from ..registry import trees
 from ..sides import PairSample, warn_about
 from ..text_files import check_replaced
-from .inputs import SPLITS, TEXT, Inputs, find_inputs, fingerprint_of, named
-from .install import check_replaceable, finish_installing, folder_aside, install
+from .inputs import SPLITS, Inputs, find_inputs, fingerprint_of, named
 from .shard_writer import Block, ShardWriter, id_type
 from .shards import (
     FILE_KEYS,
     INDEX_FILE,
+    TEXT,
     VALID_TEXT,
     FileEntry,
     ShardIndex,
@@ -46,6 +48,7 @@ from .shards import (
     file_entry,
     held_alone,
     hold,
+    not_shards,
     open_index,
     with_earlier_defaults,
     write_index,
@@ -97,27 +100,36 @@ def prepare(
     `data_dirs` are the folders that are searched for the recipe's files; the first one that holds a file counts.
     `workers` is the number of processes that encode; None means one per core. Raises `DataError` if inputs are missing,
     damaged, not parallel or all filtered out, if `out` holds other files or shards, and if the shards cannot be
-    written.
+    written. Raises UsageError, with `force`, if `out` is not a folder of unchanged shards and nothing else.
     """
     started = time.monotonic()
-    if os.path.exists(out) and not os.path.isdir(out):
-        raise DataError(f"{str(out)!r} is a file, expected a folder for the shards: choose another --out.")
     with find_inputs(recipe.data, data_dirs) as inputs:
         if terminals := recipe.data.terminals:
             trees("check")([*inputs.files["train_target"], *inputs.files["valid_target"]], terminals)
         entries = inputs.entries()
         _check_not_empty(inputs, entries)
-        finish_installing(out)
+        _put_back(out)
         earlier = None if force else _earlier(recipe, out, inputs, entries)
         if earlier is not None:
             return Summary(out, earlier, False, time.monotonic() - started)
         replaced: Counter[str] = Counter()
-        with held_alone(out), folder_aside(out) as partial:
-            check_replaceable(out)
-            index, changed = _build(recipe, inputs, partial, workers or cores(), replaced, entries)
-            write_index(partial, index)
-            install(partial, out)
+        sources = [path for paths in inputs.files.values() for path in paths]
+        with held_alone(out), output_folder(out, "the folder of shards", not_shards, sources) as folder:
+            index, changed = _build(recipe, inputs, folder, workers or cores(), replaced, entries)
+            write_index(folder, index)
     return Summary(out, index, True, time.monotonic() - started, dict(replaced), changed)
+
+
+def _put_back(out: Path) -> None:
+    """Give shards their name again if a command was killed while it replaced them. Raises DataError."""
+    if os.path.exists(out) and not os.path.isdir(out):
+        raise DataError(f"{str(out)!r} is a file, expected a folder for the shards: choose another --out.")
+    try:
+        real = resolved(out, "the shards")
+        if real.parent.is_dir():
+            clear_partial(real.parent, [real.name])
+    except OSError as error:
+        raise write_failed(error, out, "the shards") from None
 
 
 def _check_not_empty(inputs: Inputs, entries: dict[str, list[FileEntry]]) -> None:
@@ -189,10 +201,9 @@ def _earlier(recipe: Recipe, out: Path, inputs: Inputs, entries: dict[str, list[
         return None
     if INDEX_FILE not in names:
         raise DataError(
-            f"the folder {str(out)!r} is not empty and holds no {INDEX_FILE} but {named(names)}. Choose "
-            "another --out, or give --force to put the shards beside these files."
+            f"the folder {str(out)!r} is not empty and holds no {INDEX_FILE} but {named(names)}. Choose another --out."
         )
-    way_out = "Give --force to replace the shards there (other files stay), or another --out."
+    way_out = "Give --force to replace the shards there, or another --out."
     index = open_index(out)
     data = with_earlier_defaults(recipe, index).data
     entries = inputs.with_earlier_hashes(entries, index.inputs)

@@ -19,8 +19,8 @@ import hashlib
 import json
 import shlex
 from bisect import bisect_right
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -31,8 +31,8 @@ from pydantic import BaseModel, ConfigDict
 
 from .. import __version__
 from ..cache import remembered_sha256
-from ..errors import DataError
-from ..files import Lock, write_named
+from ..errors import DataError, write_failed
+from ..files import Lock, sha256, write_named
 from ..lines import iter_lines, open_binary
 from ..recipe import DataSection, Recipe, with_present_names
 from ..records import Record, read_record, to_json
@@ -40,6 +40,8 @@ from ..records import Record, read_record, to_json
 FORMAT_VERSION = Record.newest
 INDEX_FILE = "index.json"
 VALID_TEXT = ("valid.source.txt", "valid.target.txt")
+TEXT = "text"
+"""The folder of text that the package generated itself."""
 Split = Literal["train", "valid"]
 Ids = npt.NDArray[np.unsignedinteger[Any]]
 Lengths = npt.NDArray[np.int32]
@@ -47,7 +49,7 @@ Lengths = npt.NDArray[np.int32]
 
 LARGEST_HEADER = 1 << 20
 """Largest size of the header of a shard, in bytes: it has four tensors."""
-REMEDY = "Remove it, and make the shards again with nmt preprocess … --force."
+REMEDY = "Move the folder away, and make the shards again with nmt preprocess."
 
 
 class _Entry(BaseModel):
@@ -216,15 +218,47 @@ def hold(folder: str | Path) -> Lock:
         raise DataError(f"cannot open the folder of shards {str(folder)!r}: {error.strerror}.") from None
 
 
-def held_alone(folder: Path) -> AbstractContextManager[object]:
-    """Lock the folder against trainings and other writers, if it exists. Raises DataError if the folder is in use."""
-    if not folder.is_dir():
-        return nullcontext()
+@contextmanager
+def held_alone(folder: Path) -> Iterator[None]:
+    """Lock the folder against trainings and other writers. If it does not exist, it is made, and removed if it stays
+    empty. Raises DataError if the folder is in use, or cannot be made.
+    """
     busy = DataError(
         f"the shards in {str(folder)!r} are in use: an nmt train reads them, or another nmt preprocess writes there. "
         "Let it finish, or choose another --out."
     )
-    return Lock(folder, busy)
+    try:
+        existed = folder.is_dir()
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = Lock(folder, busy)
+    except OSError as error:
+        raise write_failed(error, folder, "the shards") from None
+    with lock:
+        try:
+            yield
+        finally:
+            if not existed:
+                with suppress(OSError):  # it is not empty
+                    folder.rmdir()
+
+
+def not_shards(folder: Path) -> str:
+    """Return why `folder` does not hold just unchanged shards of `nmt preprocess`; "" if it does.
+
+    Files may be missing. Raises DataError if the index is damaged.
+    """
+    if not (folder / INDEX_FILE).exists():
+        return "nmt preprocess did not write it"
+    recorded = {entry.file: entry.sha256 for entry in listed(read_index(folder))}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if name == INDEX_FILE or (name == TEXT and path.is_dir() and not path.is_symlink()):
+            continue
+        if path.is_symlink() or not path.is_file() or name not in recorded:
+            return f"it holds {name!r}, which nmt preprocess did not write"
+        if sha256(path) != recorded[name]:
+            return f"its file {name!r} was changed after it was written"
+    return ""
 
 
 def check_matches(index: ShardIndex, recipe: Recipe, folder: str | Path, *, names: bool = True) -> None:

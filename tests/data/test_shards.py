@@ -195,7 +195,7 @@ def test_no_folder_and_no_index(tmp_path: Path) -> None:
     [
         (
             "{",
-            r"index.json' is damaged: it is not JSON .*Remove it, and make the shards again with nmt preprocess … --force",
+            r"index.json' is damaged: it is not JSON .*Move the folder away, and make the shards again with nmt preprocess",
         ),
         ("\udcff", r"is not JSON"),
         ("[1]", r"expected a JSON object, found list"),
