@@ -206,8 +206,8 @@ def test_faults_are_named_and_leave_no_files(folder: Path, arguments: list[str],
 
 def test_unequal_sides_of_the_way_back_are_named_after_what_they_share(folder: Path) -> None:
     for words, parses, said in (
-        (b"a\nb\n", b"XX\n", "standard input has 1 lines, 'words' has more"),
-        (b"a\n", b"XX\nXX\n", "'words' has 1 lines, standard input has more"),
+        (b"a\nb\n", b"XX\n", "'words' has 2 lines, standard input has 1 line: "),
+        (b"a\n", b"XX\nXX\n", "'words' has 1 line, standard input has 2 lines: "),
     ):
         (folder / "words").write_bytes(words)
         done = run(folder, "data", "trees", "--back", "--words", "words", text=parses)

@@ -389,7 +389,7 @@ def test_a_vocabulary_larger_than_the_text_has_the_pieces_that_there_are(text: P
 
 def test_unequal_sides(text: Path, out: Path) -> None:
     write(text, "short", sentences(19, seed=1))
-    with pytest.raises(DataError, match=r"valid.en' has 20 lines, '.*short.de' 19 lines"):
+    with pytest.raises(DataError, match=r"valid.en' has 20 lines, '.*short.de' has 19 lines"):
         prepare(recipe(valid_target=["short.de"]), [text], out, workers=1)
 
 
