@@ -60,7 +60,7 @@ CONSTRAINTS = {
     "repetition_penalty": "nmt_cli.search.constraints.repetition_penalty:RepetitionPenalty",
     "banned_words": "nmt_cli.search.constraints.banned_words:BannedWords",
     "outputs": "nmt_cli.search.constraints.outputs:Outputs",
-    "tree": "nmt_cli.parsing.constraint:Tree",
+    "tree": "nmt_cli.parsing.constraint:TreeConstraint",
 }
 """Rules that outputs obey: (value of the option, tokenizer of the target) → `search.constraint.Constraint`."""
 LENGTH_PENALTIES = {
