@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -241,18 +242,10 @@ def _renamed(index: ShardIndex, out: Path, data: DataSection, entries: dict[str,
 # --- text to shards -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Counter:
-    """Counts the words of a chunk of pairs for each vocabulary.
-
-    It runs in the workers, while the text is read for the first time.
-    """
-
-    joint: bool
-
-    def __call__(self, chunk: list[tuple[str, str]]) -> list[Counter[str]]:
-        sides = [list(side) for side in zip(*chunk, strict=True)]
-        return [count_words(texts) for texts in ([sides[0] + sides[1]] if self.joint else sides)]
+def _counted(joint: bool, chunk: list[tuple[str, str]]) -> list[Counter[str]]:
+    """Return the counts of the words of some pairs, for each vocabulary. Runs while the text is read the first time."""
+    source, target = zip(*chunk, strict=True)
+    return [count_words(source + target)] if joint else [count_words(source), count_words(target)]
 
 
 def _read(
@@ -271,7 +264,7 @@ def _read(
     }
     with (
         console.progress(None, "reading train", " pairs") as bar,
-        pool(_Counter(joint), workers if words else 1) as run,
+        pool(partial(_counted, joint), workers if words else 1) as run,
     ):
         chunks = _chunks(samples["train"].over(inputs.pairs("train", replaced)), READ)
         for chunk, counts in run(chunks) if words else ((chunk, []) for chunk in chunks):
@@ -289,21 +282,11 @@ def _chunks(pairs: Iterator[tuple[str, str]], size: int) -> Iterator[list[tuple[
     return iter(lambda: list(itertools.islice(pairs, size)), [])
 
 
-@dataclass(frozen=True)
-class _Learner:
-    """Learns the vocabulary in a separate process, so that Ctrl-C can end it at once."""
-
-    data: DataSection
-
-    def __call__(self, words: list[list[tuple[str, int]]]) -> Vocabulary:
-        return Vocabulary.learn(words, self.data)
-
-
 def _vocabulary(data: DataSection, inputs: Inputs, words: list[WordCounts], workers: int) -> Vocabulary:
     if inputs.tokenizer is None:
         chosen = [held.most_frequent() for held in words]
         words.clear()  # free their memory
-        with pool(_Learner(data), workers) as run:
+        with pool(partial(Vocabulary.learn, data=data), workers) as run:  # in a process that Ctrl-C can end at once
             return next(iter(run([chosen])))[1]
     if inputs.tokenizer.is_dir():
         vocabulary = Vocabulary.load(inputs.tokenizer)

@@ -167,23 +167,17 @@ def open_index(folder: str | Path) -> ShardIndex:
     """Read index.json and check the sizes of its files. `verify` also checks their contents. Raises DataError."""
     folder, index = Path(folder), read_index(folder)
     for entry in listed(index):
-        size = _size(folder / entry.file)
+        path = folder / entry.file
+        size = path.stat().st_size if path.is_file() else None
         if size != entry.bytes:
             state = "is missing" if size is None else f"has {size:,} bytes, expected {entry.bytes:,}"
-            raise DataError(f"{str(folder / entry.file)!r} {state}: the prepared corpus is not whole. {REMEDY}")
+            raise DataError(f"{str(path)!r} {state}: the prepared corpus is not whole. {REMEDY}")
     return index
 
 
 def listed(index: ShardIndex) -> list[FileEntry]:
     """Return the entry of every file that an index lists."""
     return [*index.files, *(shard for split in index.splits.values() for shard in split.shards)]
-
-
-def _size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size if path.is_file() else None
-    except OSError:
-        return None
 
 
 def verify(folder: str | Path, hash_of: Callable[[Path], str] = remembered_sha256) -> ShardIndex:
@@ -313,7 +307,7 @@ def valid_text(folder: str | Path) -> tuple[list[str], list[str]]:
 
 
 class Corpus:
-    """One split, memory-mapped. Pickling stores only the path, so each worker opens its own memory map."""
+    """One split, memory-mapped."""
 
     def __init__(self, folder: str | Path, split: Split, index: ShardIndex | None = None) -> None:
         self.folder, self.split = Path(folder), split
@@ -321,40 +315,19 @@ class Corpus:
         if split not in self.index.splits:
             raise DataError(f"{str(folder)!r} has no split {split!r}; it has {', '.join(self.index.splits)}.")
         self.entry = self.index.splits[split]
-        self._shards = [_Shard(self.folder / shard.file, shard.pairs) for shard in self.entry.shards]
-        self._starts = [0, *np.cumsum([shard.pairs for shard in self.entry.shards], dtype=np.int64).tolist()]
-
-    @classmethod
-    def open(cls, folder: str | Path, split: Split) -> Corpus:
-        return cls(folder, split)
-
-    def __reduce__(self) -> tuple[type[Corpus], tuple[Path, Split, ShardIndex]]:
-        return Corpus, (self.folder, self.split, self.index)
+        self.shards = [_Shard(self.folder / shard.file, shard.pairs) for shard in self.entry.shards]
+        self.starts = [0, *np.cumsum([shard.pairs for shard in self.entry.shards], dtype=np.int64).tolist()]
 
     def __len__(self) -> int:
         return self.entry.pairs
 
     @property
     def source_lengths(self) -> MappedLengths:
-        """Return the lengths of the source sides in tokens, begin and end symbols not counted."""
         return MappedLengths(self, "source", self.entry.longest_source)
 
     @property
     def target_lengths(self) -> MappedLengths:
-        """Return the lengths of the target sides in tokens, begin and end symbols not counted."""
         return MappedLengths(self, "target", self.entry.longest_target)
-
-    def lengths(self, side: str, pairs: npt.NDArray[np.int64]) -> Lengths:
-        """Return the lengths of the pairs' source or target sides in tokens, begin and end symbols not counted.  # (n,)
-        -> (n,)
-        """
-        lengths = np.empty(len(pairs), np.int32)
-        shards = np.searchsorted(self._starts, pairs, "right") - 1
-        for shard in np.unique(shards).tolist():
-            here = shards == shard
-            indices, offsets = pairs[here] - self._starts[shard], self._shards[shard].tensors[f"{side}_offsets"]
-            lengths[here] = offsets[indices + 1] - offsets[indices]
-        return lengths
 
     def pair(self, i: int) -> tuple[Ids, Ids]:
         """Return the source and target ids of pair `i`, without begin and end symbols: read-only views of the memory
@@ -362,13 +335,13 @@ class Corpus:
         """
         if not 0 <= i < len(self):
             raise IndexError(f"pair {i} of {len(self)}")
-        shard = bisect_right(self._starts, i) - 1
-        return self._shards[shard].pair(i - self._starts[shard])
+        shard = bisect_right(self.starts, i) - 1
+        return self.shards[shard].pair(i - self.starts[shard])
 
 
 @dataclass(frozen=True)
 class MappedLengths:
-    """The lengths of one side of a corpus, read from the memory map: `lengths[pairs]`, or all lengths as an array."""
+    """The lengths of one side of a corpus in tokens, begin and end symbols not counted, from the memory map."""
 
     corpus: Corpus
     side: str
@@ -378,13 +351,18 @@ class MappedLengths:
         return len(self.corpus)
 
     def __getitem__(self, pairs: npt.NDArray[np.int64]) -> Lengths:
-        return self.corpus.lengths(self.side, pairs)
+        """Return the lengths of these pairs.  # (n,) -> (n,)"""
+        lengths = np.empty(len(pairs), np.int32)
+        shards = np.searchsorted(self.corpus.starts, pairs, "right") - 1
+        for shard in np.unique(shards).tolist():
+            here = shards == shard
+            offsets = self.corpus.shards[shard].tensors[f"{self.side}_offsets"]
+            indices = pairs[here] - self.corpus.starts[shard]
+            lengths[here] = offsets[indices + 1] - offsets[indices]
+        return lengths
 
     def max(self, *, initial: int) -> int:
         return max(initial, self.longest)
-
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        return self[np.arange(len(self))].astype(dtype or np.int32)
 
 
 class _Shard:

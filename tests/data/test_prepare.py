@@ -77,7 +77,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def decoded(folder: Path, split: Any) -> list[tuple[str, str]]:
-    vocabulary, corpus = Vocabulary.load(folder), Corpus.open(folder, split)
+    vocabulary, corpus = Vocabulary.load(folder), Corpus(folder, split)
     source, target = zip(*map(corpus.pair, range(len(corpus))), strict=True)
     return list(zip(vocabulary.source.decode(source), vocabulary.target.decode(target), strict=True))
 
@@ -236,9 +236,10 @@ def test_the_limits_themselves(source: int, target: int, kept: bool) -> None:
 
 def test_min_length(text: Path, out: Path) -> None:
     index = prepare(recipe(min_length=3), [text], out, workers=1).index
-    corpus = Corpus.open(out, "train")
+    corpus = Corpus(out, "train")
     assert index.splits["train"].dropped["empty"] > 0
-    assert min(np.asarray(corpus.source_lengths).min(), np.asarray(corpus.target_lengths).min()) >= 3
+    pairs = np.arange(len(corpus))
+    assert min(corpus.source_lengths[pairs].min(), corpus.target_lengths[pairs].min()) >= 3
 
 
 def test_lines_are_those_of_the_line_contract(text: Path, out: Path) -> None:
@@ -358,8 +359,7 @@ def test_an_existing_tokenizer_is_used(text: Path, out: Path, tmp_path: Path, mo
 def test_no_validation_files(text: Path, out: Path) -> None:
     index = prepare(recipe(valid_source=[], valid_target=[]), [text], out, workers=1).index
     assert index.splits["valid"].pairs == 0
-    assert len(Corpus.open(out, "valid")) == 0
-    assert np.asarray(Corpus.open(out, "valid").source_lengths).shape == (0,)
+    assert len(Corpus(out, "valid")) == 0
     assert valid_text(out) == ([], [])
 
 

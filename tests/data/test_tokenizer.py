@@ -19,7 +19,6 @@ from nmt_cli.data.tokenizer import (
     SOURCE_FILE,
     TARGET_FILE,
     UNK,
-    Side,
     Tokenizer,
     Vocabulary,
     learn,
@@ -240,7 +239,7 @@ def test_the_targets_vocabulary_may_be_of_symbols_and_have_a_size_of_its_own() -
         Vocabulary.learn(words, small)
 
 
-def letters(words: Iterable[tuple[str, int]], data: DataSection, side: Side) -> Tokenizer:
+def letters(words: Iterable[tuple[str, int]], data: DataSection, side: str) -> Tokenizer:
     """A kind of tokenizer as of another package: of single characters."""
     return learn(words, data, side, model_type="char")
 
