@@ -14,7 +14,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -71,25 +71,12 @@ class WordCounts:
 
         Among words with the same count, a hash chooses. Their position in the text does not matter.
         """
-        sizes: Counter[int] = Counter()
-        for word, count in self._counts.items():
-            sizes[count] += len(word)
-        least, capacity = max(sizes, default=0) + 1, learned
-        for count in sorted(sizes, reverse=True):
-            if sizes[count] > capacity:
-                break
-            least, capacity = count, capacity - sizes[count]
-        else:
-            return list(self._counts.items())
-        chosen = [(word, count) for word, count in self._counts.items() if count >= least]
-        for word in sorted(
-            (word for word, seen in self._counts.items() if seen == count), key=lambda word: (_hash(word), word)
-        ):
-            capacity -= len(word)
-            if capacity < 0:
-                break
-            chosen.append((word, count))
-        return chosen
+        words = list(self._counts.items())
+        if self._size <= learned:
+            return words
+        words.sort(key=lambda item: (-item[1], _hash(item[0]), item[0]))
+        sizes = accumulate(len(word) for word, _ in words)
+        return [item for item, size in zip(words, sizes, strict=True) if size <= learned]
 
 
 def count_words(texts: Iterable[str]) -> Counter[str]:
