@@ -166,7 +166,7 @@ KINDS_OF_DEVICE = ("cuda", "onednn", "mkldnn", "amx", "avx", "nccl")
 
 def test_the_core_names_no_kind_of_device() -> None:
     """Comparing a device with "cpu" is naming it; moving a tensor to the host is not."""
-    found = defaultdict(list)
+    found: dict[str, list[str]] = defaultdict(list)
     for name in FILES.keys() - {COMMUNICATION}:
         if part(name) in CORE:
             text = FILES[name].read_text(encoding="utf-8").lower()

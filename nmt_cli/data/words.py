@@ -12,9 +12,9 @@ replaces most merges. The reference implementations are `tokenizer.learn_bpe` (f
 from __future__ import annotations
 
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain, count, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -45,9 +45,6 @@ class WordCounts:
         self._counts: Counter[str] = Counter()
         self._size = 0  # characters of all words
         self._halvings = 0
-
-    def __len__(self) -> int:
-        return len(self._counts)
 
     def add(self, counts: Mapping[str, int]) -> None:
         """Add the counts of a part of the text."""
@@ -93,14 +90,6 @@ def _hash(word: str) -> int:
     return zlib.crc32(word.encode("utf-8", "surrogatepass"))
 
 
-class _Numbers(dict[str, int]):
-    """Word -> its number. Words are numbered in the order of their first look-up."""
-
-    def __missing__(self, word: str) -> int:
-        number = self[word] = len(self)
-        return number
-
-
 class WordEncoder:
     """Encodes texts; each different word is encoded only once."""
 
@@ -109,7 +98,7 @@ class WordEncoder:
         self._forget()
 
     def _forget(self) -> None:
-        self._numbers = _Numbers()
+        self._numbers = defaultdict[str, int](count().__next__)  # words are numbered by their first look-up
         self._size = 0
         self._ids: npt.NDArray[np.int32] = np.zeros(0, np.int32)  # ids of all words, one after another
         self._starts: npt.NDArray[np.int64] = np.zeros(1, np.int64)  # where the ids of each word start, and the end

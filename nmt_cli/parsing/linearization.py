@@ -97,12 +97,8 @@ def linearise(tree: Tree, terminals: str = "xx") -> str:
     )
 
 
-def delinearise(line: str, words: Sequence[str], terminals: str = "xx", tags: Sequence[str] = ()) -> Tree:
-    """Return the tree of `words` that a line of symbols describes, repaired as above.
-
-    `tags`: one part of speech per word. Without `tags`, the tags of the line are used, and XX where the line has no
-    tag.
-    """
+def delinearise(line: str, words: Sequence[str], terminals: str = "xx") -> Tree:
+    """Return the tree of `words` that a line of symbols describes, repaired as above. A word without a tag has XX."""
     open_spans: list[tuple[str, int, int]] = []  # label, start, index in `spans`
     open_labels = Counter[str]()  # the labels of `open_spans`, so that a deep tree takes time linear in its depth
     spans: list[Span | None] = []
@@ -131,7 +127,7 @@ def delinearise(line: str, words: Sequence[str], terminals: str = "xx", tags: Se
     kept = [span for span in spans if span]
     if kept and kept[0].start == 0 and kept[0].end == count:
         kept[0] = kept[0]._replace(end=len(words))
-    leaves = (Leaf(tag, word) for tag, word in zip(tags or parsed, words, strict=True))
+    leaves = (Leaf(tag, word) for tag, word in zip(parsed, words, strict=True))
     return Tree(tuple(leaves), tuple(kept))
 
 

@@ -77,26 +77,21 @@ class Evalb(SentenceStatisticsMetric):
         errors = [line for line, row in enumerate(counts) if row.errors]
         skipped = [line for line, row in enumerate(counts) if row.skipped]
         if errors:
-            reasons = (
+            reasons = [
                 score_line(references[0][line], hypotheses[line], line + 1, repair)[1] for line in errors[:SHOWN]
-            )
-            shown = "; ".join(
-                f"line {line + 1:,}: {reason}" for line, reason in zip(errors, reasons, strict=False)
-            ) + "; …" * (len(errors) > SHOWN)
-            way_out = (
-                ""
-                if repair
-                else " To compare over the words and parts of speech of the reference instead, give --evalb-repair."
-            )
+            ]
+            shown = [f"line {line + 1:,}: {reason}" for line, reason in zip(errors, reasons, strict=False)]
             yield (
                 f"{len(errors):,} of {len(rows):,} sentences have the status error and do not count, as in EVALB: "
-                f"{shown}.{way_out}"
+                f"{'; '.join([*shown, *['…'] * (len(errors) > SHOWN)])}."
+                + " To compare over the words and parts of speech of the reference instead, give --evalb-repair."
+                * (not repair)
             )
         if skipped:
-            shown = ", ".join(f"{line + 1:,}" for line in skipped[:SHOWN]) + ", …" * (len(skipped) > SHOWN)
+            shown = [f"{line + 1:,}" for line in skipped[:SHOWN]]
             yield (
                 f"{len(skipped):,} of {len(rows):,} sentences are skipped and do not count, as in EVALB, for the "
-                f"parse has no words that count: line {shown}."
+                f"parse has no words that count: line {', '.join([*shown, *['…'] * (len(skipped) > SHOWN)])}."
             )
         rooted = [sum(bool(ROOTED.match(line)) for line in lines) for lines in (references[0], hypotheses)]
         if any(rooted) and not repair:
