@@ -11,10 +11,10 @@ replaces most merges. The reference implementations are `tokenizer.learn_bpe` (f
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, chain, count, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -72,7 +72,7 @@ class WordCounts:
         if self._size <= learned:
             return words
         words.sort(key=lambda item: (-item[1], _hash(item[0]), item[0]))
-        sizes = accumulate(len(word) for word, _ in words)
+        sizes = itertools.accumulate(len(word) for word, _ in words)
         return [item for item, size in zip(words, sizes, strict=True) if size <= learned]
 
 
@@ -98,7 +98,7 @@ class WordEncoder:
         self._forget()
 
     def _forget(self) -> None:
-        self._numbers = defaultdict[str, int](count().__next__)  # words are numbered by their first look-up
+        self._numbers = defaultdict[str, int](itertools.count().__next__)  # words are numbered by their first look-up
         self._size = 0
         self._ids: npt.NDArray[np.int32] = np.zeros(0, np.int32)  # ids of all words, one after another
         self._starts: npt.NDArray[np.int64] = np.zeros(1, np.int64)  # where the ids of each word start, and the end
@@ -115,7 +115,7 @@ class WordEncoder:
         known = len(self._numbers)
         number = np.fromiter(map(self._numbers.__getitem__, together.split(" ")), np.int64)
         if len(self._numbers) > known:
-            self._learn(list(islice(self._numbers, known, None)))
+            self._learn(list(itertools.islice(self._numbers, known, None)))
         lengths = np.diff(self._starts)[number]
         ends = np.cumsum(lengths)
         positions = np.arange(ends[-1]) + np.repeat(self._starts[number] - (ends - lengths), lengths)
@@ -131,4 +131,4 @@ class WordEncoder:
 
 def flat(rows: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
     """Return lists of ids as one array, and the length of each."""
-    return np.fromiter(chain.from_iterable(rows), np.int32), np.fromiter(map(len, rows), np.int64)
+    return np.fromiter(itertools.chain.from_iterable(rows), np.int32), np.fromiter(map(len, rows), np.int64)
