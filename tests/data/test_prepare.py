@@ -453,7 +453,7 @@ def test_the_teaching_corpus_is_kept_as_text(out: Path, monkeypatch: pytest.Monk
     prepare(turned, [], out, force=True, workers=1)
     assert decoded(out, "train") == [(target, source) for source, target in sentences(400)]
     french = Recipe.from_dict({"data": {"generator": "teaching", "target_language": "fr"}}, "test")
-    with pytest.raises(DataError, match=r"is in de and en, not in 'fr': correct data.source_language"):
+    with pytest.raises(DataError, match=r"is in en and de, not in 'fr': correct data.source_language"):
         prepare(french, [], out, workers=1)
 
 
