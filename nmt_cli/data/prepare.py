@@ -109,26 +109,31 @@ def prepare(
             trees("check")([*inputs.files["train_target"], *inputs.files["valid_target"]], terminals)
         entries = inputs.entries()
         _check_not_empty(inputs, entries)
-        _put_back(out)
-        earlier = None if force else _earlier(recipe, out, inputs, entries)
-        if earlier is not None:
-            return Summary(out, earlier, False, time.monotonic() - started)
+        names = _names_in(out)
+        if names and not force:
+            return Summary(out, _earlier(recipe, out, names, inputs, entries), False, time.monotonic() - started)
         replaced: Counter[str] = Counter()
         sources = [path for paths in inputs.files.values() for path in paths]
-        with held_alone(out), output_folder(out, "the folder of shards", not_shards, sources) as folder:
+        with (
+            held_alone(resolved(out, "the shards")),
+            output_folder(out, "the folder of shards", not_shards, sources) as folder,
+        ):
             index, changed = _build(recipe, inputs, folder, workers or cores(), replaced, entries)
             write_index(folder, index)
     return Summary(out, index, True, time.monotonic() - started, dict(replaced), changed)
 
 
-def _put_back(out: Path) -> None:
-    """Give shards their name again if a command was killed while it replaced them. Raises DataError."""
+def _names_in(out: Path) -> list[str]:
+    """Return the names in the folder, after earlier shards got theirs back if a command was killed while it replaced
+    them. Raises DataError.
+    """
     if os.path.exists(out) and not os.path.isdir(out):
         raise DataError(f"{str(out)!r} is a file, expected a folder for the shards: choose another --out.")
     try:
         real = resolved(out, "the shards")
         if real.parent.is_dir():
             clear_partial(real.parent, [real.name])
+        return sorted(os.listdir(out)) if out.exists() else []
     except OSError as error:
         raise write_failed(error, out, "the shards") from None
 
@@ -189,22 +194,17 @@ def _build(
     return index, changed
 
 
-def _earlier(recipe: Recipe, out: Path, inputs: Inputs, entries: dict[str, list[FileEntry]]) -> ShardIndex | None:
-    """Return the index of `out` if it holds exactly these shards, None if `out` is free. Raises DataError otherwise.
+def _earlier(
+    recipe: Recipe, out: Path, names: Sequence[str], inputs: Inputs, entries: dict[str, list[FileEntry]]
+) -> ShardIndex:
+    """Return the index of `out` if it holds exactly these shards. Raises DataError otherwise.
 
-    If the files have other names than before, the index gets these names.
+    If the files have other names than before, the index gets these names. `names` are those in `out`.
     """
-    try:
-        names = sorted(name for name in os.listdir(out) if not name.startswith(".")) if out.exists() else []
-    except OSError as error:
-        raise write_failed(error, out, "the shards") from None
-    if not names:
-        return None
     if INDEX_FILE not in names:
         raise DataError(
             f"the folder {str(out)!r} is not empty and holds no {INDEX_FILE} but {named(names)}. Choose another --out."
         )
-    way_out = "Give --force to replace the shards there, or another --out."
     index = open_index(out)
     data = with_earlier_defaults(recipe, index).data
     entries = inputs.with_earlier_hashes(entries, index.inputs)
@@ -222,7 +222,7 @@ def _earlier(recipe: Recipe, out: Path, inputs: Inputs, entries: dict[str, list[
     raise DataError(
         f"the folder {str(out)!r} holds other shards (recipe {index.recipe!r}):\n"
         + "".join(f"  - {change}\n" for change in changes)
-        + way_out
+        + "Give --force to replace the shards there, or another --out."
     )
 
 

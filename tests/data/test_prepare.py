@@ -508,8 +508,10 @@ def test_two_commands_do_not_write_to_one_folder(text: Path, out: Path) -> None:
     assert not out.exists()
 
 
-def test_a_linked_folder_stays_a_link(text: Path, tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_linked_folder_stays_a_link(text: Path, tmp_path: Path, exists: bool) -> None:
+    if exists:
+        (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     prepare(recipe(), [text], tmp_path / "link", workers=1)
     assert (tmp_path / "link").is_symlink()
