@@ -201,7 +201,7 @@ class Peer(Side):
         pieces: list[str] = processor.id_to_piece(list(range(processor.get_piece_size())))
         write_lines(work / "vocabulary", [*self.toolkit.specials, *pieces[len(SPECIALS) :]])
         for split in SPLITS:
-            corpus = Corpus.open(task.shards, split)
+            corpus = Corpus(task.shards, split)
             for number, side in enumerate(("source", "target")):
                 pairs = (corpus.pair(index)[number] for index in range(len(corpus)))
                 write_lines(work / f"{split}.{side}", (" ".join(pieces[i] for i in ids) for ids in pairs))
@@ -220,7 +220,7 @@ class Peer(Side):
             "never": NEVER,
             "max_length": recipe.data.max_length,
             "precision": self.precision,
-            "pairs": len(Corpus.open(self.task.shards, "train")),
+            "pairs": len(Corpus(self.task.shards, "train")),
         }
         file.write_text(Template(template.read_text(encoding="utf-8")).substitute(values), encoding="utf-8")
         return [self.python, *self.toolkit.program, str(file), *self.toolkit.flags]

@@ -16,8 +16,9 @@ import select
 import stat
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -197,32 +198,43 @@ def read_pairs(
 
     For `any_bytes` see `iter_lines`.
     """
-    source_lines, target_lines = iter_lines(source_stream, any_bytes), iter_lines(target_stream, any_bytes)
-    pairs = 0
-    while True:
-        first, second = next(source_lines, None), next(target_lines, None)
-        if first is None or second is None:
-            break
-        source_text, source_bad = decode_line(first)
-        target_text, target_bad = decode_line(second)
-        if source_bad or target_bad:
-            replaced.update([str(source)] * source_bad + [str(target)] * target_bad)
-        yield source_text, target_text
-        pairs += 1
-    if first is None and second is None:
-        return
-    raw, rest, longer, shorter = (
-        (second, target_lines, target, source) if first is None else (first, source_lines, source, target)
-    )
-    total = pairs + 1 + sum(1 for _ in rest)
-    text = decode_line(raw or b"")[0]
-    counted = {str(longer): total, str(shorter): pairs}
-    raise DataError(
-        f"{str(source)!r} has {_lines(counted[str(source)])}, {str(target)!r} "
-        f"{_lines(counted[str(target)])}: they are not line by line parallel. "
-        f"They part at line {pairs + 1:,}: {str(shorter)!r} has ended where {str(longer)!r} reads "
-        f"{text[:60] + '…' * (len(text) > 60)!r}. "
-        "(A line ends at \\n only.)"
+    first = decoded_lines(source_stream, str(source), replaced, any_bytes)
+    second = decoded_lines(target_stream, str(target), replaced, any_bytes)
+    return parallel((repr(str(source)), first), (repr(str(target)), second))  # type: ignore[return-value]  # of two
+
+
+def decoded_lines(stream: BinaryIO, name: str, replaced: Counter[str], any_bytes: bool = False) -> Iterator[str]:
+    """Yield the lines of a stream as text; `replaced` counts, under `name`, those with invalid UTF-8.
+
+    For `any_bytes` see `iter_lines`.
+    """
+    for raw in iter_lines(stream, any_bytes):
+        text, damaged = decode_line(raw)
+        if damaged:
+            replaced[name] += 1
+        yield text
+
+
+def parallel(*texts: tuple[str, Iterable[str]]) -> Iterator[tuple[str, ...]]:
+    """Yield the lines of several texts together, line by line. A text is its name in messages, and its lines.
+
+    Raises DataError after the last line that all have, if one has more lines than another.
+    """
+    readers = [iter(lines) for _, lines in texts]
+    for count, row in enumerate(zip_longest(*readers)):
+        if None in row:
+            raise _unequal([name for name, _ in texts], row, readers, count)
+        yield row
+
+
+def _unequal(names: Sequence[str], row: Sequence[str | None], rest: Sequence[Iterator[str]], count: int) -> DataError:
+    """Return the error for texts that have `count` lines in common; `row`: their next lines, None after the end."""
+    counts = [count if line is None else count + 1 + sum(1 for _ in more) for line, more in zip(row, rest, strict=True)]
+    longer, line = next((name, line) for name, line in zip(names, row, strict=True) if line is not None)
+    return DataError(
+        f"{', '.join(f'{name} has {_lines(number)}' for name, number in zip(names, counts, strict=True))}: "
+        f"they are not line by line parallel. They part at line {count + 1:,}, where {longer} reads "
+        f"{line[:60] + '…' * (len(line) > 60)!r}. (A line ends at \\n only.)"
     )
 
 

@@ -36,7 +36,17 @@ from .bounds import MOST_BEAM
 from .console import warn_once
 from .encodings import refused, wide_encoding
 from .errors import RecipeError, did_you_mean, expected, shown, shown_name
-from .registry import ACTIVATIONS, CONSTRAINTS, LENGTH_PENALTIES, NORMS, POSITIONS, RESIDUALS, SEARCHES, UTILITIES
+from .registry import (
+    ACTIVATIONS,
+    CONSTRAINTS,
+    LENGTH_PENALTIES,
+    NORMS,
+    POSITIONS,
+    RESIDUALS,
+    SEARCHES,
+    TOKENIZERS,
+    UTILITIES,
+)
 
 # Keys of earlier versions
 
@@ -236,7 +246,7 @@ class DataSection(Section):
     """One BPE and one embedding matrix for both languages (section 5.1); false: one for each language."""
     target_vocab_size: int = number(0, 0, 10_000_000)
     """Size of the target's own vocabulary, with joint_vocab = false; 0: `vocab_size`."""
-    target_tokenization: Literal["bpe", "words"] = "bpe"
+    target_tokenization: Annotated[str, _listed_in(TOKENIZERS)] = "bpe"
     """`words`: each word between spaces is one token of the target vocabulary, unchanged. This is for targets of
     symbols, such as linearised trees. The vocabulary holds the most frequent words, or all if there are fewer. It needs
     joint_vocab = false.
@@ -310,8 +320,11 @@ class DataSection(Section):
                 f"target_vocab_size = {self.target_vocab_size}: expected 8 or more, or 0 for vocab_size = "
                 f"{self.vocab_size}"
             )
-        if self.target_tokenization == "words" and self.joint_vocab:
-            yield ('target_tokenization = "words" needs joint_vocab = false: the source is learned as BPE, by itself')
+        if self.target_tokenization != "bpe" and self.joint_vocab:
+            yield (
+                f'target_tokenization = "{self.target_tokenization}" needs joint_vocab = false: the source is learned '
+                "as BPE, by itself"
+            )
         if self.terminals in ("xx", "tags") and self.target_tokenization != "words":
             yield (
                 f'terminals = "{self.terminals}" needs target_tokenization = "words": each symbol of a tree is '

@@ -60,7 +60,7 @@ CONSTRAINTS = {
     "repetition_penalty": "nmt_cli.search.constraints.repetition_penalty:RepetitionPenalty",
     "banned_words": "nmt_cli.search.constraints.banned_words:BannedWords",
     "outputs": "nmt_cli.search.constraints.outputs:Outputs",
-    "tree": "nmt_cli.parsing.constraint:Tree",
+    "tree": "nmt_cli.parsing.constraint:TreeConstraint",
 }
 """Rules that outputs obey: (value of the option, tokenizer of the target) → `search.constraint.Constraint`."""
 LENGTH_PENALTIES = {
@@ -80,6 +80,21 @@ PRECISIONS = {
     "int8": "nmt_cli.model.precision:int8",
 }
 """--precision of nmt translate: model → the model whose linear maps compute in that precision."""
+
+# --- tokenizers ---
+
+TOKENIZERS = {"bpe": "nmt_cli.data.tokenizer:learn_from_words", "words": "nmt_cli.data.tokenizer:learn_symbols"}
+"""data.target_tokenization: (words and their counts, [data], side) → `data.tokenizer.Tokenizer`."""
+
+# --- trees: where [data] of a recipe has `terminals` ---
+
+TREES = {
+    "symbols": "nmt_cli.parsing.linearization:tree_symbols",
+    "check": "nmt_cli.parsing.records:check_terminals",
+    "word_tables": "nmt_cli.parsing.word_tables:word_tables",
+}
+"""What preparing and training ask of targets that are linearised trees: which words are one token each, whether files
+have the recipe's kind of terminals, and which tokens begin and end words, for `model.monotonic`."""
 
 # --- evaluation, export and import ---
 
@@ -124,6 +139,11 @@ DATASETS = {
     "tatoeba-en-fr": "nmt_cli.corpora.tatoeba:EN_FR",
 }
 """nmt data NAME: a Dataset (nmt_cli/corpora/dataset.py)."""
+
+
+def trees(function: str) -> Any:
+    """Return a function of TREES. Raises UsageError if there is none."""
+    return load(TREES, function, "data.terminals is set: a function for trees,")
 
 
 def load(registry: Mapping[str, str], name: str, what: str) -> Any:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 from ..console import say, warn
 from ..interface.loading import check_precision, models_named
 from ..interface.options import TranslateKeywords
-from ..interface.parsing import Parses, terminals_of, treebank_words
 from ..recipe import DecodeOptions
 from .arguments import DecodeOverrides, Device, Devices, InputFile, OutputFile, Precision, option
 from .completion import runs
@@ -59,6 +58,7 @@ def parse(
     The model is a parser. Without --tokenized, words are separated as in the Penn Treebank. docs/parsing.md has the
     format.
     """
+    from ..interface.parsing import Parses, terminals_of, treebank_words
     from ..interface.translator import load
     from ..model.contents import find_model
     from ..output_paths import check_output_file

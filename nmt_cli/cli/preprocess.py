@@ -34,7 +34,7 @@ def preprocess(
     overrides: Overrides = None,
     force: Annotated[
         bool,
-        option("Replace existing shards. Only files that the folder's index lists are replaced.", names=("--force",)),
+        option("Replace existing shards, if they are unchanged and the folder holds nothing else.", names=("--force",)),
     ] = False,
     workers: Annotated[
         int | None, option("Number of encoding processes.  [default: one per core]", "N", min=1, max=1024)

@@ -234,14 +234,3 @@ def _padded(rows: Sequence[NDArray[np.integer]], start: bool = False, end: bool 
         if end:
             padded[i, len(row)] = EOS
     return torch.from_numpy(padded), torch.from_numpy(lengths)
-
-
-def padding_share(plan: EpochPlan, epoch: int, tokens: int) -> float:
-    """Return the share of padding among the tokens of an epoch, both sides together."""
-    real = padded = 0
-    for update in plan.updates(epoch):
-        for part in micro_batches(plan, update, tokens)[0]:
-            source, target = plan.lengths(part)
-            real += int(source.sum() + target.sum())
-            padded += len(part) * int(source.max() + target.max())
-    return 1.0 - real / padded

@@ -23,9 +23,8 @@ from ..errors import DataError, write_failed
 from ..lines import BUFFER, open_binary, read_parallel
 from ..recipe import DataSection
 from ..text_files import check_text_files
-from .shards import FileEntry, Split, file_entry
+from .shards import TEXT, FileEntry, Split, file_entry
 
-TEXT = "text"
 ROLES = ("train_source", "train_target", "valid_source", "valid_target")
 SPLITS: tuple[Split, ...] = ("train", "valid")
 LATER = {"target_vocab_size": 0, "target_character_coverage": 0.0, "target_tokenization": "bpe", "terminals": ""}
@@ -97,22 +96,20 @@ def find_inputs(data: DataSection, data_dirs: Sequence[Path]) -> Iterator[Inputs
         check_text_files([path for role in ROLES for path in found[role]])
         yield Inputs(found, names, tokenizer)
         return
-    from .demo_corpus import write_corpus
+    from .demo_corpus import LANGUAGES, write_corpus
 
+    sides = {"source": data.source_language, "target": data.target_language}
+    if others := sorted(set(sides.values()).difference(LANGUAGES)):
+        raise DataError(
+            f"the demo corpus is in {' and '.join(LANGUAGES)}, not in {' and '.join(map(repr, others))}: correct "
+            "data.source_language and data.target_language."
+        )
+    files = {f"{split}_{side}": [f"{split}.{language}"] for split in SPLITS for side, language in sides.items()}
     with tempfile.TemporaryDirectory(prefix="nmt-") as folder:
         try:
             write_corpus(Path(folder))
         except OSError as error:
             raise write_failed(error, Path(folder), "the demo corpus") from None
-        sides = {"source": data.source_language, "target": data.target_language}
-        files = {f"{split}_{side}": [f"{split}.{language}"] for split in SPLITS for side, language in sides.items()}
-        missing = sorted({side for side in sides.values() if not (Path(folder) / f"train.{side}").is_file()})
-        if missing:
-            languages = sorted(path.suffix[1:] for path in Path(folder).glob("train.*"))
-            raise DataError(
-                f"the demo corpus is in {' and '.join(languages)}, not in {' and '.join(map(repr, missing))}: "
-                "correct data.source_language and data.target_language."
-            )
         yield Inputs(
             {role: [Path(folder) / name for name in names] for role, names in files.items()},
             {role: [f"{TEXT}/{name}" for name in names] for role, names in files.items()},
@@ -169,11 +166,7 @@ def _find_tokenizer(data: DataSection, data_dirs: Sequence[Path]) -> Path | None
 
 
 def named(things: Sequence[Any], most: int = 6) -> str:
-    return (
-        ", ".join(str(thing) for thing in things[:most]) + (", …" if len(things) > most else "")
-        if things
-        else "nothing"
-    )
+    return ", ".join([*map(str, things[:most]), *["…"] * (len(things) > most)]) or "nothing"
 
 
 def fingerprint_of(data: DataSection, entries: dict[str, list[FileEntry]]) -> str:

@@ -1,7 +1,7 @@
 """NFC as a rule of SentencePiece, and the characters that no reader sees.
 
     words and counts ──▶ kept ──▶ nfc ──▶ SentencePieceNormalizer ──▶ stored in the model file, so every export has it
-    Tokenizer, line  ──▶ Unseen ──▶ the line without what its vocabulary does not know and no reader sees
+    Tokenizer, line  ──▶ leaving_out ──▶ the line without what its vocabulary does not know and no reader sees
 
 The rule `nfc` keeps the text. It composes letters and their marks (Unicode's canonical composition). It leaves out
 characters that no reader sees (control characters, the soft hyphen, …) and writes white space as a plain space, except
@@ -158,21 +158,20 @@ def replacing(replacements: Mapping[str, str], controls: bool) -> Callable[[str]
     return replaced
 
 
-class Unseen:
-    """Leaves out of a line what no reader sees and a vocabulary does not know.
+def leaving_out(unknown: Callable[[str], bool]) -> Callable[[str], str]:
+    """Return a function that leaves out of a line what no reader sees and a vocabulary does not know.
 
-    Unknown white space becomes a plain space.
-
-    `unknown` returns whether the vocabulary has to write a character in bytes, or as <unk>.
+    Unknown white space becomes a plain space. The result is well formed: SentencePiece takes nothing else. `unknown`
+    returns whether the vocabulary has to write a character in bytes, or as <unk>.
     """
 
-    def __init__(self, unknown: Callable[[str], bool]) -> None:
-        self._unknown = cache(unknown)
+    @cache
+    def written(character: str) -> str:
+        return (" " if character.isspace() else "") if unknown(character) else character
 
-    def left_out(self, text: str) -> str:
-        """Return the text without these characters, and well formed: SentencePiece takes nothing else."""
-        return text if text.isascii() and text.isprintable() else UNSEEN.sub(self._replaced, well_formed(text))
+    def left_out(text: str) -> str:
+        if text.isascii() and text.isprintable():
+            return text
+        return UNSEEN.sub(lambda match: written(match[0]), well_formed(text))
 
-    def _replaced(self, match: re.Match[str]) -> str:
-        character = match[0]
-        return (" " if character.isspace() else "") if self._unknown(character) else character
+    return left_out

@@ -1,11 +1,12 @@
 """From text to shards: read, learn the vocabulary, encode, filter, write.
 
     inputs ── fingerprint ──▶ the same as before? done
-       └──▶ read: pairs, words ──▶ learn BPE from the words ──▶ encode in chunks ──▶ filter ──▶ shards ──▶ install
+       └──▶ read: pairs, words ──▶ learn BPE from the words ──▶ encode in chunks ──▶ filter ──▶ shards ──▶ rename
             (reading and encoding in a process per core, results in order)
 
 The result depends on the text and on the recipe's [data] section alone, not on the number of workers. Memory holds a
-few chunks and one shard. `install` provides a hidden folder to build in and moves it into place.
+few chunks and one shard. The folder is built aside, as every output (`output_paths`): until it is complete, earlier
+shards stay.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +26,20 @@ from numpy.typing import NDArray
 
 from .. import console
 from ..errors import DataError, write_failed
-from ..files import write_named
+from ..files import clear_partial, write_named
 from ..hardware import cores
 from ..lines import Changed
-from ..parsing.records import check_terminals
+from ..output_paths import output_folder, resolved
 from ..recipe import DataSection, Recipe
+from ..registry import trees
 from ..sides import PairSample, warn_about
 from ..text_files import check_replaced
-from .inputs import SPLITS, TEXT, Inputs, find_inputs, fingerprint_of, named
-from .install import check_replaceable, finish_installing, folder_aside, install
+from .inputs import SPLITS, Inputs, find_inputs, fingerprint_of, named
 from .shard_writer import Block, ShardWriter, id_type
 from .shards import (
     FILE_KEYS,
     INDEX_FILE,
+    TEXT,
     VALID_TEXT,
     FileEntry,
     ShardIndex,
@@ -46,6 +49,7 @@ from .shards import (
     file_entry,
     held_alone,
     hold,
+    not_shards,
     open_index,
     with_earlier_defaults,
     write_index,
@@ -97,26 +101,41 @@ def prepare(
     `data_dirs` are the folders that are searched for the recipe's files; the first one that holds a file counts.
     `workers` is the number of processes that encode; None means one per core. Raises `DataError` if inputs are missing,
     damaged, not parallel or all filtered out, if `out` holds other files or shards, and if the shards cannot be
-    written.
+    written. Raises UsageError, with `force`, if `out` is not a folder of unchanged shards and nothing else.
     """
     started = time.monotonic()
-    if os.path.exists(out) and not os.path.isdir(out):
-        raise DataError(f"{str(out)!r} is a file, expected a folder for the shards: choose another --out.")
     with find_inputs(recipe.data, data_dirs) as inputs:
-        check_terminals([*inputs.files["train_target"], *inputs.files["valid_target"]], recipe.data.terminals)
+        if terminals := recipe.data.terminals:
+            trees("check")([*inputs.files["train_target"], *inputs.files["valid_target"]], terminals)
         entries = inputs.entries()
         _check_not_empty(inputs, entries)
-        finish_installing(out)
-        earlier = None if force else _earlier(recipe, out, inputs, entries)
-        if earlier is not None:
-            return Summary(out, earlier, False, time.monotonic() - started)
+        names = _names_in(out)
+        if names and not force:
+            return Summary(out, _earlier(recipe, out, names, inputs, entries), False, time.monotonic() - started)
         replaced: Counter[str] = Counter()
-        with held_alone(out), folder_aside(out) as partial:
-            check_replaceable(out)
-            index, changed = _build(recipe, inputs, partial, workers or cores(), replaced, entries)
-            write_index(partial, index)
-            install(partial, out)
+        sources = [path for paths in inputs.files.values() for path in paths]
+        with (
+            held_alone(resolved(out, "the shards")),
+            output_folder(out, "the folder of shards", not_shards, sources) as folder,
+        ):
+            index, changed = _build(recipe, inputs, folder, workers or cores(), replaced, entries)
+            write_index(folder, index)
     return Summary(out, index, True, time.monotonic() - started, dict(replaced), changed)
+
+
+def _names_in(out: Path) -> list[str]:
+    """Return the names in the folder, after earlier shards got theirs back if a command was killed while it replaced
+    them. Raises DataError.
+    """
+    if os.path.exists(out) and not os.path.isdir(out):
+        raise DataError(f"{str(out)!r} is a file, expected a folder for the shards: choose another --out.")
+    try:
+        real = resolved(out, "the shards")
+        if real.parent.is_dir():
+            clear_partial(real.parent, [real.name])
+        return sorted(os.listdir(out)) if out.exists() else []
+    except OSError as error:
+        raise write_failed(error, out, "the shards") from None
 
 
 def _check_not_empty(inputs: Inputs, entries: dict[str, list[FileEntry]]) -> None:
@@ -175,23 +194,17 @@ def _build(
     return index, changed
 
 
-def _earlier(recipe: Recipe, out: Path, inputs: Inputs, entries: dict[str, list[FileEntry]]) -> ShardIndex | None:
-    """Return the index of `out` if it holds exactly these shards, None if `out` is free. Raises DataError otherwise.
+def _earlier(
+    recipe: Recipe, out: Path, names: Sequence[str], inputs: Inputs, entries: dict[str, list[FileEntry]]
+) -> ShardIndex:
+    """Return the index of `out` if it holds exactly these shards. Raises DataError otherwise.
 
-    If the files have other names than before, the index gets these names.
+    If the files have other names than before, the index gets these names. `names` are those in `out`.
     """
-    try:
-        names = sorted(name for name in os.listdir(out) if not name.startswith(".")) if out.exists() else []
-    except OSError as error:
-        raise write_failed(error, out, "the shards") from None
-    if not names:
-        return None
     if INDEX_FILE not in names:
         raise DataError(
-            f"the folder {str(out)!r} is not empty and holds no {INDEX_FILE} but {named(names)}. Choose "
-            "another --out, or give --force to put the shards beside these files."
+            f"the folder {str(out)!r} is not empty and holds no {INDEX_FILE} but {named(names)}. Choose another --out."
         )
-    way_out = "Give --force to replace the shards there (other files stay), or another --out."
     index = open_index(out)
     data = with_earlier_defaults(recipe, index).data
     entries = inputs.with_earlier_hashes(entries, index.inputs)
@@ -209,7 +222,7 @@ def _earlier(recipe: Recipe, out: Path, inputs: Inputs, entries: dict[str, list[
     raise DataError(
         f"the folder {str(out)!r} holds other shards (recipe {index.recipe!r}):\n"
         + "".join(f"  - {change}\n" for change in changes)
-        + way_out
+        + "Give --force to replace the shards there, or another --out."
     )
 
 
@@ -229,18 +242,10 @@ def _renamed(index: ShardIndex, out: Path, data: DataSection, entries: dict[str,
 # --- text to shards -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Counter:
-    """Counts the words of a chunk of pairs for each vocabulary.
-
-    It runs in the workers, while the text is read for the first time.
-    """
-
-    joint: bool
-
-    def __call__(self, chunk: list[tuple[str, str]]) -> list[Counter[str]]:
-        sides = [list(side) for side in zip(*chunk, strict=True)]
-        return [count_words(texts) for texts in ([sides[0] + sides[1]] if self.joint else sides)]
+def _counted(joint: bool, chunk: list[tuple[str, str]]) -> list[Counter[str]]:
+    """Return the counts of the words of some pairs, for each vocabulary. Runs while the text is read the first time."""
+    source, target = zip(*chunk, strict=True)
+    return [count_words(source + target)] if joint else [count_words(source), count_words(target)]
 
 
 def _read(
@@ -259,7 +264,7 @@ def _read(
     }
     with (
         console.progress(None, "reading train", " pairs") as bar,
-        pool(_Counter(joint), workers if words else 1) as run,
+        pool(partial(_counted, joint), workers if words else 1) as run,
     ):
         chunks = _chunks(samples["train"].over(inputs.pairs("train", replaced)), READ)
         for chunk, counts in run(chunks) if words else ((chunk, []) for chunk in chunks):
@@ -277,21 +282,11 @@ def _chunks(pairs: Iterator[tuple[str, str]], size: int) -> Iterator[list[tuple[
     return iter(lambda: list(itertools.islice(pairs, size)), [])
 
 
-@dataclass(frozen=True)
-class _Learner:
-    """Learns the vocabulary in a separate process, so that Ctrl-C can end it at once."""
-
-    data: DataSection
-
-    def __call__(self, words: list[list[tuple[str, int]]]) -> Vocabulary:
-        return Vocabulary.learn(words, self.data)
-
-
 def _vocabulary(data: DataSection, inputs: Inputs, words: list[WordCounts], workers: int) -> Vocabulary:
     if inputs.tokenizer is None:
         chosen = [held.most_frequent() for held in words]
         words.clear()  # free their memory
-        with pool(_Learner(data), workers) as run:
+        with pool(partial(Vocabulary.learn, data=data), workers) as run:  # in a process that Ctrl-C can end at once
             return next(iter(run([chosen])))[1]
     if inputs.tokenizer.is_dir():
         vocabulary = Vocabulary.load(inputs.tokenizer)

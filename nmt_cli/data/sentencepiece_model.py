@@ -17,7 +17,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, TypeAdapter
 
 PIECES = 1
 """Field number of the pieces in ModelProto."""
@@ -114,10 +116,14 @@ LONGEST_REPLACEMENT = 32
 class Extension:
     """What nmt adds to a model that others trained."""
 
-    known: int = 0
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
+
+    known: Annotated[int, Field(ge=0)] = 0
     """Number of tokens that the vocabulary has, if it is not that of the model's own pieces. Then a piece is looked up
     by its string: one from there on, or of unknown characters, may be a token of the vocabulary, or else is <unk>."""
-    replacements: dict[str, str] = field(default_factory=dict)
+    replacements: dict[
+        Annotated[str, Field(pattern="(?s)^. ?$")], Annotated[str, Field(max_length=LONGEST_REPLACEMENT)]
+    ] = field(default_factory=dict)
     """What is replaced in a text before it is normalised: a character, or (with a space) all spaces after it too."""
     controls: bool = False
     """Whether control and format characters (Unicode's category C) become spaces then."""
@@ -126,23 +132,7 @@ class Extension:
 def extension_of(model: bytes) -> Extension:
     """Return what nmt added to a model. Raises ValueError if it cannot be read."""
     stored = _parts(model).get(EXTENSION)
-    if stored is None:
-        return Extension()
-    try:
-        values = json.loads(stored)
-        json.dumps(values, ensure_ascii=False).encode()  # half a pair of surrogates is no text
-        extension = Extension(**values)
-        known, replaced = extension.known, extension.replacements
-        if (
-            (type(known), type(replaced), type(extension.controls)) == (int, dict, bool)
-            and known >= 0
-            and all(isinstance(new, str) and old and old[1:] in ("", " ") for old, new in replaced.items())
-            and all(len(new) <= LONGEST_REPLACEMENT for new in replaced.values())
-        ):
-            return extension
-    except TypeError:
-        pass
-    raise ValueError("the extension of nmt is damaged")
+    return Extension() if stored is None else TypeAdapter(Extension).validate_json(stored)
 
 
 def pieces_of(model: bytes) -> dict[str, tuple[bytes, int]]:

@@ -19,7 +19,8 @@ import hashlib
 import json
 import shlex
 from bisect import bisect_right
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -29,7 +30,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from .. import __version__
-from ..errors import DataError
+from ..errors import DataError, write_failed
 from ..files import Lock, sha256, write_named
 from ..lines import iter_lines, open_binary
 from ..recipe import DataSection, Recipe, with_present_names
@@ -38,6 +39,8 @@ from ..records import Record, read_record, to_json
 FORMAT_VERSION = Record.newest
 INDEX_FILE = "index.json"
 VALID_TEXT = ("valid.source.txt", "valid.target.txt")
+TEXT = "text"
+"""The folder of text that the package generated itself."""
 Split = Literal["train", "valid"]
 Ids = npt.NDArray[np.unsignedinteger[Any]]
 Lengths = npt.NDArray[np.int32]
@@ -45,7 +48,7 @@ Lengths = npt.NDArray[np.int32]
 
 LARGEST_HEADER = 1 << 20
 """Largest size of the header of a shard, in bytes: it has four tensors."""
-REMEDY = "Remove it, and make the shards again with nmt preprocess … --force."
+REMEDY = "Move the folder away, and make the shards again with nmt preprocess."
 
 
 class _Entry(BaseModel):
@@ -163,23 +166,17 @@ def open_index(folder: str | Path) -> ShardIndex:
     """Read index.json and check the sizes of its files. `verify` also checks their contents. Raises DataError."""
     folder, index = Path(folder), read_index(folder)
     for entry in listed(index):
-        size = _size(folder / entry.file)
+        path = folder / entry.file
+        size = path.stat().st_size if path.is_file() else None
         if size != entry.bytes:
             state = "is missing" if size is None else f"has {size:,} bytes, expected {entry.bytes:,}"
-            raise DataError(f"{str(folder / entry.file)!r} {state}: the prepared corpus is not whole. {REMEDY}")
+            raise DataError(f"{str(path)!r} {state}: the prepared corpus is not whole. {REMEDY}")
     return index
 
 
 def listed(index: ShardIndex) -> list[FileEntry]:
     """Return the entry of every file that an index lists."""
     return [*index.files, *(shard for split in index.splits.values() for shard in split.shards)]
-
-
-def _size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size if path.is_file() else None
-    except OSError:
-        return None
 
 
 def verify(folder: str | Path) -> ShardIndex:
@@ -211,15 +208,47 @@ def hold(folder: str | Path) -> Lock:
         raise DataError(f"cannot open the folder of shards {str(folder)!r}: {error.strerror}.") from None
 
 
-def held_alone(folder: Path) -> AbstractContextManager[object]:
-    """Lock the folder against trainings and other writers, if it exists. Raises DataError if the folder is in use."""
-    if not folder.is_dir():
-        return nullcontext()
+@contextmanager
+def held_alone(folder: Path) -> Iterator[None]:
+    """Lock the folder against trainings and other writers. If it does not exist, it is made, and removed if it stays
+    empty. Raises DataError if the folder is in use, or cannot be made.
+    """
     busy = DataError(
         f"the shards in {str(folder)!r} are in use: an nmt train reads them, or another nmt preprocess writes there. "
         "Let it finish, or choose another --out."
     )
-    return Lock(folder, busy)
+    try:
+        existed = folder.is_dir()
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = Lock(folder, busy)
+    except OSError as error:
+        raise write_failed(error, folder, "the shards") from None
+    with lock:
+        try:
+            yield
+        finally:
+            if not existed:
+                with suppress(OSError):  # it is not empty
+                    folder.rmdir()
+
+
+def not_shards(folder: Path) -> str:
+    """Return why `folder` does not hold just unchanged shards of `nmt preprocess`; "" if it does.
+
+    Files may be missing. Raises DataError if the index is damaged.
+    """
+    if not (folder / INDEX_FILE).exists():
+        return "nmt preprocess did not write it"
+    recorded = {entry.file: entry.sha256 for entry in listed(read_index(folder))}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if name == INDEX_FILE or (name == TEXT and path.is_dir() and not path.is_symlink()):
+            continue
+        if path.is_symlink() or not path.is_file() or name not in recorded:
+            return f"it holds {name!r}, which nmt preprocess did not write"
+        if sha256(path) != recorded[name]:
+            return f"its file {name!r} was changed after it was written"
+    return ""
 
 
 def check_matches(index: ShardIndex, recipe: Recipe, folder: str | Path, *, names: bool = True) -> None:
@@ -274,7 +303,7 @@ def valid_text(folder: str | Path) -> tuple[list[str], list[str]]:
 
 
 class Corpus:
-    """One split, memory-mapped. Pickling stores only the path, so each worker opens its own memory map."""
+    """One split, memory-mapped."""
 
     def __init__(self, folder: str | Path, split: Split, index: ShardIndex | None = None) -> None:
         self.folder, self.split = Path(folder), split
@@ -282,40 +311,19 @@ class Corpus:
         if split not in self.index.splits:
             raise DataError(f"{str(folder)!r} has no split {split!r}; it has {', '.join(self.index.splits)}.")
         self.entry = self.index.splits[split]
-        self._shards = [_Shard(self.folder / shard.file, shard.pairs) for shard in self.entry.shards]
-        self._starts = [0, *np.cumsum([shard.pairs for shard in self.entry.shards], dtype=np.int64).tolist()]
-
-    @classmethod
-    def open(cls, folder: str | Path, split: Split) -> Corpus:
-        return cls(folder, split)
-
-    def __reduce__(self) -> tuple[type[Corpus], tuple[Path, Split, ShardIndex]]:
-        return Corpus, (self.folder, self.split, self.index)
+        self.shards = [_Shard(self.folder / shard.file, shard.pairs) for shard in self.entry.shards]
+        self.starts = [0, *np.cumsum([shard.pairs for shard in self.entry.shards], dtype=np.int64).tolist()]
 
     def __len__(self) -> int:
         return self.entry.pairs
 
     @property
     def source_lengths(self) -> MappedLengths:
-        """Return the lengths of the source sides in tokens, begin and end symbols not counted."""
         return MappedLengths(self, "source", self.entry.longest_source)
 
     @property
     def target_lengths(self) -> MappedLengths:
-        """Return the lengths of the target sides in tokens, begin and end symbols not counted."""
         return MappedLengths(self, "target", self.entry.longest_target)
-
-    def lengths(self, side: str, pairs: npt.NDArray[np.int64]) -> Lengths:
-        """Return the lengths of the pairs' source or target sides in tokens, begin and end symbols not counted.  # (n,)
-        -> (n,)
-        """
-        lengths = np.empty(len(pairs), np.int32)
-        shards = np.searchsorted(self._starts, pairs, "right") - 1
-        for shard in np.unique(shards).tolist():
-            here = shards == shard
-            indices, offsets = pairs[here] - self._starts[shard], self._shards[shard].tensors[f"{side}_offsets"]
-            lengths[here] = offsets[indices + 1] - offsets[indices]
-        return lengths
 
     def pair(self, i: int) -> tuple[Ids, Ids]:
         """Return the source and target ids of pair `i`, without begin and end symbols: read-only views of the memory
@@ -323,13 +331,13 @@ class Corpus:
         """
         if not 0 <= i < len(self):
             raise IndexError(f"pair {i} of {len(self)}")
-        shard = bisect_right(self._starts, i) - 1
-        return self._shards[shard].pair(i - self._starts[shard])
+        shard = bisect_right(self.starts, i) - 1
+        return self.shards[shard].pair(i - self.starts[shard])
 
 
 @dataclass(frozen=True)
 class MappedLengths:
-    """The lengths of one side of a corpus, read from the memory map: `lengths[pairs]`, or all lengths as an array."""
+    """The lengths of one side of a corpus in tokens, begin and end symbols not counted, from the memory map."""
 
     corpus: Corpus
     side: str
@@ -339,13 +347,18 @@ class MappedLengths:
         return len(self.corpus)
 
     def __getitem__(self, pairs: npt.NDArray[np.int64]) -> Lengths:
-        return self.corpus.lengths(self.side, pairs)
+        """Return the lengths of these pairs.  # (n,) -> (n,)"""
+        lengths = np.empty(len(pairs), np.int32)
+        shards = np.searchsorted(self.corpus.starts, pairs, "right") - 1
+        for shard in np.unique(shards).tolist():
+            here = shards == shard
+            offsets = self.corpus.shards[shard].tensors[f"{self.side}_offsets"]
+            indices = pairs[here] - self.corpus.starts[shard]
+            lengths[here] = offsets[indices + 1] - offsets[indices]
+        return lengths
 
     def max(self, *, initial: int) -> int:
         return max(initial, self.longest)
-
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        return self[np.arange(len(self))].astype(dtype or np.int32)
 
 
 class _Shard:

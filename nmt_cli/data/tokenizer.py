@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,9 +27,9 @@ from typing import Any
 
 from ..errors import DataError
 from ..files import read_bounded, write_named
-from ..parsing.linearization import tree_symbols
 from ..recipe import DataSection
-from .normalization import META_SPACE, Unseen, kept, nfc, replacing
+from ..registry import TOKENIZERS, load, trees
+from .normalization import META_SPACE, kept, leaving_out, nfc, replacing
 from .sentencepiece_model import TAG, extension_of, is_word_list, stays_in_words
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
@@ -47,24 +47,13 @@ THREADS = 16
 every machine."""
 
 
-@dataclass(frozen=True)
-class Side:
-    """A side of the text, with the recipe's keys for the size of its vocabulary and for the characters in it."""
-
-    own: str = ""
-    """What the side's own keys begin with. If they are not set, those without it count."""
-
-    def size_key(self, data: DataSection) -> str:
-        return self._key("vocab_size", data)
-
-    def coverage_key(self, data: DataSection) -> str:
-        return self._key("character_coverage", data)
-
-    def _key(self, key: str, data: DataSection) -> str:
-        return self.own + key if self.own and getattr(data, self.own + key) else key
+SOURCE, TARGET = "", "target_"
+"""The sides, by what their own keys of [data] begin with."""
 
 
-SOURCE, TARGET = Side(), Side("target_")
+def key_of(side: str, key: str, data: DataSection) -> str:
+    """Return the side's own key of [data] if it is set, else the `key` for both sides."""
+    return side + key if getattr(data, side + key) else key
 
 
 class Tokenizer:
@@ -94,7 +83,7 @@ class Tokenizer:
             raise damaged
         self.sha256 = hashlib.sha256(model).hexdigest()
         self._check_specials(where)
-        left_out = Unseen(self._lacks).left_out
+        left_out = leaving_out(self._lacks)
         replaced = replacing(self.extension.replacements, self.extension.controls)
         self._visible = (lambda text: left_out(replaced(text))) if replaced else left_out
 
@@ -254,7 +243,7 @@ def learn_bpe(sentences: Iterable[str], data: DataSection) -> Tokenizer:
     return _learn(texts, data, _bpe(data, Counter(word for text in texts for word in text.split(" ")).items()), SOURCE)
 
 
-def learn_from_words(words: Iterable[tuple[str, int]], data: DataSection, side: Side = SOURCE) -> Tokenizer:
+def learn_from_words(words: Iterable[tuple[str, int]], data: DataSection, side: str = SOURCE) -> Tokenizer:
     """Learn byte-pair encoding from the words of a text and their counts.
 
     The result has the same subwords as `learn_bpe`; it is faster and needs less memory.
@@ -264,35 +253,37 @@ def learn_from_words(words: Iterable[tuple[str, int]], data: DataSection, side: 
     one token.
     """
     counted = list(words)
-    symbols = tree_symbols((word for word, _ in counted), data.terminals) if data.terminals else []
+    symbols = trees("symbols")((word for word, _ in counted), data.terminals) if data.terminals else []
     whole = {"user_defined_symbols": [META_SPACE + symbol for symbol in symbols]} if symbols else {}
-    return _learn(_counted(counted), data, {"input_format": "tsv", **whole, **_bpe(data, counted, side)}, side)
+    return learn(counted, data, side, **whole, **_bpe(data, counted, side))
 
 
-def learn_symbols(words: Iterable[tuple[str, int]], data: DataSection, side: Side = SOURCE) -> Tokenizer:
+def learn_symbols(words: Iterable[tuple[str, int]], data: DataSection, side: str = SOURCE) -> Tokenizer:
     """Return a tokenizer with one token for each of the most frequent words. Fewer words give a smaller vocabulary.
 
     This tokenizer is for symbols, such as linearised trees. Nothing is normalised, and any other word becomes <unk>.
     """
-    options = {
-        "model_type": "word",
-        "hard_vocab_limit": False,
-        "normalization_rule_name": "identity",
-        "character_coverage": 1.0,
-        "byte_fallback": False,
-    }
-    return _learn(_counted(words), data, {"input_format": "tsv", **options}, side)
+    return learn(
+        words,
+        data,
+        side,
+        model_type="word",
+        hard_vocab_limit=False,
+        normalization_rule_name="identity",
+        character_coverage=1.0,
+        byte_fallback=False,
+    )
 
 
-LEARNERS: dict[str, Callable[..., Tokenizer]] = {"bpe": learn_from_words, "words": learn_symbols}
-"""The function that learns a tokenizer, by the value of `data.target_tokenization` in the recipe."""
+def learn(words: Iterable[tuple[str, int]], data: DataSection, side: str, **options: Any) -> Tokenizer:
+    """Return the tokenizer that SentencePiece learns from words and their counts, with its own `options`.
+
+    Raises DataError, in terms of the recipe's keys.
+    """
+    return _learn([f"{word}\t{count}" for word, count in words], data, {"input_format": "tsv", **options}, side)
 
 
-def _counted(words: Iterable[tuple[str, int]]) -> list[str]:
-    return [f"{word}\t{count}" for word, count in words]
-
-
-def _bpe(data: DataSection, words: Iterable[tuple[str, int]], side: Side = SOURCE) -> dict[str, Any]:
+def _bpe(data: DataSection, words: Iterable[tuple[str, int]], side: str = SOURCE) -> dict[str, Any]:
     return {
         "model_type": "bpe",
         **(
@@ -300,17 +291,17 @@ def _bpe(data: DataSection, words: Iterable[tuple[str, int]], side: Side = SOURC
             if data.normalization == "nfc"
             else {"normalization_rule_name": data.normalization}
         ),
-        "character_coverage": getattr(data, side.coverage_key(data)),
+        "character_coverage": getattr(data, key_of(side, "character_coverage", data)),
         "byte_fallback": data.byte_fallback,
     }
 
 
-def _learn(lines: Sequence[str], data: DataSection, options: dict[str, Any], side: Side) -> Tokenizer:
+def _learn(lines: Sequence[str], data: DataSection, options: dict[str, Any], side: str) -> Tokenizer:
     """Return the tokenizer that SentencePiece learns with `options`.
 
     If the text has fewer pieces than asked for, it gets all of them.
     """
-    size = getattr(data, side.size_key(data))
+    size = getattr(data, key_of(side, "vocab_size", data))
     try:
         return _learn_exactly(lines, size, options)
     except RuntimeError as error:
@@ -340,14 +331,15 @@ def _learn_exactly(lines: Sequence[str], size: int, options: dict[str, Any]) -> 
     return Tokenizer(model.getvalue(), "learned tokenizer")
 
 
-def _explained(message: str, data: DataSection, side: Side) -> DataError:
+def _explained(message: str, data: DataSection, side: str) -> DataError:
     """Return a DataError that explains SentencePiece's error with the keys of the recipe."""
-    key, size = side.size_key(data), getattr(data, side.size_key(data))
+    key, coverage = key_of(side, "vocab_size", data), key_of(side, "character_coverage", data)
+    size = getattr(data, key)
     if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         needed = smallest.group(1)
         return DataError(
             f"data.{key} = {size} is too small: the characters of this text alone need {needed}. "
-            f"Give --set data.{key}={needed} or more, or lower data.{side.coverage_key(data)}."
+            f"Give --set data.{key}={needed} or more, or lower data.{coverage}."
         )
     if "sentences_.empty()" in message or "all_chars_count" in message:
         return DataError("the training text is empty: a vocabulary cannot be learned from it.")
@@ -429,7 +421,10 @@ class Vocabulary:
         """
         both, *others = words
         source = learn_from_words(both, data)
-        return cls(source, LEARNERS[data.target_tokenization](others[0], data, TARGET) if others else source)
+        if not others:
+            return cls(source, source)
+        learn_target = load(TOKENIZERS, data.target_tokenization, "data.target_tokenization")
+        return cls(source, learn_target(others[0], data, TARGET))
 
     def save(self, folder: str | Path) -> None:
         """Write the files into `folder`. Raises DataError."""

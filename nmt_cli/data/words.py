@@ -11,10 +11,10 @@ replaces most merges. The reference implementations are `tokenizer.learn_bpe` (f
 
 from __future__ import annotations
 
+import itertools
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -46,9 +46,6 @@ class WordCounts:
         self._size = 0  # characters of all words
         self._halvings = 0
 
-    def __len__(self) -> int:
-        return len(self._counts)
-
     def add(self, counts: Mapping[str, int]) -> None:
         """Add the counts of a part of the text."""
         self._size += sum(map(len, counts.keys() - self._counts.keys()))
@@ -71,25 +68,12 @@ class WordCounts:
 
         Among words with the same count, a hash chooses. Their position in the text does not matter.
         """
-        sizes: Counter[int] = Counter()
-        for word, count in self._counts.items():
-            sizes[count] += len(word)
-        least, capacity = max(sizes, default=0) + 1, learned
-        for count in sorted(sizes, reverse=True):
-            if sizes[count] > capacity:
-                break
-            least, capacity = count, capacity - sizes[count]
-        else:
-            return list(self._counts.items())
-        chosen = [(word, count) for word, count in self._counts.items() if count >= least]
-        for word in sorted(
-            (word for word, seen in self._counts.items() if seen == count), key=lambda word: (_hash(word), word)
-        ):
-            capacity -= len(word)
-            if capacity < 0:
-                break
-            chosen.append((word, count))
-        return chosen
+        words = list(self._counts.items())
+        if self._size <= learned:
+            return words
+        words.sort(key=lambda item: (-item[1], _hash(item[0]), item[0]))
+        sizes = itertools.accumulate(len(word) for word, _ in words)
+        return [item for item, size in zip(words, sizes, strict=True) if size <= learned]
 
 
 def count_words(texts: Iterable[str]) -> Counter[str]:
@@ -106,14 +90,6 @@ def _hash(word: str) -> int:
     return zlib.crc32(word.encode("utf-8", "surrogatepass"))
 
 
-class _Numbers(dict[str, int]):
-    """Word -> its number. Words are numbered in the order of their first look-up."""
-
-    def __missing__(self, word: str) -> int:
-        number = self[word] = len(self)
-        return number
-
-
 class WordEncoder:
     """Encodes texts; each different word is encoded only once."""
 
@@ -122,7 +98,7 @@ class WordEncoder:
         self._forget()
 
     def _forget(self) -> None:
-        self._numbers = _Numbers()
+        self._numbers = defaultdict[str, int](itertools.count().__next__)  # words are numbered by their first look-up
         self._size = 0
         self._ids: npt.NDArray[np.int32] = np.zeros(0, np.int32)  # ids of all words, one after another
         self._starts: npt.NDArray[np.int64] = np.zeros(1, np.int64)  # where the ids of each word start, and the end
@@ -139,7 +115,7 @@ class WordEncoder:
         known = len(self._numbers)
         number = np.fromiter(map(self._numbers.__getitem__, together.split(" ")), np.int64)
         if len(self._numbers) > known:
-            self._learn(list(islice(self._numbers, known, None)))
+            self._learn(list(itertools.islice(self._numbers, known, None)))
         lengths = np.diff(self._starts)[number]
         ends = np.cumsum(lengths)
         positions = np.arange(ends[-1]) + np.repeat(self._starts[number] - (ends - lengths), lengths)
@@ -155,4 +131,4 @@ class WordEncoder:
 
 def flat(rows: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
     """Return lists of ids as one array, and the length of each."""
-    return np.fromiter(chain.from_iterable(rows), np.int32), np.fromiter(map(len, rows), np.int64)
+    return np.fromiter(itertools.chain.from_iterable(rows), np.int32), np.fromiter(map(len, rows), np.int64)

@@ -92,9 +92,8 @@ class Parses:
     def sentences(self, lines: Iterable[object]) -> Iterator[str]:
         """Yield the sentence of each line, words between single spaces; "" if it certainly has too many tokens.
 
-            A thread of the translator calls this, and may end with the process at any point. Therefore SentencePiece is
-            not used here: it
-        could crash.
+        A thread of the translator calls this, and may end with the process at any point. Therefore SentencePiece is
+        not used here: it could crash.
         """
         for line in lines:
             words = self.split(str(line))
@@ -106,9 +105,7 @@ class Parses:
         words = self._pending.popleft()
         if not words:
             return Parse(Tree((), ()))
-        if (
-            not result.length or len(result.source_tokens) > self.longest
-        ):  # not translated, or translated in parts, and parts are not trees
+        if not result.length or len(result.source_tokens) > self.longest:  # not translated, or in parts: no trees
             length = len(self.translator.source.encode([" ".join(words)])[0])
             return Parse(
                 delinearise("", words),

@@ -9,16 +9,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO
 
 from ..console import warn
 from ..errors import DataError, UsageError, check_choice
 from ..files import sha256
-from ..lines import decode_line, iter_lines, open_binary
+from ..lines import decoded_lines, open_binary, parallel
 from ..output_paths import output_files
 from ..parsing.brackets import Leaf, Tree, between_spaces, plain, read_trees
 from ..parsing.linearization import TERMINALS, delinearise, linearise, repaired
@@ -101,7 +101,13 @@ def brackets(
         else None
     )
     kind = terminals or (recorded.terminals if recorded else "xx")
-    return _brackets(_text(words, "the sentences"), _text(parses, "the parses"), kind)
+    pairs = parallel(_text(words, "the sentences"), _text(parses, "the parses"))
+    return (_parse(sentence, line, kind) for sentence, line in pairs)
+
+
+def _parse(sentence: str, line: str, kind: str) -> Parse:
+    tree = delinearise(line, between_spaces(sentence), kind)
+    return Parse(tree, repaired(line, tree, kind))
 
 
 def check_terminals(terminals: str) -> None:
@@ -114,14 +120,11 @@ def decoded(stream: BinaryIO, shown: str) -> Iterator[str]:
 
     `shown` is the name of the stream in messages.
     """
-    damaged = 0
+    replaced: Counter[str] = Counter()
     with stream:
-        for raw in iter_lines(stream):
-            text, replaced = decode_line(raw)
-            damaged += replaced
-            yield text
-    if damaged:
-        warn(f"{shown}: {damaged:,} lines held invalid UTF-8; the bytes were replaced by U+FFFD.")
+        yield from decoded_lines(stream, shown, replaced)
+    if replaced:
+        warn(f"{shown}: {replaced[shown]:,} lines held invalid UTF-8; the bytes were replaced by U+FFFD.")
 
 
 def _named(value: object) -> bool:
@@ -204,20 +207,6 @@ def _convert(
     if left_out:
         warn(f"{left_out:,} of {count + left_out:,} trees consist of traces: they were left out.")
     return TreeFiles(written, count, words, symbols, longest, left_out)
-
-
-def _brackets(words: NamedLines, parses: NamedLines, kind: str) -> Iterator[Parse]:
-    """Yield the trees of parallel lines. Raises DataError if one text ends before the other."""
-    (words_name, sentences), (parses_name, lines) = words, parses
-    for count, (sentence, line) in enumerate(zip_longest(sentences, lines)):
-        if sentence is None or line is None:
-            short, long = (words_name, parses_name) if sentence is None else (parses_name, words_name)
-            raise DataError(
-                f"{short} has {count:,} lines, {long} has more: sentences and parses must be parallel, line by "
-                "line. A line ends at \\n only."
-            )
-        tree = delinearise(line, between_spaces(sentence), kind)
-        yield Parse(tree, repaired(line, tree, kind))
 
 
 def _not_recorded(path: Path) -> str:

@@ -10,7 +10,8 @@ word. Ordinary attention must learn to find this word, and most treebanks have t
                                                 ──▶ its memory, added to the embedding
 
 After the last word, the next word is the source's end symbol. The tables `begins` and `ends` mark the tokens of a
-vocabulary with which a word begins or ends. `parsing.word_tables` computes them; they are stored with the weights.
+vocabulary with which a word begins or ends. A function of `registry.TREES` computes them; they are stored with the
+weights.
 """
 
 from __future__ import annotations

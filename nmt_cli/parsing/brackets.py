@@ -35,6 +35,7 @@ TRACE = "-NONE-"
 UNTAGGED = "XX"
 """The tag of a word whose part of speech is not known, and the symbol of a word in a linearised tree."""
 TOKEN = re.compile(r"[()]|[^() \t\r\n\f\v]+")
+ONE_WORD = "expected (TAG WORD): each word has its own bracket"
 ESCAPES = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", r"\/": "/", r"\*": "*"}
 _ESCAPE = re.compile("|".join(map(re.escape, ESCAPES)))
 
@@ -144,13 +145,19 @@ def read_trees(lines: Iterable[str], where: str, first: int = 1) -> Iterator[Tre
 
     Raises DataError at the first error. The message names `where` and the line, counted from `first`.
     """
-    reader = _Reader(where)
+    reader = _Reader()
     for number, line in enumerate(lines, first):
         for token in TOKEN.findall(line):
-            tree = reader.read(token, number)
-            if tree is not None:
-                yield tree
-    reader.end()
+            if error := reader.read(token, number):
+                raise DataError(f"{where}, line {number:,}: {error}.")
+            if not reader.open:
+                yield Tree(tuple(reader.leaves), tuple(span for span in reader.spans if span))
+                reader = _Reader()
+    if reader.open:
+        raise DataError(
+            f"{where}, line {reader.open[0].line:,}: the tree that begins here lacks {len(reader.open)} closing "
+            "bracket(s) at the end of the text; close it, or restore the file if it was cut."
+        )
 
 
 @dataclass
@@ -170,90 +177,51 @@ class _Open:
 
 @dataclass
 class _Reader:
-    """Reads brackets, labels and words one by one; returns a tree when its last bracket closes."""
+    """Reads brackets, labels and words of one tree, which is complete when no bracket is open."""
 
-    where: str
     open: list[_Open] = field(default_factory=list)
     leaves: list[Leaf] = field(default_factory=list)
     spans: list[Span | None] = field(default_factory=list)
 
-    def read(self, token: str, line: int) -> Tree | None:
+    def read(self, token: str, line: int) -> str:
+        """Read a token. Return what is wrong with it, and what to do; "" if nothing is."""
+        top = self.open[-1] if self.open else None
         if token == "(":
-            self._begin(line)
+            if top and top.word:
+                return f"a bracket opens after the word {short(top.word)}; {ONE_WORD}"
+            if top and not top.named and len(self.open) > 1:
+                return (
+                    "a bracket inside a tree has no label; expected (LABEL …); only the outermost bracket may have none"
+                )
+            if top:
+                top.named = True
+            self.open.append(_Open(line, len(self.leaves), len(self.spans)))
+            self.spans.append(None)
+        elif top is None:
+            if token == ")":
+                return "a bracket closes that was never opened; remove it, or open the tree"
+            return f"{short(token)} is outside of any tree; remove it: comments and headings are no trees"
         elif token == ")":
-            return self._close(line)
-        elif not self.open:
-            raise self._error(
-                line, f"{short(token)} is outside of any tree", "remove it: comments and headings are no trees"
-            )
-        else:
-            self._name(token, line)
-        return None
-
-    def end(self) -> None:
-        if self.open:
-            first = self.open[0].line
-            raise self._error(
-                first,
-                f"the tree that begins here lacks {len(self.open)} closing bracket(s) at the end of the text",
-                "close it, or restore the file if it was cut",
-            )
-
-    def _begin(self, line: int) -> None:
-        if self.open:
-            above = self.open[-1]
-            if above.word:
-                raise self._error(
-                    line,
-                    f"a bracket opens after the word {short(above.word)}",
-                    "expected (TAG WORD): each word has its own bracket",
-                )
-            if not above.named and len(self.open) > 1:
-                raise self._error(
-                    line,
-                    "a bracket inside a tree has no label",
-                    "expected (LABEL …); only the outermost bracket may have none",
-                )
-            above.named = True
-        self.open.append(_Open(line, len(self.leaves), len(self.spans)))
-        self.spans.append(None)
-
-    def _name(self, token: str, line: int) -> None:
-        """Read a label, or the word after a label."""
-        top = self.open[-1]
-        if not top.named:
+            return self._close(self.open.pop())
+        elif not top.named:
             top.label, top.named = token, True
         elif top.word or len(self.spans) > top.index + 1:
-            raise self._error(
-                line,
-                f"{short(token)} is in a bracket that has content already",
-                "expected (TAG WORD): each word has its own bracket",
-            )
+            return f"{short(token)} is in a bracket that has content already; {ONE_WORD}"
         else:
             top.word = token
+        return ""
 
-    def _close(self, line: int) -> Tree | None:
-        if not self.open:
-            raise self._error(line, "a bracket closes that was never opened", "remove it, or open the tree")
-        top = self.open.pop()
+    def _close(self, top: _Open) -> str:
         if top.word:
             self.leaves.append(Leaf(top.label, top.word))
         elif top.start == len(self.leaves):
-            raise self._error(
-                line,
-                f"the bracket ({top.label} ) contains no word",
-                "expected (TAG WORD), or (LABEL …) around such; empty elements are (-NONE- *)",
+            return (
+                f"the bracket ({top.label} ) contains no word; expected (TAG WORD), or (LABEL …) around such; empty "
+                "elements are (-NONE- *)"
             )
         elif self.open or top.label not in ROOTS:
             self.spans[top.index] = Span(top.label, top.start, len(self.leaves))
-        if self.open:
-            return None
-        tree = Tree(tuple(self.leaves), tuple(span for span in self.spans if span))
-        self.leaves, self.spans = [], []
-        return tree
-
-    def _error(self, line: int, what: str, remedy: str) -> DataError:
-        return DataError(f"{self.where}, line {line:,}: {what}; {remedy}.")
+        return ""
 
 
 def short(token: str) -> str:

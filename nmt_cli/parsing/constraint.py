@@ -36,7 +36,7 @@ from ..search.constraint import Constraint, OnDevices, Step
 from ..search.search_state import OfHypotheses, Rows
 from ..search.sentence import Sentence
 from .brackets import UNTAGGED, between_spaces, escaped
-from .linearization import SYMBOL, TAG_PREFIX, TERMINALS
+from .linearization import SYMBOL, TERMINALS, has_bracket, is_tag
 
 ANY_TAG = -1
 """In the tokens of terminals: any tag."""
@@ -61,7 +61,7 @@ class Symbols:
 
 
 @dataclass
-class Partial(OfHypotheses):
+class PartialTree(OfHypotheses):
     """The partial tree of each hypothesis."""
 
     written: Array  # (B, W) number of written tokens of terminals
@@ -71,16 +71,16 @@ class Partial(OfHypotheses):
 
 
 @dataclass
-class Trees(Rows):
+class TreeState(Rows):
     """The terminals of each sentence, and its hypotheses."""
 
     terminals: Array  # (B, T) the tokens of the terminals, or ANY_TAG
     inside: Array  # (B, T) whether the token must directly follow the token before
     counts: Array  # (B,) number of these tokens
-    partial: Partial
+    partial: PartialTree
 
 
-class Tree(Constraint):
+class TreeConstraint(Constraint):
     """The value is one of TERMINALS; None and "" mean `xx`. The input of a sentence are the tokens of its terminals.
 
     Raises UsageError for another value, and for a kind whose symbols the vocabulary does not have.
@@ -132,7 +132,7 @@ class Tree(Constraint):
         """See `Constraint`: an output can always have all terminals."""
         return len(value)
 
-    def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> Trees:
+    def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> TreeState:
         """See `Constraint`. A sentence without input has no words: its outputs are empty."""
         terminals = [list(sentence.inputs.get(self.name, ())) for sentence in sentences]
         longest = max(1, *map(len, terminals))
@@ -141,14 +141,14 @@ class Tree(Constraint):
         zeros = arrays.zeros((len(sentences), width), arrays.int64)
         deepest = min(MOST_OPEN, max(1, *(sentence.max_length for sentence in sentences)))
         stack = arrays.full((*zeros.shape, deepest), -1, arrays.int32)
-        return Trees(
+        return TreeState(
             padded[:, :, 0],
             padded[:, :, 1] > 0,
             arrays.array([len(tokens) for tokens in terminals], arrays.int64),
-            Partial(zeros, zeros, zeros, stack),
+            PartialTree(zeros, zeros, zeros, stack),
         )
 
-    def edit(self, state: Trees, step: Step, log_probs: Array) -> None:
+    def edit(self, state: TreeState, step: Step, log_probs: Array) -> None:
         """See `Constraint`: forbids tokens that break the tree, and gives the next word the probability of all
         words.
         """
@@ -178,7 +178,7 @@ class Tree(Constraint):
         log_probs[closing, brackets] = of_brackets
         log_probs[words, terminals[words]] = arrays.where(in_word[words], 0.0, of_words)
 
-    def advance(self, state: Trees, tokens: Array) -> Trees:
+    def advance(self, state: TreeState, tokens: Array) -> TreeState:
         """See `Constraint`. Tokens of a prefix need not be part of a tree."""
         arrays, partial = arrays_of(tokens), state.partial
         symbols = self.symbols.on(arrays)
@@ -191,7 +191,7 @@ class Tree(Constraint):
         stack = arrays.copy(partial.stack)
         top = partial.depth[sentence, hypothesis].clip(None, stack.shape[2] - 1)
         stack[sentence, hypothesis, top] = arrays.astype(brackets[sentence, hypothesis], arrays.int32)
-        state.partial = Partial(
+        state.partial = PartialTree(
             written=arrays.minimum(partial.written + terminal, state.counts[:, None]),
             depth=(partial.depth + opens - closes).clip(0, stack.shape[2]),
             opened=(partial.opened + 1) * opens,
@@ -212,17 +212,13 @@ def _total(log_probs: Array) -> Array:
 
 def _terminals(pieces: dict[int, str], kind: str) -> tuple[list[int], list[int]]:
     """Return the tokens of a vocabulary that are words or parts of words, and the tokens that are tags."""
-    terminals = [number for number, piece in pieces.items() if "(" not in piece and ")" not in piece]
+    terminals = [number for number, piece in pieces.items() if not has_bracket(piece)]
     text = {number: pieces[number].removeprefix(META_SPACE) for number in terminals}
     if kind == "xx":
         return [number for number in terminals if text[number] == UNTAGGED], []
     if kind == "tags":
         return [], terminals
-    tags = {
-        number
-        for number in terminals
-        if kind == "both" and text[number].startswith(TAG_PREFIX) and text[number] != TAG_PREFIX
-    }
+    tags = {number for number in terminals if kind == "both" and is_tag(text[number])}
     return [number for number in terminals if number not in tags], sorted(tags)
 
 

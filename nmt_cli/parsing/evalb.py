@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 from ..errors import DataError
 from .brackets import ROOTS, UNTAGGED, Leaf, Span, Tree, between_spaces, escaped, plain, short
-from .linearization import TAG_PREFIX, delinearise, linearise, repaired
+from .linearization import delinearise, is_tag, linearise, repaired
 
 DELETED = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
 """DELETE_LABEL of COLLINS.prm: parts of speech whose words do not count, and labels that do not."""
@@ -58,7 +58,7 @@ ROOTED = re.compile(r"\s*+\((?:ROOT|S1)?+\s*+\([^()\s]", re.ASCII)
 """The beginning of a tree whose root COLLINS.prm does not delete: ROOT, S1 or no label."""
 
 
-class Counts(NamedTuple):
+class BracketCounts(NamedTuple):
     """Figures of one sentence, or their sums. Only valid sentences have constituents."""
 
     matched: int = 0
@@ -79,8 +79,8 @@ class Counts(NamedTuple):
     speech."""
 
 
-SKIPPED = Counts(skipped=1)
-ERROR = Counts(errors=1)
+SKIPPED = BracketCounts(skipped=1)
+ERROR = BracketCounts(errors=1)
 
 
 class Bracket(NamedTuple):
@@ -114,7 +114,7 @@ class Reading(NamedTuple):
         return Tree(tuple(self.leaves), tuple(spans)).without_traces()
 
 
-class Sentence(NamedTuple):
+class CountedSide(NamedTuple):
     """The words and constituents of one side that count."""
 
     words: list[str]
@@ -153,7 +153,7 @@ def read(line: str) -> Reading:
     return Reading(leaves, brackets, " and ".join(unbalanced), text)
 
 
-def countable(leaves: Sequence[Leaf], spans: Sequence[Span] | Sequence[Bracket]) -> Sentence:
+def countable(leaves: Sequence[Leaf], spans: Sequence[Span] | Sequence[Bracket]) -> CountedSide:
     """Return the words, their parts of speech, and the constituents that COLLINS.prm does not delete."""
     before, words = [0], list[str]()  # words that count before each leaf
     tags = [tag for tag, _ in leaves if tag not in DELETED]
@@ -166,10 +166,10 @@ def countable(leaves: Sequence[Leaf], spans: Sequence[Span] | Sequence[Bracket])
         label = re.split("[-=]", label, maxsplit=1)[0]  # EVALB's way: -LRB- becomes an empty label, which counts
         if before[start] < before[end] and label not in DELETED:
             constituents[EQUAL.get(label, label), before[start], before[end]] += 1
-    return Sentence(words, tags, constituents)
+    return CountedSide(words, tags, constituents)
 
 
-def compare(gold: Sentence, parse: Sentence, unbalanced: str = "") -> tuple[Counts, str]:
+def compare(gold: CountedSide, parse: CountedSide, unbalanced: str = "") -> tuple[BracketCounts, str]:
     """Return the counts of a sentence, and why the sentence is an error ("" if it is not)."""
     if not parse.words:
         return SKIPPED, ""
@@ -179,7 +179,7 @@ def compare(gold: Sentence, parse: Sentence, unbalanced: str = "") -> tuple[Coun
     matched = (gold.constituents & parse.constituents).total()
     sizes = gold.constituents.total(), parse.constituents.total()
     correct_tags = sum(gold_tag == parse_tag for gold_tag, parse_tag in zip(gold.tags, parse.tags, strict=True))
-    return Counts(
+    return BracketCounts(
         matched,
         *sizes,
         complete=int(matched == sizes[0] == sizes[1]),
@@ -205,7 +205,9 @@ def _difference(gold: Sequence[str], parse: Sequence[str]) -> str:
     )
 
 
-def score_line(gold_line: str, line: str, number: int, repair: bool, terminals: str = "xx") -> tuple[Counts, str]:
+def score_line(
+    gold_line: str, line: str, number: int, repair: bool, terminals: str = "xx"
+) -> tuple[BracketCounts, str]:
     """Return the counts of a pair of lines, and why the pair is an error ("" if it is not).
 
     Raises DataError for a reference that is not a tree.
@@ -309,10 +311,7 @@ def terminals_of(hypotheses: Sequence[str], references: Sequence[str]) -> str:
     )
     if 2 * texts[UNTAGGED] >= texts.total():
         return "xx"
-    if (
-        3 * sum(count for text, count in texts.items() if text.startswith(TAG_PREFIX) and text != TAG_PREFIX)
-        >= texts.total()
-    ):
+    if 3 * sum(count for text, count in texts.items() if is_tag(text)) >= texts.total():
         return "both"
     leaves = {leaf for line in references for leaf in read(line).leaves}
     words = {spelling for _, word in leaves for spelling in (word, escaped(plain(word)))}
@@ -326,7 +325,7 @@ def words_of(line: str) -> int:
         return len(read(line).leaves)
     texts = [text for text in between_spaces(line) if text[0] not in "()"]
     if terminals_of([line], ()) == "both":
-        return sum(not text.startswith(TAG_PREFIX) or text == TAG_PREFIX for text in texts)
+        return sum(not is_tag(text) for text in texts)
     return len(texts)
 
 
@@ -335,7 +334,7 @@ def has_tags(line: str, terminals: str) -> bool:
     return bool(TAGGED.search(line)) if form(line) == BRACKETS else terminals in ("tags", "both") and bool(line.strip())
 
 
-def f1(counts: Counts) -> float:
+def f1(counts: BracketCounts) -> float:
     """Return the harmonic mean of precision and recall in per cent; 0 if there are no constituents."""
     return percent(2 * counts.matched, counts.gold + counts.test)
 

@@ -67,6 +67,16 @@ def terminal(leaf: Leaf, terminals: str = "xx") -> str:
     return word if terminals == "words" else f"{word} {TAG_PREFIX}{leaf.tag}"
 
 
+def has_bracket(text: str) -> bool:
+    """Return whether a text is no terminal."""
+    return "(" in text or ")" in text
+
+
+def is_tag(text: str) -> bool:
+    """Return whether a symbol is a tag of the kind `both`."""
+    return text.startswith(TAG_PREFIX) and text != TAG_PREFIX
+
+
 def tree_symbols(texts: Iterable[str], terminals: str) -> list[str]:
     """Return the texts that are brackets of a label, or tags of the kind `both`.
 
@@ -77,9 +87,7 @@ def tree_symbols(texts: Iterable[str], terminals: str) -> list[str]:
     distinct = sorted(set(texts))
     brackets = {(match["bracket"], match["label"]): text for text in distinct if (match := SYMBOL.fullmatch(text))}
     symbols = [text for (_, label), text in brackets.items() if ("(", label) in brackets and (")", label) in brackets]
-    return symbols + [
-        text for text in distinct if terminals == "both" and text.startswith(TAG_PREFIX) and text != TAG_PREFIX
-    ]
+    return symbols + [text for text in distinct if terminals == "both" and is_tag(text)]
 
 
 def linearise(tree: Tree, terminals: str = "xx") -> str:
@@ -89,12 +97,8 @@ def linearise(tree: Tree, terminals: str = "xx") -> str:
     )
 
 
-def delinearise(line: str, words: Sequence[str], terminals: str = "xx", tags: Sequence[str] = ()) -> Tree:
-    """Return the tree of `words` that a line of symbols describes, repaired as above.
-
-    `tags`: one part of speech per word. Without `tags`, the tags of the line are used, and XX where the line has no
-    tag.
-    """
+def delinearise(line: str, words: Sequence[str], terminals: str = "xx") -> Tree:
+    """Return the tree of `words` that a line of symbols describes, repaired as above. A word without a tag has XX."""
     open_spans: list[tuple[str, int, int]] = []  # label, start, index in `spans`
     open_labels = Counter[str]()  # the labels of `open_spans`, so that a deep tree takes time linear in its depth
     spans: list[Span | None] = []
@@ -123,7 +127,7 @@ def delinearise(line: str, words: Sequence[str], terminals: str = "xx", tags: Se
     kept = [span for span in spans if span]
     if kept and kept[0].start == 0 and kept[0].end == count:
         kept[0] = kept[0]._replace(end=len(words))
-    leaves = (Leaf(tag, word) for tag, word in zip(tags or parsed, words, strict=True))
+    leaves = (Leaf(tag, word) for tag, word in zip(parsed, words, strict=True))
     return Tree(tuple(leaves), tuple(kept))
 
 
@@ -150,7 +154,7 @@ def _read(line: str, words: Sequence[str], terminals: str) -> tuple[list[_Symbol
     for text in texts:
         if match := SYMBOL.fullmatch(text):
             symbols.append(_Symbol(match["bracket"], match["label"]))
-        elif text == UNTAGGED if terminals == "xx" else not _has_bracket(text):
+        elif text == UNTAGGED if terminals == "xx" else not has_bracket(text):
             symbols.append(_Symbol("", text if terminals == "tags" else ""))
     return symbols, len(symbols) == len(texts)
 
@@ -161,22 +165,17 @@ def _read_pairs(texts: Sequence[str], words: Sequence[str]) -> tuple[list[_Symbo
     dropped = count = 0
     waiting = False  # the last symbol is a word whose tag may follow
     for text in texts:
-        is_tag = text.startswith(TAG_PREFIX) and text != TAG_PREFIX
         if match := SYMBOL.fullmatch(text):
             symbols.append(_Symbol(match["bracket"], match["label"]))
             waiting = False
-        elif _has_bracket(text):
+        elif has_bracket(text):
             dropped += 1
-        elif waiting and is_tag:
+        elif waiting and is_tag(text):
             symbols[-1] = _Symbol("", text.removeprefix(TAG_PREFIX))
             waiting = False
-        elif not is_tag or (count < len(words) and words[count].startswith(TAG_PREFIX)):
+        elif not is_tag(text) or (count < len(words) and words[count].startswith(TAG_PREFIX)):
             symbols.append(_Symbol("", ""))
             count, waiting = count + 1, True
         else:
             dropped += 1
     return symbols, not dropped and all(bracket or tag for bracket, tag in symbols)
-
-
-def _has_bracket(text: str) -> bool:
-    return "(" in text or ")" in text

@@ -1,7 +1,7 @@
 """EVALB as a metric: labelled bracket precision, recall and F1 of parses, and the accuracy of their parts of speech, if
 they have any. `evalb` computes the counts.
 
-    gold line, parse line ──▶ evalb.score_line ──▶ a row of `Counts` per sentence ──▶ sums ──▶ P, R, F1
+    gold line, parse line ──▶ evalb.score_line ──▶ a row of `BracketCounts` per sentence ──▶ sums ──▶ P, R, F1
 """
 
 from __future__ import annotations
@@ -11,14 +11,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from .. import __version__
 from ..errors import UsageError
 from ..evaluation.metric import MetricSpec, SentenceStatisticsMetric
-from .evalb import LINEARISED, ROOTED, Counts, f1, form_of_all, has_tags, percent, score_line, terminals_of, words_of
+from .evalb import (
+    LINEARISED,
+    ROOTED,
+    BracketCounts,
+    f1,
+    form_of_all,
+    has_tags,
+    percent,
+    score_line,
+    terminals_of,
+    words_of,
+)
 
 SHOWN = 3
 """Maximum number of lines that a remark describes. The other lines are only counted."""
 
 
 class Evalb(SentenceStatisticsMetric):
-    """EVALB; a row is the `Counts` of a sentence.
+    """EVALB; a row is the `BracketCounts` of a sentence.
 
     `repair`: compare parses in brackets over the words and parts of speech of the reference, as is always done for
     linearised ones.
@@ -37,7 +48,7 @@ class Evalb(SentenceStatisticsMetric):
             "words": ",".join(sorted(self._words)) or ("ref" if self.repair else "hyp"),
         }
 
-    def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[Counts]:
+    def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[BracketCounts]:
         """See `Metric`.
 
         Raises UsageError for several references, DataError for a reference that is not a tree and for a mixture of
@@ -62,30 +73,25 @@ class Evalb(SentenceStatisticsMetric):
     ) -> Iterator[str]:
         """Yield remarks about sentences that do not count, with the reasons, and about roots that count."""
         repair = self._repairs(hypotheses)
-        counts = [Counts(*map(int, row)) for row in rows]
+        counts = [BracketCounts(*map(int, row)) for row in rows]
         errors = [line for line, row in enumerate(counts) if row.errors]
         skipped = [line for line, row in enumerate(counts) if row.skipped]
         if errors:
-            reasons = (
+            reasons = [
                 score_line(references[0][line], hypotheses[line], line + 1, repair)[1] for line in errors[:SHOWN]
-            )
-            shown = "; ".join(
-                f"line {line + 1:,}: {reason}" for line, reason in zip(errors, reasons, strict=False)
-            ) + "; …" * (len(errors) > SHOWN)
-            way_out = (
-                ""
-                if repair
-                else " To compare over the words and parts of speech of the reference instead, give --evalb-repair."
-            )
+            ]
+            shown = [f"line {line + 1:,}: {reason}" for line, reason in zip(errors, reasons, strict=False)]
             yield (
                 f"{len(errors):,} of {len(rows):,} sentences have the status error and do not count, as in EVALB: "
-                f"{shown}.{way_out}"
+                f"{'; '.join([*shown, *['…'] * (len(errors) > SHOWN)])}."
+                + " To compare over the words and parts of speech of the reference instead, give --evalb-repair."
+                * (not repair)
             )
         if skipped:
-            shown = ", ".join(f"{line + 1:,}" for line in skipped[:SHOWN]) + ", …" * (len(skipped) > SHOWN)
+            shown = [f"{line + 1:,}" for line in skipped[:SHOWN]]
             yield (
                 f"{len(skipped):,} of {len(rows):,} sentences are skipped and do not count, as in EVALB, for the "
-                f"parse has no words that count: line {shown}."
+                f"parse has no words that count: line {', '.join([*shown, *['…'] * (len(skipped) > SHOWN)])}."
             )
         rooted = [sum(bool(ROOTED.match(line)) for line in lines) for lines in (references[0], hypotheses)]
         if any(rooted) and not repair:
@@ -100,11 +106,11 @@ class Evalb(SentenceStatisticsMetric):
         return words_of(line)
 
     def value(self, sums: Sequence[float]) -> float:
-        return f1(Counts(*map(int, sums)))
+        return f1(BracketCounts(*map(int, sums)))
 
     def counts(self, sums: Sequence[float]) -> dict[str, int]:
         """See `Metric`. Words and their tags are left out if the parses have no parts of speech."""
-        counts = Counts(*map(int, sums))._asdict()
+        counts = BracketCounts(*map(int, sums))._asdict()
         return (
             counts
             if counts["words"]
@@ -112,7 +118,7 @@ class Evalb(SentenceStatisticsMetric):
         )
 
     def details(self, sums: Sequence[float]) -> str:
-        counts = Counts(*map(int, sums))
+        counts = BracketCounts(*map(int, sums))
         tagging = f"tagging accuracy {percent(counts.correct_tags, counts.words):.2f} " if counts.words else ""
         return (
             f"P {percent(counts.matched, counts.test):.2f} R {percent(counts.matched, counts.gold):.2f} "

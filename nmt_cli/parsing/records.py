@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import SerializerFunctionWrapHandler, model_serializer
+from typing import Literal
 
 from ..errors import DataError
 from ..records import Record, read_record
@@ -18,15 +16,7 @@ class Conversion(Record):
     files: dict[str, str]
     """SHA-256 of the files, by name."""
     terminals: Literal["xx", "tags", "words", "both"] = "xx"
-    """The terminals of NAME.linear, one of `linearization.TERMINALS`. Not in the file if it is xx, as in files of
-    earlier versions."""
-
-    @model_serializer(mode="wrap")
-    def _without_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values: dict[str, Any] = handler(self)
-        if self.terminals == "xx":
-            del values["terminals"]
-        return values
+    """The terminals of NAME.linear, one of `linearization.TERMINALS`. Files of earlier versions do not have it."""
 
 
 def conversion_of(path: Path, remedy: str = "Move it away.") -> Conversion | None:
@@ -41,11 +31,11 @@ def conversion_of(path: Path, remedy: str = "Move it away.") -> Conversion | Non
 
 
 def check_terminals(targets: Iterable[Path], terminals: str) -> None:
-    """Raise DataError if linearised trees were written with another kind of terminals than `terminals`; "" accepts any.
+    """Raise DataError if linearised trees were written with another kind of terminals than `terminals`.
 
     Trees without a record pass.
     """
-    for path in targets if terminals else ():
+    for path in targets:
         conversion = conversion_of(path)
         if conversion is not None and path.name in conversion.files and conversion.terminals != terminals:
             raise DataError(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..data.normalization import META_SPACE
 from ..data.tokenizer import UNK, Tokenizer, Vocabulary
-from .linearization import TAG_PREFIX
+from .linearization import has_bracket, is_tag
 
 
 def word_tables(vocabulary: Vocabulary, terminals: str) -> tuple[Tensor, Tensor]:
@@ -34,6 +34,4 @@ def word_tables(vocabulary: Vocabulary, terminals: str) -> tuple[Tensor, Tensor]
 def _ends_a_word(tokenizer: Tokenizer, number: int, text: str, terminals: str) -> bool:
     if number in tokenizer.not_text:
         return number == UNK and terminals == "words"
-    if "(" in text or ")" in text:
-        return False
-    return terminals != "both" or (text.startswith(TAG_PREFIX) and text != TAG_PREFIX)
+    return not has_bracket(text) and (terminals != "both" or is_tag(text))

@@ -25,7 +25,6 @@ from .sentence import FinishedSentences, Hypothesis, Sentence
 
 if TYPE_CHECKING:
     from .constraint import Constraint
-    from .protocols import Decoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +93,8 @@ class SearchOptions:
     eos: int
     banned_tokens: tuple[int, ...]
     """Ids that are never generated."""
-    search: Callable[[Decoder, SearchOptions], StepSearch] | None = None
-    """A class as `nmt_cli.registry.SEARCHES` lists them; None: beam search."""
+    search: Callable[..., StepSearch] | None = None
+    """(decoder, options) → the search: a class as `nmt_cli.registry.SEARCHES` lists them; None: beam search."""
     batch_tokens: int = 4096
     """Source tokens of a search, about: it takes no more sentences when it has so many."""
     nbest: int = 1

@@ -65,7 +65,7 @@ class Validator:
 
         `tokens` is the size limit of a batch, per side. Warn of pairs that are too long for the model.
         """
-        self.corpus = Corpus.open(shards, "valid")
+        self.corpus = Corpus(shards, "valid")
         self.vocabulary, self.recipe, self.hardware, self.tokens = vocabulary, recipe, hardware, tokens
         self.safe_length, self.longest = length_limits(recipe.data, [safe_length])
         plan = EpochPlan(self.corpus.source_lengths, self.corpus.target_lengths, tokens, seed=0)

@@ -164,7 +164,7 @@ def test_a_run_folder_is_a_model_too(trained: Path) -> None:
     assert result.stderr.splitlines()[0] == f"model: {trained / 'best'}"
 
 
-UNEQUAL = "'src' has 30 lines, 'ref' 31 lines: they are not line by line parallel. They part at line 31: 'src' has ended where 'ref' reads 'more'."
+UNEQUAL = "'src' has 30 lines, 'ref' has 31 lines: they are not line by line parallel. They part at line 31, where 'ref' reads 'more'."
 
 
 def test_unequal_counts_of_files_are_told_before_any_work() -> None:
@@ -199,7 +199,7 @@ def test_missing_and_empty_files_are_named() -> None:
         error = fault("--model", "model", *arguments, stdin=b"")
         assert isinstance(error, DataError)
         assert str(error) == f"{name!r} is empty: expected one translation per line."
-    assert "'src' has 30 lines, 'void' 0 lines" in str(fault("--model", "model", "--src", "src", "--ref", "void"))
+    assert "'src' has 30 lines, 'void' has 0 lines" in str(fault("--model", "model", "--src", "src", "--ref", "void"))
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])

@@ -161,7 +161,7 @@ def test_shards(workers: int) -> None:
     prepare(recipe("DE"), [Path()], Path("shards"), workers=workers)
     vocabulary = Vocabulary.load(Path("many"))
     for split in ("train", "valid"):
-        corpus = Corpus.open(Path("shards"), split)
+        corpus = Corpus(Path("shards"), split)
         kept = [number for number in range(len(SOURCE)) if number not in (5, 6)]
         assert len(corpus.source_lengths) == len(kept)
         lengths = corpus.source_lengths[np.arange(len(kept))]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt_cli.data.batches import EpochPlan, buckets_of, collate, micro_batches, padding_share, spans
+from nmt_cli.data.batches import EpochPlan, buckets_of, collate, micro_batches, spans
 from nmt_cli.data.tokenizer import BOS, EOS, PAD
 
 PAIRS = 20_000
@@ -224,6 +224,17 @@ def test_few_and_long_pairs() -> None:
     assert list(spans(source[:0], target[:0], 10)) == []
     plan = EpochPlan(np.array([3, 1, 2], np.int32), np.array([4, 1, 7], np.int32), 1000, 1)
     assert plan.target_tokens(np.array([0, 2])) == 5 + 8
+
+
+def padding_share(plan: EpochPlan, epoch: int, tokens: int) -> float:
+    """Return the share of padding among the tokens of an epoch, both sides together."""
+    real = padded = 0
+    for update in plan.updates(epoch):
+        for part in micro_batches(plan, update, tokens)[0]:
+            source, target = plan.lengths(part)
+            real += int(source.sum() + target.sum())
+            padded += len(part) * int(source.max() + target.max())
+    return 1.0 - real / padded
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,11 +25,10 @@ from nmt_cli.data import prepare as module
 from nmt_cli.data import shards
 from nmt_cli.data import workers as processes
 from nmt_cli.data.inputs import fingerprint_of
-from nmt_cli.data.install import folder_aside
 from nmt_cli.data.prepare import prepare
 from nmt_cli.data.shards import INDEX_FILE, Corpus, open_index, valid_text, verify
 from nmt_cli.data.tokenizer import Tokenizer, Vocabulary
-from nmt_cli.errors import DataError, NmtError, RecipeError
+from nmt_cli.errors import DataError, NmtError, RecipeError, UsageError
 from nmt_cli.recipe import Recipe
 
 NAMES = {
@@ -79,7 +77,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def decoded(folder: Path, split: Any) -> list[tuple[str, str]]:
-    vocabulary, corpus = Vocabulary.load(folder), Corpus.open(folder, split)
+    vocabulary, corpus = Vocabulary.load(folder), Corpus(folder, split)
     source, target = zip(*map(corpus.pair, range(len(corpus))), strict=True)
     return list(zip(vocabulary.source.decode(source), vocabulary.target.decode(target), strict=True))
 
@@ -130,85 +128,67 @@ def test_other_shards_are_not_overwritten(text: Path, out: Path) -> None:
     assert contents(out) == before
 
 
-def test_force_replaces_what_is_ours_and_nothing_else(text: Path, out: Path) -> None:
+def test_force_replaces_shards(text: Path, out: Path) -> None:
     prepare(recipe(shard_pairs=100), [text], out, workers=1)
-    (out / "notes.txt").write_text("mine")
-    (out / "mine").mkdir()
-    (out / "mine" / "train-00000.safetensors").write_text("mine too")
     write(text, "train", sentences(300))
     assert prepare(recipe(joint_vocab=False, vocab_size=300), [text], out, force=True, workers=1).fresh
     tokenizers = {"tokenizer.source.model", "tokenizer.target.model"}
-    mine = {"mine/train-00000.safetensors", "notes.txt"}
-    assert set(contents(out)) == {INDEX_FILE, "train-00000.safetensors", *tokenizers, *VALID, *mine}
-    assert (out / "notes.txt").read_text() == "mine"
-    assert (out / "mine" / "train-00000.safetensors").read_text() == "mine too"
+    assert set(contents(out)) == {INDEX_FILE, "train-00000.safetensors", *tokenizers, *VALID}
     assert decoded(out, "train") == sentences(300)
-    assert not [name for name in os.listdir(out) if name.startswith(".")]
+    assert sorted(os.listdir(out.parent)) == ["out", "text"]
 
 
-def test_a_folder_with_other_files_is_not_littered(text: Path, out: Path) -> None:
-    with pytest.raises(
-        DataError,
-        match=r"is not empty and holds no index.json but train.de, train.en, valid.de, valid.en. Choose another --out, or give --force to put the shards beside these files",
-    ):
-        prepare(recipe(), [text], text, workers=1)
+def test_a_folder_with_other_files_is_not_replaced(text: Path, out: Path) -> None:
+    holds = r"is not empty and holds no index.json but train.de, train.en, valid.de, valid.en. Choose another --out"
+    for force, kind, said in ((False, DataError, holds), (True, UsageError, "which holds its own input")):
+        with pytest.raises(kind, match=said):
+            prepare(recipe(), [text], text, force=force, workers=1)
     out.mkdir()
     assert prepare(recipe(), [text], out, workers=1).fresh  # an empty folder is free
-    assert prepare(recipe(), [text], text, force=True, workers=1).fresh
-    assert (text / "train.en").exists()
 
 
 def test_damaged_shards_are_named_and_made_anew_by_force(text: Path, out: Path) -> None:
     prepare(recipe(), [text], out, workers=1)
     (out / "train-00000.safetensors").unlink()
-    with pytest.raises(DataError, match=r"train-00000.safetensors' is missing.*--force"):
+    with pytest.raises(DataError, match=r"train-00000.safetensors' is missing.*make the shards again"):
         prepare(recipe(), [text], out, workers=1)
     prepare(recipe(), [text], out, force=True, workers=1)
     verify(out)
 
 
-@pytest.mark.parametrize(
-    "name", ["train-00000.safetensors", "tokenizer.model", "valid.source.txt", "train-00099.safetensors"]
-)
-def test_force_replaces_only_what_the_index_proves(text: Path, out: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["train-00000.safetensors", "tokenizer.model", "notes.txt", "mine/valid.source.txt"])
+def test_force_replaces_only_unchanged_shards_without_other_files(text: Path, out: Path, name: str) -> None:
     prepare(recipe(), [text], out, workers=1)
-    (out / "notes.txt").write_text("mine")
+    (out / name).parent.mkdir(exist_ok=True)
     (out / name).write_bytes(b"mine")
     before = contents(out)
-    for force, said in (
-        (False, "out' holds other shards|has 4 bytes"),
-        (True, f"{name}' would be replaced, and it is not as nmt preprocess wrote it"),
-    ):
-        with pytest.raises(DataError, match=said):
-            prepare(recipe(vocab_size=310), [text], out, force=force, workers=1)
-        assert contents(out) == before
-    (out / name).unlink()
-    prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
-    assert (out / "notes.txt").read_text() == "mine"
-    assert verify(out).source_size == 310
+    why = "was changed after it was written" if name in verify_names(out) else "which nmt preprocess did not write"
+    with pytest.raises(UsageError, match=rf"out' is not replaced: .*'{name.partition('/')[0]}'.*{why}. Choose another"):
+        prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
+    assert contents(out) == before
 
 
-def test_force_does_not_replace_files_of_these_names_without_an_index(text: Path, out: Path) -> None:
+def verify_names(folder: Path) -> set[str]:
+    return {entry.file for entry in shards.listed(shards.read_index(folder))}
+
+
+def test_force_does_not_replace_a_folder_without_an_index(text: Path, out: Path) -> None:
     out.mkdir()
     (out / "tokenizer.model").write_bytes(b"mine")
-    with pytest.raises(
-        DataError,
-        match=r"tokenizer.model' would be replaced, and it is not as nmt preprocess wrote it: index.json does not list it",
-    ):
+    with pytest.raises(UsageError, match=r"out' is not replaced: nmt preprocess did not write it"):
         prepare(recipe(), [text], out, force=True, workers=1)
     assert contents(out) == {"tokenizer.model": b"mine"}
 
 
-def test_an_index_that_lists_files_of_others_is_not_believed(text: Path, out: Path) -> None:
+def test_an_index_that_lists_files_elsewhere_is_not_believed(text: Path, out: Path) -> None:
     prepare(recipe(), [text], out, workers=1)
-    paths = [out.parent / "mine", out / "notes.txt", out.parent / "absolute", out / "mine"]
-    for name, path in zip(("../mine", "notes.txt", str(paths[2]), "text/../mine"), paths, strict=True):
+    paths = [out.parent / "mine", out.parent / "absolute"]
+    for name, path in zip(("../mine", str(paths[1])), paths, strict=True):
         path.write_text("mine")
         index = json.loads((out / INDEX_FILE).read_text())
         sealed.change(out / INDEX_FILE, files=[*index["files"], shards.file_entry(path, name).model_dump()])
-    (out / "text").mkdir()
     prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
-    assert [path.read_text() for path in paths] == ["mine"] * 4
+    assert [path.read_text() for path in paths] == ["mine"] * 2
 
 
 def test_shards_in_use_are_not_replaced(text: Path, out: Path) -> None:
@@ -222,42 +202,14 @@ def test_shards_in_use_are_not_replaced(text: Path, out: Path) -> None:
     assert prepare(recipe(vocab_size=310), [text], out, force=True, workers=1).fresh
 
 
-@pytest.mark.parametrize("moves", range(6))
-def test_an_installation_that_was_killed_is_finished_by_the_next_command(
-    text: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
-) -> None:
-    """Killed after so many renames: a kill leaves no time for what tidies up, so the folder aside is kept as it was."""
-    prepare(recipe(shard_pairs=100), [text], out, workers=1)
-    replace, killed, left = os.replace, tmp_path / "killed", moves
-
-    def stopping(source: Path, target: Path) -> None:
-        nonlocal left
-        if Path(target).parent == out:
-            left -= 1
-            if left < 0:
-                shutil.copytree(out, killed)
-                raise KeyboardInterrupt
-        replace(source, target)
-
-    monkeypatch.setattr(os, "replace", stopping)
-    with pytest.raises(KeyboardInterrupt):
-        prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
-    monkeypatch.undo()
-    shutil.rmtree(out)
-    killed.rename(out)
-    assert not prepare(recipe(vocab_size=310), [text], out, workers=1).fresh
-    assert verify(out).source_size == 310
-    assert set(contents(out)) == {INDEX_FILE, "tokenizer.model", "train-00000.safetensors", *VALID}
-    assert not (out / ".out.partial").exists()
-
-
-def test_a_folder_aside_that_is_someones_own_stays(text: Path, out: Path) -> None:
-    stale = out.parent / ".out.partial"
-    stale.mkdir()
-    (stale / "thesis.tex").write_text("mine")
-    with pytest.raises(DataError, match=r"thesis.tex' was not written by nmt preprocess"):
-        prepare(recipe(), [text], out, workers=1)
-    assert (stale / "thesis.tex").read_text() == "mine"
+def test_a_command_that_was_killed_between_two_renames_leaves_the_earlier_shards(text: Path, out: Path) -> None:
+    prepare(recipe(), [text], out, workers=1)
+    before = contents(out)
+    out.rename(out.with_name(".out.old-999999999"))
+    (out.with_name(".out.partial-999999999") / "text").mkdir(parents=True)
+    assert not prepare(recipe(), [text], out, workers=1).fresh
+    assert contents(out) == before
+    assert sorted(os.listdir(out.parent)) == ["out", "text"]
 
 
 def test_pairs_are_dropped_for_a_reason_and_counted(text: Path, out: Path) -> None:
@@ -284,9 +236,10 @@ def test_the_limits_themselves(source: int, target: int, kept: bool) -> None:
 
 def test_min_length(text: Path, out: Path) -> None:
     index = prepare(recipe(min_length=3), [text], out, workers=1).index
-    corpus = Corpus.open(out, "train")
+    corpus = Corpus(out, "train")
     assert index.splits["train"].dropped["empty"] > 0
-    assert min(np.asarray(corpus.source_lengths).min(), np.asarray(corpus.target_lengths).min()) >= 3
+    pairs = np.arange(len(corpus))
+    assert min(corpus.source_lengths[pairs].min(), corpus.target_lengths[pairs].min()) >= 3
 
 
 def test_lines_are_those_of_the_line_contract(text: Path, out: Path) -> None:
@@ -406,8 +359,7 @@ def test_an_existing_tokenizer_is_used(text: Path, out: Path, tmp_path: Path, mo
 def test_no_validation_files(text: Path, out: Path) -> None:
     index = prepare(recipe(valid_source=[], valid_target=[]), [text], out, workers=1).index
     assert index.splits["valid"].pairs == 0
-    assert len(Corpus.open(out, "valid")) == 0
-    assert np.asarray(Corpus.open(out, "valid").source_lengths).shape == (0,)
+    assert len(Corpus(out, "valid")) == 0
     assert valid_text(out) == ([], [])
 
 
@@ -437,7 +389,7 @@ def test_a_vocabulary_larger_than_the_text_has_the_pieces_that_there_are(text: P
 
 def test_unequal_sides(text: Path, out: Path) -> None:
     write(text, "short", sentences(19, seed=1))
-    with pytest.raises(DataError, match=r"valid.en' has 20 lines, '.*short.de' 19 lines"):
+    with pytest.raises(DataError, match=r"valid.en' has 20 lines, '.*short.de' has 19 lines"):
         prepare(recipe(valid_target=["short.de"]), [text], out, workers=1)
 
 
@@ -501,7 +453,7 @@ def test_the_teaching_corpus_is_kept_as_text(out: Path, monkeypatch: pytest.Monk
     prepare(turned, [], out, force=True, workers=1)
     assert decoded(out, "train") == [(target, source) for source, target in sentences(400)]
     french = Recipe.from_dict({"data": {"generator": "teaching", "target_language": "fr"}}, "test")
-    with pytest.raises(DataError, match=r"is in de and en, not in 'fr': correct data.source_language"):
+    with pytest.raises(DataError, match=r"is in en and de, not in 'fr': correct data.source_language"):
         prepare(french, [], out, workers=1)
 
 
@@ -520,7 +472,7 @@ def failing(error: BaseException) -> Callable[..., Any]:
         (KeyboardInterrupt(), KeyboardInterrupt, None),
     ],
 )
-@pytest.mark.parametrize("at", ["write_atomic", "install"])
+@pytest.mark.parametrize("at", ["write_atomic", "rename_flushed"])
 def test_a_fault_midway_leaves_the_earlier_shards(
     text: Path,
     out: Path,
@@ -532,8 +484,7 @@ def test_a_fault_midway_leaves_the_earlier_shards(
 ) -> None:
     prepare(recipe(), [text], out, workers=1)
     before = contents(out)
-    target = "nmt_cli.files.write_atomic" if at == "write_atomic" else "nmt_cli.data.prepare.install"
-    monkeypatch.setattr(target, failing(error))
+    monkeypatch.setattr(f"nmt_cli.files.{at}", failing(error))
     with pytest.raises(kind, match=message):
         prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
     assert contents(out) == before
@@ -551,22 +502,16 @@ def test_places_that_cannot_be_written(text: Path, tmp_path: Path) -> None:
         prepare(recipe(), [text], tmp_path / "file" / "out", workers=1)
 
 
-def test_what_a_killed_run_left_is_cleaned_and_two_runs_do_not_meddle(text: Path, out: Path) -> None:
-    stale = out.parent / ".out.partial"
-    (stale / "text").mkdir(parents=True)
-    (stale / "train-00099.safetensors").write_bytes(b"half")
-    with folder_aside(out), pytest.raises(DataError, match="another nmt preprocess is writing to"):
+def test_two_commands_do_not_write_to_one_folder(text: Path, out: Path) -> None:
+    with shards.held_alone(out), pytest.raises(DataError, match="or another nmt preprocess writes there"):
         prepare(recipe(), [text], out, workers=1)
-    assert not stale.exists()
-    (stale / "text").mkdir(parents=True)
-    (stale / "train-00099.safetensors").write_bytes(b"half")
-    prepare(recipe(), [text], out, workers=1)
-    assert "train-00099.safetensors" not in contents(out)
-    assert not stale.exists()
+    assert not out.exists()
 
 
-def test_a_linked_folder_stays_a_link(text: Path, tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_linked_folder_stays_a_link(text: Path, tmp_path: Path, exists: bool) -> None:
+    if exists:
+        (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     prepare(recipe(), [text], tmp_path / "link", workers=1)
     assert (tmp_path / "link").is_symlink()

@@ -2,11 +2,13 @@
 
 import io
 import pickle
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 
 import pytest
 import sentencepiece
+from pydantic import ValidationError
 
 from nmt_cli.data.normalization import META_SPACE
 from nmt_cli.data.tokenizer import (
@@ -19,6 +21,7 @@ from nmt_cli.data.tokenizer import (
     UNK,
     Tokenizer,
     Vocabulary,
+    learn,
     learn_bpe,
     learn_from_words,
     learn_symbols,
@@ -26,6 +29,7 @@ from nmt_cli.data.tokenizer import (
 from nmt_cli.data.words import WordEncoder, count_words
 from nmt_cli.errors import DataError
 from nmt_cli.recipe import DataSection
+from nmt_cli.registry import TOKENIZERS
 
 SENTENCES = [
     f"the {a} {b} sees {c} houses"
@@ -233,6 +237,22 @@ def test_the_targets_vocabulary_may_be_of_symbols_and_have_a_size_of_its_own() -
         DataError, match=r"data\.target_vocab_size = 30 is too small: .* Give --set data\.target_vocab_size="
     ):
         Vocabulary.learn(words, small)
+
+
+def letters(words: Iterable[tuple[str, int]], data: DataSection, side: str) -> Tokenizer:
+    """A kind of tokenizer as of another package: of single characters."""
+    return learn(words, data, side, model_type="char")
+
+
+def test_a_kind_of_tokenizer_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValidationError, match=r"expected bpe or words"):
+        section(joint_vocab=False, target_tokenization="letters")
+    monkeypatch.setitem(TOKENIZERS, "letters", f"{__name__}:letters")
+    data = section(joint_vocab=False, target_tokenization="letters", vocab_size=290, target_vocab_size=20)
+    learned = Vocabulary.learn([count_words(SENTENCES).items(), count_words(SYMBOLS).items()], data)
+    assert learned.target.pieces("XX") == ["▁", "X", "X"]
+    with pytest.raises(ValidationError, match=r'target_tokenization = "letters" needs joint_vocab = false'):
+        section(target_tokenization="letters")
 
 
 def test_each_side_may_leave_rare_characters_to_bytes() -> None:

@@ -46,5 +46,5 @@ def test_what_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=message):
             nmt.trees(inputs, tmp_path, **options)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match=r"the parses has 1 lines, the sentences has more"):
+    with pytest.raises(DataError, match=r"the sentences has 2 lines, the parses has 1 line: they are not line by line"):
         list(nmt.brackets(["a", "b"], ["XX"]))

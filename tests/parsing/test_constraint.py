@@ -24,7 +24,7 @@ from nmt_cli.data.tokenizer import BOS, EOS, PAD, TARGET, UNK, Tokenizer, learn_
 from nmt_cli.data.words import count_words
 from nmt_cli.errors import ModelError, UsageError
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.parsing.constraint import MOST_OPENED, Tree
+from nmt_cli.parsing.constraint import MOST_OPENED, TreeConstraint
 from nmt_cli.parsing.linearization import TERMINALS, delinearise, repaired
 from nmt_cli.recipe import DataSection, DecodeSection
 from nmt_cli.search.beam_search import BeamSearch
@@ -105,7 +105,7 @@ def longest_chain(output: Sequence[str]) -> int:
 
 
 def sentences(kind: str, lines: Sequence[str], longest: Sequence[int], prefix: Sequence[int] = ()) -> list[Sentence]:
-    encoded = Tree(kind, symbols(kind)).encode(lines, symbols(kind), 1000)
+    encoded = TreeConstraint(kind, symbols(kind)).encode(lines, symbols(kind), 1000)
     return [
         Sentence([number], most, {"tree": tokens, "prefix": prefix})
         for number, (tokens, most) in enumerate(zip(encoded, longest, strict=True))
@@ -113,7 +113,7 @@ def sentences(kind: str, lines: Sequence[str], longest: Sequence[int], prefix: S
 
 
 def options(kind: str, beam: int, **more: Any) -> SearchOptions:
-    rules = (Prefix(), Tree(kind, symbols(kind)))
+    rules = (Prefix(), TreeConstraint(kind, symbols(kind)))
     banned = (PAD, UNK, BOS)[:: 2 if rules[1].allows else 1]
     chosen = {"constraints": rules, "detokenize": symbols(kind).decode, "banned_tokens": banned}
     diverse = DiverseOptions(groups=min(beam, 2 if beam == 4 else 3))
@@ -352,7 +352,7 @@ def test_with_subwords_every_output_is_a_tree(kind: str, search: str, what: str)
         for n, piece in enumerate(tokenizer.table)
         if n > EOS and (("(" in piece or ")" in piece) if what == "brackets" else what == "words")
     ]
-    tree = Tree(kind, tokenizer)
+    tree = TreeConstraint(kind, tokenizer)
     encoded = tree.encode(lines, tokenizer, 1000)
     assert len(encoded[0]) > len(lines[0].split()) * (2 if kind == "both" else 1)
     searched = [Sentence([number], len(tokens) + 9, {"tree": tokens}) for number, tokens in enumerate(encoded)]
@@ -373,7 +373,7 @@ def test_with_subwords_every_output_is_a_tree(kind: str, search: str, what: str)
 
 def test_the_first_subword_gets_the_probability_of_all_that_begin_a_word_and_the_others_follow() -> None:
     tokenizer = subwords("words")
-    tree = Tree("words", tokenizer)
+    tree = TreeConstraint("words", tokenizer)
     [encoded] = tree.encode(["zebras"], tokenizer, 100)
     assert [inside for _, inside in encoded] == [False] + [True] * (len(encoded) - 1)
     assert len(encoded) > 1
@@ -490,13 +490,13 @@ def test_a_value_of_the_translator_overrides_the_default() -> None:
 
 @pytest.mark.parametrize("value", [None, ""])
 def test_without_a_value_terminals_are_xx_if_the_vocabulary_has_it(value: Any) -> None:
-    [encoded] = Tree(value, symbols("xx")).encode(["the dog"], symbols("xx"), 9)
+    [encoded] = TreeConstraint(value, symbols("xx")).encode(["the dog"], symbols("xx"), 9)
     assert shown("xx", [token for token, _ in encoded]) == ["XX", "XX"]
     with pytest.raises(
         UsageError,
         match=r"tree (None|''): the vocabulary of the model does not have the symbol XX\. Give the kind of terminals",
     ):
-        Tree(value, symbols("words"))
+        TreeConstraint(value, symbols("words"))
 
 
 @pytest.mark.parametrize(
@@ -509,7 +509,7 @@ def test_without_a_value_terminals_are_xx_if_the_vocabulary_has_it(value: Any) -
 )
 def test_wrong_values_are_named(value: str, kind: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        Tree(value, symbols(kind))
+        TreeConstraint(value, symbols(kind))
 
 
 def test_unknown_words_are_written_only_where_the_constraint_allows_them() -> None:

@@ -29,7 +29,6 @@ def test_the_example_of_vinyals_et_al() -> None:
     # "Grammar as a Foreign Language", figure 2 (John has a dog .), with XX for every word
     john = tree("(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))")
     assert linearise(john) == "(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S"
-    assert delinearise(linearise(john), john.words, tags=john.tags) == john
     assert (
         str(delinearise(linearise(john), john.words))
         == "(TOP (S (NP (XX John)) (VP (XX has) (NP (XX a) (XX dog))) (XX .)))"
@@ -39,7 +38,7 @@ def test_the_example_of_vinyals_et_al() -> None:
 def test_the_root_is_not_written_and_a_tree_may_be_empty() -> None:
     assert linearise(tree("(ROOT (VB Run))")) == "XX"
     assert linearise(tree("( (NP (NN a)) (. .) )")) == "(NP XX )NP XX"
-    assert delinearise("XX", ["Run"], tags=["VB"]) == tree("(VB Run)")
+    assert delinearise("XX", ["Run"]) == tree("(XX Run)")
     assert delinearise("(S XX )S", []) == Tree((), ())
     assert linearise(Tree((), ())) == ""
 
@@ -84,7 +83,6 @@ def test_a_word_becomes_xx_its_part_of_speech_itself_or_both(terminals: str, lin
     back = delinearise(line, dog.words, terminals)
     assert (back.words, back.spans, " ".join(back.tags)) == (dog.words, dog.spans, left)
     assert not repaired(line, back, terminals)
-    assert delinearise(line, dog.words, terminals, dog.tags) == dog
 
 
 def test_terminals_never_look_like_brackets() -> None:
@@ -92,7 +90,8 @@ def test_terminals_never_look_like_brackets() -> None:
     brackets = Tree(leaves, (Span("PRN", 0, 4),))
     assert linearise(brackets, "words") == "(PRN -LRB- -LRB-s-RRB- :-RRB- -RRB- )PRN"
     for terminals in TERMINALS:
-        assert delinearise(linearise(brackets, terminals), brackets.words, terminals, brackets.tags) == brackets
+        back = delinearise(linearise(brackets, terminals), brackets.words, terminals)
+        assert (back.words, back.spans) == (brackets.words, brackets.spans)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +190,6 @@ def test_random_trees_come_back() -> None:
         )
         for terminals in TERMINALS:
             line = linearise(tagged, terminals)
-            assert delinearise(line, words, terminals, tagged.tags) == tagged
             back = delinearise(line, words, terminals)
             assert back == (
                 tagged if terminals in ("tags", "both") else Tree(tuple(Leaf("XX", word) for word in words), made.spans)
@@ -208,7 +206,7 @@ def test_every_tree_of_gum_comes_back(name: str) -> None:
         for found in read_trees(lines, name):
             for form in (found, found.without_functions()):
                 line = linearise(form)
-                assert delinearise(line, form.words, tags=form.tags) == form
+                assert delinearise(line, form.words).spans == form.spans
                 assert line.split().count("XX") == len(form.leaves)
             for terminals in TERMINALS:
                 line = linearise(found, terminals)

@@ -13,7 +13,7 @@ from nmt_cli.errors import DataError, UsageError
 from nmt_cli.evaluation.metric import MetricOptions
 from nmt_cli.evaluation.metrics import DEFAULT_METRICS, Scorer, compute
 from nmt_cli.evaluation.significance import compare
-from nmt_cli.parsing.evalb import Counts, f1, read, terminals_of
+from nmt_cli.parsing.evalb import BracketCounts, f1, read, terminals_of
 from nmt_cli.parsing.metric import Evalb
 from nmt_cli.registry import METRICS
 
@@ -87,15 +87,15 @@ CASES = [
 """What, reference, parse; EVALB's own status of the line, and its brackets: matched, gold, test (0 unless valid)."""
 
 
-def rows(parses: Sequence[str], gold: Sequence[str], repair: bool = False) -> list[Counts]:
+def rows(parses: Sequence[str], gold: Sequence[str], repair: bool = False) -> list[BracketCounts]:
     return Evalb(repair).rows(parses, [gold])
 
 
-def row(gold: str, parse: str, repair: bool = False) -> Counts:
+def row(gold: str, parse: str, repair: bool = False) -> BracketCounts:
     return rows([parse], [gold], repair)[0]
 
 
-def status(counts: Counts) -> str:
+def status(counts: BracketCounts) -> str:
     [found] = [
         name for name, one in (("valid", counts.valid), ("skipped", counts.skipped), ("error", counts.errors)) if one
     ]
@@ -276,7 +276,7 @@ def test_what_does_not_count_is_counted_and_described() -> None:
         score.details
         == "P 100.00 R 100.00 complete 100.00 tagging accuracy 100.00 (matched = 6 gold = 6 test = 6 valid = 1 skipped = 2 errors = 4 repaired = 0)"
     )
-    counted = Counts(6, 6, 6, 1, valid=1, skipped=2, errors=4, words=6, correct_tags=6)
+    counted = BracketCounts(6, 6, 6, 1, valid=1, skipped=2, errors=4, words=6, correct_tags=6)
     assert found.counts(parses) == counted._asdict()
     assert found.remarks(parses) == [
         "4 of 7 sentences have the status error and do not count, as in EVALB: line 3: the parse has the word 'rat', the reference 'cat'; "
@@ -299,7 +299,7 @@ def test_nothing_is_remarked_where_all_is_valid_and_nothing_to_match_is_zero() -
     assert scorer([GOLD]).remarks([GOLD]) == []
     assert Scorer("bleu", [["a"]]).remarks(["a"]) == []
     assert Scorer("bleu", [["a"]]).counts(["a"]) == {}
-    assert f1(Counts()) == f1(row("(TOP (NN a))", "(TOP (NN a))")) == 0.0
+    assert f1(BracketCounts()) == f1(row("(TOP (NN a))", "(TOP (NN a))")) == 0.0
 
 
 @pytest.mark.parametrize("root", ["ROOT", "S1", ""])
@@ -329,12 +329,14 @@ def test_the_form_of_a_hypothesis_is_that_of_all_its_lines() -> None:
     assert [found.skipped for found in rows([GOLD, "", " "], [GOLD] * 3)] == [0, 1, 1]
     linear = "(S (NP XX XX )NP (VP XX (NP (NP XX XX )NP XX (NP XX )NP )NP )VP XX )S"
     assert rows([linear, "", "(S"], [GOLD] * 3) == [
-        Counts(6, 6, 6, 1, valid=1),
-        *[Counts(0, 6, 0, valid=1, repaired=1)] * 2,
+        BracketCounts(6, 6, 6, 1, valid=1),
+        *[BracketCounts(0, 6, 0, valid=1, repaired=1)] * 2,
     ]
-    assert rows(["", ""], [GOLD] * 2) == [Counts(skipped=1)] * 2
-    assert rows(["XX", ""], [GOLD] * 2)[1] == Counts(0, 6, 0, valid=1, repaired=1)
-    assert rows([GOLD, "(TOP (NN a)x"], [GOLD] * 2)[1] == Counts(errors=1)  # text behind a bracket is no label of it
+    assert rows(["", ""], [GOLD] * 2) == [BracketCounts(skipped=1)] * 2
+    assert rows(["XX", ""], [GOLD] * 2)[1] == BracketCounts(0, 6, 0, valid=1, repaired=1)
+    assert rows([GOLD, "(TOP (NN a)x"], [GOLD] * 2)[1] == BracketCounts(
+        errors=1
+    )  # text behind a bracket is no label of it
     assert compute("evalb", [GOLD], [[GOLD]]).signature == BRACKETS
     assert compute("evalb", [linear], [[GOLD]]).signature == LINEARISED
     assert compute("evalb", [GOLD], [[GOLD]], MetricOptions(evalb_repair=True)).signature == LINEARISED
@@ -394,7 +396,9 @@ def test_the_root_of_the_reference_does_not_count(root: str) -> None:
     assert counts(f"({root} (NP (NN a)))", "(NP XX )NP") == (1, 1, 1)
     assert counts("(NP (NN a))", "(NP XX )NP") == (1, 1, 1)
     for parse in ("(TOP (NP (NN a)))", "(ROOT (NP (NN a)))", "( (NP (NN a)))"):
-        assert row(f"({root} (NP (NN a)))", parse, repair=True) == Counts(1, 1, 1, 1, valid=1, words=1, correct_tags=1)
+        assert row(f"({root} (NP (NN a)))", parse, repair=True) == BracketCounts(
+            1, 1, 1, 1, valid=1, words=1, correct_tags=1
+        )
 
 
 def test_labels_count_as_in_brackets_and_malformed_parses_are_repaired() -> None:
@@ -404,9 +408,11 @@ def test_labels_count_as_in_brackets_and_malformed_parses_are_repaired() -> None
     ) == (3, 3, 3)
     assert counts("(TOP (VP (VB give) (PRT (RP up))))", "(VP XX (ADVP XX )ADVP )VP") == (2, 2, 2)
     assert counts("(TOP (S (TOP (NN a)) (, (VB b))))", "(S (TOP XX XX )TOP )S") == (1, 1, 1)
-    assert row(GOLD, "(S (NP XX XX )NP (VP XX") == Counts(2, 6, 3, valid=1, repaired=1)  # S 0-6, NP 0-2
-    assert rows(["", "⁇"], [GOLD, GOLD]) == [Counts(0, 6, 0, valid=1, repaired=1)] * 2
-    assert rows(["(S", "(S (NP"], [GOLD, GOLD]) == [Counts(0, 6, 0, valid=1, repaired=1)] * 2  # a model may stop there
+    assert row(GOLD, "(S (NP XX XX )NP (VP XX") == BracketCounts(2, 6, 3, valid=1, repaired=1)  # S 0-6, NP 0-2
+    assert rows(["", "⁇"], [GOLD, GOLD]) == [BracketCounts(0, 6, 0, valid=1, repaired=1)] * 2
+    assert (
+        rows(["(S", "(S (NP"], [GOLD, GOLD]) == [BracketCounts(0, 6, 0, valid=1, repaired=1)] * 2
+    )  # a model may stop there
 
 
 # --- parts of speech ---
@@ -436,8 +442,11 @@ def test_tagging_accuracy_is_the_share_of_the_words_that_count(terminals: str) -
 def test_parses_without_parts_of_speech_have_no_tagging_accuracy() -> None:
     words = "(S (NP The dog )NP (VP saw (NP (NP a hat )NP , (NP blue )NP )NP )VP . )S"
     for line in (words, "(S (NP XX XX )NP (VP XX (NP (NP XX XX )NP XX (NP XX )NP )NP )VP XX )S"):
-        assert rows([line, ""], [GOLD] * 2) == [Counts(6, 6, 6, 1, valid=1), Counts(0, 6, 0, valid=1, repaired=1)]
-        assert set(scorer([GOLD]).counts([line])) == set(Counts._fields) - {"words", "correct_tags"}
+        assert rows([line, ""], [GOLD] * 2) == [
+            BracketCounts(6, 6, 6, 1, valid=1),
+            BracketCounts(0, 6, 0, valid=1, repaired=1),
+        ]
+        assert set(scorer([GOLD]).counts([line])) == set(BracketCounts._fields) - {"words", "correct_tags"}
     untagged = "(TOP (S (NP (XX The) (XX dog)) (VP (XX saw) (NP (NP (XX a) (XX cat)) (XX ,) (NP (XX blue)))) (XX .)))"
     assert "tagging" not in compute("evalb", [untagged], [[GOLD]], MetricOptions(evalb_repair=True)).details
     tagged = compute("evalb", [untagged, GOLD], [[GOLD] * 2], MetricOptions(evalb_repair=True)).details
@@ -462,11 +471,11 @@ def test_terminals_are_recognised(lines: list[str], terminals: str) -> None:
 
 def test_references_of_punctuation_alone_are_skipped_and_damaged_ones_errors() -> None:
     assert rows(["(NP XX )NP", "(NP XX )NP"], ["(TOP (NP (. !)))", "(TOP (NP (NN a)))"]) == [
-        Counts(skipped=1),
-        Counts(1, 1, 1, 1, valid=1),
+        BracketCounts(skipped=1),
+        BracketCounts(1, 1, 1, 1, valid=1),
     ]
     found = scorer([GOLD[:-1], GOLD])
-    assert found.rows(["XX", "XX"])[0] == Counts(errors=1)
+    assert found.rows(["XX", "XX"])[0] == BracketCounts(errors=1)
     assert found.remarks(["XX", "XX"]) == [
         "1 of 2 sentences have the status error and do not count, as in EVALB: line 1: the reference has 1 bracket(s) that never close."
     ]
@@ -476,13 +485,13 @@ def test_parses_in_brackets_are_repaired_on_demand() -> None:
     # the same words, tags of their own: "John ;" is punctuation by the reference's tag alone
     gold = "(TOP (S (NP (NNP John)) (: ;)))"
     assert row(gold, "(TOP (S (NP (NNP John)) (CC ;)))").errors == 1
-    whole = Counts(6, 6, 6, 1, valid=1, repaired=1, words=6, correct_tags=6)
-    two = Counts(2, 2, 2, 1, valid=1, words=1, correct_tags=1)
+    whole = BracketCounts(6, 6, 6, 1, valid=1, repaired=1, words=6, correct_tags=6)
+    two = BracketCounts(2, 2, 2, 1, valid=1, words=1, correct_tags=1)
     assert row(gold, "(TOP (S (NP (NNP John)) (CC ;)))", repair=True) == two
     assert row(GOLD, "(TOP (S (NP (DT The)) (VP (VB x))))", repair=True).repaired == 1  # fewer words
     assert row(GOLD, GOLD.replace("cat", "rat"), repair=True) == whole  # another word
     assert row(GOLD, GOLD[:-1], repair=True) == whole  # damaged
-    assert row(GOLD, "(())", repair=True) == row(GOLD, "", repair=True) == Counts(0, 6, 0, valid=1, repaired=1)
+    assert row(GOLD, "(())", repair=True) == row(GOLD, "", repair=True) == BracketCounts(0, 6, 0, valid=1, repaired=1)
     two = two._replace(words=2, correct_tags=2)
     assert row("(TOP (NP (NN a)) (NP (NN b)))", "(NP (NN a)) (NP (NN b))", repair=True) == two
 
@@ -492,12 +501,12 @@ def test_parses_in_brackets_are_repaired_on_demand() -> None:
 
 def test_deep_and_long_lines_need_no_deep_stack_and_linear_time() -> None:
     deep = "(A " * 20_000 + "(NN a)" + ")" * 20_000
-    counted = Counts(20_000, 20_000, 20_000, 1, valid=1, words=1, correct_tags=1)
+    counted = BracketCounts(20_000, 20_000, 20_000, 1, valid=1, words=1, correct_tags=1)
     assert row(deep, deep) == row(deep, deep, repair=True) == counted
     labels = range(5_000)
     chain = "".join(f"(A{label} " for label in labels) + "(NN a)" + ")" * 5_000
     linear = f"{' '.join(f'(A{label}' for label in labels)} XX {' '.join(f')A{label}' for label in reversed(labels))}"
-    assert row(chain, linear) == Counts(5_000, 5_000, 5_000, 1, valid=1)
+    assert row(chain, linear) == BracketCounts(5_000, 5_000, 5_000, 1, valid=1)
     for damaged in ("(" * 30_000, ")" * 30_000, f"( {' ' * 300_000}", f"(NN{' ' * 300_000}", "( " * 30_000):
         assert row("(TOP (NN a))", damaged + "()").skipped
 
