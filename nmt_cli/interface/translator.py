@@ -227,7 +227,7 @@ class Translator:
     @property
     def pool(self) -> Pool:
         """The workers of `submit`."""
-        return self.stored.searchable(self.precision).pool
+        return self.stored.models(self.precision).pool
 
     def finish(self, seconds: float) -> bool:
         """Refuse new lines, and wait at most `seconds` until all submitted lines are done.
@@ -366,7 +366,7 @@ class Translator:
                 if len(self._translators) >= KEPT:
                     del self._translators[next(iter(self._translators))]
                 chosen = choose(options, stored.recipe, *stored.length_limits)
-                models = stored.searchable(self.precision)
+                models = stored.models(self.precision)
                 self._translators[key] = LineTranslator(models, stored.vocabulary, chosen)
             return self._translators[key]
 
