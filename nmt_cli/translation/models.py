@@ -35,7 +35,6 @@ from ..model.contents import REMEDY, WEIGHTS, check_int8
 from ..search.constraints.prefix import Prefix
 from ..search.engine import EngineDecoder, EngineSearch
 from ..search.ensemble import EnsembleDecoder
-from ..search.running import DecoderSearch
 from ..search.search import Search, SearchOptions
 from .alignment import aligned
 from .device_processes import DeviceProcesses, Devices, Forks
@@ -96,9 +95,12 @@ class Models(ABC):
     def in_engine(self, options: SearchOptions) -> bool:
         return False
 
-    def new_search(self, options: SearchOptions, in_engine: bool) -> Search:
-        decoders = self.decoders(options.beam)
-        return DecoderSearch(decoders[0] if len(decoders) == 1 else EnsembleDecoder(decoders), options)
+    def new_search(self, options: SearchOptions, in_engine: bool) -> tuple[Search, GrowingDecoder | None]:
+        from ..search.beam_search import BeamSearch
+
+        first, *others = decoders = self.decoders(options.beam)
+        decoder = EnsembleDecoder(decoders) if others else first
+        return (options.search or BeamSearch)(decoder, options), decoder
 
     def aligned(self, source: Sequence[int], output: Sequence[int]) -> list[int]:
         return aligned(self.forced(), source, output)
@@ -134,8 +136,8 @@ class EngineModels(Models):
         is_plain = not options.coverage_penalty and all(type(rule) is Prefix for rule in options.constraints)
         return is_plain and options.search is None and len(self.models) == 1
 
-    def new_search(self, options: SearchOptions, in_engine: bool) -> Search:
-        return EngineSearch(self.models[0], options) if in_engine else super().new_search(options, in_engine)
+    def new_search(self, options: SearchOptions, in_engine: bool) -> tuple[Search, GrowingDecoder | None]:
+        return (EngineSearch(self.models[0], options), None) if in_engine else super().new_search(options, in_engine)
 
 
 class TorchModels(Models):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 from both_arrays import TORCH
+from run_search import Whole, over
 from small_models import OPTIONS, VOCABULARY, needs_engine, searched, small, sources
 from waiting import LIMIT
 
@@ -18,10 +19,10 @@ from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
 from nmt_cli.engine.model import use_threads
 from nmt_cli.errors import ModelError
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.engine import EngineDecoder, EngineSearch
 from nmt_cli.search.length_penalties import average, none
 from nmt_cli.search.protocols import GrowingDecoder
-from nmt_cli.search.running import DecoderSearch
 from nmt_cli.search.search import Search, SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.cached_decoder import CachedDecoder
@@ -63,10 +64,6 @@ def model(sure: bool = False, seed: int = 3, **changes: Any) -> Transformer:
         direction = shift.bias if hasattr(shift, "bias") else shift.weight
         table[EOS] = 0.3 * table[EOS] + (18.0 if sure else 4.0) * direction / direction.square().sum()
     return one
-
-
-def over(new: Callable[[], GrowingDecoder], options: SearchOptions) -> Search:
-    return DecoderSearch(new(), options)
 
 
 def same(ours: list[list[Hypothesis]], theirs: list[list[Hypothesis]]) -> None:
@@ -192,8 +189,8 @@ def test_sentences_with_inputs_of_constraints_are_searched_step_by_step() -> Non
     sentences = [replace(one, inputs={"prefix": [7, 8]} if i % 2 else {}) for i, one in enumerate(SENTENCES)]
     step_by_step: Callable[[], Search] = lambda: over(lambda: EngineDecoder(packed, OPTIONS.beam), OPTIONS)  # noqa: E731
     models = EngineModels([packed], 1, 1)
-    assert isinstance(models.new_search(OPTIONS, models.in_engine(OPTIONS)), EngineSearch)
-    assert isinstance(models.new_search(OPTIONS, False), DecoderSearch)
+    assert isinstance(models.new_search(OPTIONS, models.in_engine(OPTIONS))[0], EngineSearch)
+    assert isinstance(models.new_search(OPTIONS, False)[0], BeamSearch)
     ours = [result.hypotheses for result in models.client(OPTIONS).submit(sentences).result(LIMIT)]
     assert ours == searched(step_by_step(), sentences, ENTERING)
     assert [one[0].tokens[:2] for one in ours[5::2]] == [[7, 8]] * 3
@@ -228,7 +225,7 @@ def test_an_ensemble_averages_probabilities() -> None:
     members = [model(seed=3), model(seed=4, activation="gelu", d_ff=80)]
     models = EngineModels([engine_model(one, "fp32") for one in members], 1, 1)
     reference = lambda: MeanOfProbabilities([CachedDecoder(one, [], OPTIONS.beam) for one in members])  # noqa: E731
-    ours = searched(models.new_search(OPTIONS, False), SENTENCES, ENTERING)
+    ours = searched(cast(Search, Whole(*models.new_search(OPTIONS, False))), SENTENCES, ENTERING)
     same(ours, searched(over(reference, OPTIONS), SENTENCES, ENTERING))
     for one in members:
         assert ours != searched(EngineSearch(engine_model(one, "fp32"), OPTIONS), SENTENCES)
