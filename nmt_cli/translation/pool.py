@@ -49,7 +49,10 @@ FEW_SENTENCES = 16
 
 
 class PoolClosed(NmtError):
-    """The pool was closed before the search was done."""
+    """The models were closed before the search was done."""
+
+    def __init__(self) -> None:
+        super().__init__("the models were closed before all lines were done.")
 
 
 @dataclass
@@ -215,7 +218,7 @@ class Pool:
             self._begin()
         with self.changed:
             if self.refusing:
-                raise PoolClosed("the models are closed.")
+                raise PoolClosed
             if len(self.threads) < self.workers:
                 self._start_threads()
             self.queue.put(client, tasks)
@@ -253,7 +256,7 @@ class Pool:
         _running.discard(self)
         with self.changed:
             while following := self.queue.take():
-                following[1].request.fail(_closed())
+                following[1].request.fail(PoolClosed())
         return done
 
 
@@ -283,7 +286,7 @@ class _Worker:
             pass
         for search in self.searches.values():
             for task in search.tasks.values():
-                task.request.fail(_closed())
+                task.request.fail(PoolClosed())
 
     def _turn(self) -> bool:
         """Take new sentences, and a step with all that the thread has; False: the pool is closed.
@@ -404,7 +407,3 @@ class _Worker:
                     pool.queue.paused(client)
             if not pool.running:
                 pool.changed.notify_all()  # `close` may wait for this
-
-
-def _closed() -> PoolClosed:
-    return PoolClosed("the models were closed before the search was done.")
