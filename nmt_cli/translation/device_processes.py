@@ -116,14 +116,15 @@ class Forks(_Processes):
             arguments = (self.models, self.options, self.stopped, os.getpid())
             self.executor = ProcessPoolExecutor(self.pool.workers, self.context, _begin_fork, arguments)
             self.begun = True
-        return _in_groups(self.executor, self.pool.workers, sentences, _search_in_fork)
+        return _in_groups(self.executor, self.pool.workers, b"", sentences)
 
     def close(self) -> None:
-        super().close()
         if self.owner == os.getpid():
+            self.gone = True
             self.stopped.set()
-            if self.executor:
+            if self.executor:  # it cancels groups itself: it may be failing them now, because a process died
                 self.executor.shutdown(cancel_futures=True)
+        super().close()
 
 
 class DeviceProcesses:
@@ -174,9 +175,7 @@ class Devices(_Processes):
         processes = self.processes
         for _ in range(2):
             try:
-                return _in_groups(
-                    processes.executor, len(processes.devices), sentences, _search_on_device, self.pickled
-                )
+                return _in_groups(processes.executor, len(processes.devices), self.pickled, sentences)
             except BrokenProcessPool as error:  # a process died before: new ones
                 broken = error
                 processes.close()
@@ -199,11 +198,7 @@ threading._register_atexit(close_clients)  # type: ignore[attr-defined]  # as `c
 
 
 def _in_groups(
-    executor: ProcessPoolExecutor,
-    processes: int,
-    sentences: Sequence[Sentence],
-    search: Callable[..., list[SearchResult]],
-    *arguments: Any,
+    executor: ProcessPoolExecutor, processes: int, pickled: bytes, sentences: Sequence[Sentence]
 ) -> Future[list[SearchResult]]:
     """Return a future of the results of sentences that processes search in groups, in each long and short ones.
 
@@ -216,7 +211,7 @@ def _in_groups(
         warnings.simplefilter(
             "ignore", DeprecationWarning
         )  # about a fork while threads run: the child uses none of them
-        futures = [executor.submit(search, *arguments, [sentences[index] for index in group]) for group in groups]
+        futures = [executor.submit(_search, pickled, [sentences[index] for index in group]) for group in groups]
     joined, results = Future[list[SearchResult]](), dict[int, SearchResult]()
 
     def store(group: Sequence[int], future: Future[list[SearchResult]]) -> None:
@@ -241,9 +236,17 @@ def _in_groups(
 
 _models: SearchModels
 _options: SearchOptions
-_stopped: Event
 _pickled = b""
+"""The options of a client of devices, as they came."""
 _failure = ""
+"""Why the process cannot search."""
+
+
+def _never() -> bool:
+    return False
+
+
+_stopped: Callable[[], bool] = _never
 
 
 def _begin_fork(models: SearchModels, options: SearchOptions, stopped: Event, parent: int) -> None:
@@ -251,13 +254,8 @@ def _begin_fork(models: SearchModels, options: SearchOptions, stopped: Event, pa
     global _models, _options, _stopped
     end_with_parent(parent)
     gc.freeze()  # a collection would write to the parent's objects, and so copy their memory
-    _models, _options, _stopped = models, options, stopped
+    _models, _options, _stopped = models, options, stopped.is_set
     models.use_threads(1)
-
-
-def _search_in_fork(sentences: Sequence[Sentence]) -> list[SearchResult]:
-    """Search a group of sentences, in a fork."""
-    return _portable(lambda: search_all(_models, _options, sentences, _stopped.is_set))
 
 
 def _begin_on_device(load: Callable[[str], SearchModels], devices: Any, parent: int) -> None:
@@ -275,34 +273,24 @@ def _begin_on_device(load: Callable[[str], SearchModels], devices: Any, parent: 
         _failure = f"the worker process of {device!r} cannot search: {error}"
 
 
-def _search_on_device(pickled: bytes, sentences: Sequence[Sentence]) -> list[SearchResult]:
-    """Search a group of sentences, in a new process, with options that were pickled."""
+def _search(pickled: bytes, sentences: Sequence[Sentence]) -> list[SearchResult]:
+    """Search a group of sentences, in a process; `pickled`: the options, for one of devices.
+
+    Raises the search's error; if that cannot be sent through a pipe, an NmtError with its text.
+    """
     global _options, _pickled
     if _failure:
         raise NmtError(_failure)
     if pickled != _pickled:
-        _options, _pickled = _unpickled(pickled), pickled
-    return _portable(lambda: search_all(_models, _options, sentences))
-
-
-def _unpickled(options: bytes) -> SearchOptions:
+        try:
+            _options, _pickled = ForkingPickler.loads(pickled), pickled
+        except (AttributeError, ImportError) as error:
+            raise NmtError(
+                f"the processes of several devices cannot search: {error}. Define classes and functions of your "
+                "own in a module, not in the script, or use one device."
+            ) from None
     try:
-        found: SearchOptions = ForkingPickler.loads(options)
-        return found
-    except (AttributeError, ImportError) as error:
-        raise NmtError(
-            f"the processes of several devices cannot search: {error}. Define classes and functions of your "
-            "own in a module, not in the script, or use one device."
-        ) from None
-
-
-def _portable(search: Callable[[], list[SearchResult]]) -> list[SearchResult]:
-    """Return the results of a search.
-
-    Raises its error; if that cannot be sent through a pipe, an NmtError with its text.
-    """
-    try:
-        return search()
+        return search_all(_models, _options, sentences, _stopped)
     except Exception as error:
         try:
             ForkingPickler.loads(ForkingPickler.dumps(error))
