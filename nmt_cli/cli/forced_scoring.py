@@ -27,7 +27,7 @@ from .score_request import ScoreRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ..translation.scoring import Scored, Scorer
+    from ..translation.scoring import PairScorer, Scored
 
 
 def score_by_model(request: ScoreRequest) -> None:
@@ -59,7 +59,7 @@ def score_by_model(request: ScoreRequest) -> None:
     _report(totals, names, replaced, scorer.longest, width)
 
 
-def _scorer(request: ScoreRequest, path: Path) -> Scorer:
+def _scorer(request: ScoreRequest, path: Path) -> PairScorer:
     """Return a scorer with the model at `path`.
 
     Its precision None, and "auto" on a CPU: fp32, or int8 if the model is stored in int8.
@@ -88,7 +88,9 @@ class _Totals:
             self.tokens, self.nll = self.tokens + scored.tokens, self.nll - scored.log_prob
 
 
-def _run(scorer: Scorer, pairs: Iterable[tuple[str, str]], total: int | None, form: Callable[[Scored], str]) -> _Totals:
+def _run(
+    scorer: PairScorer, pairs: Iterable[tuple[str, str]], total: int | None, form: Callable[[Scored], str]
+) -> _Totals:
     """Score all `pairs` and write each window as soon as it is scored."""
     totals = _Totals()
     with console.progress(total, "scoring", " lines") as bar:

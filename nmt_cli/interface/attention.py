@@ -6,7 +6,7 @@ sentence ──▶ search, or the given target ──▶ one pass in fp32 (`tran
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +16,7 @@ from ..errors import DataError, UsageError, install_command
 from ..lines import well_formed
 from .commands import Overrides, changes_of
 from .loading import check_precision
-from .options import TranslateKeywords, choose
+from .options import TranslateKeywords
 
 if TYPE_CHECKING:
     from ..translation.attention_maps import AttentionRecord
@@ -121,33 +121,21 @@ def cross_attention_of(translator: Translator, translation: Translation) -> list
     from ..translation.alignment import cross_attention
 
     stored = translator.stored
-    tag, source, parts = _read(stored, translation.source, translation.target_language)
-    numbers = {piece: number for number, piece in enumerate(stored.vocabulary.target.table)}
-    target = [numbers[piece] for piece in translation.tokens]
-    if (
-        not source
-        or not target
-        or max(len(tag) + len(source) + 1, len(target) + 1) > stored.recipe.model.max_positions
-        or parts > 1
-    ):
+    sentences = translator.with_options({}).prepare([translation.source], translation.target_language).sentences
+    target = _ids(stored, translation.tokens)
+    longest = stored.recipe.model.max_positions - 1
+    if len(sentences) != 1 or not target or max(len(sentences[0].tokens), len(target)) > longest:
         return []
-    weights = cross_attention(stored.forced(), [*tag, *source, EOS], [BOS, *target[:-1]])
-    rows: list[list[float]] = weights[:, len(tag) : -1].tolist()
+    [source] = sentences
+    weights = cross_attention(stored.forced(), [*source.tokens, EOS], [BOS, *target[:-1]])
+    rows: list[list[float]] = weights[:, source.first : -1].tolist()
     return rows
 
 
-def _read(stored: StoredModels, line: str, language: str) -> tuple[list[int], list[int], int]:
-    """Return the ids of a line's tag and of its text, and in how many parts it is translated.
-
-    `language` is the code of the tag of a line without its own. Raises UsageError, see `Tags.split`.
-    """
-    from ..translation.split import parts_of
-
-    code, text = stored.tags.split(line, language)
-    tag, encode = stored.tags.prefix(code), stored.vocabulary.source.encode
-    [source] = encode([text])
-    limits = (max(1, min(limit, stored.recipe.model.max_positions - 1) - len(tag)) for limit in stored.length_limits)
-    return tag, source, len(parts_of(text, source, encode, *limits))
+def _ids(stored: StoredModels, tokens: Sequence[str]) -> list[int]:
+    """Return the ids of tokens of a translation."""
+    numbers = {piece: number for number, piece in enumerate(stored.vocabulary.target.table)}
+    return [numbers[piece] for piece in tokens]
 
 
 def _record(translator: Translator, text: str, target: str | None, options: TranslateKeywords) -> AttentionRecord:
@@ -155,33 +143,31 @@ def _record(translator: Translator, text: str, target: str | None, options: Tran
 
     Raises DataError if the sentence is longer than the model's maximum.
     """
-    from ..registry import LENGTH_PENALTIES
-    from ..registry import load as load_named
     from ..translation.attention_maps import AttentionRecord, compute_attention
 
     stored = translator.stored
     stored.tags.check(text)
-    tag, source, parts = _read(stored, text, stored.tags.chosen(options.get("target_language")))
-    if not source:
+    language = stored.tags.chosen(options.get("target_language"))
+    ready = translator.with_options(options)
+    prepared = ready.prepare([text], language)
+    sentences = prepared.sentences
+    if not sentences and not prepared.too_long:
         raise DataError(f"the sentence {text!r} has no characters that the model's tokenizer keeps: expected words.")
-    if parts > 1:
-        safe, longest = stored.length_limits
+    if len(sentences) != 1:
+        how = f"translates it in {len(sentences):,} parts" if sentences else "does not translate it"
         raise DataError(
-            f"the sentence has {len(tag) + len(source):,} tokens: nmt translate translates it in {parts:,} parts, "
-            f"because the model translates a sentence of up to {longest:,} tokens whole, and several sentences of up "
-            f"to {safe:,} tokens. Give one of its parts."
+            f"the sentence has {len(stored.tags.encode([text], language)[0]):,} tokens: nmt translate {how}, "
+            f"because the model translates a sentence of up to {ready.longest:,} tokens whole, and several sentences "
+            f"of up to {ready.safe_length:,} tokens. Give one of its parts."
         )
     if target is None:
         [result] = translator.translate([text], **options)
-        numbers = {piece: number for number, piece in enumerate(stored.vocabulary.target.table)}
-        translation, output = result.text, [numbers[piece] for piece in result.tokens]
+        translation, output = result.text, _ids(stored, result.tokens)
     else:
         translation, [output] = target, stored.vocabulary.target.encode([target])
-    views, log_prob = compute_attention(stored.forced(), stored.vocabulary, [*tag, *source], output)
-    decode = choose(options, stored.recipe).decode
-    score = log_prob / load_named(LENGTH_PENALTIES, decode.length_penalty, "length penalty")(
-        len(output) + 1, decode.alpha
-    )
+    source = sentences[0].tokens
+    views, log_prob = compute_attention(stored.forced(), stored.vocabulary, source, output)
+    score = ready.search.score(log_prob, len(output) + 1)
     folder = str(stored.folders[0]).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return AttentionRecord(folder, text, translation, log_prob, score, views)
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import Future
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..console import status, warn_once
-from ..device import is_host
-from ..engine.library import OFF, VARIABLE
-from ..errors import ModelError, NmtError, RecipeError, UsageError, check_choice
-from ..hardware import fast_precision, loading_torch
-from ..model.contents import check_int8
+from ..console import status
+from ..errors import ModelError, RecipeError, UsageError, check_choice
+from ..hardware import loading_torch
 from ..registry import PRECISIONS
 
 if TYPE_CHECKING:
@@ -21,17 +17,12 @@ if TYPE_CHECKING:
 
     from ..data.tags import Tags
     from ..data.tokenizer import Vocabulary
-    from ..model.contents import ModelConfig
-    from ..model.transformer import Transformer
     from ..recipe import Recipe
     from ..translation.forced import ForcedModel
-    from ..translation.models import Models
-    from ..translation.scoring import Scorer
-
+    from ..translation.models import ModelFolder, Models
+    from ..translation.scoring import PairScorer
 
 DEFAULT_MODEL = Path("runs/latest")
-SLOWER = "translating with torch, which is slower: "
-"""The beginning of a warning that the engine does not translate."""
 
 
 def models_named(folders: list[Path] | None) -> list[Path]:
@@ -59,41 +50,25 @@ def check_precision(precision: str) -> None:
 
 
 class StoredModels:
-    """The models of folders, whose files are being checked, and their vocabulary. Each is read when it is first needed.
+    """The models of folders, and their vocabulary. Each is read when it is first needed.
 
     On CPUs the engine reads them, without torch. `threads` are those of a computation that has the CPU for itself.
     """
 
-    def __init__(
-        self,
-        folders: Sequence[Path],
-        configs: Sequence[ModelConfig],
-        devices: Sequence[str],
-        threads: int,
-        checks: Sequence[Future[None]],
-    ) -> None:
-        from ..model.contents import CONFIG
-
-        self.folders, self.configs, self.devices, self.threads = folders, configs, devices, threads
-        self.recipes = [
-            read_recipe(config.recipe, repr(str(folder / CONFIG)))
-            for folder, config in zip(folders, configs, strict=True)
-        ]
-        self._checks = list(checks)
-        self._models: list[Transformer] = []
-        self._searchable: dict[str, Models] = {}
-
-    @property
-    def recipe(self) -> Recipe:
-        """The recipe of the first model, without changes."""
-        return self.recipes[0]
+    def __init__(self, members: Sequence[ModelFolder], devices: Sequence[str], threads: int) -> None:
+        self.members, self.devices, self.threads = members, devices, threads
+        self.folders = [member.path for member in members]
+        self.recipe = members[0].recipe  # without changes
+        self.in_int8 = any(member.config.precision == "int8" for member in members)
+        self._models: dict[str, Models] = {}
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The vocabulary of all models. Raises ModelError."""
         from ..data.tokenizer import Vocabulary
 
-        return Vocabulary.load(self.folders[0], self.configs[0].vocabularies, self.configs[0].tokenizers)
+        config = self.members[0].config
+        return Vocabulary.load(self.folders[0], config.vocabularies, config.tokenizers)
 
     @cached_property
     def tags(self) -> Tags:
@@ -107,162 +82,49 @@ class StoredModels:
         """See `model.contents.length_limits`."""
         from ..model.contents import length_limits
 
-        return length_limits(self.recipe.data, (config.safe_length for config in self.configs))
+        return length_limits(self.recipe.data, (member.config.safe_length for member in self.members))
 
-    @property
-    def in_int8(self) -> bool:
-        """Whether at least one model is stored in int8."""
-        return any(config.precision == "int8" for config in self.configs)
+    def models(self, precision: str) -> Models:
+        """Return the models in this precision, on all devices. Raises ModelError, UsageError, NeedsTorch."""
+        from ..translation.models import load_models, precision_of
+
+        name = precision_of(self.members, precision, self.devices[0])
+        if name not in self._models:
+            with status("loading the model"):
+                self._models[name] = load_models(self.members, name, self.devices, self.threads)
+        return self._models[name]
 
     def check(self) -> None:
         """Wait until all files are checked. Raises ModelError."""
-        for checked in self._checks:
-            try:
-                checked.result()
-            except NmtError as error:
-                raise ModelError(str(error)) from None
-
-    def models(self, reason: str = "") -> list[Transformer]:
-        """Return the models of torch on the first device, in fp32; models that are stored in int8 stay in int8.
-
-        Raises ModelError; NeedsTorch, with the `reason` why the engine does not take them.
-        """
-        if not self._models:
-            with loading_torch(f"the model {str(self.folders[0])!r}{f' ({reason})' * bool(reason)}"):
-                import torch
-
-                from ..device import let_forks_compute
-                from ..model.folder import load_model
-
-            let_forks_compute()
-            torch.set_num_threads(self.threads)
-            checked: Future[None] = Future()
-            checked.set_result(None)
-            self.check()
-            self._models = [
-                load_model(folder, checked, quantized=True).model.to(self.devices[0]) for folder in self.folders
-            ]
-        return self._models
-
-    def precision(self, name: str) -> str:
-        """Return the precision that "auto" means: int8 for models stored in int8, else the fastest. Other names stay.
-
-        Raises UsageError for a precision that models in int8 do not have.
-        """
-        if self.in_int8:
-            check_int8("int8" if name == "auto" else name)
-            return "int8"
-        if name != "auto":
-            return name
-        if is_host(self.devices[0]):
-            precision = next((one for one in ("int8", "fp32") if not self.declined(one)), "")
-            if precision:
-                return precision
-            _warn(self.declined("fp32"))
-        return fast_precision(self.devices[0])
-
-    def declined(self, precision: str) -> str:
-        """Return why the engine does not take the models in this precision; "" if it does. Raises ModelError."""
-        from ..engine.model import unsupported
-
-        if not is_host(self.devices[0]):
-            return f"the device is {self.devices[0]}"
-        return next(filter(None, (unsupported(recipe.model, precision) for recipe in self.recipes)), "")
-
-    def searchable(self, precision: str) -> Models:
-        """Return the models in this precision, on all devices. Raises ModelError, UsageError, NeedsTorch."""
-        name = self.precision(precision)
-        if name not in self._searchable:
-            with status("loading the model"):
-                reason = self._reason(name)
-                self._searchable[name] = self._converted(name, reason) if reason else self._packed(name)
-        return self._searchable[name]
+        for member in self.members:
+            member.check()
 
     def forced(self, precision: str = "", batch_tokens: int = 4096) -> ForcedModel:
         """Return the first model, for forced passes by this thread. `precision` "": fp32, or int8 if stored in int8.
 
         `batch_tokens`: see `TorchForced`. Raises ModelError, UsageError, NeedsTorch.
         """
-        name = self.precision(precision or ("int8" if self.in_int8 else "fp32"))
-        if reason := self._reason(name):
-            model = self.models(reason)[0]
-
-            from ..model.precision import convert
-            from ..translation.torch_forced import TorchForced
-
-            return TorchForced(convert(model, name), batch_tokens)
-        from ..engine.model import use_threads
-        from ..translation.models import EngineModels
-
-        models = self.searchable(name)
-        assert isinstance(models, EngineModels)
-        use_threads(self.threads)
-        return models.models[0]
-
-    def _reason(self, precision: str) -> str:
-        """Return `declined`, and warn if the engine has this precision but does not take the models."""
-        from ..engine.model import PRECISIONS
-
-        reason = self.declined(precision)
-        if reason and is_host(self.devices[0]) and precision in PRECISIONS:
-            _warn(reason)
-        return reason
-
-    def _packed(self, precision: str) -> Models:
-        """Return the engine's models, which may be packed while their files are checked."""
-        from ..engine.model import EngineModel, use_threads
-        from ..model.contents import REMEDY, WEIGHTS
-        from ..model.weights import mapped_weights
-        from ..translation.models import EngineModels
-
-        use_threads(self.threads)
-        try:
-            models = [
-                EngineModel(recipe.model, config.vocabularies, mapped_weights(folder / WEIGHTS), precision)
-                for folder, config, recipe in zip(self.folders, self.configs, self.recipes, strict=True)
-            ]
-        except (ModelError, OSError) as error:
-            self.check()
-            raise ModelError(
-                f"{' or '.join(repr(str(folder)) for folder in self.folders)} does not load: {error} {REMEDY}"
-            ) from None
-        return EngineModels(models, len(self.devices), self.threads)
-
-    def _converted(self, precision: str, reason: str) -> Models:
-        """Return models of torch; `reason`: see `models`."""
-        several = len(set(self.devices)) > 1
-        models = [] if several else self.models(reason)
-
-        from ..translation.models import DeviceModels, TorchModels
-
-        if several:
-            self.check()
-            return DeviceModels(self.folders, precision, self.devices)
-        return TorchModels(models, precision, len(self.devices), self.threads)
+        models = self.models(precision or ("int8" if self.in_int8 else "fp32"))
+        models.use_threads(self.threads)
+        return models.forced(batch_tokens)
 
     def scorer(
         self, precision: str = "", batch_tokens: int | None = None, target_language: str | None = None
-    ) -> Scorer:
+    ) -> PairScorer:
         """Return a scorer with the first model.
 
         Options: see `forced`; `batch_tokens` and `target_language` None are the recipe's. Raises UsageError.
         """
-        from ..translation.scoring import Scorer
+        from ..translation.scoring import PairScorer
 
         language = self.tags.chosen(target_language)
         forced = self.forced(precision, batch_tokens or self.recipe.decode.batch_tokens)
-        return Scorer(forced, self.vocabulary, self.tags, language)
+        return PairScorer(forced, self.vocabulary, self.tags, language)
 
     def close(self) -> None:
         """End the workers."""
-        for models in self._searchable.values():
+        for models in self._models.values():
             models.close()
-
-
-def _warn(reason: str) -> None:
-    """Warn that torch translates, and why; not where the user has asked for it."""
-    if os.environ.get(VARIABLE) != OFF:
-        warn_once(f"{SLOWER}{reason}.")
 
 
 def open_models(
@@ -281,14 +143,13 @@ def open_models(
     the files may still be checked when this returns: call `check` before any result is used.
     """
     from ..hardware import surely_cpu, threads_by_default
-    from ..model.contents import checking, find_model, read_config
+    from ..model.contents import find_model
 
     folders = [find_model(path) for path in paths]
     for folder, path in zip(folders, paths, strict=True):
         if folder != path:
             chosen(folder)
-    configs = [read_config(folder) for folder in folders]
-    checks = [checking(folder, config) for folder, config in zip(folders, configs, strict=True)]
+    members = [_reading(folder) for folder in folders]
     if surely_cpu(device):
         workers = workers_on("cpu", device, devices)
     else:
@@ -297,14 +158,23 @@ def open_models(
         with loading_torch(f"--device {device}"):
             workers = workers_on(Hardware.find(device).device, device, devices)
 
-    stored = StoredModels(folders, configs, workers, devices or threads_by_default(), checks)
+    stored = StoredModels(members, workers, devices or threads_by_default())
     if precision or stored.in_int8:  # no other precision is possible, so a damaged file is an error of `load`
-        stored.searchable(precision or "int8")
+        stored.models(precision or "int8")
     if wait:
         stored.check()
-    _check_vocabularies(folders, configs)
+    _check_vocabularies(members)
     _ = stored.vocabulary  # a damaged one is an error now
     return stored
+
+
+def _reading(folder: Path) -> ModelFolder:
+    """Return a model folder, and begin to check its files. Raises ModelError."""
+    from ..model.contents import CONFIG, checking, read_config
+    from ..translation.models import ModelFolder
+
+    config = read_config(folder)
+    return ModelFolder(folder, config, read_recipe(config.recipe, repr(str(folder / CONFIG))), checking(folder, config))
 
 
 def workers_on(device: str, named: str, count: int | None) -> list[str]:
@@ -333,12 +203,12 @@ def workers_on(device: str, named: str, count: int | None) -> list[str]:
     return [f"cuda:{number}" for number in range(count)]
 
 
-def _check_vocabularies(folders: Sequence[Path], configs: Sequence[ModelConfig]) -> None:
+def _check_vocabularies(members: Sequence[ModelFolder]) -> None:
     """Raise UsageError if a model's tokenizers differ from those of the first model."""
-    for folder, config in zip(folders[1:], configs[1:], strict=True):
-        if config.tokenizers != configs[0].tokenizers:
+    for member in members[1:]:
+        if member.config.tokenizers != members[0].config.tokenizers:
             raise UsageError(
-                f"--model {str(folders[0])!r} and --model {str(folder)!r} have different tokenizers (by "
+                f"--model {str(members[0].path)!r} and --model {str(member.path)!r} have different tokenizers (by "
                 "SHA-256 in config.json): "
                 "the models of an ensemble must share their vocabulary, as models trained on the same shards do."
             )

@@ -12,13 +12,13 @@ a Translator at once. After a fork, the child process may use it too.
 from __future__ import annotations
 
 import threading
-import weakref
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack, overload
 
 from ..errors import UsageError
 from ..translation.line import Line
@@ -86,10 +86,6 @@ class Translator:
         """The languages of the recipe; `target_languages` has all of a model of several."""
         self._lock = threading.Lock()
         self._translators: dict[str, LineTranslator] = {}
-        self._running: weakref.WeakKeyDictionary[Generator[Any, None, None], threading.Lock] = (
-            weakref.WeakKeyDictionary()
-        )
-        """Streams, each with the lock of the thread that takes the next result."""
 
     def __enter__(self) -> Self:
         return self
@@ -107,10 +103,6 @@ class Translator:
             self._stored.close()
         self._stored = None
         self._translators.clear()
-        with self._lock:
-            running = list(self._running.items())
-        for stream, lock in running:
-            _close(stream, lock)
 
     @property
     def stored(self) -> StoredModels:
@@ -160,20 +152,11 @@ class Translator:
         """Yield the results while the translator is open. Raises PoolClosed."""
         from ..translation.pool import PoolClosed
 
-        lock = threading.Lock()
-        with self._lock:
-            self._running[results] = lock
-        try:
-            while True:
-                with lock:
-                    result = next(results, None)
+        with closing(results):
+            for result in results:
                 if self._stored is None:
-                    raise PoolClosed("the translator was closed before all lines were done.")
-                if result is None:
-                    return
+                    raise PoolClosed
                 yield result
-        finally:
-            _close(results, lock)
 
     def windows(
         self, lines: Iterable[str | Line], options: TranslateKeywords, lacking: Counter[str] | None = None
@@ -233,7 +216,7 @@ class Translator:
 
         Raises UsageError for a wrong option.
         """
-        self.with_options(options)
+        self._ready([], options)
 
     @property
     def recipe_beam(self) -> int:
@@ -243,7 +226,7 @@ class Translator:
     @property
     def pool(self) -> Pool:
         """The workers of `submit`."""
-        return self.stored.searchable(self.precision).pool
+        return self.stored.models(self.precision).pool
 
     def finish(self, seconds: float) -> bool:
         """Refuse new lines, and wait at most `seconds` until all submitted lines are done.
@@ -362,7 +345,7 @@ class Translator:
     def with_options(self, options: TranslateKeywords) -> LineTranslator:
         """Return the translator for these options; build it if there is none yet. Raises UsageError, DataError.
 
-        A `target_language` is only checked, for it belongs to each call of the translator.
+        A `target_language` means nothing here: it belongs to each call of the translator.
         """
         if options.get("confidence") and isinstance(
             path := options.get("calibration"), str | Path
@@ -370,10 +353,8 @@ class Translator:
             from ..translation.confidence import read_calibration
 
             options = {**options, "calibration": read_calibration(Path(path))}
-        stored = self.stored
-        options = options.copy()
-        if (language := options.pop("target_language", None)) is not None:
-            stored.tags.chosen(language)
+        stored, options = self.stored, options.copy()
+        options.pop("target_language", None)
         key = repr(options)
         with self._lock:
             if key not in self._translators:
@@ -382,16 +363,9 @@ class Translator:
                 if len(self._translators) >= KEPT:
                     del self._translators[next(iter(self._translators))]
                 chosen = choose(options, stored.recipe, *stored.length_limits)
-                models = stored.searchable(self.precision)
+                models = stored.models(self.precision)
                 self._translators[key] = LineTranslator(models, stored.vocabulary, chosen)
             return self._translators[key]
-
-
-def _close(stream: Generator[Any, None, None], lock: threading.Lock) -> None:
-    """Close a stream, unless another thread takes a result or closes it."""
-    if lock.acquire(blocking=False):
-        stream.close()
-        lock.release()
 
 
 def _sentence(line: str) -> str:

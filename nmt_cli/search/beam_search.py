@@ -22,6 +22,8 @@ An output that has reached its longest length gets the end symbol, at the model'
 ordered by (hypothesis, token id).
 
 The engine has the same search without constraints and coverage penalty, several steps in one call (`engine`).
+docs/search.md, "Length and repetition", has the rules of both for users, and tests/engine/test_search.py holds both to
+the same outputs.
 
 Constraints may require or forbid the next token, or adjust its probability (`constraint`). Where they adjust
 log-probabilities, hypotheses are ranked by the adjusted ones; log P stays the model's own. Where they demand something

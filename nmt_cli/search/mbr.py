@@ -25,7 +25,7 @@ from ..registry import UTILITIES, load
 from .beam_search import BeamSearch
 from .protocols import Decoder
 from .sampling import SamplingSearch
-from .search import SamplingOptions, SearchOptions, StepSearch
+from .search import SamplingOptions, Search, SearchOptions
 from .sentence import FinishedSentences, Hypothesis, Sentence
 
 Weights = NDArray[np.float64]
@@ -33,7 +33,7 @@ Utility = Callable[[Sequence[str]], NDArray[np.float64]]
 """A utility function, as `nmt_cli.registry.UTILITIES` lists them: n texts → (n, n), with hypothesis i in row i and
 reference j in column j."""
 
-CANDIDATES: dict[str, Callable[[Decoder, SearchOptions], StepSearch]] = {"sample": SamplingSearch, "beam": BeamSearch}
+CANDIDATES: dict[str, Callable[[Decoder, SearchOptions], Search]] = {"sample": SamplingSearch, "beam": BeamSearch}
 """The searches that find the hypotheses, by `MbrOptions.candidates`."""
 
 

@@ -109,8 +109,8 @@ class SearchModels(Protocol):
         """Return whether the engine has a search of its own for sentences without inputs of constraints."""
         ...
 
-    def new_search(self, options: SearchOptions, in_engine: bool) -> Search:
-        """Return a search without sentences; `in_engine`: the engine's own, else one over decoders."""
+    def new_search(self, options: SearchOptions, in_engine: bool) -> tuple[Search, GrowingDecoder | None]:
+        """Return a search without sentences, and its decoder; `in_engine`: the engine's own, which has none."""
         ...
 
     def aligned(self, source: Sequence[int], output: Sequence[int]) -> list[int]:

@@ -12,41 +12,14 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import CancelledError
 from typing import Generic, TypeVar
 
-from .protocols import GrowingDecoder, SearchModels
-from .search import Search, SearchOptions
-from .sentence import FinishedSentences, SearchResult, Sentence
+from .protocols import SearchModels
+from .search import SearchOptions
+from .sentence import SearchResult, Sentence
 
 HALF = 0.5
 """A search that is at most so full takes more sentences."""
 
 T = TypeVar("T")
-
-
-class DecoderSearch(Search):
-    """The search of the options over a decoder that holds no sentences yet."""
-
-    def __init__(self, decoder: GrowingDecoder, options: SearchOptions) -> None:
-        from .beam_search import BeamSearch
-
-        self.decoder, self.search, self.eos = decoder, (options.search or BeamSearch)(decoder, options), options.eos
-
-    @property
-    def busy(self) -> bool:
-        return self.search.busy
-
-    @property
-    def open_hypotheses(self) -> int:
-        return self.search.open_hypotheses
-
-    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
-        self.decoder.add([[*sentence.tokens, self.eos] for sentence in sentences])
-        self.search.add(sentence_ids, sentences)
-
-    def step(self) -> FinishedSentences:
-        return self.search.step()
-
-    def drop(self, sentence_ids: Sequence[int]) -> None:
-        self.search.drop(sentence_ids)
 
 
 class RunningSearch(Generic[T]):
@@ -58,7 +31,7 @@ class RunningSearch(Generic[T]):
     def __init__(self, models: SearchModels, options: SearchOptions, in_engine: bool) -> None:
         self.models, self.options = models, options
         with models.computing():
-            self.search = models.new_search(options, in_engine)
+            self.search, self.decoder = models.new_search(options, in_engine)
         self.tasks: dict[int, T] = {}
         self.sentences: dict[int, Sentence] = {}
         self.next, self.tokens = 0, 0  # the next number, and the source tokens of all sentences
@@ -76,6 +49,8 @@ class RunningSearch(Generic[T]):
         self.sentences.update(zip(numbers, sentences, strict=True))
         self.tokens += sum(len(sentence.tokens) + 1 for sentence in sentences)
         with self.models.computing():
+            if self.decoder:
+                self.decoder.add([[*sentence.tokens, self.options.eos] for sentence in sentences])
             self.search.add(numbers, sentences)
 
     def step(self) -> list[tuple[T, SearchResult]]:

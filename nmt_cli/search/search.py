@@ -93,7 +93,7 @@ class SearchOptions:
     eos: int
     banned_tokens: tuple[int, ...]
     """Ids that are never generated."""
-    search: Callable[..., StepSearch] | None = None
+    search: Callable[..., Search] | None = None
     """(decoder, options) → the search: a class as `nmt_cli.registry.SEARCHES` lists them; None: beam search."""
     batch_tokens: int = 4096
     """Source tokens of a search, about: it takes no more sentences when it has so many."""
@@ -137,8 +137,11 @@ class SearchOptions:
         return log_prob / self.length_penalty(length, self.alpha)
 
 
-class Steps(Protocol):
-    """The common part of searches. Call `step` as long as a search is `busy`."""
+class Search(Protocol):
+    """A search, as `nmt_cli.registry.SEARCHES` lists them: made from a decoder and `SearchOptions`; or the engine's.
+
+    Call `step` as long as it is `busy`.
+    """
 
     @property
     def busy(self) -> bool:
@@ -148,6 +151,13 @@ class Steps(Protocol):
     @property
     def open_hypotheses(self) -> int:
         """N, the hypotheses that the next step extends."""
+        ...
+
+    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
+        """Start the search of sentences. `sentence_ids` name them in the results.
+
+        If the search was made from a decoder, they were just added to it, behind its earlier sentences.
+        """
         ...
 
     def step(self) -> FinishedSentences:
@@ -161,28 +171,6 @@ class Steps(Protocol):
 
     def drop(self, sentence_ids: Sequence[int]) -> None:
         """Remove these sentences without results. Ids that are not in the search are ignored."""
-        ...
-
-
-class Search(Steps, Protocol):
-    """A search that has its own decoders."""
-
-    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
-        """Start the search of sentences. `sentence_ids` name them in the results."""
-        ...
-
-
-class StepSearch(Steps, Protocol):
-    """A search over the sentences that a decoder holds, as `nmt_cli.registry.SEARCHES` lists them.
-
-    It is made from the decoder and `SearchOptions`.
-    """
-
-    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
-        """Start the search of sentences that were just added to the decoder, behind its earlier sentences.
-
-        `sentence_ids` name them in the results.
-        """
         ...
 
 

@@ -24,6 +24,7 @@ import multiprocessing
 import os
 import threading
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -41,7 +42,7 @@ from ..search.protocols import SearchModels
 from ..search.running import search_all
 from ..search.search import SearchOptions
 from ..search.sentence import SearchResult, Sentence
-from .pool import FEW_SENTENCES, Client, Pool
+from .pool import FEW_SENTENCES, Client, Pool, PoolClosed
 
 GROUPS = 2
 """Groups of sentences for each process, of those that come together. With more groups, processes wait more often for
@@ -57,35 +58,73 @@ class WorkerDied(NmtError):
         )
 
 
-class Forks(Client):
-    """Forks of this process search. If there are few sentences at first, the threads do."""
+class _Processes(Client, ABC):
+    """Processes search; if there are few sentences, the threads do."""
+
+    begun = False
+    """Whether processes search few sentences too."""
 
     def __init__(self, pool: Pool, models: SearchModels, options: SearchOptions) -> None:
         super().__init__(pool, models, options)
-        self.context, self.owner = multiprocessing.get_context("fork"), os.getpid()
-        self.executor: ProcessPoolExecutor | None = None
-        self.stopped = self.context.Event()
+        self.owner, self.futures = os.getpid(), WeakSet[Future[list[SearchResult]]]()
         _open.add(self)
+
+    @abstractmethod
+    def in_processes(self, sentences: Sequence[Sentence]) -> Future[list[SearchResult]]:
+        """Return what `_in_groups` does, and raise its errors."""
 
     def submit(self, sentences: Sequence[Sentence]) -> Future[list[SearchResult]]:
         """See `Client`. Raises WorkerDied, and so does the future."""
-        if self.executor is None:
-            if len(sentences) <= FEW_SENTENCES:
-                return super().submit(sentences)
-            arguments = (self.models, self.options, self.stopped, os.getpid())
-            self.executor = ProcessPoolExecutor(self.pool.workers, self.context, _begin_fork, arguments)
+        if self.gone:
+            raise PoolClosed
+        if len(sentences) <= FEW_SENTENCES and not self.begun:
+            return super().submit(sentences)
         try:
-            return _in_groups(self.executor, self.pool.workers, sentences, _search_in_fork)
+            future = self.in_processes(sentences)
         except BrokenProcessPool:
             raise WorkerDied from None
+        except RuntimeError:
+            if self.gone:  # another thread has closed it
+                raise PoolClosed from None
+            raise
+        self.futures.add(future)
+        return future
 
     def close(self) -> None:
-        """Stop all work. In a fork of the process that has the client this does nothing."""
+        """Begin no more groups; futures that are not done raise PoolClosed.
+
+        In a fork of the process that has the client this does nothing.
+        """
         if self.owner == os.getpid():
             super().close()
+            for future in list(self.futures):
+                with suppress(InvalidStateError):
+                    future.set_exception(PoolClosed())
+
+
+class Forks(_Processes):
+    """Forks of this process search, from the first time on that there are many sentences."""
+
+    def __init__(self, pool: Pool, models: SearchModels, options: SearchOptions) -> None:
+        super().__init__(pool, models, options)
+        self.context = multiprocessing.get_context("fork")
+        self.executor: ProcessPoolExecutor | None = None
+        self.stopped = self.context.Event()
+
+    def in_processes(self, sentences: Sequence[Sentence]) -> Future[list[SearchResult]]:
+        if self.executor is None:
+            arguments = (self.models, self.options, self.stopped, os.getpid())
+            self.executor = ProcessPoolExecutor(self.pool.workers, self.context, _begin_fork, arguments)
+            self.begun = True
+        return _in_groups(self.executor, self.pool.workers, b"", sentences)
+
+    def close(self) -> None:
+        if self.owner == os.getpid():
+            self.gone = True
             self.stopped.set()
-            if self.executor:
+            if self.executor:  # it cancels groups itself: it may be failing them now, because a process died
                 self.executor.shutdown(cancel_futures=True)
+        super().close()
 
 
 class DeviceProcesses:
@@ -115,7 +154,7 @@ class DeviceProcesses:
         self._executor = None
 
 
-class Devices(Client):
+class Devices(_Processes):
     """The processes of several devices search. If there are few sentences, a thread does, on the first device.
 
     Raises UsageError if the options cannot be sent to them.
@@ -123,8 +162,7 @@ class Devices(Client):
 
     def __init__(self, pool: Pool, models: SearchModels, options: SearchOptions, processes: DeviceProcesses) -> None:
         super().__init__(pool, models, options)
-        self.processes, self.owner, self.submitted = processes, os.getpid(), list[Future[list[SearchResult]]]()
-        _open.add(self)
+        self.processes = processes
         try:
             self.pickled = bytes(ForkingPickler.dumps(options))
         except Exception as error:
@@ -133,57 +171,38 @@ class Devices(Client):
                 "functions of your own in a module, or use one device."
             ) from None
 
-    def submit(self, sentences: Sequence[Sentence]) -> Future[list[SearchResult]]:
-        """See `Client`. Raises WorkerDied, and so does the future."""
-        if len(sentences) <= FEW_SENTENCES:
-            return super().submit(sentences)
+    def in_processes(self, sentences: Sequence[Sentence]) -> Future[list[SearchResult]]:
         processes = self.processes
-        try:
-            future = self._in_processes(sentences)
-        except BrokenProcessPool:  # a process died before
-            processes.close()
+        for _ in range(2):
             try:
-                future = self._in_processes(sentences)
-            except BrokenProcessPool:
-                raise WorkerDied from None
-        self.submitted.append(future)
-        return future
-
-    def _in_processes(self, sentences: Sequence[Sentence]) -> Future[list[SearchResult]]:
-        processes = self.processes
-        return _in_groups(processes.executor, len(processes.devices), sentences, _search_on_device, self.pickled)
-
-    def close(self) -> None:
-        """Begin no more groups. In a fork of the process that has the client this does nothing."""
-        if self.owner == os.getpid():
-            super().close()
-            for future in self.submitted:
-                future.cancel()
+                return _in_groups(processes.executor, len(processes.devices), self.pickled, sentences)
+            except BrokenProcessPool as error:  # a process died before: new ones
+                broken = error
+                processes.close()
+        raise broken
 
 
 _open: WeakSet[Client] = WeakSet()
-"""Clients to close when Python exits, while an iterator of results is kept unread: else `concurrent.futures` would
-wait for the results."""
+"""Clients to close with their models, and when Python exits, while an iterator of results is kept unread: else
+`concurrent.futures` would wait for the results."""
 
 
-def _close_all() -> None:
+def close_clients(models: SearchModels | None = None) -> None:
+    """Close the clients of these models; None: all."""
     for client in list(_open):
-        client.close()
+        if models is None or client.models is models:
+            client.close()
 
 
-threading._register_atexit(_close_all)  # type: ignore[attr-defined]  # as `concurrent.futures` does, which registers itself before
+threading._register_atexit(close_clients)  # type: ignore[attr-defined]  # as `concurrent.futures` does, which registers itself before
 
 
 def _in_groups(
-    executor: ProcessPoolExecutor,
-    processes: int,
-    sentences: Sequence[Sentence],
-    search: Callable[..., list[SearchResult]],
-    *arguments: Any,
+    executor: ProcessPoolExecutor, processes: int, pickled: bytes, sentences: Sequence[Sentence]
 ) -> Future[list[SearchResult]]:
     """Return a future of the results of sentences that processes search in groups, in each long and short ones.
 
-    If it is cancelled, no more groups begin. Raises BrokenProcessPool.
+    Once it has PoolClosed, no more groups begin. Raises BrokenProcessPool.
     """
     order = sorted(range(len(sentences)), key=lambda index: -len(sentences[index].tokens))
     count = max(1, min(processes * GROUPS, len(order) // FEW_SENTENCES))
@@ -192,7 +211,7 @@ def _in_groups(
         warnings.simplefilter(
             "ignore", DeprecationWarning
         )  # about a fork while threads run: the child uses none of them
-        futures = [executor.submit(search, *arguments, [sentences[index] for index in group]) for group in groups]
+        futures = [executor.submit(_search, pickled, [sentences[index] for index in group]) for group in groups]
     joined, results = Future[list[SearchResult]](), dict[int, SearchResult]()
 
     def store(group: Sequence[int], future: Future[list[SearchResult]]) -> None:
@@ -209,15 +228,25 @@ def _in_groups(
 
     for group, future in zip(groups, futures, strict=True):
         future.add_done_callback(partial(store, group))
-    joined.add_done_callback(lambda _: [future.cancel() for future in futures] if joined.cancelled() else None)
+    joined.add_done_callback(
+        lambda _: [future.cancel() for future in futures] if isinstance(joined.exception(), PoolClosed) else None
+    )
     return joined
 
 
 _models: SearchModels
 _options: SearchOptions
-_stopped: Event
 _pickled = b""
+"""The options of a client of devices, as they came."""
 _failure = ""
+"""Why the process cannot search."""
+
+
+def _never() -> bool:
+    return False
+
+
+_stopped: Callable[[], bool] = _never
 
 
 def _begin_fork(models: SearchModels, options: SearchOptions, stopped: Event, parent: int) -> None:
@@ -225,13 +254,8 @@ def _begin_fork(models: SearchModels, options: SearchOptions, stopped: Event, pa
     global _models, _options, _stopped
     end_with_parent(parent)
     gc.freeze()  # a collection would write to the parent's objects, and so copy their memory
-    _models, _options, _stopped = models, options, stopped
+    _models, _options, _stopped = models, options, stopped.is_set
     models.use_threads(1)
-
-
-def _search_in_fork(sentences: Sequence[Sentence]) -> list[SearchResult]:
-    """Search a group of sentences, in a fork."""
-    return _portable(lambda: search_all(_models, _options, sentences, _stopped.is_set))
 
 
 def _begin_on_device(load: Callable[[str], SearchModels], devices: Any, parent: int) -> None:
@@ -249,34 +273,24 @@ def _begin_on_device(load: Callable[[str], SearchModels], devices: Any, parent: 
         _failure = f"the worker process of {device!r} cannot search: {error}"
 
 
-def _search_on_device(pickled: bytes, sentences: Sequence[Sentence]) -> list[SearchResult]:
-    """Search a group of sentences, in a new process, with options that were pickled."""
+def _search(pickled: bytes, sentences: Sequence[Sentence]) -> list[SearchResult]:
+    """Search a group of sentences, in a process; `pickled`: the options, for one of devices.
+
+    Raises the search's error; if that cannot be sent through a pipe, an NmtError with its text.
+    """
     global _options, _pickled
     if _failure:
         raise NmtError(_failure)
     if pickled != _pickled:
-        _options, _pickled = _unpickled(pickled), pickled
-    return _portable(lambda: search_all(_models, _options, sentences))
-
-
-def _unpickled(options: bytes) -> SearchOptions:
+        try:
+            _options, _pickled = ForkingPickler.loads(pickled), pickled
+        except (AttributeError, ImportError) as error:
+            raise NmtError(
+                f"the processes of several devices cannot search: {error}. Define classes and functions of your "
+                "own in a module, not in the script, or use one device."
+            ) from None
     try:
-        found: SearchOptions = ForkingPickler.loads(options)
-        return found
-    except (AttributeError, ImportError) as error:
-        raise NmtError(
-            f"the processes of several devices cannot search: {error}. Define classes and functions of your "
-            "own in a module, not in the script, or use one device."
-        ) from None
-
-
-def _portable(search: Callable[[], list[SearchResult]]) -> list[SearchResult]:
-    """Return the results of a search.
-
-    Raises its error; if that cannot be sent through a pipe, an NmtError with its text.
-    """
-    try:
-        return search()
+        return search_all(_models, _options, sentences, _stopped)
     except Exception as error:
         try:
             ForkingPickler.loads(ForkingPickler.dumps(error))

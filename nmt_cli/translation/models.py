@@ -1,8 +1,9 @@
 """Loaded models that translators search with, and the workers that do it.
 
-    model folders, or models of torch ─┬─▶ EngineModels: packed once, for a CPU
-                                       ├─▶ TorchModels: converted once, for GPUs, and for what the engine declines
-                                       └─▶ DeviceModels: of torch, on each of several GPUs
+    model folders (load_models), or models of torch (models_of)
+        ─┬─▶ EngineModels: packed once, for a CPU
+         ├─▶ TorchModels: converted once, for GPUs, and for what the engine declines
+         └─▶ DeviceModels: of torch, on each of several GPUs
 
     Models ─┬─ new_search: the engine's own beam search, or a search in Python over decoders
             ├─ pool: threads, for everybody who uses the models (`pool`)
@@ -13,26 +14,38 @@ All threads share the weights. Torch is loaded for its models alone.
 
 from __future__ import annotations
 
+import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..engine.model import EngineModel, unsupported
+from ..console import warn_once
+from ..device import is_host
+from ..engine.library import OFF, VARIABLE
+from ..engine.model import PRECISIONS, EngineModel, unsupported, use_threads
+from ..errors import ModelError, NmtError
+from ..hardware import fast_precision, loading_torch
+from ..model.contents import REMEDY, WEIGHTS, check_int8
 from ..search.constraints.prefix import Prefix
 from ..search.engine import EngineDecoder, EngineSearch
 from ..search.ensemble import EnsembleDecoder
-from ..search.running import DecoderSearch
 from ..search.search import Search, SearchOptions
 from .alignment import aligned
-from .device_processes import DeviceProcesses, Devices, Forks
+from .device_processes import DeviceProcesses, Devices, Forks, close_clients
 from .pool import Client, Pool
 
 if TYPE_CHECKING:
+    import torch
+
+    from ..model.contents import ModelConfig
     from ..model.transformer import Transformer
+    from ..recipe import ModelSection, Recipe
     from ..search.protocols import GrowingDecoder
     from .forced import ForcedModel
 
@@ -45,14 +58,19 @@ LOGITS_SHARE = 1 / 40
 """Share of an accelerator's memory for the logits of one step. Each operation has a fixed cost, so a few large steps
 are faster."""
 FP32_BYTES = 4
+SLOWER = "translating with torch, which is slower: "
+"""The beginning of a warning that the engine does not translate."""
 
 
 class Models(ABC):
     """A model, or an ensemble, and its workers. See `SearchModels` for the methods that searches use."""
 
-    def __init__(self, workers: int, cores: int) -> None:
+    def __init__(self, models: Sequence[Any], workers: int, cores: int) -> None:
         """`workers` search at once; `cores` are those of a CPU that they share."""
-        self.pool = Pool(workers, cores)
+        self.models, self.pool = models, Pool(workers, cores)
+        self.max_positions: int = min(
+            model.config.max_positions for model in models
+        )  # the number that all of them have
 
     def __del__(self) -> None:
         if hasattr(self, "pool"):
@@ -63,19 +81,13 @@ class Models(ABC):
     rows = CPU_ROWS
     computing: Callable[[], AbstractContextManager[object]] = nullcontext
 
-    @property
-    @abstractmethod
-    def max_positions(self) -> int:
-        """The largest number of positions that all models have."""
-
-    @property
-    @abstractmethod
-    def aligning(self) -> ForcedModel:
-        """The model whose attention aligns."""
-
     @abstractmethod
     def decoders(self, beam: int) -> list[GrowingDecoder]:
         """Return a decoder of each model, without sentences."""
+
+    @abstractmethod
+    def forced(self, batch_tokens: int = 4096) -> ForcedModel:
+        """Return the first model, for forced passes. `batch_tokens`: see `TorchForced`."""
 
     @abstractmethod
     def use_threads(self, count: int) -> None: ...
@@ -83,12 +95,15 @@ class Models(ABC):
     def in_engine(self, options: SearchOptions) -> bool:
         return False
 
-    def new_search(self, options: SearchOptions, in_engine: bool) -> Search:
-        decoders = self.decoders(options.beam)
-        return DecoderSearch(decoders[0] if len(decoders) == 1 else EnsembleDecoder(decoders), options)
+    def new_search(self, options: SearchOptions, in_engine: bool) -> tuple[Search, GrowingDecoder | None]:
+        from ..search.beam_search import BeamSearch
+
+        first, *others = decoders = self.decoders(options.beam)
+        decoder = EnsembleDecoder(decoders) if others else first
+        return (options.search or BeamSearch)(decoder, options), decoder
 
     def aligned(self, source: Sequence[int], output: Sequence[int]) -> list[int]:
-        return aligned(self.aligning, source, output)
+        return aligned(self.forced(), source, output)
 
     def client(self, options: SearchOptions) -> Client:
         """Return a client for one stream of sentences, to be closed at the end. Raises UsageError, see `Devices`."""
@@ -98,6 +113,7 @@ class Models(ABC):
 
     def close(self) -> None:
         """End the workers."""
+        close_clients(self)
         self.pool.close()
 
 
@@ -105,21 +121,13 @@ class EngineModels(Models):
     """A model of the engine, or an ensemble."""
 
     on_host = True
-
-    def __init__(self, models: Sequence[EngineModel], workers: int, cores: int) -> None:
-        super().__init__(workers, cores)
-        self.models = models
-
-    @property
-    def max_positions(self) -> int:
-        return min(model.max_positions for model in self.models)
-
-    @property
-    def aligning(self) -> EngineModel:
-        return self.models[0]
+    models: Sequence[EngineModel]
 
     def decoders(self, beam: int) -> list[GrowingDecoder]:
         return [EngineDecoder(model, beam) for model in self.models]
+
+    def forced(self, batch_tokens: int = 4096) -> EngineModel:
+        return self.models[0]
 
     def use_threads(self, count: int) -> None:
         self.models[0].library.nmt_use_threads(count)
@@ -129,8 +137,8 @@ class EngineModels(Models):
         is_plain = not options.coverage_penalty and all(type(rule) is Prefix for rule in options.constraints)
         return is_plain and options.search is None and len(self.models) == 1
 
-    def new_search(self, options: SearchOptions, in_engine: bool) -> Search:
-        return EngineSearch(self.models[0], options) if in_engine else super().new_search(options, in_engine)
+    def new_search(self, options: SearchOptions, in_engine: bool) -> tuple[Search, GrowingDecoder | None]:
+        return (EngineSearch(self.models[0], options), None) if in_engine else super().new_search(options, in_engine)
 
 
 class TorchModels(Models):
@@ -139,32 +147,29 @@ class TorchModels(Models):
     Raises UsageError for an unknown precision.
     """
 
+    models: Sequence[Transformer]
+
     def __init__(self, models: Sequence[Transformer], precision: str, workers: int, cores: int) -> None:
-        from ..device import accelerator_memory, is_host, let_forks_compute
+        from ..device import accelerator_memory, let_forks_compute
         from ..model.precision import convert
 
-        super().__init__(workers, cores)
+        super().__init__([convert(model, precision) for model in models], workers, cores)
         let_forks_compute()
-        self.models, self.device = [convert(model, precision) for model in models], models[0].device
+        self.device = models[0].device
         self.on_host = is_host(self.device)
         logits = max(LOGITS_AT_ONCE, int(accelerator_memory(self.device) * LOGITS_SHARE) // FP32_BYTES)
         fitting = max(1, logits // self.models[0].target_vocab)
         self.rows = min(fitting, CPU_ROWS) if self.on_host else fitting
 
-    @property
-    def max_positions(self) -> int:
-        return min(model.config.max_positions for model in self.models)
-
-    @property
-    def aligning(self) -> ForcedModel:
-        from .torch_forced import TorchForced
-
-        return TorchForced(self.models[0])
-
     def decoders(self, beam: int) -> list[GrowingDecoder]:
         from .cached_decoder import CachedDecoder
 
         return [CachedDecoder(model, [], beam) for model in self.models]
+
+    def forced(self, batch_tokens: int = 4096) -> ForcedModel:
+        from .torch_forced import TorchForced
+
+        return TorchForced(self.models[0], batch_tokens)
 
     def use_threads(self, count: int) -> None:
         import torch
@@ -215,11 +220,10 @@ def models_of(models: Sequence[Transformer], precision: str, workers: int, cores
 
     Raises UsageError for an unknown precision.
     """
-    from ..device import is_host
     from ..model.precision import in_int8
 
-    declined = any(unsupported(model.config, precision) or (in_int8(model) and precision != "int8") for model in models)
-    if declined or not is_host(models[0].device):
+    declined = _declined([model.config for model in models], precision, models[0].device)
+    if declined or (precision != "int8" and any(in_int8(model) for model in models)):
         return TorchModels(models, precision, workers, cores)
     return EngineModels([engine_model(model, precision) for model in models], workers, cores)
 
@@ -231,3 +235,93 @@ def engine_model(model: Transformer, precision: str) -> EngineModel:
 
     arrays = {name: tensor.numpy() for name, tensor in {**weights_of(model), **integers_of(model)}.items()}
     return EngineModel(model.config, (model.matrix("source").size(0), model.target_vocab), arrays, precision)
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A model folder whose description was read, and whose files are being checked."""
+
+    path: Path
+    config: ModelConfig
+    recipe: Recipe
+    checked: Future[None]
+    """See `model.contents.checking`."""
+
+    def check(self) -> None:
+        """Wait until the files are checked. Raises ModelError."""
+        try:
+            self.checked.result()
+        except NmtError as error:
+            raise ModelError(str(error)) from None
+
+
+def _declined(forms: Sequence[ModelSection], precision: str, device: str | torch.device) -> str:
+    """Return why the engine does not take models of these forms in this precision; "" if it does."""
+    if not is_host(device):
+        return f"the device is {device}"
+    return next(filter(None, (unsupported(form, precision) for form in forms)), "")
+
+
+def precision_of(folders: Sequence[ModelFolder], name: str, device: str) -> str:
+    """Return the precision that "auto" means: int8 for models stored in int8, else the fastest. Other names stay.
+
+    Raises UsageError for a precision that models in int8 do not have.
+    """
+    if any(folder.config.precision == "int8" for folder in folders):
+        check_int8("int8" if name == "auto" else name)
+        return "int8"
+    if name != "auto":
+        return name
+    if is_host(device):
+        forms = [folder.recipe.model for folder in folders]
+        if taken := next((one for one in ("int8", "fp32") if not _declined(forms, one, device)), ""):
+            return taken
+        _warn(_declined(forms, "fp32", device))
+    return fast_precision(device)
+
+
+def load_models(folders: Sequence[ModelFolder], precision: str, devices: Sequence[str], threads: int) -> Models:
+    """Return the models of folders in this precision, on all devices; on a CPU, each device is a worker.
+
+    `threads` are those of a computation that has the CPU for itself. Raises ModelError, UsageError, NeedsTorch. It
+    warns if the engine has this precision but does not take the models.
+    """
+    reason = _declined([folder.recipe.model for folder in folders], precision, devices[0])
+    if not reason:
+        use_threads(threads)
+        return EngineModels(_packed(folders, precision), len(devices), threads)
+    if is_host(devices[0]) and precision in PRECISIONS:
+        _warn(reason)
+    with loading_torch(f"the model {str(folders[0].path)!r} ({reason})"):
+        import torch
+
+        from ..model.folder import load_model
+    if len(set(devices)) > 1:
+        return DeviceModels([folder.path for folder in folders], precision, devices)
+    torch.set_num_threads(threads)
+    models = [load_model(folder.path, folder.checked, quantized=True).model.to(devices[0]) for folder in folders]
+    return TorchModels(models, precision, len(devices), threads)
+
+
+def _packed(folders: Sequence[ModelFolder], precision: str) -> list[EngineModel]:
+    """Return the engine's models, which may be packed while their files are checked."""
+    from ..model.weights import mapped_weights
+
+    try:
+        return [
+            EngineModel(
+                folder.recipe.model, folder.config.vocabularies, mapped_weights(folder.path / WEIGHTS), precision
+            )
+            for folder in folders
+        ]
+    except (ModelError, OSError) as error:
+        for folder in folders:
+            folder.check()
+        names = " or ".join(repr(str(folder.path)) for folder in folders)
+        raise ModelError(f"{names} does not load: {error} {REMEDY}") from None
+
+
+def _warn(reason: str) -> None:
+    """Warn that torch translates, and why; not where the user has asked for it."""
+    if os.environ.get(VARIABLE) != OFF:
+        warn_once(f"{SLOWER}{reason}.")

@@ -31,7 +31,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Collection, Hashable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -49,7 +49,10 @@ FEW_SENTENCES = 16
 
 
 class PoolClosed(NmtError):
-    """The pool was closed before the search was done."""
+    """The models were closed before the search was done."""
+
+    def __init__(self) -> None:
+        super().__init__("the models were closed before all lines were done.")
 
 
 @dataclass
@@ -129,28 +132,23 @@ class _Task:
 class FairQueue:
     """Sentences of several clients, which take turns. It has no lock: its owner has one.
 
-    put(client, tasks) ──▶ two rings of clients ──▶ take: one sentence of the client whose turn it is
-                             fresh    clients of which no sentence is searched now: they come first
-                             started  the others
-
-    So a single sentence does not wait behind a document of thousands of sentences. The document also makes progress
-    while single sentences keep coming: when none of its sentences is searched any more, it is fresh again, behind the
-    clients that came before.
+    Clients of which no sentence is searched now come first. So a single sentence does not wait behind a document of
+    thousands of sentences. The document also makes progress while single sentences keep coming: when none of its
+    sentences is searched any more, it is one of the first again.
     """
 
     def __init__(self) -> None:
-        self._fresh: OrderedDict[Client, deque[_Task]] = OrderedDict()
-        self._started: OrderedDict[Client, deque[_Task]] = OrderedDict()
+        self._waiting: dict[Client, deque[_Task]] = {}
+        """In the order of the clients' turns."""
         self._count = 0
 
     def __len__(self) -> int:
         """Return the number of items."""
         return self._count
 
-    def put(self, client: Client, items: list[_Task], *, first: bool = False) -> None:
+    def put(self, client: Client, items: Sequence[_Task], *, first: bool = False) -> None:
         """Add items of a client; `first`: before the items that it has."""
-        is_fresh = client in self._fresh or (client not in self._started and not client.running)
-        waiting = (self._fresh if is_fresh else self._started).setdefault(client, deque())
+        waiting = self._waiting.setdefault(client, deque())
         if first:
             waiting.extendleft(reversed(items))
         else:
@@ -160,27 +158,22 @@ class FairQueue:
     def take(self, *, fresh_only: bool = False) -> tuple[Client, _Task] | None:
         """Remove the next item and return it with its client; None: there is no item.
 
-        The caller adds 1 to the `running` of the client, and calls `paused` when it is 0 again.
+        `fresh_only`: of clients of which no sentence is searched. The caller counts those as `running` of the client.
         """
-        ring = self._fresh if self._fresh or fresh_only else self._started
-        if not ring:
+        fresh = (client for client in self._waiting if not client.running)
+        client = next(fresh, None if fresh_only else next(iter(self._waiting), None))
+        if client is None:
             return None
-        client, items = ring.popitem(last=False)
+        items = self._waiting.pop(client)
         item = items.popleft()
         self._count -= 1
         if items:
-            self._started[client] = items
+            self._waiting[client] = items
         return client, item
-
-    def paused(self, client: Client) -> None:
-        """Make a client fresh, because none of its sentences is searched any more. Fresh clients come first."""
-        if client in self._started:
-            self._fresh[client] = self._started.pop(client)
 
     def drop(self, client: Client) -> None:
         """Remove all items of a client."""
-        for ring in (self._fresh, self._started):
-            self._count -= len(ring.pop(client, ()))
+        self._count -= len(self._waiting.pop(client, ()))
 
 
 class Pool:
@@ -215,7 +208,7 @@ class Pool:
             self._begin()
         with self.changed:
             if self.refusing:
-                raise PoolClosed("the models are closed.")
+                raise PoolClosed
             if len(self.threads) < self.workers:
                 self._start_threads()
             self.queue.put(client, tasks)
@@ -253,7 +246,7 @@ class Pool:
         _running.discard(self)
         with self.changed:
             while following := self.queue.take():
-                following[1].request.fail(_closed())
+                following[1].request.fail(PoolClosed())
         return done
 
 
@@ -283,7 +276,7 @@ class _Worker:
             pass
         for search in self.searches.values():
             for task in search.tasks.values():
-                task.request.fail(_closed())
+                task.request.fail(PoolClosed())
 
     def _turn(self) -> bool:
         """Take new sentences, and a step with all that the thread has; False: the pool is closed.
@@ -332,27 +325,22 @@ class _Worker:
 
         If the search fails, its sentences return to the queue, each to be searched alone.
         """
-        if key not in self.searches:
-            client = entering[0].request.client
-            try:
-                self.searches[key] = RunningSearch(client.models, client.options, entering[0].in_engine)
-            except Exception as error:  # whatever the sentences are
-                self._returned(entering)
-                for task in entering:
-                    task.request.fail(error)
-                return
-        search = self.searches[key]
         try:
+            if key not in self.searches:
+                client = entering[0].request.client
+                self.searches[key] = RunningSearch(client.models, client.options, entering[0].in_engine)
+            search = self.searches[key]
             if entering:
                 search.add(entering, [task.sentence for task in entering])
             self._drop_gone(search)
             if search.tasks:
                 search.models.use_threads(max(1, self.pool.cores // max(1, len(self.pool.busy))))
                 self._store(search.step())
+            if not search.tasks:
+                del self.searches[key]
         except Exception as error:
-            self._failed(search, error)
-        if not search.tasks:
-            del self.searches[key]
+            failed = self.searches.pop(key, None)
+            self._failed(list(failed.tasks.values()) if failed else entering, error)
 
     def _drop_gone(self, search: RunningSearch[_Task]) -> None:
         """Remove the sentences of clients that are gone."""
@@ -375,17 +363,15 @@ class _Worker:
                 if len(request.results) == request.sentences:
                     complete.append(request)
         for request in complete:
-            if request.future.set_running_or_notify_cancel():
+            with suppress(InvalidStateError):  # it was cancelled
                 request.future.set_result([request.results[index] for index in range(request.sentences)])
 
-    def _failed(self, search: RunningSearch[_Task], error: Exception) -> None:
+    def _failed(self, tasks: Sequence[_Task], error: Exception) -> None:
         """Return the sentences of a search that failed to the queue; one that was alone fails with the error."""
-        tasks = list(search.tasks.values())
-        search.tasks.clear()
         alone = [task for task in tasks if task.alone]
         with self.pool.changed:
+            self._returned(tasks)
             for task in tasks:
-                self._returned([task])
                 if not task.alone and not task.request.client.gone:
                     task.alone = True
                     self.pool.queue.put(task.request.client, [task], first=True)
@@ -396,15 +382,8 @@ class _Worker:
         """Take note that the thread has these sentences no more."""
         pool = self.pool
         with pool.changed:
+            pool.running -= len(tasks)
             for task in tasks:
-                client = task.request.client
-                client.running -= 1
-                pool.running -= 1
-                if not client.running:
-                    pool.queue.paused(client)
+                task.request.client.running -= 1
             if not pool.running:
                 pool.changed.notify_all()  # `close` may wait for this
-
-
-def _closed() -> PoolClosed:
-    return PoolClosed("the models were closed before the search was done.")

@@ -57,7 +57,7 @@ def perplexity(log_prob: float, tokens: int) -> float:
     return math.exp(min(-log_prob / max(tokens, 1), LARGEST))
 
 
-class Scorer:
+class PairScorer:
     """A model and its tokenizers.
 
     `tags` are those of the source, `language` is the code of one of them, or "": that of the recipe's language.

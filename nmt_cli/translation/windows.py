@@ -48,90 +48,58 @@ def windows(
     With `busy` a thread reads ahead; if `busy()` is true and no line is ready, None is yielded instead of waiting. An
     error that `lines` raises is raised here, after the lines that came before it.
     """
-    source = _Direct(lines) if busy is None else _ReadAhead(lines, size.last)
-    count, end = size.first, None
+    items = _ended(lines)
+    ahead = _ReadAhead(items, size.last) if busy else None
+    count, item = size.first, None
     try:
-        while end is None:
-            if busy is not None and busy() and source.empty():
+        while not isinstance(item, _End):
+            if ahead and busy and busy() and ahead.queue.empty():
                 yield None
-            window, end = _one_window(source, count, size.characters)
+            window, characters = list[Any](), size.characters
+            while len(window) < count and characters > 0:
+                try:
+                    item = ahead.queue.get(timeout=PATIENCE if window else None) if ahead else next(items)
+                except queue.Empty:
+                    break
+                if isinstance(item, _End):
+                    break
+                window.append(item)
+                characters -= sum(map(len, item)) if isinstance(item, tuple) else len(item)  # a tuple holds strings
             if window:
                 yield window
             count = min(2 * count, size.last)
     finally:
-        source.close()
-    if end.error is not None:
-        raise end.error
+        if ahead:
+            ahead.closed.set()
+    if item.error is not None:
+        raise item.error
 
 
-def _one_window(source: _Direct | _ReadAhead, count: int, characters: int) -> tuple[list[Any], _End | None]:
-    """Return the next lines, and the `_End` of the input if it was reached."""
-    window: list[Any] = []
-    while len(window) < count and characters > 0:
-        try:
-            item = source.get(PATIENCE if window else None)
-        except queue.Empty:
-            break
-        if isinstance(item, _End):
-            return window, item
-        window.append(item)
-        characters -= sum(map(len, item)) if isinstance(item, tuple) else len(item)  # a tuple holds strings
-    return window, None
-
-
-class _Direct:
-    """A source of lines that reads each line when `get` asks for it."""
-
-    def __init__(self, lines: Iterable[Any]) -> None:
-        self.lines: Iterator[Any] = iter(lines)
-
-    def empty(self) -> bool:
-        return False
-
-    def get(self, timeout: float | None) -> Any:
-        """Return the next line, or an _End."""
-        try:
-            return next(self.lines)
-        except StopIteration:
-            return _End(None)
-        except Exception as error:
-            return _End(error)
-
-    def close(self) -> None:
-        pass
+def _ended(lines: Iterable[Any]) -> Iterator[Any]:
+    """Yield the lines, then an _End."""
+    try:
+        yield from lines
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        yield _End(error)
+    else:
+        yield _End(None)
 
 
 class _ReadAhead:
-    """A source of lines that a thread reads in advance, at most `count` of them."""
+    """A thread that reads items in advance, at most `count` of them, until it is `closed`."""
 
-    def __init__(self, lines: Iterable[Any], count: int) -> None:
+    def __init__(self, items: Iterable[Any], count: int) -> None:
         self.queue: queue.Queue[Any] = queue.Queue(count)
         self.closed = threading.Event()
-        threading.Thread(target=self._read, args=(lines,), daemon=True, name="nmt-reader").start()
+        threading.Thread(target=self._read, args=(items,), daemon=True, name="nmt-reader").start()
 
-    def empty(self) -> bool:
-        """Return whether no line is ready."""
-        return self.queue.empty()
-
-    def get(self, timeout: float | None) -> Any:
-        """Return the next line, or an _End. Raises queue.Empty after `timeout` seconds."""
-        return self.queue.get(timeout=timeout)
-
-    def close(self) -> None:
-        """Tell the thread to end after the current line."""
-        self.closed.set()
-
-    def _read(self, lines: Iterable[Any]) -> None:
-        try:
-            for line in lines:
-                self._put(line)
-                if self.closed.is_set():
-                    return
-            self._put(_End(None))
-        except BaseException as error:
-            self._put(_End(error))
-
-    def _put(self, item: Any) -> None:
-        while not self.closed.is_set():
-            with contextlib.suppress(queue.Full):
-                return self.queue.put(item, timeout=0.1)
+    def _read(self, items: Iterable[Any]) -> None:
+        for item in items:
+            while not self.closed.is_set():
+                with contextlib.suppress(queue.Full):
+                    self.queue.put(item, timeout=0.1)
+                    break
+            else:
+                return

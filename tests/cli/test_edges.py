@@ -71,7 +71,7 @@ COMMANDS = {
     "score stdin": Command("score - --ref ref --json", "nmt_cli.evaluation.metrics:Scorer.score", reads=True),
     "score several": Command("score hyp ref --ref ref --samples 5", "nmt_cli.evaluation.significance:compare"),
     "score by a model": Command(
-        "score --model model --src - --ref ref", "nmt_cli.translation.scoring:Scorer.windows", reads=True
+        "score --model model --src - --ref ref", "nmt_cli.translation.scoring:PairScorer.windows", reads=True
     ),
     "translate": Command("translate --model model --devices 1", "nmt_cli.translation.pool:Client.submit", reads=True),
     "translate on two cores": Command(

@@ -45,13 +45,11 @@ def test_a_model_in_memory_or_in_a_folder_in_either_precision(form: dict[str, An
     folder = write_untrained(tmp_path / "fp32", **form)
     small = nmt.quantize(folder, tmp_path / "int8").path
     live = load_model(folder).model
-    found = {
-        precision: logits(open_models([folder], device="cpu").searchable(precision)) for precision in ("fp32", "int8")
-    }
+    found = {precision: logits(open_models([folder], device="cpu").models(precision)) for precision in ("fp32", "int8")}
     assert not np.array_equal(found["fp32"], found["int8"])
     for precision in ("fp32", "int8"):
         assert np.array_equal(found[precision], logits(models_of([live], precision, 1, 1)))
-    assert np.array_equal(found["int8"], logits(open_models([small], device="cpu").searchable("auto")))
+    assert np.array_equal(found["int8"], logits(open_models([small], device="cpu").models("auto")))
     for model in (convert(live, "int8"), load_model(small, quantized=True).model):
         assert np.array_equal(found["int8"], logits(models_of([model], "int8", 1, 1)))
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 from both_arrays import TORCH
+from run_search import Whole, over
 from small_models import OPTIONS, VOCABULARY, needs_engine, searched, small, sources
 from waiting import LIMIT
 
@@ -18,10 +19,10 @@ from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
 from nmt_cli.engine.model import use_threads
 from nmt_cli.errors import ModelError
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.engine import EngineDecoder, EngineSearch
-from nmt_cli.search.length_penalties import average, none
+from nmt_cli.search.length_penalties import average, none, power
 from nmt_cli.search.protocols import GrowingDecoder
-from nmt_cli.search.running import DecoderSearch
 from nmt_cli.search.search import Search, SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.cached_decoder import CachedDecoder
@@ -65,10 +66,6 @@ def model(sure: bool = False, seed: int = 3, **changes: Any) -> Transformer:
     return one
 
 
-def over(new: Callable[[], GrowingDecoder], options: SearchOptions) -> Search:
-    return DecoderSearch(new(), options)
-
-
 def same(ours: list[list[Hypothesis]], theirs: list[list[Hypothesis]]) -> None:
     """The same tokens, and nearly the same numbers."""
     assert [[h.tokens for h in one] for one in ours] == [[h.tokens for h in one] for one in theirs]
@@ -89,6 +86,35 @@ def test_the_search_is_beam_search(options: SearchOptions, precision: str, sure:
     assert [len(one[0].tokens) <= sentence.max_length for one, sentence in zip(ours, SENTENCES, strict=True)]
     if precision == "fp32":
         same(ours, searched(over(lambda: CachedDecoder(torch_model, [], options.beam), options), SENTENCES, ENTERING))
+
+
+POWER = {"alpha": 1.5, "length_penalty": power}
+GOLDEN: dict[str, tuple[dict[str, Any], list[tuple[list[int], float]]]] = {
+    "gnmt": ({}, [([], -0.4685), ([21], -1.4483)]),
+    "gnmt, alpha 2": ({"alpha": 2.0}, [([], -0.4685), ([21], -1.1672)]),
+    "power": (POWER, [([25] * 5 + [21], -0.3447), ([25] * 6 + [21], -0.346)]),
+    "average": ({"length_penalty": average}, [([], -0.4685), ([21], -0.7943)]),
+    "none": ({"length_penalty": none}, [([], -0.4685), ([21], -1.5887)]),
+    "one token ahead": ({**POWER, "lookahead": 1}, [([25] * 5 + [21], -0.3447), ([25] * 4 + [21], -0.3492)]),
+    "one best, one token ahead": ({**POWER, "lookahead": 1, "nbest": 1}, [([], -0.4685)]),
+    "at least three": ({"beam": 1, "nbest": 1, "min_length": 3}, [([21] * 3, -6.8597)]),
+}
+"""The rules of docs/search.md, "Length and repetition" → options, and the outputs of the sure model: tokens and scores."""
+
+
+@pytest.mark.parametrize("case", GOLDEN)
+def test_length_penalties_and_the_stopping_rule_in_both_languages(case: str) -> None:
+    """In C++ and in Python, over a decoder of torch."""
+    torch_model, options = model(sure=True), replace(OPTIONS, nbest=2)
+    changes, expected = GOLDEN[case]
+    options, some = replace(options, **changes), [Sentence([8, 29], 12)]
+    for search in (
+        EngineSearch(engine_model(torch_model, "fp32"), options),
+        over(lambda: CachedDecoder(torch_model, [], options.beam), options),
+    ):
+        [found] = searched(search, some)
+        assert [hypothesis.tokens for hypothesis in found] == [tokens for tokens, _ in expected]
+        assert [hypothesis.score for hypothesis in found] == pytest.approx([score for _, score in expected], abs=1e-3)
 
 
 def test_every_option_matters_to_the_models_of_these_tests() -> None:
@@ -192,8 +218,8 @@ def test_sentences_with_inputs_of_constraints_are_searched_step_by_step() -> Non
     sentences = [replace(one, inputs={"prefix": [7, 8]} if i % 2 else {}) for i, one in enumerate(SENTENCES)]
     step_by_step: Callable[[], Search] = lambda: over(lambda: EngineDecoder(packed, OPTIONS.beam), OPTIONS)  # noqa: E731
     models = EngineModels([packed], 1, 1)
-    assert isinstance(models.new_search(OPTIONS, models.in_engine(OPTIONS)), EngineSearch)
-    assert isinstance(models.new_search(OPTIONS, False), DecoderSearch)
+    assert isinstance(models.new_search(OPTIONS, models.in_engine(OPTIONS))[0], EngineSearch)
+    assert isinstance(models.new_search(OPTIONS, False)[0], BeamSearch)
     ours = [result.hypotheses for result in models.client(OPTIONS).submit(sentences).result(LIMIT)]
     assert ours == searched(step_by_step(), sentences, ENTERING)
     assert [one[0].tokens[:2] for one in ours[5::2]] == [[7, 8]] * 3
@@ -228,7 +254,7 @@ def test_an_ensemble_averages_probabilities() -> None:
     members = [model(seed=3), model(seed=4, activation="gelu", d_ff=80)]
     models = EngineModels([engine_model(one, "fp32") for one in members], 1, 1)
     reference = lambda: MeanOfProbabilities([CachedDecoder(one, [], OPTIONS.beam) for one in members])  # noqa: E731
-    ours = searched(models.new_search(OPTIONS, False), SENTENCES, ENTERING)
+    ours = searched(cast(Search, Whole(*models.new_search(OPTIONS, False))), SENTENCES, ENTERING)
     same(ours, searched(over(reference, OPTIONS), SENTENCES, ENTERING))
     for one in members:
         assert ours != searched(EngineSearch(engine_model(one, "fp32"), OPTIONS), SENTENCES)

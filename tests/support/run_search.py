@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
 from nmt_cli.search.beam_search import BeamSearch
-from nmt_cli.search.protocols import Decoder
+from nmt_cli.search.protocols import Decoder, GrowingDecoder
 from nmt_cli.search.sampling import SamplingSearch
-from nmt_cli.search.search import SearchOptions, StepSearch
+from nmt_cli.search.search import Search, SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
 
 ALPHA = 0.6
@@ -42,7 +42,28 @@ def sample(
     return run_to_end(SamplingSearch(decoder, options), plain_sentences(max_lengths, prefixes, sources))
 
 
-def run_to_end(search: StepSearch, sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
+class Whole:
+    """A search that adds its sentences to its decoder too."""
+
+    def __init__(self, search: Search, decoder: GrowingDecoder | None) -> None:
+        self.search, self.decoder = search, decoder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.search, name)
+
+    def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
+        if self.decoder:
+            self.decoder.add([[*sentence.tokens, EOS] for sentence in sentences])
+        self.search.add(sentence_ids, sentences)
+
+
+def over(new: Callable[[], GrowingDecoder], options: SearchOptions) -> Search:
+    """A beam search over a new decoder."""
+    decoder = new()
+    return cast(Search, Whole(BeamSearch(decoder, options), decoder))
+
+
+def run_to_end(search: Search, sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
     """Return the hypotheses of each sentence that the decoder of a new search holds; see `Search.add`."""
     search.add(range(len(sentences)), sentences)
     results = dict[int, list[Hypothesis]]()
@@ -52,7 +73,7 @@ def run_to_end(search: StepSearch, sentences: Sequence[Sentence]) -> list[list[H
 
 
 def run_arrivals(
-    search: StepSearch, arrivals: Mapping[int, Sequence[int]], enter: Callable[[Sequence[int]], object]
+    search: Search, arrivals: Mapping[int, Sequence[int]], enter: Callable[[Sequence[int]], object]
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of each sentence; `arrivals` has the numbers of those that `enter` before a step."""
     results = dict[int, list[Hypothesis]]()

@@ -23,7 +23,7 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.model.weights import write_model
 from nmt_cli.recipe import DataSection, ModelSection, Recipe
 from nmt_cli.translation.attention_maps import KINDS, check_selection, compute_attention, select_views
-from nmt_cli.translation.scoring import Scorer
+from nmt_cli.translation.scoring import PairScorer
 from nmt_cli.translation.torch_forced import TorchForced
 
 D, H, V = 24, 4, 50
@@ -240,7 +240,7 @@ def test_pieces_and_probability_of_a_pair(joint: bool) -> None:
     lines = ("the cat sees", "red house likes" if joint else "die Katze sieht")
     source, target = both.source.encode([lines[0]])[0], both.target.encode([lines[1]])[0]
     views, log_prob = compute_attention(TorchForced(model), both, source, target)
-    [scored] = Scorer(TorchForced(model), both).score([lines])
+    [scored] = PairScorer(TorchForced(model), both).score([lines])
     assert log_prob == pytest.approx(scored.log_prob, abs=1e-4)
     heard, written = both.source.pieces(lines[0]), both.target.pieces(lines[1])
     by_kind = {view.kind: (list(view.rows), list(view.columns), view.causal) for view in views}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from reference_decoder import KINDS, ReferenceDecoder
-from run_search import beam_search, run_arrivals, search_options
+from run_search import beam_search, over, run_arrivals, search_options
 from small_models import needs_engine, section
 
 from nmt_cli.data.tokenizer import BOS, EOS
@@ -19,8 +19,6 @@ from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.search.engine import MANY, EngineSearch
 from nmt_cli.search.ensemble import EnsembleDecoder
-from nmt_cli.search.protocols import GrowingDecoder
-from nmt_cli.search.running import DecoderSearch
 from nmt_cli.search.search import Search, SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.cached_decoder import MIN_ROWS, CachedDecoder, padded_rows
@@ -182,11 +180,6 @@ def test_sentences_join_others_as_if_alone(kind: Kind, precision: str, beam: int
         lambda numbers: search.add(numbers, sentences([batch[i] for i in numbers])),
     )
     assert found == translate(kind, model, batch, beam)
-
-
-def over(decoder: Callable[[], GrowingDecoder], chosen: SearchOptions) -> Search:
-    """A beam search over this decoder."""
-    return DecoderSearch(decoder(), chosen)
 
 
 def sentences(batch: list[list[int]], longer: int = 4) -> list[Sentence]:

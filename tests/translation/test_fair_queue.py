@@ -43,7 +43,6 @@ def test_beyond_the_capacity_only_requests_of_which_nothing_is_searched() -> Non
     queue.put(single, [0])
     assert [take(queue, fresh_only=True), take(queue, fresh_only=True)] == ["b0", None]
     document.running = 0
-    queue.paused(document)
     assert take(queue, fresh_only=True) == "a1"
 
 

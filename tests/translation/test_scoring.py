@@ -27,7 +27,7 @@ from nmt_cli.training.update import LossModel
 from nmt_cli.translation import scoring as module
 from nmt_cli.translation import torch_forced
 from nmt_cli.translation.models import engine_model
-from nmt_cli.translation.scoring import Scored, Scorer, perplexity
+from nmt_cli.translation.scoring import PairScorer, Scored, perplexity
 from nmt_cli.translation.torch_forced import TorchForced
 from nmt_cli.translation.windows import WindowSize
 
@@ -59,10 +59,10 @@ def by(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def scorer(by: str, batch_tokens: int = 4096, **features: object) -> Scorer:
+def scorer(by: str, batch_tokens: int = 4096, **features: object) -> PairScorer:
     made = model(**features)
     forced = engine_model(made, "fp32") if by == "engine" else TorchForced(made, batch_tokens)
-    return Scorer(forced, vocabulary(bool(features.get("tie_embeddings", True))))
+    return PairScorer(forced, vocabulary(bool(features.get("tie_embeddings", True))))
 
 
 @cache
@@ -218,7 +218,7 @@ def test_perplexity_is_always_a_number_and_bf16_near_fp32() -> None:
     assert perplexity(-4.0, 2) == pytest.approx(math.exp(2.0))
     assert perplexity(0.0, 0) == 1.0
     assert math.isfinite(perplexity(-1e30, 1))
-    near = list(Scorer(TorchForced(convert(model(), "bf16")), vocabulary()).score(pairs()))
+    near = list(PairScorer(TorchForced(convert(model(), "bf16")), vocabulary()).score(pairs()))
     for ours, exact in zip(near, expected("torch"), strict=True):
         assert ours.tokens == exact.tokens
         assert ours.log_prob == (None if exact.log_prob is None else pytest.approx(exact.log_prob, rel=0.03))
@@ -226,7 +226,7 @@ def test_perplexity_is_always_a_number_and_bf16_near_fp32() -> None:
 
 def test_the_weights_and_the_random_state_are_left_alone() -> None:
     weights = model()
-    ours = Scorer(TorchForced(weights), vocabulary())
+    ours = PairScorer(TorchForced(weights), vocabulary())
     before, state = [p.clone() for p in weights.parameters()], torch.get_rng_state()
     list(ours.score(pairs()[:5]))
     assert all(torch.equal(a, b) for a, b in zip(before, weights.parameters(), strict=True))

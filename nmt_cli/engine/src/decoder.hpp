@@ -17,7 +17,7 @@ void check_beam(int64_t beam) {
 }
 
 // Bytes that grow. What is not written takes no memory, unlike in a vector.
-class Room {
+class GrowingBytes {
 public:
     char* data() { return start.get(); }
     size_t size() const { return bytes; }
@@ -43,8 +43,8 @@ struct nmt_decoder {
     const nmt_model& model;
     const int64_t beam;
     BeamHistory history;
-    std::vector<Room> caches;  // of each layer: keys and values in slots, rows (H * K + H * V)
-    int64_t recorded = -1;     // the layer whose attention is recorded, or -1
+    std::vector<GrowingBytes> caches;  // of each layer: keys and values in slots, rows (H * K + H * V)
+    int64_t recorded = -1;             // the layer whose attention is recorded, or -1
 
     nmt_decoder(const nmt_model& model, int64_t beam)
         : model(model), beam(beam), history(beam), caches(model.config.decoder_layers) {
@@ -86,7 +86,7 @@ struct nmt_decoder {
         weights.clear(), weighed = 0;
         positions.resize(rows);
         const size_t slots = history.step(rows, open, positions.data()) * slot;
-        for (Room& cache : caches)
+        for (GrowingBytes& cache : caches)
             if (cache.size() < slots) cache.grow(std::max({slots, 2 * cache.size(), size_t(FIRST_SLOTS * slot)}));
         const float* const read = model.begins ? next_words(rows, tokens) : nullptr;
         const RowsOut out = hidden.out(rows, size, input_of(model.output));

@@ -1,5 +1,6 @@
-// Plain beam search (section 6.1) as a whole; search/beam_search.py is the same with constraints, and explains the
-// rules.
+// Plain beam search (section 6.1) as a whole. docs/search.md, "Length and repetition", has the rules for users;
+// search/beam_search.py is the same with constraints, and explains them. tests/engine/test_search.py holds both to the
+// same outputs.
 //
 //   W beam   C candidates of a sentence   K finished hypotheses that are kept   L longest output of a sentence
 

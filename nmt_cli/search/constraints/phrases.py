@@ -52,7 +52,7 @@ def one_spaced(text: str) -> str:
     return re.sub(r"\s+", " ", text)
 
 
-class State(NamedTuple):
+class TextState(NamedTuple):
     """The state of a text."""
 
     before: str
@@ -78,7 +78,7 @@ class PhraseMatcher:
         self.stripped = sorted((text.lstrip(" "), token) for token, text in self.texts.items())
         self.ending_words = [token for token, text in self.texts.items() if text and not in_word(text[0])]
         self.within = {(kind, final): self._within(kind, final) for kind in ("a", " ", ".") for final in (False, True)}
-        self.states = [State(" ", "", b"")]
+        self.states = [TextState(" ", "", b"")]
         self.numbers = {self.states[0]: 0}
         self.lock = threading.Lock()
         self.after = lru_cache(MEMORY)(self._after)
@@ -134,9 +134,9 @@ class PhraseMatcher:
             start for start in range(1, len(text)) if text[start:] in self.beginnings and self._at_boundary(text, start)
         )
         start = next(starts, len(text))
-        return self._number(State(" " if start < len(text) else _kind(text[-1]), text[start:], pending))
+        return self._number(TextState(" " if start < len(text) else _kind(text[-1]), text[start:], pending))
 
-    def _number(self, state: State) -> int:
+    def _number(self, state: TextState) -> int:
         with self.lock:
             if state not in self.numbers:
                 self.states.append(state)
@@ -174,10 +174,10 @@ class PhraseMatcher:
 
     def _within(self, kind: str, final: bool) -> list[int]:
         """Return the tokens whose own text contains a complete phrase, after a character of this kind."""
-        state = State(kind, "", b"")
+        state = TextState(kind, "", b"")
         return [token for token, text in self.texts.items() if self._completes(state, text, token, final)]
 
-    def _completes(self, state: State, added: str, token: int, final: bool) -> bool:
+    def _completes(self, state: TextState, added: str, token: int, final: bool) -> bool:
         """Return whether the characters `added` complete a phrase in a text of this state."""
         text, old = _appended(state, added), len(state.before) + len(state.matched)
         for start in range(1, len(text)):
@@ -244,7 +244,7 @@ def _begins_letter(start: bytes, left: int) -> bool:
     return any(in_word(chr(one)) for one in range(code << free, min((code + 1) << free, NO_LETTERS)))
 
 
-def _appended(state: State, added: str) -> str:
+def _appended(state: TextState, added: str) -> str:
     """Return the known end of a text followed by the characters `added`, with one space for white space."""
     text = state.before + state.matched
     return text + (added.lstrip(" ") if text.endswith(" ") else added)
