@@ -29,7 +29,7 @@ from .context import Context
 from .files import Files
 from .metrics import Metrics
 from .models import Models
-from .protocol import Protocol
+from .protocol import MOST_AROUND, TimedProtocol
 from .settings import Settings
 
 BACKLOG = 2048
@@ -140,7 +140,8 @@ class Server(uvicorn.Server):
         limits = settings.limits
         config = uvicorn.Config(
             build_app(context),
-            http=Protocol.reading(limits.max_reading),
+            http=TimedProtocol.within(limits.max_reading),
+            h11_max_incomplete_event_size=MOST_AROUND,
             ws="none",
             lifespan="off",
             log_config=None,

@@ -78,7 +78,7 @@ class ReplicatedGradients:
         with self._noted():
             work = dist.all_reduce(bucket, async_op=True)
         assert work is not None
-        return work.get_future().then(self._first)
+        return work.get_future().then(self._first)  # type: ignore[no-any-return]
 
     def _first(self, future: torch.futures.Future[list[Tensor]]) -> Tensor:
         with self._noted():

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from waiting import LIMIT, wait_until
 
-SERVER = ("fastapi", "uvicorn", "httptools", "prometheus_client", "python_multipart")
+SERVER = ("fastapi", "uvicorn", "prometheus_client", "python_multipart")
 for package in (*SERVER, "py3langid", "sentencex", "defusedxml"):
     pytest.importorskip(package, reason=f"{package} is not installed: pip install '.[serve,dev]'")
 httpx = pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install '.[dev]'")
