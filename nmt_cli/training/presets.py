@@ -298,7 +298,8 @@ def size_of(recipe: Recipe, imported: bool = False) -> Size:
 
 def peak(recipe: Recipe) -> float:
     """Return the highest learning rate of a recipe."""
-    return learning_rate(recipe.train.warmup, recipe.model.d_model, recipe.train.warmup, recipe.train.lr_factor)
+    train = recipe.train.model_copy(update={"decay_updates": 0})
+    return learning_rate(train.warmup, recipe.model.d_model, train)
 
 
 def recipe_text(head: Sequence[str], sections: Mapping[str, Section], peak: float) -> str:
