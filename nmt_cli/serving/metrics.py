@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from .models import Models
+from .models import ServedModels
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the buckets of nmt_request_seconds, in seconds."""
@@ -43,7 +43,7 @@ class Metrics:
             "nmt_characters", "Characters that were translated.", ["pair"], registry=self.registry
         )
 
-    def watch(self, models: Callable[[], Models]) -> None:
+    def watch(self, models: Callable[[], ServedModels]) -> None:
         """Report the counts of these models' workers too."""
         self.registry.register(_Workers(models))
 
@@ -55,7 +55,7 @@ class Metrics:
 class _Workers(Collector):
     """The counts of the workers. The rate of nmt_tokens is the tokens per second."""
 
-    def __init__(self, models: Callable[[], Models]) -> None:
+    def __init__(self, models: Callable[[], ServedModels]) -> None:
         self.models = models
 
     def collect(self) -> Iterator[Metric]:

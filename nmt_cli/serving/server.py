@@ -1,8 +1,8 @@
 """The server: a socket, models, uvicorn, signals and shutdown.
 
-    serve: listen ──▶ Models (workers start) ──▶ uvicorn
+    serve: listen ──▶ models (workers start) ──▶ uvicorn
            ──▶ SIGINT, SIGTERM: answer running requests ──▶ close ──▶ Terminated
-                                                    └── SIGHUP: Models.reload in a thread
+                                                    └── SIGHUP: their reload in a thread
 
 The socket is opened first: if the port is in use, the error comes before models are loaded. Clients that connect during
 loading wait.
@@ -28,7 +28,7 @@ from .app import build_app
 from .context import Context
 from .files import Files
 from .metrics import Metrics
-from .models import Models
+from .models import ServedModels
 from .protocol import MOST_AROUND, TimedProtocol
 from .settings import Settings
 
@@ -49,7 +49,7 @@ class AddressError(NmtError):
     """The server cannot listen on the address."""
 
 
-def make_server(settings: Settings, models: Models, files: Files, kind: type[Server] | None = None) -> Server:
+def make_server(settings: Settings, models: ServedModels, files: Files, kind: type[Server] | None = None) -> Server:
     """Return a server of this kind with these models, which keeps translated files in `files`.
 
     Its `run(sockets=[…])` answers requests until `stop` is called or a signal arrives.

@@ -1,6 +1,6 @@
 """`--processes N`: several processes serve one socket, and uvicorn's supervisor replaces one that dies.
 
-    serve ──▶ supervise(settings, socket) ──▶ Multiprocess ── starts N times ──▶ a new process: Models ──▶ Server
+    serve ──▶ supervise(settings, socket) ──▶ Multiprocess ── starts N times ──▶ a new process: ServedModels ──▶ Server
                   SIGTERM, SIGINT: all end as one server does   ▲                │ dies: clients see closed connections
                   SIGHUP: one after another is replaced         └── another one ◀┘
 
@@ -26,7 +26,7 @@ from ..hardware import cores, keep_freed_memory, surely_cpu
 from ..model.contents import find_model, read_config
 from . import logs
 from .files import Files
-from .models import Models
+from .models import ServedModels
 from .server import Server, make_server
 from .settings import Settings
 
@@ -122,7 +122,7 @@ class _Process(multiprocess.Process):
         logs.configure(settings.log)
         keep_freed_memory()
         try:
-            models = Models(settings, logs.say, logs.warn)
+            models = ServedModels(settings, logs.say, logs.warn)
         except NmtError as error:
             logs.logger.error(str(error))
             sys.exit(STARTUP_FAILURE)

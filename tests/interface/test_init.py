@@ -23,7 +23,7 @@ from nmt_cli.interface.init import duration
 from nmt_cli.recipe import Recipe, TrainSection, load_recipe, toml_comment, toml_value
 from nmt_cli.training.presets import (
     SIZES,
-    Settings,
+    Preset,
     adapted,
     has_time,
     peak,
@@ -239,7 +239,7 @@ def test_text_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 def test_the_settings_follow_from_the_text_and_from_the_tokens_that_the_time_allows() -> None:
-    def chosen(pairs: int, passes: float = 0.0) -> Settings:
+    def chosen(pairs: int, passes: float = 0.0) -> Preset:
         tokens = 14 * pairs
         total = passes * tokens or usual_tokens(pairs, tokens)
         size = next(size for size in [*sizes_for(pairs)] if size is SIZES[0] or has_time(size, total))
