@@ -34,7 +34,7 @@ from nmt_cli.training.presets import (
     sizes_for,
     usual_tokens,
 )
-from nmt_cli.training.schedule import concerns, decay, learning_rate
+from nmt_cli.training.schedule import concerns, learning_rate
 from nmt_cli.training.times import Speed
 
 SETS = ("train", "valid", "test")
@@ -265,10 +265,7 @@ def test_the_learning_rate_rises_before_it_falls(updates: int) -> None:
     chosen = replace(chosen, updates=updates, batch_tokens=2048)
     train = TrainSection.model_validate({**schedule(chosen, 128), "batch_tokens": 2048})
     assert concerns(train) == [] or updates == 1
-    factors = [
-        learning_rate(step, 128, train.warmup, train.lr_factor) * decay(step, updates, train.decay_updates)
-        for step in range(1, min(updates, 2000) + 1)
-    ]
+    factors = [learning_rate(step, 128, train) for step in range(1, min(updates, 2000) + 1)]
     if updates in (7, 600):
         assert max(factors) == pytest.approx(5e-3, rel=1e-3)
         assert factors[-1] < 0.5 * max(factors)
