@@ -31,6 +31,5 @@ def serve(settings: Settings) -> None:
             server.run(sockets=[listener])
         finally:
             models.close()
-            logs.flush()
     if server.received is not None:
         raise Terminated(server.received)

@@ -55,9 +55,7 @@ def make_server(settings: Settings, models: ServedModels, files: Files, kind: ty
     Its `run(sockets=[…])` answers requests until `stop` is called or a signal arrives.
     """
     detection.warm_up()
-    metrics = Metrics(settings.processes)
-    metrics.watch(lambda: models)
-    return (kind or Server)(settings, Context(settings, models, metrics, files))
+    return (kind or Server)(settings, Context(settings, models, Metrics(models, settings.processes), files))
 
 
 def check_exposure(settings: Settings) -> None:

@@ -1,6 +1,6 @@
 """`--processes N`: several processes serve one socket, and uvicorn's supervisor replaces one that dies.
 
-    serve ──▶ supervise(settings, socket) ──▶ Multiprocess ── starts N times ──▶ a new process: ServedModels ──▶ Server
+    serve ──▶ supervise(settings, socket) ──▶ Multiprocess ── starts N times ──▶ a new process: models ──▶ Server
                   SIGTERM, SIGINT: all end as one server does   ▲                │ dies: clients see closed connections
                   SIGHUP: one after another is replaced         └── another one ◀┘
 
@@ -132,7 +132,6 @@ class _Process(multiprocess.Process):
             server.run(sockets=sockets)
         finally:
             models.close()
-            logs.flush()
 
 
 class _Server(Server):

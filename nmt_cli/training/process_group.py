@@ -83,10 +83,6 @@ class ProcessGroup:
             dist.all_gather(gathered, local)
         return [tensor.tolist() for tensor in gathered]
 
-    def all_reduce_max(self, value: float) -> float:
-        """Return the largest of all ranks' values. Every rank must call it."""
-        return max(row[0] for row in self.all_gather([value]))
-
     def run_on_main(self, work: Callable[[], Any]) -> Any:
         """Run `work` on rank 0, and return its result on every rank. The result must be JSON-serializable.
 

@@ -8,7 +8,6 @@ user's are, and torchrun, are in test_ranks.py.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import signal
@@ -269,7 +268,7 @@ FAILING = {
     ),
     "rank 0 while saving": ("before(RunFolder, 'save', lambda r: fail('the disk is full'))", "the disk is full"),
     "rank 0 while it writes records": (
-        "before(process_group.ProcessGroup, 'all_reduce_max', lambda r: None)\nfrom nmt_cli.training.report import Report\nbefore(Report, 'record', lambda r: fail('the log is full') if rank() == 0 else None)",
+        "from nmt_cli.training.report import Report\nbefore(Report, 'record', lambda r: fail('the log is full') if rank() == 0 else None)",
         "the log is full",
     ),
 }
@@ -287,9 +286,9 @@ def test_an_error_is_reported_once_and_ends_all(place: Path, tmp_path: Path, wor
 def test_a_gradient_that_is_not_finite_is_reported_once(place: Path, tmp_path: Path, world: int) -> None:
     spoil = "at_update(7, lambda t: setattr(t.updater.gradients, 'losses', lambda rows, was=t.updater.gradients.losses: (lambda loss, nll: (loss * float('nan'), nll))(*was(rows))) if last() else None)"
     job = Job(place, tmp_path / "run", world, prelude=spoil, code=1)
-    assert job.last_line.startswith("error: the gradient is not finite at update 7 ")
+    assert job.last_line.startswith("error: the gradient of ")
+    assert " is not finite at update 7 " in job.last_line
     assert job.stderr.count("error:") == 1
-    assert json.loads((job.folder / "nonfinite-00000007.json").read_text(encoding="utf-8"))["update"] == 7
     assert (job.folder / "checkpoints/step-00000006").is_dir()
 
 
