@@ -43,6 +43,7 @@ from .registry import (
     NORMS,
     POSITIONS,
     RESIDUALS,
+    SCHEDULES,
     SEARCHES,
     TOKENIZERS,
     UTILITIES,
@@ -444,8 +445,11 @@ class TrainSection(Section):
     """Tokens per side in one forward and backward pass of a rank; 0: chosen from the hardware's memory."""
     updates: int = number(100_000, 1, MANY)
     """Number of updates of the weights; then training ends."""
+    schedule: Annotated[str, _listed_in(SCHEDULES)] = "inverse_sqrt"
+    """The learning rate after `warmup`: `inverse_sqrt`: it falls (equation 3); `constant`: it stays, until
+    `decay_updates`."""
     warmup: int = number(4000, 1, MANY)
-    """Number of first updates, in which the learning rate grows linearly; then it falls (equation 3)."""
+    """Number of first updates, in which the learning rate grows linearly."""
     lr_factor: float = Field(default=1.0, gt=0.0, le=1e6)
     """Multiplies the paper's schedule (equation 3)."""
     adam_beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
@@ -455,7 +459,7 @@ class TrainSection(Section):
     adam_epsilon: float = number(1e-9, 1e-16, 1.0)
     """Adam adds it to the root of that mean, so that nothing is divided by 0 (section 5.3)."""
     decay_updates: int = number(0, 0, MANY)
-    """Number of last updates in which the learning rate of equation 3 is multiplied by a factor that falls linearly to
+    """Number of last updates in which the learning rate is multiplied by a factor that falls linearly to
     zero; 0: none."""
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
     """Share of the probability that the loss gives to wrong tokens, equally (section 5.4); 0: none."""

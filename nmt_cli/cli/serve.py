@@ -19,7 +19,6 @@ ACCESS = "Access"
 PACKAGES = {
     "fastapi": "fastapi",
     "uvicorn": "uvicorn",
-    "httptools": "httptools",
     "prometheus_client": "prometheus-client",
     "python_multipart": "python-multipart",
     "sentencex": "sentencex",

@@ -19,3 +19,7 @@ class Format:
     """Characters of a translation → their spelling in the format."""
     split_sentences: str
     """The default value of split_sentences: a name of `sentences.SPLIT_SENTENCES`."""
+    endings: tuple[str, ...] = ()
+    """Endings of the names of files that the server takes for this format."""
+    media_type: str = ""
+    """The media type of these files, without the charset."""

@@ -41,4 +41,4 @@ def escape(text: str) -> str:
     return html.escape(text, quote=False).replace("\xa0", "&nbsp;")
 
 
-FORMAT = Format(_items, escape, split_sentences="nonewlines")
+FORMAT = Format(_items, escape, split_sentences="nonewlines", endings=(".html", ".htm"), media_type="text/html")

@@ -18,4 +18,4 @@ def _items(text: str, split_sentences: str) -> Iterator[Item]:
         yield Boundary(piece) if index % 2 else Text(piece, piece)
 
 
-FORMAT = Format(_items, str, split_sentences="1")
+FORMAT = Format(_items, str, split_sentences="1", endings=(".txt",), media_type="text/plain")

@@ -42,7 +42,7 @@ from ..recipe import RECIPE_SUFFIX, Recipe, no_language, recipe_names
 from ..sides import sample_files, warn_about
 from ..text_files import check_text_files
 from ..training import presets
-from ..training.presets import Section, Settings
+from ..training.presets import Preset, Section
 from ..training.times import BYTES_PER_PARAMETER, Speed, seconds_to_save, validation_seconds
 from .baseline import MOST, Baseline, baseline
 from .commands import torch_threads
@@ -73,7 +73,7 @@ class Initialized:
     text: Path | None
     """The folder with the text divided into sets; None if the user gave every set."""
     survey: Survey
-    settings: Settings
+    settings: Preset
     pairs: dict[str, int]
     """Number of pairs in each set that was written."""
     seconds: tuple[float, float]
@@ -339,7 +339,7 @@ def _planned(
     if hardware.device == "cpu" and (remark := busy(threads or cores())):
         console.warn(remark)
 
-    def sections(chosen: Settings) -> dict[str, Section]:
+    def sections(chosen: Preset) -> dict[str, Section]:
         if start:
             return presets.adapted(start.recipe, start.folder, chosen, data)
         source, target = text.source, text.target
@@ -347,7 +347,7 @@ def _planned(
         characters = [source.characters + target.characters] if joint else [source.characters, target.characters]
         return presets.sections(chosen, data, characters)
 
-    def measured(chosen: Settings) -> Speed:
+    def measured(chosen: Preset) -> Speed:
         with console.status(
             f"measuring the speed of {chosen.size.described} with updates of {chosen.batch_tokens:,} tokens"
         ):
@@ -362,7 +362,7 @@ def _planned(
                 validation=validation_seconds(speed.slowest, train.batch_tokens, *held_out),
             )
 
-    def parameters(chosen: Settings) -> int:
+    def parameters(chosen: Preset) -> int:
         return chosen.size.parameters(max(start.vocabularies) if start else chosen.vocab_size)
 
     for size in sizes:

@@ -9,18 +9,15 @@ opaque as its weight. matplotlib's constrained layout places the maps.
 
 from __future__ import annotations
 
-import logging
 import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import UsageError, install_command
 from ..translation.attention_maps import AttentionRecord, View
 from .attention_page import HEADINGS, TITLES
 
@@ -46,46 +43,19 @@ LEAST = 0.01
 
 
 def picture(view: View, seen: AttentionRecord) -> bytes:
-    """Return a PNG of all layers and heads of `view`. Raises UsageError if matplotlib is not installed."""
-    try:
-        from matplotlib import font_manager, rc_context
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UsageError(
-            f"--png needs the extra package matplotlib ({error}): {install_command('plots')}. The page needs nothing."
-        ) from None
+    """Return a PNG of all layers and heads of `view`. It needs matplotlib."""
+    from matplotlib import font_manager, rc_context
+    from matplotlib.figure import Figure
+
     installed = {font.name for font in font_manager.fontManager.ttflist}
-    fonts = [name for name in FONTS if name in installed]
-    with (
-        _quiet(),
-        rc_context(
-            {
-                "font.family": fonts,
-                "text.parse_math": False,
-                "axes.linewidth": 0.6,
-                "text.color": INK,
-                "axes.edgecolor": EDGE,
-            }
-        ),
-    ):
+    style = {"font.family": [name for name in FONTS if name in installed], "text.parse_math": False}
+    style |= {"axes.linewidth": 0.6, "text.color": INK, "axes.edgecolor": EDGE}
+    with rc_context(style), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of characters that no font has
         figure, stream = Figure(dpi=DPI, facecolor="white", layout="constrained"), BytesIO()
         _plot(figure, view, seen)
         figure.savefig(stream, format="png", bbox_inches="tight", pad_inches=0.2, metadata={"Software": SOFTWARE})
     return stream.getvalue()
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress matplotlib's messages about fonts and missing characters."""
-    logger = logging.getLogger("matplotlib")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
 
 
 def _plot(figure: Figure, view: View, seen: AttentionRecord) -> None:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from .files import Files
 from .keys import Key
 from .metrics import Metrics
-from .models import Models, Served
+from .models import Served, ServedModels
 from .settings import Settings
 
 
@@ -19,7 +19,7 @@ class Context:
     """The state of a server."""
 
     settings: Settings
-    models: Models
+    models: ServedModels
     metrics: Metrics
     files: Files
     started: float = field(default_factory=time.time)

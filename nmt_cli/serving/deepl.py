@@ -15,6 +15,7 @@ from fastapi import APIRouter, Request
 
 from .. import detection
 from ..languages import VARIANTS, base, find, name_of
+from ..registry import FORMATS
 from .authorization import deepl_key
 from .context import Context, context_of
 from .models import Served
@@ -56,7 +57,7 @@ async def translate_texts(request: Request) -> dict[str, Any]:
     if not target:
         raise Refusal(400, "Parameter 'target_lang' not specified.")
     form = text_of(values, "tag_handling") or "text"
-    if form not in ("text", "html", "xml"):
+    if form not in FORMATS:
         raise Refusal(400, "Value for 'tag_handling' not supported.")
     model = _model(context, source, target, texts)
     translations = await translate(request, context, Order(texts, model, form, _split_sentences(values, form)), key)

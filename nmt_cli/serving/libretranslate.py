@@ -7,6 +7,7 @@ answers as a LibreTranslate server with disabled suggestions does.
 from __future__ import annotations
 
 import asyncio
+from functools import cache
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
@@ -15,7 +16,9 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import JSONResponse
 
 from .. import detection
+from ..documents.format import Format
 from ..languages import find, name_of
+from ..registry import FORMATS, load
 from .authorization import required_key
 from .context import Context, context_of
 from .models import Served
@@ -27,14 +30,19 @@ from .translating import Order, translate
 
 router = APIRouter(tags=["LibreTranslate"])
 AUTO = "auto"
-FILE_FORMATS = {
-    ".txt": ("text", "text/plain; charset=utf-8"),
-    ".html": ("html", "text/html; charset=utf-8"),
-    ".htm": ("html", "text/html; charset=utf-8"),
-}
-"""Ending of a file's name → the format and the media type."""
 LONGEST_STEM = 100
 """The name of a translated file repeats at most so many characters of the file's name."""
+
+
+@cache
+def file_formats() -> dict[str, tuple[str, str]]:
+    """Return the format and the media type by the ending of a file's name."""
+    formats: dict[str, Format] = {name: load(FORMATS, name, "format") for name in FORMATS}
+    return {
+        ending: (name, f"{format.media_type}; charset=utf-8")
+        for name, format in formats.items()
+        for ending in format.endings
+    }
 
 
 @router.post("/translate", openapi_extra=body("LibreTranslateRequest"))
@@ -49,7 +57,7 @@ async def translate_text(request: Request) -> Response:
     source, target = languages_of(values)
     form = text_of(values, "format") or "text"
     alternatives = _alternatives(values)
-    if form not in ("text", "html"):
+    if form not in FORMATS:
         raise Refusal(400, f"{shown(form)} format is not supported")
     model, detected = model_of(context, source, target, texts)
     translations = await translate(
@@ -90,7 +98,7 @@ async def detect(request: Request) -> list[dict[str, Any]]:
 
 @router.post("/translate_file", openapi_extra=body("FileRequest", "multipart/form-data"))
 async def translate_file(request: Request) -> dict[str, str]:
-    """Translate a file, .txt or .html. Its translation can be fetched for half an hour."""
+    """Translate a file: plain text or HTML, by its ending. Its translation can be fetched for half an hour."""
     context = context_of(request)
     values = await read_parameters(request)
     key = required_key(request, context, values)
@@ -101,9 +109,9 @@ async def translate_file(request: Request) -> dict[str, str]:
     if not file.name:
         raise Refusal(400, "Invalid request: empty file")
     path = PurePath(file.name.replace("\\", "/"))
-    if path.suffix.lower() not in FILE_FORMATS:
+    if path.suffix.lower() not in file_formats():
         raise Refusal(400, "Invalid request: file format not supported")
-    form = FILE_FORMATS[path.suffix.lower()][0]
+    form = file_formats()[path.suffix.lower()][0]
     text = file.content.decode("utf-8", "replace").removeprefix("\ufeff")
     model, _ = model_of(context, source, target, [text])
     [[translated, *_]] = await translate(request, context, Order([text], model, form), key)
@@ -124,7 +132,7 @@ async def download_file(request: Request, filename: str) -> Response:
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "sandbox",
     }
-    return Response(content, media_type=FILE_FORMATS[PurePath(name).suffix.lower()][1], headers=headers)
+    return Response(content, media_type=file_formats()[PurePath(name).suffix.lower()][1], headers=headers)
 
 
 @router.get("/frontend/settings")
@@ -140,7 +148,7 @@ async def frontend_settings(request: Request) -> dict[str, Any]:
         "keyRequired": settings.keys.required,
         "suggestions": False,
         "filesTranslation": True,
-        "supportedFilesFormat": list(FILE_FORMATS),
+        "supportedFilesFormat": list(file_formats()),
         "language": {
             "source": {"code": AUTO, "name": "Auto Detect"},
             "target": {"code": target, "name": name_of(target)},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from .models import Models
+from .models import ServedModels
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the buckets of nmt_request_seconds, in seconds."""
@@ -19,7 +19,7 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 class Metrics:
     """The counters. Each has a description."""
 
-    def __init__(self, processes: int = 1) -> None:
+    def __init__(self, models: ServedModels, processes: int = 1) -> None:
         self.registry = CollectorRegistry()
         Gauge(
             "nmt_processes",
@@ -27,6 +27,7 @@ class Metrics:
             registry=self.registry,
         ).set(processes)
         ProcessCollector(registry=self.registry)
+        self.registry.register(_Workers(models))
         self.requests = Counter(
             "nmt_requests", "Requests that were answered.", ["path", "status"], registry=self.registry
         )
@@ -43,10 +44,6 @@ class Metrics:
             "nmt_characters", "Characters that were translated.", ["pair"], registry=self.registry
         )
 
-    def watch(self, models: Callable[[], Models]) -> None:
-        """Report the counts of these models' workers too."""
-        self.registry.register(_Workers(models))
-
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
@@ -55,24 +52,23 @@ class Metrics:
 class _Workers(Collector):
     """The counts of the workers. The rate of nmt_tokens is the tokens per second."""
 
-    def __init__(self, models: Callable[[], Models]) -> None:
+    def __init__(self, models: ServedModels) -> None:
         self.models = models
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
-        models = self.models()
         waiting = GaugeMetricFamily("nmt_queue_sentences", "Sentences that no worker has yet.", labels=["pair"])
         running = GaugeMetricFamily("nmt_running_sentences", "Sentences that workers search.", labels=["pair"])
         tokens = CounterMetricFamily(
             "nmt_tokens", "Tokens of translations, since the model was loaded.", labels=["pair"]
         )
-        for (source, target), model in models.pairs.models.items():
+        for (source, target), model in self.models.pairs.models.items():
             pool, pair = model.translator.pool, [f"{source}-{target}"]
             waiting.add_metric(pair, pool.waiting)
             running.add_metric(pair, pool.running)
             tokens.add_metric(pair, pool.counts.tokens)
         yield from (waiting, running, tokens)
-        yield CounterMetricFamily("nmt_reloads", "Times that the models were loaded anew.", models.reloads)
+        yield CounterMetricFamily("nmt_reloads", "Times that the models were loaded anew.", self.models.reloads)
         yield CounterMetricFamily(
-            "nmt_failed_reloads", "Times that models could not be loaded anew.", models.failed_reloads
+            "nmt_failed_reloads", "Times that models could not be loaded anew.", self.models.failed_reloads
         )

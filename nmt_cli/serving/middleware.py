@@ -12,11 +12,12 @@ import asyncio
 import time
 from typing import Any
 
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from . import logs
 from .context import Context
-from .refusal import JSON, ClientGone, Refusal
+from .refusal import CLOSE, JSON, ClientGone, Refusal, body_of
 
 QUIET = ("/health", "/ready", "/metrics")
 """Paths that programs request again and again. A successful request is counted, but not logged."""
@@ -37,6 +38,11 @@ class Limited:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        if _ambiguous(scope):
+            message = "expected HTTP/1.0 or 1.1, another method than CONNECT, and one length of the body."
+            answer = JSONResponse(body_of(scope["path"], message), 400, CLOSE)
+            await answer(scope, receive, send)
+            return
         most, until = (
             self.limits.max_bytes,
             time.monotonic() + self.limits.max_reading if self.limits.max_reading else None,
@@ -56,9 +62,7 @@ class Limited:
                 )
             except TimeoutError:
                 raise Refusal(
-                    408,
-                    f"the request did not arrive within {self.limits.max_reading:g} seconds.",
-                    headers={"Connection": "close"},
+                    408, f"the request did not arrive within {self.limits.max_reading:g} seconds.", headers=CLOSE
                 ) from None
             if message["type"] == "http.disconnect":
                 raise ClientGone
@@ -130,9 +134,17 @@ def _route(scope: Scope) -> str:
     return str(getattr(route, "path", None) or "other")
 
 
+def _ambiguous(scope: Scope) -> bool:
+    """Return whether h11 accepts the request, but a proxy may see another end of it: it is refused."""
+    names = {name for name, _ in scope["headers"]}
+    return (
+        scope["method"] == "CONNECT"
+        or scope["http_version"] not in ("1.0", "1.1")
+        or {b"content-length", b"transfer-encoding"} <= names
+    )
+
+
 def _too_long(most: int) -> Refusal:
     return Refusal(
-        413,
-        f"the request is too large: this server reads {most:,} bytes at most. Divide it.",
-        headers={"Connection": "close"},
+        413, f"the request is too large: this server reads {most:,} bytes at most. Divide it.", headers=CLOSE
     )

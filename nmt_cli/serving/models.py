@@ -167,7 +167,7 @@ def _check(pair: Pair, folder: Path, models: Mapping[Pair, Served]) -> None:
         )
 
 
-class Models:
+class ServedModels:
     """The models that are served now."""
 
     def __init__(self, settings: Settings, say: Callable[[str], None], warn: Callable[[str], None]) -> None:

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 JSON = "application/json; charset=utf-8"
 """The media type of every answer in JSON: some clients take text without a charset for Latin-1."""
 
+CLOSE = {"Connection": "close"}
+"""The header of an answer after which the connection ends."""
+
 
 class Refusal(Exception):
     """A request is refused, with a status and a message for the client.

@@ -10,7 +10,7 @@ import contextlib
 from ..errors import Terminated
 from . import logs
 from .files import Files
-from .models import Models
+from .models import ServedModels
 from .server import address_of, check_exposure, listen, make_server
 from .settings import Settings
 from .supervisor import supervise
@@ -24,13 +24,12 @@ def serve(settings: Settings) -> None:
     with contextlib.closing(listener), contextlib.closing(Files()) as files:
         if settings.processes > 1:
             supervise(settings, listener, address_of(listener), files)
-        models = Models(settings, logs.say, logs.warn)
+        models = ServedModels(settings, logs.say, logs.warn)
         try:
             server = make_server(settings, models, files)
             logs.say(f"listening on {address_of(listener)}")
             server.run(sockets=[listener])
         finally:
             models.close()
-            logs.flush()
     if server.received is not None:
         raise Terminated(server.received)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..registry import FORMATS
+
 Schema = dict[str, Any]
 
 
@@ -28,7 +30,7 @@ SCHEMAS: dict[str, Schema] = {
         q=_TEXTS,
         source=_SOURCE,
         target=_TARGET,
-        format=_text("Format of the texts.", enum=["text", "html"], default="text"),
+        format=_text("Format of the texts.", enum=[*FORMATS], default="text"),
         alternatives={"type": "integer", "description": "Other translations of each text.", "default": 0},
         api_key=_KEY,
     ),
@@ -45,7 +47,7 @@ SCHEMAS: dict[str, Schema] = {
         text=_TEXTS,
         target_lang=_text("Target language.", example="DE"),
         source_lang=_text("Source language; without it, it is detected."),
-        tag_handling=_text("Kind of markup.", enum=["html", "xml"]),
+        tag_handling=_text("Kind of markup.", enum=[name for name in FORMATS if name != "text"]),
         split_sentences=_text("Where sentences end.", enum=["0", "1", "nonewlines"]),
         show_billed_characters={"type": "boolean", "description": "Return the characters of each text."},
     ),

@@ -1,8 +1,8 @@
 """The server: a socket, models, uvicorn, signals and shutdown.
 
-    serve: listen ──▶ Models (workers start) ──▶ uvicorn
+    serve: listen ──▶ models (workers start) ──▶ uvicorn
            ──▶ SIGINT, SIGTERM: answer running requests ──▶ close ──▶ Terminated
-                                                    └── SIGHUP: Models.reload in a thread
+                                                    └── SIGHUP: their reload in a thread
 
 The socket is opened first: if the port is in use, the error comes before models are loaded. Clients that connect during
 loading wait.
@@ -29,8 +29,8 @@ from .app import build_app
 from .context import Context
 from .files import Files
 from .metrics import Metrics
-from .models import Models
-from .protocol import Protocol
+from .models import ServedModels
+from .protocol import MOST_AROUND, TimedProtocol
 from .settings import Settings
 
 BACKLOG = 2048
@@ -50,15 +50,13 @@ class AddressError(NmtError):
     """The server cannot listen on the address."""
 
 
-def make_server(settings: Settings, models: Models, files: Files, kind: type[Server] | None = None) -> Server:
+def make_server(settings: Settings, models: ServedModels, files: Files, kind: type[Server] | None = None) -> Server:
     """Return a server of this kind with these models, which keeps translated files in `files`.
 
     Its `run(sockets=[…])` answers requests until `stop` is called or a signal arrives.
     """
     detection.warm_up()
-    metrics = Metrics(settings.processes)
-    metrics.watch(lambda: models)
-    return (kind or Server)(settings, Context(settings, models, metrics, files))
+    return (kind or Server)(settings, Context(settings, models, Metrics(models, settings.processes), files))
 
 
 def check_exposure(settings: Settings) -> None:
@@ -141,7 +139,8 @@ class Server(uvicorn.Server):
         limits = settings.limits
         config = uvicorn.Config(
             build_app(context),
-            http=Protocol.reading(limits.max_reading),
+            http=TimedProtocol.within(limits.max_reading),
+            h11_max_incomplete_event_size=MOST_AROUND,
             ws="none",
             lifespan="off",
             log_config=None,

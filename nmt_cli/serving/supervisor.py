@@ -1,6 +1,6 @@
 """`--processes N`: several processes serve one socket, and uvicorn's supervisor replaces one that dies.
 
-    serve ──▶ supervise(settings, socket) ──▶ Multiprocess ── starts N times ──▶ a new process: Models ──▶ Server
+    serve ──▶ supervise(settings, socket) ──▶ Multiprocess ── starts N times ──▶ a new process: models ──▶ Server
                   SIGTERM, SIGINT: all end as one server does   ▲                │ dies: clients see closed connections
                   SIGHUP: one after another is replaced         └── another one ◀┘
 
@@ -15,7 +15,6 @@ import socket
 import sys
 import threading
 from dataclasses import replace
-from multiprocessing.connection import wait
 
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
@@ -27,12 +26,12 @@ from ..hardware import cores, keep_freed_memory, surely_cpu
 from ..model.contents import find_model, read_config
 from . import logs
 from .files import Files
-from .models import Models
+from .models import ServedModels
 from .server import Server, make_server
 from .settings import Settings
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
-HANGS = 60.0
+HANGS = 30
 """Seconds without a sign of life after which a process is killed."""
 
 
@@ -59,7 +58,7 @@ class _Config(uvicorn.Config):
     """What a process is told; the application is made there."""
 
     def __init__(self, settings: Settings, files: Files) -> None:
-        super().__init__("", workers=settings.processes, log_config=None, timeout_worker_healthcheck=round(HANGS))
+        super().__init__("", workers=settings.processes, log_config=None, timeout_worker_healthcheck=HANGS)
         self.settings, self.files, self.parent = settings, files, os.getpid()
 
 
@@ -69,8 +68,12 @@ class _Supervisor(multiprocess.Multiprocess):
     def __init__(self, config: _Config, sockets: list[socket.socket], address: str) -> None:
         super().__init__(config, sockets)
         self.address = address
-        self.received: int | None = None
         self.should_exit = _Ending(self)
+
+    @property
+    def received(self) -> int | None:
+        """The first signal that ends the server; None: none has come."""
+        return next((number for number in self.signal_queue if number in ENDING), None)
 
     def init_processes(self) -> None:
         """Start all processes."""
@@ -78,20 +81,13 @@ class _Supervisor(multiprocess.Multiprocess):
         logs.say(f"listening on {self.address} with {self.processes_num} processes")
 
     def handle_signals(self) -> None:
-        """Do what the signals ask for; several SIGHUP are one."""
+        """Do what the signals ask for, an end before all else; several SIGHUP are one."""
+        if self.received is not None:
+            self.should_exit.set()
+            return
         while self.signal_queue.count(signal.SIGHUP) > 1:
             self.signal_queue.remove(signal.SIGHUP)
         super().handle_signals()
-
-    def handle_int(self) -> None:
-        """End all processes."""
-        self.received = self.received or signal.SIGINT
-        super().handle_int()
-
-    def handle_term(self) -> None:
-        """End all processes."""
-        self.received = self.received or signal.SIGTERM
-        super().handle_term()
 
 
 class _Ending(threading.Event):
@@ -102,29 +98,13 @@ class _Ending(threading.Event):
         self.supervisor = supervisor
 
     def is_set(self) -> bool:
-        return super().is_set() or any(number in ENDING for number in self.supervisor.signal_queue)
+        return super().is_set() or self.supervisor.received is not None
 
 
 class _Process(multiprocess.Process):
     """One of the processes, here and there."""
 
     config: _Config
-
-    def is_alive(self, timeout: float = HANGS) -> bool:
-        """Return whether the process lives and answers in time.
-
-        Unlike uvicorn's, this does not wait for a process that dies meanwhile.
-        """
-        if not self.process.is_alive():
-            return False
-        try:
-            self.parent_conn.send(b"ping")
-            if self.parent_conn not in wait([self.parent_conn, self.process.sentinel], timeout):
-                return False
-            self.parent_conn.recv()
-        except (OSError, EOFError):
-            return False
-        return True
 
     def pong(self) -> None:
         """Answer the supervisor, in the process: whether it serves."""
@@ -142,7 +122,7 @@ class _Process(multiprocess.Process):
         logs.configure(settings.log)
         keep_freed_memory()
         try:
-            models = Models(settings, logs.say, logs.warn)
+            models = ServedModels(settings, logs.say, logs.warn)
         except NmtError as error:
             logs.logger.error(str(error))
             sys.exit(STARTUP_FAILURE)
@@ -152,7 +132,6 @@ class _Process(multiprocess.Process):
             server.run(sockets=sockets)
         finally:
             models.close()
-            logs.flush()
 
 
 class _Server(Server):

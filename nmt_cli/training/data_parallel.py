@@ -51,10 +51,12 @@ class ReplicatedGradients:
         Every rank must call it. Rank 0's parameters replace the parameters of the other ranks.
         """
         self.weights, self.group = weights, group
+        self._failed = False
+        """Whether the sum of a bucket over the ranks failed."""
         module = loss_model if weights.compute_params.dtype == torch.float32 else _InFp32(weights, loss_model)
         with group.collective():
             self.losses = self.ddp = DistributedDataParallel(module, bucket_cap_mb=BUCKET_MB, **_no_buffers())
-            self.ddp.register_comm_hook(None, lambda _, bucket: _sum_over_ranks(bucket.buffer()))
+            self.ddp.register_comm_hook(None, lambda _, bucket: self._sum_over_ranks(bucket.buffer()))
         weights.refresh_compute_params()
         weights.refresh_frozen()
         owner = weights.compute_model if module is loss_model else weights.model
@@ -68,8 +70,28 @@ class ReplicatedGradients:
         """See `FlatGradients`. Raises TrainingError when another rank does not answer, or memory runs out."""
         if first:
             self.weights.main_grads.zero_()
-        with self.group.collective(), nullcontext() if last else self.ddp.no_sync():
+        with self.group.collective(lambda: self._failed), nullcontext() if last else self.ddp.no_sync():
             yield
+
+    def _sum_over_ranks(self, bucket: Tensor) -> torch.futures.Future[Tensor]:
+        """Start the sum of a bucket of gradients over all ranks. This is DDP's communication hook."""
+        with self._noted():
+            work = dist.all_reduce(bucket, async_op=True)
+        assert work is not None
+        return work.get_future().then(self._first)  # type: ignore[no-any-return]
+
+    def _first(self, future: torch.futures.Future[list[Tensor]]) -> Tensor:
+        with self._noted():
+            return future.value()[0]
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Remember that the exchange failed: its error looks like one of the pass."""
+        try:
+            yield
+        except RuntimeError:
+            self._failed = True
+            raise
 
     def _settle(self, rows: PackedBatch) -> None:
         """Run two passes so that DDP sets the order of its buckets: it observes the first backward pass, and reorders
@@ -126,10 +148,3 @@ def _no_buffers() -> dict[str, Any]:
     """
     name = "forward_sync_buffers"
     return {name if name in inspect.signature(DistributedDataParallel).parameters else "broadcast_buffers": False}
-
-
-def _sum_over_ranks(bucket: Tensor) -> torch.futures.Future[Tensor]:
-    """Start the sum of a bucket of gradients over all ranks. This is DDP's communication hook."""
-    work = dist.all_reduce(bucket, async_op=True)
-    assert work is not None
-    return work.get_future().then(lambda future: future.value()[0])  # type: ignore[no-any-return]

@@ -84,7 +84,7 @@ SIZES = (
 
 
 @dataclass(frozen=True)
-class Settings:
+class Preset:
     """A training: what `settings` chooses."""
 
     size: Size
@@ -97,11 +97,11 @@ class Settings:
     """How often the text is read."""
     every: Intervals
 
-    def reading(self, total: float, tokens: int) -> Settings:
+    def reading(self, total: float, tokens: int) -> Preset:
         """Return the settings with as many updates as read `total` tokens of a text with `tokens` tokens."""
         return replace(self, updates=max(1, _round(total / self.batch_tokens)), passes=total / tokens)
 
-    def at(self, speed: Speed, most_kept: float) -> Settings:
+    def at(self, speed: Speed, most_kept: float) -> Preset:
         """Return the settings with the intervals for a training of this speed that keeps so many checkpoints."""
         return replace(self, every=speed.intervals(self.updates, most_kept))
 
@@ -123,7 +123,7 @@ def has_time(size: Size, total: float) -> bool:
     return total >= TOKENS_PER_PARAMETER * size.parameters(_vocabulary(size, total))
 
 
-def settings(size: Size, pairs: int, tokens: int, total: float) -> Settings:
+def settings(size: Size, pairs: int, tokens: int, total: float) -> Preset:
     """Return the settings for a text of `pairs` pairs with `tokens` target tokens, of which training reads `total`,
     counted in every pass.
     """
@@ -133,7 +133,7 @@ def settings(size: Size, pairs: int, tokens: int, total: float) -> Settings:
     batch = min(size.batch_tokens, max(size.fewest_tokens, nearest))
     vocabulary = max(FEWEST_PIECES, min(_vocabulary(size, total), pairs // PAIRS_PER_PIECE // 100 * 100))
     updates = max(1, _round(total / batch))
-    return Settings(size, vocabulary, dropout, batch, updates, passes, Speed(1.0, 1.0).intervals(updates))
+    return Preset(size, vocabulary, dropout, batch, updates, passes, Speed(1.0, 1.0).intervals(updates))
 
 
 def _smaller_by(pairs: int) -> float:
@@ -215,7 +215,7 @@ Section = dict[str, object]
 """The keys of a section of a recipe."""
 
 
-def sections(chosen: Settings, data: Mapping[str, object], sides: Sequence[Counter[str]]) -> dict[str, Section]:
+def sections(chosen: Preset, data: Mapping[str, object], sides: Sequence[Counter[str]]) -> dict[str, Section]:
     """Return the recipe of a new model.
 
     `data`: more keys of [data]. `sides`: the characters for each vocabulary, one or two.
@@ -244,7 +244,7 @@ def sections(chosen: Settings, data: Mapping[str, object], sides: Sequence[Count
     }
 
 
-def schedule(chosen: Settings, d_model: int, warmup: float = 1 / 6, decay: float = 0.4) -> Section:
+def schedule(chosen: Preset, d_model: int, warmup: float = 1 / 6, decay: float = 0.4) -> Section:
     """Return the keys of [train] for a number of updates.
 
     `warmup`, `decay`: the shares of the updates in which the learning rate rises, and falls to zero.
@@ -263,7 +263,7 @@ def schedule(chosen: Settings, d_model: int, warmup: float = 1 / 6, decay: float
     }
 
 
-def adapted(recipe: Recipe, model: Path, chosen: Settings, data: Mapping[str, object]) -> dict[str, Section]:
+def adapted(recipe: Recipe, model: Path, chosen: Preset, data: Mapping[str, object]) -> dict[str, Section]:
     """Return the recipe that continues the training of a model, in the folder `model`, on another text.
 
     `recipe`: the model's. `data`: the keys of [data] for the new text. All keys of the old text, and of the schedule,
@@ -298,7 +298,8 @@ def size_of(recipe: Recipe, imported: bool = False) -> Size:
 
 def peak(recipe: Recipe) -> float:
     """Return the highest learning rate of a recipe."""
-    return learning_rate(recipe.train.warmup, recipe.model.d_model, recipe.train.warmup, recipe.train.lr_factor)
+    train = recipe.train.model_copy(update={"decay_updates": 0})
+    return learning_rate(train.warmup, recipe.model.d_model, train)
 
 
 def recipe_text(head: Sequence[str], sections: Mapping[str, Section], peak: float) -> str:

@@ -52,7 +52,7 @@ def choose_micro_batch(updater: Updater, plan: EpochPlan, before: int = 0) -> in
         int(limit * MEMORY_FRACTION),
         memory_in_use(hardware.device),
     )
-    tokens = int(-group.all_reduce_max(-tokens))
+    tokens = int(min(row[0] for row in group.all_gather([tokens])))
     if tokens <= 0:
         raise TrainingError(
             f"a single pair of {longest[0]} source and {longest[1]} target tokens, the corpus's longest, does not "

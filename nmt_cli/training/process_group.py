@@ -15,15 +15,13 @@ A decision that leads to a collective must depend on values that are equal on al
 from __future__ import annotations
 
 import json
-import re
-import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from types import FrameType
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -36,18 +34,16 @@ TIMEOUT = timedelta(minutes=10)
 
 The death of a process is noticed at once, because its connections close. The
 timeout is for a machine or a network that stops answering."""
-HEARTBEATS = 120
-"""Heartbeats per TIMEOUT: collectives with which a rank shows that it is still working (see `run_on_main`)."""
+BEAT = 5.0
+"""Seconds between the collectives with which a rank shows the others that it is still working (see `run_on_main`)."""
 END_TIMEOUT = timedelta(seconds=10)
 """The time that a rank waits for others when it ends. They may have ended too."""
-INTERRUPT = signal.SIGUSR2
-"""The signal with which the thread of `_heartbeat` interrupts the main thread."""
 RESUME = "Run the same command to resume from the last checkpoint."
 """The advice in messages of errors that may not occur again at the next start."""
 
 
 class PeerLost(TrainingError):
-    """A collective failed because another rank does not answer."""
+    """A collective failed, most often because another rank does not answer."""
 
 
 class PeerFailed(TrainingError):
@@ -87,24 +83,20 @@ class ProcessGroup:
             dist.all_gather(gathered, local)
         return [tensor.tolist() for tensor in gathered]
 
-    def all_reduce_max(self, value: float) -> float:
-        """Return the largest of all ranks' values. Every rank must call it."""
-        return max(row[0] for row in self.all_gather([value]))
-
     def run_on_main(self, work: Callable[[], Any]) -> Any:
         """Run `work` on rank 0, and return its result on every rank. The result must be JSON-serializable.
 
-        Every rank must call it, in its main thread. The other ranks wait as long as `work` takes: every few seconds a
-        thread of rank 0 takes part in a collective with them. When a rank dies during this time, `work` is interrupted.
-        When `work` raises an exception, rank 0 ends with it, and the other ranks end too.
+        Every rank must call it. The other ranks wait as long as `work` takes: every few seconds a thread of rank 0
+        takes part in a collective with them. When a rank dies meanwhile, the error comes after `work`. When `work`
+        raises an exception, rank 0 ends with it, and the other ranks end too.
         """
         return self._run(work, 1)[0]
 
     def run_on_all(self, work: Callable[[], Any]) -> list[Any]:
         """Run `work` on every rank at the same time, and return all results on every rank, in the order of ranks.
 
-        The results must be JSON-serializable. Every rank must call it, in its main thread. The ranks wait for each
-        other as long as `work` takes, as in `run_on_main`.
+        The results must be JSON-serializable. Every rank must call it. The ranks wait for each other as long as `work`
+        takes, as in `run_on_main`.
         """
         return self._run(work, self.world_size)
 
@@ -132,116 +124,53 @@ class ProcessGroup:
         return bytes(buffer.tolist())
 
     @contextmanager
-    def collective(self) -> Iterator[None]:
-        """Wrap a collective of torch.distributed, or passes that end with one, and explain its errors.
+    def collective(self, failed: Callable[[], bool] = lambda: True) -> Iterator[None]:
+        """Wrap collectives of torch.distributed, and explain their errors.
 
-        Raises PeerLost when another rank does not answer, TrainingError when this rank's memory or GPU fails. Any other
-        exception passes through.
+        For passes that end with a collective, `failed` returns whether the error came from it. Raises PeerLost when a
+        collective failed, TrainingError when this rank's memory or GPU fails. Any other exception passes through.
         """
         try:
             yield
         except RuntimeError as error:
-            what = meaning(error)
-            if self.world_size == 1 or not what:
+            if self.world_size == 1:
                 raise
-            name = f"rank {self.rank} of {self.world_size}"
-            if what == "memory":  # smaller micro-batches on this rank alone would leave the ranks out of step
+            name, reason = f"rank {self.rank} of {self.world_size}", summary(error)
+            if out_of_memory(error):  # smaller micro-batches on this rank alone would leave the ranks out of step
                 raise TrainingError(
-                    f"{name} runs out of memory ({summary(error)}). Set a smaller train.micro_batch_tokens, or give "
-                    f"more memory. {RESUME}"
+                    f"{name} runs out of memory ({reason}). Set a smaller train.micro_batch_tokens, or give more "
+                    f"memory. {RESUME}"
                 ) from None
-            if what == "device":
+            if isinstance(error, torch.AcceleratorError):
                 raise TrainingError(
-                    f"{name}: its GPU reports an error, in the update or before: {summary(error)}. "
-                    f"CUDA_LAUNCH_BLOCKING=1 before the same command shows the operation. {RESUME}"
-                ) from error
+                    f"{name}: its GPU reports an error, in the update or before: {reason} {RESUME}"
+                ) from None
+            if not isinstance(error, dist.DistError) and not failed():
+                raise
             raise PeerLost(
-                f"{name} no longer hears from the others ({summary(error)}). One of them has died or hangs: its own "
+                f"{name} cannot exchange data with the others ({reason}). If one of them has died or hangs, its own "
                 f"message, or torchrun's report, names the cause. {RESUME}"
             ) from None
 
 
 @contextmanager
 def _heartbeat(beat: Callable[[], object]) -> Iterator[None]:
-    """Call `beat` every few seconds in a thread while the block runs.
-
-    An exception of `beat` interrupts the block, and the block raises it.
-    """
-    done, lock, raised = threading.Event(), threading.Lock(), list[BaseException]()
-    interval, thread_of_block = TIMEOUT.total_seconds() / HEARTBEATS, threading.get_ident()
+    """Call `beat` every few seconds in a thread while the block runs. What it raised is raised after the block."""
+    done = threading.Event()
 
     def run() -> None:
-        while not done.wait(interval):
-            try:
-                beat()
-            except BaseException as error:
-                raised.append(error)
-                with lock:
-                    if not done.is_set():
-                        signal.pthread_kill(thread_of_block, INTERRUPT)
-                return
+        while not done.wait(BEAT):
+            beat()
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        if raised:
-            raise raised[0]
-
-    thread = threading.Thread(target=run, name="nmt-heartbeat", daemon=True)
-    before = signal.signal(INTERRUPT, interrupt)
-    thread.start()
-    # after an exception, the thread may be waiting for ranks that have ended
-    join_timeout: float | None = END_TIMEOUT.total_seconds()
-    try:
-        yield
-        join_timeout = None
-    finally:
-        with lock:
+    with ThreadPoolExecutor(1, "nmt-heartbeat") as thread:
+        beats = thread.submit(run)
+        try:
+            yield
+        finally:
             done.set()
-        thread.join(join_timeout)
-        signal.signal(INTERRUPT, before)
-    if raised:
-        raise raised[0]
-
-
-Meaning = Literal["peer", "memory", "device", ""]
-
-DEVICE = re.compile(
-    r"CUDA error|Cuda failure|device-side assert|illegal memory access|CUBLAS_STATUS_|"
-    r"CUDNN_STATUS_|cuDNN error|HIP error"
-)
-LIBRARY = re.compile(r"/gloo/|\bgloo\b|\bNCCL\b|\bnccl[A-Z]", re.IGNORECASE)
-NETWORK = re.compile(
-    r"connection (closed|reset|refused)|closed by (remote )?peer|broken pipe|socket closed|pair closure|"
-    r"timed out|timing out|timeout|no route to host|network is unreachable|"
-    r"ncclRemoteError|remote process exited|communicator was aborted|connectFullMesh failed",
-    re.IGNORECASE,
-)
-MISUSE = re.compile(r"enforce fail|ncclInvalid(Usage|Argument)", re.IGNORECASE)
-
-
-def meaning(error: BaseException) -> Meaning:
-    """Return the meaning of `error`, which a collective of torch.distributed raised.
-
-    "peer": another rank does not answer: its process is gone, its machine or the network failed, or it hangs. "memory":
-    this rank has no memory left. "device": this rank's GPU reports an error, such as a failed assertion or an illegal
-    address. "": anything else, an error in the program, such as tensors of different shapes.
-
-    torch raises most of these exceptions as RuntimeError. gloo's messages begin with a path of gloo's source code.
-    NCCL's messages contain the name of a result code and, after "Last error:", the more precise cause.
-    """
-    text = str(error)
-    if out_of_memory(error):
-        return "memory"
-    if isinstance(error, torch.AcceleratorError) or DEVICE.search(text):
-        return "device"
-    if isinstance(error, (dist.DistNetworkError, dist.DistStoreError)):
-        return "peer"
-    from_library = isinstance(error, dist.DistError) or LIBRARY.search(text)
-    return "peer" if from_library and NETWORK.search(text) and not MISUSE.search(text) else ""
+    beats.result()
 
 
 def summary(error: BaseException) -> str:
-    """Return the first sentence of the message, without gloo's path; for NCCL, the cause after "Last error:"."""
-    text = re.sub(r"\[\S*\.cc:\d+\] ", "", str(error))
-    if last := re.search(r"Last error:\s*(.+)", text):  # NCCL
-        return last[1].strip()
-    return (text.splitlines() or [type(error).__name__])[0].partition(". ")[0]
+    """Return the message on one line, without torch's stack of C++."""
+    return " ".join(str(error).partition("Exception raised from ")[0].split()) or type(error).__name__

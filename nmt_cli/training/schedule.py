@@ -1,17 +1,31 @@
-"""The learning rate of section 5.3: linear warmup, then decay with the inverse square root of the step.
+"""The learning rate: linear warmup, then a schedule of the registry's SCHEDULES; by default that of section 5.3.
 
 The learning rate may also fall to zero at the end (`decay`). The last steps then average out the noise of the
 gradients, as the averaging of checkpoints does (Hägele et al. 2024, arXiv 2405.18392).
+
+A schedule returns the shape of the learning rate at `step`, counted from 1; its highest value is warmup^-0.5.
 """
 
 from __future__ import annotations
 
 from ..recipe import TrainSection
+from ..registry import SCHEDULES, load
 
 
-def learning_rate(step: int, d_model: int, warmup: int, factor: float = 1.0) -> float:
-    """Return factor * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5) (equation 3). `step` counts from 1."""
-    return float(factor * d_model**-0.5 * min(step**-0.5, step * warmup**-1.5))
+def inverse_sqrt(step: int, train: TrainSection) -> float:
+    """Return min(step^-0.5, step * warmup^-1.5): after the warmup the learning rate falls (equation 3)."""
+    return float(min(step**-0.5, step * train.warmup**-1.5))
+
+
+def constant(step: int, train: TrainSection) -> float:
+    """Return min(warmup^-0.5, step * warmup^-1.5): after the warmup the learning rate stays at its highest value."""
+    return float(min(train.warmup**-0.5, step * train.warmup**-1.5))
+
+
+def learning_rate(step: int, d_model: int, train: TrainSection) -> float:
+    """Return lr_factor * d_model^-0.5 * the schedule's value, times `decay`. `step` counts from 1."""
+    shape: float = load(SCHEDULES, train.schedule, "train.schedule")(step, train)
+    return float(train.lr_factor * d_model**-0.5 * shape) * decay(step, train.updates, train.decay_updates)
 
 
 def decay(step: int, last: int, steps: int) -> float:

@@ -23,7 +23,7 @@ from .estimate import estimate
 
 
 @dataclass(frozen=True)
-class Row:
+class PaperRow:
     """A row of table3.csv: of the table, with the paper's figures."""
 
     block: str
@@ -36,11 +36,11 @@ class Row:
     bleu: float
 
 
-def _rows() -> Iterator[Row]:
+def _rows() -> Iterator[PaperRow]:
     with resources.files(__package__).joinpath("table3.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             figures = int(row["millions"]), float(row["perplexity"]), float(row["bleu"])
-            yield Row(row["block"], row["recipe"], row["what"], *figures)
+            yield PaperRow(row["block"], row["recipe"], row["what"], *figures)
 
 
 ROWS = tuple(_rows())

@@ -45,7 +45,7 @@ from ..model.transformer import Transformer, count_parameters
 from ..model.weights import write_model
 from ..recipe import Recipe
 from ..registry import trees
-from .in_flight import InFlight, StepMetrics, drain, error_message, write_evidence
+from .in_flight import InFlight, StepMetrics, drain, error_message
 from .loader import RankBatch, TrainingText, Variation, rank_batches
 from .loggers import check_loggers
 from .metrics import (
@@ -354,8 +354,7 @@ class Trainer:
 
         def save() -> str:
             weights = self.updater.weights if is_latest else None
-            evidence = write_evidence(self.run.path, record, step, self.plan, weights)
-            return error_message(step, self.write_checkpoint(), evidence, progress.update)
+            return error_message(step, self.write_checkpoint(), progress.update, weights)
 
         raise TrainingError(self.group.run_on_main(save))
 

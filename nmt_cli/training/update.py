@@ -35,7 +35,7 @@ from .loader import MicroBatch, PackedBatch, RankBatch
 from .loss import label_smoothed_loss, with_bias
 from .parameters import Weights, freeze
 from .process_group import ProcessGroup
-from .schedule import decay, learning_rate
+from .schedule import learning_rate
 
 FIRST_SCALE = 2.0**16
 LARGEST_SCALE = 2.0**24
@@ -191,8 +191,7 @@ class Updater:
         if train.clip_norm:
             factor = (train.clip_norm / (norm + 1e-6)).clamp(max=1.0)
             gradient.mul_(factor.nan_to_num(1.0))  # the gaps between parameters stay 0
-        lr = learning_rate(update, self.recipe.model.d_model, train.warmup, train.lr_factor)
-        lr *= decay(update, train.updates, train.decay_updates)
+        lr = learning_rate(update, self.recipe.model.d_model, train)
         self.adam.param_groups[0]["lr"] = lr
         self.adam.found_inf = skipped  # type: ignore[attr-defined]  # how torch's own GradScaler lets Adam skip a step
         self.adam.step()

@@ -8,7 +8,6 @@ user's are, and torchrun, are in test_ranks.py.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import signal
@@ -36,7 +35,7 @@ SETTINGS = [
 ]
 WORLDS = (2, 3)
 PATIENT = "launch.TERMINATE = launch.KILL = 3600\n"  # ranks end by themselves
-LOST, SAVED = "no longer hears from the others", "and saved; run the same command to resume"
+LOST, SAVED = "cannot exchange data with the others", "and saved; run the same command to resume"
 
 
 class Job:
@@ -269,7 +268,7 @@ FAILING = {
     ),
     "rank 0 while saving": ("before(RunFolder, 'save', lambda r: fail('the disk is full'))", "the disk is full"),
     "rank 0 while it writes records": (
-        "before(process_group.ProcessGroup, 'all_reduce_max', lambda r: None)\nfrom nmt_cli.training.report import Report\nbefore(Report, 'record', lambda r: fail('the log is full') if rank() == 0 else None)",
+        "from nmt_cli.training.report import Report\nbefore(Report, 'record', lambda r: fail('the log is full') if rank() == 0 else None)",
         "the log is full",
     ),
 }
@@ -287,9 +286,9 @@ def test_an_error_is_reported_once_and_ends_all(place: Path, tmp_path: Path, wor
 def test_a_gradient_that_is_not_finite_is_reported_once(place: Path, tmp_path: Path, world: int) -> None:
     spoil = "at_update(7, lambda t: setattr(t.updater.gradients, 'losses', lambda rows, was=t.updater.gradients.losses: (lambda loss, nll: (loss * float('nan'), nll))(*was(rows))) if last() else None)"
     job = Job(place, tmp_path / "run", world, prelude=spoil, code=1)
-    assert job.last_line.startswith("error: the gradient is not finite at update 7 ")
+    assert job.last_line.startswith("error: the gradient of ")
+    assert " is not finite at update 7 " in job.last_line
     assert job.stderr.count("error:") == 1
-    assert json.loads((job.folder / "nonfinite-00000007.json").read_text(encoding="utf-8"))["update"] == 7
     assert (job.folder / "checkpoints/step-00000006").is_dir()
 
 
@@ -326,23 +325,25 @@ def test_an_unexpected_error_is_shown_as_it_is(place: Path, tmp_path: Path, worl
 
 GPU = {
     "all_reduce": (
+        "torch.AcceleratorError",
         "CUDA error: device-side assert triggered\\nCUDA kernel errors might be asynchronously reported.",
-        "its GPU reports an error, in the update or before: CUDA error: device-side assert triggered.",
+        "its GPU reports an error, in the update or before: CUDA error: device-side assert triggered",
     ),
     "all_gather": (
+        "process_group.dist.DistBackendError",
         "NCCL error in: x.cpp:1, unhandled cuda error\\nLast error:\\nCuda failure 2 'out of memory'",
-        "runs out of memory (Cuda failure 2 'out of memory').",
+        "Cuda failure 2 'out of memory').",
     ),
 }
 
 
 @pytest.mark.parametrize("call", GPU)
 def test_a_gpu_error_in_a_collective_is_no_dead_rank(place: Path, tmp_path: Path, world: int, call: str) -> None:
-    message, reported = GPU[call]
+    kind, message, reported = GPU[call]
     raising = f"""
 def broken(*_, was=process_group.dist.{call}, **options):
     if last() and Trainer.broken:
-        raise RuntimeError("{message}")
+        raise {kind}("{message}")
     return was(*_, **options)
 process_group.dist.{call} = broken
 Trainer.broken = False
@@ -351,7 +352,7 @@ at_update(7, lambda t: setattr(Trainer, 'broken', True))
     job = Job(place, tmp_path / "run", world, prelude=raising, code=1)
     assert job.last_line.startswith(f"error: rank {world - 1} of {world}")
     assert reported in job.last_line
-    assert job.stderr.count("error:") == 1 + job.stderr.count("CUDA error:")
+    assert sum(line.startswith("error:") for line in job.stderr.splitlines()) == 1
     assert LOST not in job.said
 
 
@@ -383,11 +384,11 @@ DYING = {
     "rank 0 in a validation": ("in_validation(lambda v: own(signal.SIGKILL))", 0),
     "rank 0 while saving": ("before(RunFolder, 'save', lambda r: own(signal.SIGKILL))", 0),
     "the last rank while rank 0 validates": (
-        "process_group.HEARTBEATS = 3000\nbefore(Trainer, 'validate', lambda t: own(signal.SIGKILL) if last() else None)\nin_validation(lambda v: forever())",
+        "launch.TERMINATE, launch.KILL = 1, 2\nbefore(Trainer, 'validate', lambda t: own(signal.SIGKILL) if last() else None)\nin_validation(lambda v: forever())",
         -1,
     ),
     "rank 0 while the last one validates": (
-        "process_group.HEARTBEATS = 3000\nbefore(Trainer, 'validate', lambda t: own(signal.SIGKILL) if rank() == 0 else None)\nin_validation(lambda v: forever(), last)",
+        "launch.TERMINATE, launch.KILL = 1, 2\nbefore(Trainer, 'validate', lambda t: own(signal.SIGKILL) if rank() == 0 else None)\nin_validation(lambda v: forever(), last)",
         0,
     ),
     "the last rank at the start": (
@@ -432,11 +433,11 @@ def test_ranks_save_and_end_when_the_process_that_started_them_is_killed(
 
 BEATS = """
 import threading
-process_group.HEARTBEATS = 6000
+process_group.BEAT = 0.1
 beats = []
 def all_gather(self, values, was=process_group.ProcessGroup.all_gather):
     found = was(self, values)
-    if threading.current_thread().name == "nmt-heartbeat":
+    if threading.current_thread().name.startswith("nmt-heartbeat"):
         beats.append(values)
     return found
 process_group.ProcessGroup.all_gather = all_gather

@@ -23,7 +23,7 @@ from nmt_cli.interface.init import duration
 from nmt_cli.recipe import Recipe, TrainSection, load_recipe, toml_comment, toml_value
 from nmt_cli.training.presets import (
     SIZES,
-    Settings,
+    Preset,
     adapted,
     has_time,
     peak,
@@ -34,7 +34,7 @@ from nmt_cli.training.presets import (
     sizes_for,
     usual_tokens,
 )
-from nmt_cli.training.schedule import concerns, decay, learning_rate
+from nmt_cli.training.schedule import concerns, learning_rate
 from nmt_cli.training.times import Speed
 
 SETS = ("train", "valid", "test")
@@ -239,7 +239,7 @@ def test_text_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 def test_the_settings_follow_from_the_text_and_from_the_tokens_that_the_time_allows() -> None:
-    def chosen(pairs: int, passes: float = 0.0) -> Settings:
+    def chosen(pairs: int, passes: float = 0.0) -> Preset:
         tokens = 14 * pairs
         total = passes * tokens or usual_tokens(pairs, tokens)
         size = next(size for size in [*sizes_for(pairs)] if size is SIZES[0] or has_time(size, total))
@@ -265,10 +265,7 @@ def test_the_learning_rate_rises_before_it_falls(updates: int) -> None:
     chosen = replace(chosen, updates=updates, batch_tokens=2048)
     train = TrainSection.model_validate({**schedule(chosen, 128), "batch_tokens": 2048})
     assert concerns(train) == [] or updates == 1
-    factors = [
-        learning_rate(step, 128, train.warmup, train.lr_factor) * decay(step, updates, train.decay_updates)
-        for step in range(1, min(updates, 2000) + 1)
-    ]
+    factors = [learning_rate(step, 128, train) for step in range(1, min(updates, 2000) + 1)]
     if updates in (7, 600):
         assert max(factors) == pytest.approx(5e-3, rel=1e-3)
         assert factors[-1] < 0.5 * max(factors)

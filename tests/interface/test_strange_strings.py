@@ -121,7 +121,6 @@ def restored_loggers() -> Any:
 def test_the_servers_log_has_one_beginning_for_each_record(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure(form)
     logs.warn(f"not loaded: {STRANGE}", pair=STRANGE)
-    logs.flush()
     written = capsys.readouterr().err
     assert not ACTING.findall(written)
     assert not re.search(r"(?m)^fake", written)

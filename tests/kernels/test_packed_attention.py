@@ -3,6 +3,8 @@ each sentence is computed by itself in plain torch, so these tests hold the layo
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -10,11 +12,11 @@ from torch import Tensor, nn
 from nmt_cli.kernels.gpu_training.attention import (
     PackedCrossAttention,
     PackedSelfAttention,
-    attend_each,
+    attend_packed,
     supports,
     works,
 )
-from nmt_cli.model.attention import CrossAttention, SelfAttention
+from nmt_cli.model.attention import CrossAttention, SelfAttention, attend_plain
 from nmt_cli.model.packing import ROWS, Packing
 from nmt_cli.model.precision import replace_modules
 from nmt_cli.model.transformer import Transformer
@@ -25,6 +27,17 @@ CUDA = torch.device("cuda:0")
 CONFIG = ModelSection(
     encoder_layers=2, decoder_layers=2, d_model=32, d_ff=48, num_heads=4, dropout=0.0, residual="pre", max_positions=16
 )
+
+
+def attend_each(query: Tensor, key: Tensor, value: Tensor, queries: Packing, keys: Packing, causal: bool) -> Tensor:
+    """The same as `attend_packed`, one sentence after another in plain torch."""
+    results = []
+    for (q_start, q_end), (k_start, k_end) in zip(
+        pairwise(queries.starts.tolist()), pairwise(keys.starts.tolist()), strict=True
+    ):
+        q, k, v = (x.transpose(0, 1)[None] for x in (query[q_start:q_end], key[k_start:k_end], value[k_start:k_end]))
+        results.append(attend_plain(q, k, v, None, causal)[0].transpose(0, 1))
+    return torch.cat(results)
 
 
 def packed(module: nn.Module, name: str) -> nn.Module | None:
@@ -98,3 +111,14 @@ def test_what_does_not_work_is_declined() -> None:
 def test_flash_attention_works_on_this_gpu() -> None:
     assert works(CUDA, torch.bfloat16)
     assert supports(SelfAttention(CONFIG), CUDA, torch.bfloat16) == ""
+    packing = Packing(torch.tensor([5, 3])).to("cuda:0")
+    inputs = [torch.randn(packing.size, 2, 16, device=CUDA) for _ in range(4)]
+    real = packing.tokens
+    for causal in (False, True):
+        results = []
+        for function, kind in ((attend_packed, torch.bfloat16), (attend_each, torch.float32)):
+            parts = [x.detach().to(kind).requires_grad_() for x in inputs[:3]]
+            out = function(*parts, packing, packing, causal)
+            results.append([out, *torch.autograd.grad((out.float() * inputs[3])[:real].sum(), parts)])
+        for fast, plain in zip(*results, strict=True):
+            assert (fast.float() - plain)[:real].norm() <= 0.03 * plain[:real].norm()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 import logging
-import sys
 from typing import Any
 
 import pytest
 import torch
 
-from nmt_cli.errors import UsageError
 from nmt_cli.reporting.attention_plot import COLOURS, picture
 from nmt_cli.translation.attention_maps import AttentionRecord, View
 
@@ -104,9 +102,3 @@ def test_any_shape_is_drawn(rows: int, columns: int, heads: int) -> None:
     image = drawn(view(weights, [f"▁r{n}" for n in range(rows)], [f"▁c{n}" for n in range(columns)]))
     assert 100 < image.shape[0] < 6000
     assert 100 < image.shape[1] < 6000
-
-
-def test_without_matplotlib_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UsageError, match=r"--png needs the extra package matplotlib .*: pip install 'matplotlib>="):
-        drawn(view(torch.eye(4)[None, None]))

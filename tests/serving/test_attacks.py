@@ -21,7 +21,7 @@ from waiting import LIMIT, wait_until
 
 import nmt_cli as nmt
 from nmt_cli.serving import translating
-from nmt_cli.serving.protocol import MOST_AROUND, Protocol
+from nmt_cli.serving.protocol import MOST_AROUND, TimedProtocol
 from nmt_cli.serving.settings import Limits
 
 TEXT = "the cat sees a dog."
@@ -132,8 +132,10 @@ def test_what_is_around_a_body_has_an_end(served: Served, path: str, where: str)
 def test_what_is_no_http(served: Served, path: str, line: str) -> None:
     expected = {INTERFACES[path][3]: "the request is not valid HTTP/1.1."}
     assert answer_to(served, [head(path, line, "", "{}")]) == (400, expected)
-    for version in (b"", b" HTTP/2.0"):
-        assert answer_to(served, [head(path, "", "").replace(b" HTTP/1.1", version)]) == (400, expected)
+    assert answer_to(served, [head(path, "", "").replace(b" HTTP/1.1", b"")]) == (400, expected)
+    both = head(path, "Content-Length: 4", "Transfer-Encoding: chunked", "", "0\r\n\r\n")
+    for unclear in (head(path, "", "").replace(b" HTTP/1.1", b" HTTP/2.0"), both):
+        assert answer_to(served, [unclear])[0] == 400
 
 
 @every_interface
@@ -146,7 +148,7 @@ def test_a_client_that_asks_for_http_2_is_answered(served: Served, path: str) ->
         client.sendall(b"CONNECT %s HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n%s" % (path.encode(), smuggled))
         answer = HTTPResponse(client)
         answer.begin()
-        assert (answer.status, answer.headers["connection"]) == (405, "close")
+        assert (answer.status, answer.headers["connection"]) == (400, "close")
 
 
 @pytest.mark.parametrize("upgrade", [(), ("Connection: Upgrade, close", "Upgrade: h2c", "UPGRADE: x")])
@@ -160,18 +162,18 @@ def test_a_text_arrives_as_it_was_sent_however_it_is_cut(
     length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {len(body)}"
     begin = head("/translate", length, *upgrade, "", "").replace(b"application/json", b"text/plain")
     request = begin + (b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if chunked else body)
-    received = Protocol.data_received
+    received = TimedProtocol.data_received
     expected = "\n".join(found.text for found in translator.translate(lines))
     for cut in (*range(len(begin) - 4, len(begin) + 3), len(request)):
         ends = [*range(1, len(request) + 1)] if cut == len(request) else [cut, len(request)]
 
-        def in_pieces(self: Protocol, data: bytes, ends: list[int] = ends) -> None:
+        def in_pieces(self: TimedProtocol, data: bytes, ends: list[int] = ends) -> None:
             assert data == request
             for start, end in itertools.pairwise([0, *ends]):
                 received(self, data[start:end])
 
         with monkeypatch.context() as patched:
-            patched.setattr(Protocol, "data_received", in_pieces)
+            patched.setattr(TimedProtocol, "data_received", in_pieces)
             with connect(served) as client:
                 client.sendall(request)
                 answer = HTTPResponse(client)
@@ -326,8 +328,8 @@ SPACES = " " * 5_000_000
 def test_the_place_of_a_client_that_does_not_read_is_freed(
     model: Path, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    protocol = Protocol.reading(1)
-    monkeypatch.setattr(Protocol, "reading", lambda seconds: protocol)  # the body has no limit
+    protocol = TimedProtocol.within(1)
+    monkeypatch.setattr(TimedProtocol, "within", lambda seconds: protocol)  # the body has no limit
     with (
         running(model, limits=Limits(max_characters=0, max_reading=0, max_connections=2)) as one,
         connect(one, 4096) as greedy,

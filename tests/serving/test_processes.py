@@ -7,7 +7,6 @@ import random
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,7 +17,6 @@ from untrained import sentence, write_untrained
 from waiting import LIMIT, alive, wait_until
 
 import nmt_cli as nmt
-from nmt_cli.serving.supervisor import HANGS
 
 KILLS = 4
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")]
@@ -100,30 +98,6 @@ def test_kills_under_load_lose_only_what_the_process_had(model: Path) -> None:
         assert command.end() == 143
         assert not any(map(alive, pids))
         assert not any("Traceback" in line for line in command.lines)
-
-
-SAYS_WHAT_IT_WAITS_FOR = """
-import multiprocessing, sys
-from nmt_cli.serving import supervisor
-def wait(objects, timeout, was=supervisor.wait):
-    for child in multiprocessing.active_children():
-        if child.sentinel in objects and ") T" in open(f"/proc/{child.pid}/stat").read():
-            print("asked, and is stopped:", child.pid, file=sys.stderr, flush=True)
-    return was(objects, timeout)
-supervisor.wait = wait
-"""
-
-
-def test_a_process_that_dies_while_it_is_asked_for_a_sign_of_life_is_replaced_at_once(model: Path) -> None:
-    with Command("--model", str(model), "--processes", "2", prelude=SAYS_WHAT_IT_WAITS_FOR) as command:
-        started(command, 2)
-        before = servers(command)
-        os.kill(before[0], signal.SIGSTOP)
-        command.wait_for(f"asked, and is stopped: {before[0]}")
-        os.kill(before[0], signal.SIGKILL)
-        killed = time.monotonic()
-        wait_until(lambda: len(set(servers(command)) - set(before)) == 1)
-        assert time.monotonic() - killed < HANGS / 2
 
 
 def test_sighup_replaces_the_processes_one_after_another_and_clients_lose_nothing(model: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from waiting import LIMIT, wait_until
 
-SERVER = ("fastapi", "uvicorn", "httptools", "prometheus_client", "python_multipart")
+SERVER = ("fastapi", "uvicorn", "prometheus_client", "python_multipart")
 for package in (*SERVER, "py3langid", "sentencex", "defusedxml"):
     pytest.importorskip(package, reason=f"{package} is not installed: pip install '.[serve,dev]'")
 httpx = pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install '.[dev]'")
@@ -25,7 +25,7 @@ get, post = partial(httpx.get, timeout=LIMIT), partial(httpx.post, timeout=LIMIT
 """Requests. httpx itself gives up after 5 seconds, which a busy machine may need."""
 
 from nmt_cli.serving.files import Files  # noqa: E402
-from nmt_cli.serving.models import Models  # noqa: E402
+from nmt_cli.serving.models import ServedModels  # noqa: E402
 from nmt_cli.serving.server import Server, address_of, listen, make_server  # noqa: E402
 from nmt_cli.serving.settings import Settings  # noqa: E402
 
@@ -35,7 +35,7 @@ class Served:
     """A running server."""
 
     url: str
-    models: Models
+    models: ServedModels
     server: Server
     said: list[str]
 
@@ -47,7 +47,7 @@ def running(*folders: Path, **options: Any) -> Iterator[Served]:
     settings = Settings(models=folders, port=0, **{"device": "cpu", "devices": 1, "precision": "fp32", **options})
     listener = listen(settings.host, settings.port)
     url = address_of(listener)
-    models = Models(settings, said.append, said.append)
+    models = ServedModels(settings, said.append, said.append)
     with closing(Files()) as files:
         server = make_server(settings, models, files)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

@@ -1,4 +1,4 @@
-"""Exceptions inside a collective are classified; those of gloo come from real processes. All ranks learn why one of them failed."""
+"""Errors of a collective are explained, and all ranks learn why one of them failed. cli/test_endings.py has real processes."""
 
 from __future__ import annotations
 
@@ -14,157 +14,40 @@ import torch
 import torch.distributed as dist
 
 from nmt_cli.errors import Stopped, TrainingError
-from nmt_cli.training.process_group import PeerLost, ProcessGroup, meaning, summary
+from nmt_cli.training.process_group import RESUME, PeerLost, ProcessGroup
 from nmt_cli.training.rendezvous import report_end
 
-GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/"
-ASSERTION = "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
-ERRORS: dict[type[BaseException], dict[str, list[str]]] = {
-    RuntimeError: {
-        "peer": [
-            f"{GLOO}pair.cc:553] Connection closed by peer [127.0.0.1]:22446. This is typically caused by a remote worker crashing.",
-            f"{GLOO}pair.cc:537] Read error [127.0.0.1]:161: Connection reset by peer. This is typically caused by a remote worker hanging.",
-            f"{GLOO}unbound_buffer.cc:78] Timed out waiting 600000ms for recv operation to complete",
-            f"{GLOO}pair.cc:599] writev [10.0.0.2]:46471: Broken pipe",
-            f"Gloo connectFullMesh failed with {GLOO}pair.cc:144] no error",
-        ],
-        "": [
-            "[enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 800 vs 8. Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?",
-            "ProcessGroupGloo::allgather: invalid tensor size at index 0 (expected (2), got (3))",
-            "ProcessGroupGloo::allgather: invalid output tensor list at index 0 (expected length 2, got 1)",
-            "The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 0",
-            "mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)",
-            "the connection to the vocabulary timed out",
-        ],
-        "device": [ASSERTION, "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`"],
-    },
-    dist.DistBackendError: {
-        "peer": [
-            "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, remote process exited or there was a network error, NCCL version 2.21.5\nncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.\nLast error:\nsocketProgressOpt: Call to recv from 172.16.0.1<33759> failed : Connection reset by peer",
-            "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, internal error, NCCL version 2.21.5\nncclInternalError: Internal check failed.\nLast error:\nNet : Connection closed by remote peer node2<50260>",
-            "NCCL communicator was aborted on rank 2.  Original reason for failure was: [Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=10, OpType=BROADCAST, Timeout(ms)=1800000) ran for 1805457 milliseconds before timing out.",
-        ],
-        "device": [
-            "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.21.5\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 'device-side assert triggered'",
-            f"[PG 1 Rank 1] Process group watchdog thread terminated with exception: {ASSERTION}",
-        ],
-        "memory": [
-            "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, unhandled cuda error, NCCL version 2.21.5\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'"
-        ],
-        "": [
-            "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, invalid usage, NCCL version 2.21.5\nncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\nDuplicate GPU detected : rank 1 and rank 0 both on CUDA device 1b000"
-        ],
-    },
-    dist.DistNetworkError: {
-        "peer": ["The client socket has timed out after 600000ms while trying to connect to (node0, 29500)."]
-    },
-    dist.DistStoreError: {"peer": ["wait timeout after 3000ms, keys: /0//cpu//0/2"]},
-    torch.AcceleratorError: {
-        "device": [ASSERTION, "CUDA error: an illegal memory access was encountered\n"],
-        "memory": ["CUDA error: out of memory\n"],
-    },
-    torch.OutOfMemoryError: {"memory": ["CUDA out of memory. Tried to allocate 2.00 GiB."]},
-    MemoryError: {"memory": [""]},
-    ValueError: {"": ["Connection closed by peer"]},
-}
-"""What users of gloo (torch 2.13), NCCL, the store and torch report, by what it means."""
-CASES = [(what, kind(text)) for kind, texts in ERRORS.items() for what, some in texts.items() for text in some]
+ASSERTION = "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported at some other API call.\n"
+WATCHDOG = "NCCL communicator was aborted on rank 2.  Original reason for failure was: [Rank 2] Watchdog caught collective operation timeout"
+STORE = "wait timeout after 3000ms, keys: /0//cpu//0/2\nException raised from doWait at TCPStore.cpp:1 (most recent call first):\nframe #0: c10::Error"
 
 
 @pytest.mark.parametrize(
-    ("what", "error"), CASES, ids=lambda value: value if isinstance(value, str) else str(value)[:40]
-)
-def test_what_an_exception_in_a_collective_means(what: str, error: BaseException) -> None:
-    assert meaning(error) == what
-
-
-@pytest.mark.parametrize(
-    ("error", "text"),
+    ("error", "kind", "text"),
     [
-        (CASES[0][1], "Connection closed by peer [127.0.0.1]:22446"),
         (
-            dist.DistBackendError(ERRORS[dist.DistBackendError]["peer"][1]),
-            "Net : Connection closed by remote peer node2<50260>",
+            RuntimeError("pair.cc:553] Connection closed by peer"),
+            PeerLost,
+            "cannot exchange data with the others (pair.",
         ),
-        (torch.AcceleratorError(ASSERTION), "CUDA error: device-side assert triggered"),
-        (RuntimeError(), "RuntimeError"),
+        (dist.DistBackendError(WATCHDOG), PeerLost, "Watchdog caught collective operation timeout)"),
+        (dist.DistStoreError(STORE), PeerLost, "keys: /0//cpu//0/2)."),
+        (RuntimeError(), PeerLost, "(RuntimeError)"),
+        (torch.AcceleratorError(ASSERTION), TrainingError, "its GPU reports an error, in the update or before: CUDA"),
+        (torch.OutOfMemoryError("CUDA out of memory."), TrainingError, "rank 1 of 4 runs out of memory (CUDA out"),
     ],
 )
-def test_summary(error: BaseException, text: str) -> None:
-    assert summary(error) == text
+def test_an_error_of_a_collective_is_explained(error: RuntimeError, kind: type[TrainingError], text: str) -> None:
+    with pytest.raises(TrainingError, match=RESUME) as raised, of(1).collective():
+        raise error
+    assert (type(raised.value), text in str(raised.value)) == (kind, True)
+    assert "\n" not in str(raised.value)
 
 
-# --- real processes over gloo ---
-
-PROCESSES = """
-import os, signal, sys
-from datetime import timedelta
-import torch, torch.distributed as dist
-from nmt_cli.training.process_group import meaning, summary
-
-def gather(size=4, *expected):
-    dist.all_gather([torch.ones(*(expected or (size,))) for _ in range(2)], torch.ones(size))
-
-def rank_of(case, port, rank):
-    store = dist.TCPStore("localhost", int(port), is_master=False)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=180))
-    gather()
-    if case == "hangs": dist.distributed_c10d._set_pg_timeout(timedelta(seconds=5))
-    try:
-        if rank:
-            if case == "killed": os.kill(os.getpid(), 9)
-            if case == "leaves": os._exit(0)
-            if case == "hangs": signal.pause()
-            if case == "shapes": gather(4, 5)
-        gather()
-    except RuntimeError as error:
-        line = "|".join((case, str(rank), meaning(error) or "other", summary(error))) + "\\n"
-        os.write(1, line.encode())  # in one piece: the processes share the pipe
-
-hanging = 0
-for argument in sys.argv[1:]:
-    for rank in range(2):
-        child = os.fork()
-        if not child:
-            rank_of(*argument.split("="), rank)
-            os._exit(0)
-        if argument.startswith("hangs") and rank: hanging = child
-for _ in range(2 * len(sys.argv[1:]) - 1):
-    os.wait()
-os.kill(hanging, 9)
-"""
-
-
-@pytest.fixture(scope="module")
-def heard() -> dict[tuple[str, str], tuple[str, str]]:
-    """What the exception meant, and its summary, by case and rank: in each case rank 1 does something to rank 0."""
-    stores = {
-        case: dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
-        for case in ("killed", "leaves", "hangs", "shapes")
-    }
-    cases = [f"{case}={store.port}" for case, store in stores.items()]
-    done = subprocess.run(
-        [sys.executable, "-c", PROCESSES, *cases],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
-        check=True,
-    )
-    rows = [line.split("|") for line in done.stdout.splitlines()]
-    return {(case, rank): (what, text) for case, rank, what, text in rows}
-
-
-@pytest.mark.slow
-def test_gloo_between_real_processes(heard: dict[tuple[str, str], tuple[str, str]]) -> None:
-    assert {case: heard[case, "0"][0] for case in ("killed", "leaves", "hangs", "shapes")} == dict.fromkeys(
-        ("killed", "leaves", "hangs", "shapes"), "peer"
-    )
-    assert heard["shapes", "1"] == (
-        "other",
-        "ProcessGroupGloo::allgather: invalid tensor size at index 0 (expected (4), got (5))",
-    )
-    assert heard["hangs", "0"][1].startswith("Timed out waiting 5000ms for ")
-    assert not [text for _, text in heard.values() if "gloo/" in text]
+@pytest.mark.parametrize("error", [RuntimeError("mat1 and mat2 shapes cannot be multiplied"), ValueError("closed")])
+def test_an_error_of_a_pass_stays_what_it_is(error: Exception) -> None:
+    with pytest.raises(type(error), match=str(error)), of(1).collective(lambda: False):
+        raise error
 
 
 # --- the report of a rank that ends ---

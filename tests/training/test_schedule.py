@@ -6,8 +6,16 @@ import re
 
 import pytest
 
-from nmt_cli.recipe import load_recipe, recipe_folder, recipe_names
-from nmt_cli.training.schedule import decay, learning_rate
+from nmt_cli.recipe import TrainSection, load_recipe, recipe_folder, recipe_names
+from nmt_cli.registry import SCHEDULES
+from nmt_cli.training import schedule
+from nmt_cli.training.presets import peak
+from nmt_cli.training.schedule import decay
+
+
+def learning_rate(step: int, d_model: int, warmup: int, factor: float = 1.0, name: str = "inverse_sqrt") -> float:
+    train = TrainSection(schedule=name, warmup=warmup, lr_factor=factor)
+    return schedule.learning_rate(step, d_model, train)
 
 
 @pytest.mark.parametrize(
@@ -26,15 +34,15 @@ def test_values_worked_out_by_hand(step: int, d_model: int, warmup: int, expecte
     assert learning_rate(step, d_model, warmup) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize(("recipe", "peak"), [("wmt14_en_de_base", 7.0e-4), ("wmt14_en_de_big", 4.9e-4)])
-def test_the_papers_models_peak_at_step_4000(recipe: str, peak: float) -> None:
+@pytest.mark.parametrize(("recipe", "highest"), [("wmt14_en_de_base", 7.0e-4), ("wmt14_en_de_big", 4.9e-4)])
+def test_the_papers_models_peak_at_step_4000(recipe: str, highest: float) -> None:
     loaded = load_recipe(recipe)
     rates = [
         learning_rate(step, loaded.model.d_model, loaded.train.warmup, loaded.train.lr_factor)
         for step in range(1, 20_001)
     ]
     assert rates.index(max(rates)) + 1 == 4000
-    assert max(rates) == pytest.approx(peak, abs=0.05e-4)
+    assert max(rates) == pytest.approx(highest, abs=0.05e-4)
 
 
 def test_the_warm_up_is_linear_and_what_follows_falls_with_the_root_of_the_step() -> None:
@@ -53,6 +61,14 @@ def test_steps_count_from_1_and_the_factor_multiplies() -> None:
     assert learning_rate(123, 512, 4000, 2.5) == pytest.approx(2.5 * learning_rate(123, 512, 4000))
 
 
+def test_every_schedule_rises_to_the_same_value_and_a_constant_one_stays_there() -> None:
+    for name in SCHEDULES:
+        rates = [learning_rate(step, 100, 8, name=name) for step in range(1, 9)]
+        assert rates == pytest.approx([learning_rate(step, 100, 8) for step in range(1, 9)])
+        assert max(learning_rate(step, 100, 8, name=name) for step in range(1, 50)) == pytest.approx(rates[-1])
+    assert learning_rate(50, 100, 8, name="constant") == pytest.approx(learning_rate(8, 100, 8))
+
+
 def test_the_decay_is_linear_over_the_last_steps_and_ends_above_zero() -> None:
     factors = [decay(step, last=10, steps=4) for step in range(1, 11)]
     assert factors == [1.0] * 7 + [0.75, 0.5, 0.25]
@@ -62,6 +78,5 @@ def test_the_decay_is_linear_over_the_last_steps_and_ends_above_zero() -> None:
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_recipe_that_names_its_peak_in_a_comment_reaches_it(name: str) -> None:
     loaded = load_recipe(name)
-    peak = learning_rate(loaded.train.warmup, loaded.model.d_model, loaded.train.warmup, loaded.train.lr_factor)
     for named in re.findall(r"# peak (\S+)", (recipe_folder() / f"{name}.toml").read_text(encoding="utf-8")):
-        assert f"{peak:.1e}" == f"{float(named):.1e}"
+        assert f"{peak(loaded):.1e}" == f"{float(named):.1e}"

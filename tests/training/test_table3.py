@@ -14,7 +14,7 @@ from forked import run
 from nmt_cli.hardware import Hardware
 from nmt_cli.recipe import Recipe, load_recipe, recipe_folder, recipe_names
 from nmt_cli.training.speed import speed_of
-from nmt_cli.training.table3 import ROWS, Row, common_vocabulary, compare
+from nmt_cli.training.table3 import ROWS, PaperRow, common_vocabulary, compare
 
 Rows = list[dict[str, Any]]
 CPU = Hardware.find("cpu", "fp32")
@@ -34,7 +34,7 @@ def test_every_row_of_the_table_is_there_once() -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.block not in ("base", "big")], ids=lambda row: row.recipe)
-def test_a_row_differs_from_base_in_what_its_name_says_alone(row: Row) -> None:
+def test_a_row_differs_from_base_in_what_its_name_says_alone(row: PaperRow) -> None:
     base, own = load_recipe("wmt14_en_de_base").to_dict(), load_recipe(row.recipe).to_dict()
     changed = {
         key: own[section][key]
@@ -54,7 +54,7 @@ def test_a_row_differs_from_base_in_what_its_name_says_alone(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.recipe)
-def test_the_recipes_head_states_the_papers_figures(row: Row) -> None:
+def test_the_recipes_head_states_the_papers_figures(row: PaperRow) -> None:
     head = (recipe_folder() / f"{row.recipe}.toml").read_text(encoding="utf-8").partition("extends")[0]
     assert f"{row.perplexity:.2f}" in head
     assert re.search(rf"BLEU {row.bleu}\b", head)

@@ -96,9 +96,7 @@ def test_the_first_gradient_that_is_not_finite_stops_with_what_helps(start: Call
     assert "at update 7 (epoch 2, micro-batches of" in message
     assert "pairs of up to" in message
     assert "step-00000006" in message
-    evidence = json.loads((trainer.run.path / "nonfinite-00000007.json").read_text(encoding="utf-8"))
-    assert evidence["not_finite"] == {"embeddings.shared": 1}
-    assert evidence["pairs"][0].keys() == {"pair", "source_tokens", "target_tokens"}
+    assert "the gradient of embeddings.shared is not finite" in message
     saved = trainer.run.checkpoints()
     assert [(c.update, c.periodic) for c in saved] == [(6, False)]
     resumed = start()  # the error does not come again: the run ends as one that never had it

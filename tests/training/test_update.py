@@ -208,7 +208,7 @@ def test_a_step_is_torchs_adam_on_the_gradient(corpus: Corpus) -> None:
         result = updater(batch, number)
         for parameter, gradient in zip(twin, updater.weights.by_name(updater.weights.main_grads).values(), strict=True):
             parameter.grad = gradient.clone()
-        adam.param_groups[0]["lr"] = learning_rate(number, 32, 10, 1.0)
+        adam.param_groups[0]["lr"] = learning_rate(number, 32, updater.recipe.train)
         adam.step()
         assert result.lr == adam.param_groups[0]["lr"]
         for ours, theirs in zip(updater.weights.model.parameters(), twin, strict=True):
