@@ -394,15 +394,19 @@ IMPORTER = Importer(recognizes, read)
 def check(source_model: SourceModel) -> None:
     """Raise ModelError if Marian cannot express the model."""
     config = source_model.recipe.model
-    form = {
-        "positions": ["marian"],
-        "output_bias": [True],
-        "zero_start": [True],
-        "norm": ["layer"],
-        "residual": ["post"],
-    }
     trained = "Export imported models, and those trained from them or with these values."
-    check_form(config, "Marian", trained, **form, norm_epsilon=[EPSILON], activation=[*ACTIVATIONS.values()])
+    check_form(
+        config,
+        "Marian",
+        trained,
+        positions=["marian"],
+        output_bias=[True],
+        zero_start=[True],
+        norm=["layer"],
+        residual=["post"],
+        norm_epsilon=[EPSILON],
+        activation=[*ACTIVATIONS.values()],
+    )
     if {config.key_size, config.value_size} != {config.d_model // config.num_heads}:
         raise ModelError(
             f"the heads have {config.key_size} and {config.value_size} numbers: Marian's have d_model / num_heads."
