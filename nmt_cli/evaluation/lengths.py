@@ -37,7 +37,7 @@ class Bucket:
 
 
 @dataclass(frozen=True)
-class Part:
+class BucketScores:
     """The results of one system on one bucket."""
 
     bucket: Bucket
@@ -101,7 +101,7 @@ def buckets(words: Sequence[int], bounds: Sequence[int] = BOUNDS) -> list[Bucket
 
 def by_length(
     hypotheses: Sequence[str], reference: Sequence[str], scorers: Mapping[str, Scorer], bounds: Sequence[int] = BOUNDS
-) -> list[Part]:
+) -> list[BucketScores]:
     """Return the results for each bucket of `reference` lines, with the scores of every metric on the lines of the
     bucket.
     """
@@ -118,5 +118,5 @@ def by_length(
             if bucket.lines
             else {}
         )
-        parts.append(Part(bucket, ratio, scores))
+        parts.append(BucketScores(bucket, ratio, scores))
     return parts

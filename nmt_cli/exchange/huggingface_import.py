@@ -24,7 +24,7 @@ from ..errors import ModelError, shown, shown_name
 from ..model.parameters import parameters
 from ..model.weights import read_forms
 from ..recipe import Recipe
-from .importer import LARGEST, Array, ForeignModel, Importer, ImportOptions, SourceFiles, Stored, languages, tags_of
+from .importer import LARGEST, Array, ForeignModel, Importer, ImportOptions, LazyArray, SourceFiles, languages, tags_of
 from .layout import place_of, reordered
 from .marian import BIAS, EPSILON, LONGEST, Ids, converted, license_in, recipe_of, tokenizers_of, with_rows
 from .marian_files import decoding
@@ -179,7 +179,7 @@ def _json(files: SourceFiles, name: str, most: int = LARGEST_CONFIG) -> dict[str
     return values
 
 
-def _tensors(files: SourceFiles) -> dict[str, Stored]:
+def _tensors(files: SourceFiles) -> dict[str, LazyArray]:
     """Return the tensors of the weights file, which are read as fp32. Raises ModelError."""
     path = files.unpacked(WEIGHTS)
     try:
@@ -191,7 +191,7 @@ def _tensors(files: SourceFiles) -> dict[str, Stored]:
             raise ModelError(
                 f"the tensor {shown(name)} has the dtype {shown_name(dtype)}, expected {' or '.join(DTYPES)}."
             )
-    return {name: Stored(shape, partial(_tensor, path, name)) for name, (_, shape) in forms.items()}
+    return {name: LazyArray(shape, partial(_tensor, path, name)) for name, (_, shape) in forms.items()}
 
 
 def _tensor(path: Path, name: str) -> Array:
@@ -250,8 +250,8 @@ def names_in(section: Mapping[str, Any]) -> dict[str, str]:
 
 
 def marian_arrays(
-    tensors: Mapping[str, Stored], config: Mapping[str, Any], embedding: tuple[int, int], names: Mapping[str, str]
-) -> tuple[dict[str, Stored], dict[str, bool]]:
+    tensors: Mapping[str, LazyArray], config: Mapping[str, Any], embedding: tuple[int, int], names: Mapping[str, str]
+) -> tuple[dict[str, LazyArray], dict[str, bool]]:
     """Return tensors of transformers under Marian's names and in its layout, and which embeddings are tied.
 
     `embedding`: the shape (V, D) of the source's; others are not compared. `names`: Marian's by those of transformers.
@@ -267,7 +267,7 @@ def marian_arrays(
         shared = copies[0] is copies[1] or (shapes == {embedding} and np.array_equal(*copies))  # type: ignore[arg-type]
         if shared and copies[1] is not None:
             tensors["shared.weight"] = copies[1]
-    arrays: dict[str, Stored] = {}
+    arrays: dict[str, LazyArray] = {}
     for name, tensor in tensors.items():
         if name.endswith("coder.embed_positions.weight") or (
             name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight") and shared
@@ -306,7 +306,7 @@ def _vocabulary(files: SourceFiles, name: str) -> dict[str, int]:
 
 
 def padding_of(
-    arrays: Mapping[str, Stored], sides: Sequence[Mapping[str, int]], width: int
+    arrays: Mapping[str, LazyArray], sides: Sequence[Mapping[str, int]], width: int
 ) -> tuple[Array, dict[str, Any]]:
     """Return what is stored for <pad>: the decoder's first input (D,), which transformers looks up as the embedding of
     <pad>, and the "row" and "bias" of its output.

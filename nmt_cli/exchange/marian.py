@@ -32,7 +32,7 @@ from ..model.parameters import Parameter, parameters
 from ..model.transformer import NO_PROBABILITY
 from ..recipe import ModelSection, Recipe
 from .exporter import Exporter, SourceModel, check_form
-from .importer import Array, ForeignModel, Importer, ImportOptions, SourceFiles, Stored, languages, rows, tags_of
+from .importer import Array, ForeignModel, Importer, ImportOptions, LazyArray, SourceFiles, languages, rows, tags_of
 from .layout import place_of
 from .marian_files import CONFIG, decoding_in, vocabulary_in, weights_in, yaml_values
 from .marian_reference import MarianReader
@@ -174,12 +174,12 @@ class Ids:
 
 
 def converted(
-    arrays: Mapping[str, Stored],
+    arrays: Mapping[str, LazyArray],
     config: ModelSection,
     ties: Mapping[str, bool],
     ids: Mapping[str, Ids],
     called: Callable[[str], str] = str,
-) -> dict[str, Stored]:
+) -> dict[str, LazyArray]:
     """Return the arrays of a model folder. `ids` are those of "source" and "target". `called` returns the name of an
     array in the user's files.
 
@@ -199,7 +199,7 @@ def converted(
             part = _part(arrays[name], name, parameter, len(theirs), side.size if side else 0, called)
             part = part.then(partial(_finite, called(name)))
             parts.append(part.then(partial(rows, order=side.order)) if side else part)
-        result[ours] = Stored(parameter.shape, partial(_joined, parts))
+        result[ours] = LazyArray(parameter.shape, partial(_joined, parts))
     result["output_bias"] = result["output_bias"].then(partial(with_rows, numbers=[PAD, BOS], values=NO_PROBABILITY))
     if left := sorted(arrays.keys() - taken):
         raise ModelError(
@@ -208,7 +208,7 @@ def converted(
     return result
 
 
-def _joined(parts: Sequence[Stored]) -> Array:
+def _joined(parts: Sequence[LazyArray]) -> Array:
     return np.ascontiguousarray(np.concatenate([part.read() for part in parts]), np.float32)
 
 
@@ -225,8 +225,8 @@ def with_rows(array: Array, numbers: Sequence[int], values: Any) -> Array:
 
 
 def _part(
-    array: Stored, name: str, parameter: Parameter, parts: int, tokens: int, called: Callable[[str], str]
-) -> Stored:
+    array: LazyArray, name: str, parameter: Parameter, parts: int, tokens: int, called: Callable[[str], str]
+) -> LazyArray:
     """Return an array of Marian's in our layout, one of the `parts` of a parameter. Raises ModelError."""
     own = (tokens or parameter.shape[0] // parts, *parameter.shape[1:])
     turned = len(own) == 2 and (not parameter.vocabulary or name == EARLIER_OUTPUT)

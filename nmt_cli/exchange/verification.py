@@ -51,7 +51,7 @@ class Verification:
 
 
 @dataclass(frozen=True)
-class Sentence:
+class ComparedSentence:
     """A sentence to compare, counted from 1, and its source ids."""
 
     number: int
@@ -75,7 +75,7 @@ def verify(
                     f"sentence {number} ({_short(text)}) is {ours} to our tokenizer, {theirs} to the exported one"
                 )
         sentences = sorted(
-            (Sentence(*item) for item in zip(range(1, len(texts) + 1), texts, sources, strict=True)),
+            (ComparedSentence(*item) for item in zip(range(1, len(texts) + 1), texts, sources, strict=True)),
             key=lambda s: len(s.source),
         )
         with progress(len(sentences), "verifying", " sentences") as bar:
@@ -91,9 +91,9 @@ class Difference(Exception):
     """The first difference between the two sides."""
 
 
-def _batches(sentences: Sequence[Sentence]) -> Iterator[list[Sentence]]:
+def _batches(sentences: Sequence[ComparedSentence]) -> Iterator[list[ComparedSentence]]:
     """Yield batches of sentences, which are in order of length."""
-    batch: list[Sentence] = []
+    batch: list[ComparedSentence] = []
     for sentence in sentences:
         if batch and (len(batch) == BATCH or (len(batch) + 1) * len(sentence.source) > TOKENS):
             yield batch
@@ -104,7 +104,7 @@ def _batches(sentences: Sequence[Sentence]) -> Iterator[list[Sentence]]:
 
 
 def _verify_batch(
-    source_model: SourceModel, reader: Reader, batch: Sequence[Sentence], verification: Verification
+    source_model: SourceModel, reader: Reader, batch: Sequence[ComparedSentence], verification: Verification
 ) -> None:
     sources, config = [sentence.source for sentence in batch], source_model.recipe
     most = min(config.model.max_positions - 1, LONGEST_OUTPUT)
@@ -185,7 +185,7 @@ class _Cache:
         return self.seen[0][:, :, : self.count], self.seen[1][:, :, : self.count]
 
 
-def compare(sentence: Sentence, ours: Output, theirs: Output, verification: Verification) -> None:
+def compare(sentence: ComparedSentence, ours: Output, theirs: Output, verification: Verification) -> None:
     """Raise Difference if the outputs for one sentence differ; else record the largest differences."""
     where = f"sentence {sentence.number} ({_short(sentence.text)})"
     if ours.states is not None and theirs.states is not None:
