@@ -25,7 +25,8 @@ import torch
 from torch import Tensor
 
 from ..data.tokenizer import BOS, EOS, UNK, Vocabulary
-from .exporter import BANNED, LENGTHS, Exporter, Output, SourceModel, check_form, library
+from ..errors import extra_module
+from .exporter import BANNED, LENGTHS, Exporter, Output, SourceModel, check_form
 from .layout import PARTS, projections
 
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swiglu": "SWISH"}
@@ -69,7 +70,7 @@ print(*(target.decode(result.hypotheses[0]) for result in results), sep="\\n")
 
 def check(source_model: SourceModel) -> None:
     """Raise ModelError if CTranslate2 cannot express the model, UsageError if it is not installed."""
-    library("ctranslate2")
+    extra_module("ctranslate2", "ctranslate2", "--to ctranslate2")
     check_form(source_model.recipe.model, "CTranslate2")
 
 
@@ -172,7 +173,9 @@ class CTranslate2Reader:
     """The exported folder in CTranslate2, fp32 on the CPU. Its inputs and outputs are pieces."""
 
     def __init__(self, folder: Path) -> None:
-        self.translator = library("ctranslate2").Translator(str(folder), device="cpu", compute_type="float32")
+        import ctranslate2
+
+        self.translator = ctranslate2.Translator(str(folder), device="cpu", compute_type="float32")
         vocabulary = Vocabulary.load(folder)
         self.source, self.target = vocabulary.source, vocabulary.target
         self.source_ids, self.target_ids = _ids(folder, "source"), _ids(folder, "target")

@@ -10,12 +10,11 @@ functions. Shared by exporters: the check of a model's form, and the nearest len
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ..data.tokenizer import BOS, PAD, UNK, Vocabulary
-from ..errors import ModelError, UsageError, install_command, shown
+from ..errors import ModelError, shown
 from ..model.folder import weights_of
 from ..model.parameters import Parameter, foreign_part, parameters
 from ..model.transformer import Transformer
@@ -118,15 +117,6 @@ class Exporter:
     """Fills the folder. Raises OSError."""
     read: Callable[[Path], Reader]
     """Loads the folder as its users do."""
-
-
-def library(name: str) -> Any:
-    """Import the library `name`. Raises UsageError with the name of its extra if it is not installed."""
-    extra = {"transformers": "huggingface"}.get(name, name)
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise UsageError(f"--to {extra} needs the extra package {name} ({error}): {install_command(extra)}.") from None
 
 
 def check_form(config: ModelSection, library_name: str, remedy: str = "", **known: Sequence[object]) -> None:

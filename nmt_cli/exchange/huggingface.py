@@ -25,8 +25,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from ..data.tokenizer import BOS, EOS, PAD, UNK
-from ..errors import ModelError
-from .exporter import BANNED, LENGTHS, Exporter, SourceModel, check_form, library
+from ..errors import ModelError, extra_module
+from .exporter import BANNED, LENGTHS, Exporter, SourceModel, check_form
 from .huggingface_reader import feature_order, quiet, read
 from .importer import Array
 from .layout import projections, reordered
@@ -72,7 +72,7 @@ print(*tokenizer.batch_decode(outputs, skip_special_tokens=True), sep="\\n")
 
 def check(source_model: SourceModel) -> None:
     """Raise ModelError if transformers cannot express the model, UsageError if it is not installed."""
-    library("transformers")
+    extra_module("transformers", "huggingface", "--to huggingface")
     config, instead = source_model.recipe.model, "Export it with --to ctranslate2, which can express it."
     activations = ("relu", "gelu", "silu")
     check_form(config, "transformers", instead, norm=("layer",), activation=activations, norm_epsilon=(EPSILON,))
@@ -98,7 +98,7 @@ def check(source_model: SourceModel) -> None:
 
 def write(source_model: SourceModel, folder: Path) -> None:
     """Write the model, its configuration, its tokenizer and a README. Raises OSError."""
-    transformers = library("transformers")
+    transformers = extra_module("transformers", "huggingface", "--to huggingface")
     recipe = source_model.recipe
     family, architecture = FAMILIES[recipe.model.residual, recipe.model.positions]
     with quiet(transformers):

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from ..data.tokenizer import BOS, EOS, PAD
+from ..errors import extra_module
 from ..recipe import ModelSection
-from .exporter import Output, library
+from .exporter import Output
 
 
 def feature_order(config: ModelSection) -> Tensor:
@@ -54,7 +55,7 @@ class HuggingFaceReader:
     """The exported folder in transformers, fp32 on the CPU."""
 
     def __init__(self, folder: Path) -> None:
-        self.library = library("transformers")
+        self.library = extra_module("transformers", "huggingface", "--to huggingface")
         with quiet(self.library):
             self.tokenizer = self.library.AutoTokenizer.from_pretrained(folder, local_files_only=True)
             self.model = self.library.AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True).eval()

@@ -20,7 +20,7 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
-from ..errors import ModelError, UsageError, install_command, shown, shown_name
+from ..errors import ModelError, extra_module, shown, shown_name
 from ..model.contents import MOST_TOKENS
 from .importer import UNREADABLE, Array, LazyArray, SourceFiles, check_density
 
@@ -50,10 +50,7 @@ def yaml_values(content: bytes | str, name: str, most: int = MOST_KEYS) -> dict[
     Raises ModelError, also for other YAML, a key that comes twice, and more than `most` keys or strings of a list;
     UsageError if PyYAML is not installed.
     """
-    try:
-        import yaml
-    except ImportError as error:
-        raise UsageError(f"nmt import needs the extra package pyyaml ({error}): {install_command('marian')}.") from None
+    yaml = extra_module("yaml", "marian", "nmt import")
     values, key, items = dict[str, Any](), None, None
     begun = False
 
