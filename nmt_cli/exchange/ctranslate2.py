@@ -26,7 +26,7 @@ from torch import Tensor
 
 from ..data.tokenizer import BOS, EOS, UNK, Vocabulary
 from ..errors import extra_module
-from .exporter import BANNED, LENGTHS, Exporter, Output, SourceModel, check_form
+from .exporter import BANNED, Exporter, Output, SourceModel, check_form
 from .layout import PARTS, projections
 
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swiglu": "SWISH"}
@@ -59,12 +59,7 @@ results = translator.translate_batch(
 print(*(target.decode(result.hypotheses[0]) for result in results), sep="\\n")
 ```
 
-- Lines of more than {longest} tokens are longer than most lines of its training: split them into sentences.
-- `length_penalty`: nmt ranks by log P(Y) / {divisor}, CTranslate2 by log P(Y) / |Y|^length_penalty.
-  {penalty} comes nearest for outputs of {first} to {last} tokens. Beams may therefore end in other translations; greedy
-  search (`beam_size=1`) gives the same, up to the longest output.
-- `max_decoding_length` is one number for the whole batch; nmt takes each line's own length plus {extra}.
-- `min_decoding_length` counts every token; nmt's `min_length` counts those that are not white space.
+{notes}
 """
 
 
@@ -88,13 +83,10 @@ def write(source_model: SourceModel, folder: Path) -> None:
         target=files[-1],
         beam=decode.beam,
         penalty=source_model.length_penalty,
-        divisor=source_model.divisor,
         extra=decode.max_extra,
         least=decode.min_length,
         never=json.dumps([[table[i]] for i in BANNED], ensure_ascii=False),
-        longest=source_model.safe_length,
-        first=LENGTHS[0],
-        last=LENGTHS[-1],
+        notes=source_model.notes("CTranslate2", "beam_size=1", "max_decoding_length", "min_decoding_length"),
     )
     (folder / "README.md").write_text(text, encoding="utf-8")
 

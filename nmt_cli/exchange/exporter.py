@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..data.tokenizer import BOS, PAD, UNK, Vocabulary
 from ..errors import ModelError, shown
@@ -71,6 +71,18 @@ class SourceModel:
             "power": f"|Y|^{decode.alpha}",
             "none": "1",
         }.get(decode.length_penalty, f"{decode.length_penalty}(|Y|)")
+
+    def notes(self, library: str, greedy: str, most: str, least: str) -> str:
+        """Return what the README says of the other library's search; the last three are its options."""
+        first, last = LENGTHS[0], LENGTHS[-1]
+        return f"""\
+- Lines of more than {self.safe_length} tokens are longer than most lines of its training: split them into sentences.
+- `length_penalty`: nmt ranks by log P(Y) / {self.divisor}, {library} by log P(Y) / |Y|^length_penalty.
+  {self.length_penalty} comes nearest for outputs of {first} to {last} tokens. Beams may therefore end in other \
+translations; greedy
+  search (`{greedy}`) gives the same, up to the longest output.
+- `{most}` is one number for the whole batch; nmt takes each line's own length plus {self.recipe.decode.max_extra}.
+- `{least}` counts every token; nmt's `min_length` counts those that are not white space."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +148,11 @@ def check_form(config: ModelSection, library_name: str, remedy: str = "", **know
                 f"the model has model.{key} = {shown(value)}, and models of {library_name} have "
                 f"{' or '.join(map(shown, values))}. {remedy}".strip()
             )
+
+
+def padded_rows(rows: Sequence[Sequence[int]]) -> Tensor:
+    """Return rows of ids as one tensor (B, longest), with PAD, which is 0, at their ends."""
+    return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
 
 
 def nearest_length_penalty(alpha: float, penalty: Callable[[int, float], float]) -> float:

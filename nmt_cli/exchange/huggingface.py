@@ -26,7 +26,7 @@ from safetensors.numpy import save_file
 
 from ..data.tokenizer import BOS, EOS, PAD, UNK
 from ..errors import ModelError, extra_module
-from .exporter import BANNED, LENGTHS, Exporter, SourceModel, check_form
+from .exporter import BANNED, Exporter, SourceModel, check_form
 from .huggingface_reader import feature_order, quiet, read
 from .importer import Array
 from .layout import projections, reordered
@@ -59,12 +59,7 @@ outputs = model.generate(**inputs, max_new_tokens=inputs.input_ids.shape[1] + {e
 print(*tokenizer.batch_decode(outputs, skip_special_tokens=True), sep="\\n")
 ```
 
-- Lines of more than {longest} tokens are longer than most lines of its training: split them into sentences.
-- `length_penalty`: nmt ranks by log P(Y) / {divisor}, transformers by log P(Y) / |Y|^length_penalty.
-  {penalty} comes nearest for outputs of {first} to {last} tokens. Beams may therefore end in other translations; greedy
-  search (`num_beams=1`) gives the same, up to the longest output.
-- `max_new_tokens` is one number for the whole batch; nmt takes each line's own length plus {extra}.
-- `min_new_tokens` counts every token; nmt's `min_length` counts those that are not white space.
+{notes}
 - A line that begins with `>>` and has `<<` further on: MarianTokenizer takes what is between them for a language code.
 - It is a {architecture}; its loss does not smooth labels. Its tokenizer recommends sacremoses, without using it.
 """
@@ -110,12 +105,8 @@ def write(source_model: SourceModel, folder: Path) -> None:
         _write_tokenizer(transformers, source_model, folder)
     text = README.format(
         extra=recipe.decode.max_extra,
-        longest=source_model.safe_length,
-        divisor=source_model.divisor,
-        penalty=source_model.length_penalty,
         architecture=architecture,
-        first=LENGTHS[0],
-        last=LENGTHS[-1],
+        notes=source_model.notes("transformers", "num_beams=1", "max_new_tokens", "min_new_tokens"),
     )
     (folder / "README.md").write_text(text, encoding="utf-8")
     (folder / "model.safetensors").chmod(
