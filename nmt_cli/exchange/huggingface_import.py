@@ -10,7 +10,6 @@ another order of the features, so the features are reordered.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -24,6 +23,7 @@ from ..errors import ModelError, shown, shown_name
 from ..model.parameters import parameters
 from ..model.weights import read_forms
 from ..recipe import Recipe
+from ..records import parse_json
 from .importer import LARGEST, Array, ForeignModel, Importer, ImportOptions, LazyArray, SourceFiles, languages, tags_of
 from .layout import place_of, reordered
 from .marian import BIAS, EPSILON, LONGEST, Ids, converted, license_in, recipe_of, tokenizers_of, with_rows
@@ -97,11 +97,8 @@ def recognizes(files: SourceFiles) -> bool:
 
 
 def model_type(files: SourceFiles) -> str:
-    """Return the type of a model of transformers, "" if the files are none."""
-    try:
-        return str(_json(files, CONFIG).get("model_type") or "")
-    except ModelError:
-        return ""
+    """Return the type of a model of transformers, "" if the files are none. Raises ModelError for damaged JSON."""
+    return str(_json(files, CONFIG).get("model_type") or "")
 
 
 def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
@@ -129,7 +126,7 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     try:
         beam, exponent = int(generation.get("num_beams") or 1), float(generation.get("length_penalty", 1.0))
         longest = int(config.get("max_position_embeddings", 1024))
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError):
         raise ModelError("num_beams, length_penalty and max_position_embeddings are not numbers.") from None
     recipe = recipe_of(
         files.path.name, languages(options, _languages(files), tags), section, decoding(beam, exponent), ids, joint
@@ -170,13 +167,7 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
 
 
 def _json(files: SourceFiles, name: str, most: int = LARGEST_CONFIG) -> dict[str, Any]:
-    try:
-        values = json.loads(files.text(name, most) or "{}")
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{shown_name(name)} is not JSON: {error}.") from None
-    if not isinstance(values, dict):
-        raise ModelError(f"{shown_name(name)} is not a JSON object.")
-    return values
+    return parse_json((files.text(name, most) or "{}").encode(), Path(name), ModelError, "Take the original file.")
 
 
 def _tensors(files: SourceFiles) -> dict[str, LazyArray]:
@@ -228,7 +219,7 @@ def section_of(config: Mapping[str, Any], as_there: bool) -> dict[str, Any]:
         raise ModelError(f"activation_function = {shown(activation)}: expected one of {', '.join(ACTIVATIONS)}.")
     try:
         sizes = {ours: int(config[theirs]) for theirs, ours in SIZES.items()}
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"config.json lacks a number, or has a wrong one: {shown_name(str(error))}.") from None
     return {
         **sizes,
