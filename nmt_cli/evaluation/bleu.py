@@ -34,7 +34,7 @@ def build(options: MetricOptions) -> Metric:
         def remarks(
             self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
         ) -> Iterable[str]:
-            return unspaced(options.tokenize, references) if options.tokenize in BY_SPACES else ()
+            return unspaced(references, f"BLEU by {options.tokenize}") if options.tokenize in BY_SPACES else ()
 
     try:
         # `force` turns off sacrebleu's notice about text that looks tokenised; `nmt score` prints one that names the

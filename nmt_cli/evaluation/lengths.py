@@ -9,6 +9,7 @@ words divided by the reference's. Every line is in one bucket.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,21 +82,12 @@ def buckets(words: Sequence[int], bounds: Sequence[int] = BOUNDS) -> list[Bucket
     """Return the lines in buckets by their number of words: one bucket per range, and one for 0 words if there are such
     lines.
     """
-    edges: list[tuple[int, int | None]] = [
-        (0, 0),
-        *((low + 1, high) for low, high in zip((0, *bounds), bounds, strict=False)),
-        (bounds[-1] + 1, None),
-    ]
-    ranges = [
-        Bucket(
-            shortest,
-            longest,
-            tuple(
-                line for line, count in enumerate(words) if shortest <= count and (longest is None or count <= longest)
-            ),
-        )
-        for shortest, longest in edges
-    ]
+    lows = (0, *bounds)
+    lines: list[list[int]] = [[] for _ in range(len(lows) + 1)]
+    for line, count in enumerate(words):
+        lines[bisect_left(lows, count)].append(line)
+    shortest, longest = (0, *(low + 1 for low in lows)), (*lows, None)
+    ranges = [Bucket(*one, tuple(own)) for *one, own in zip(shortest, longest, lines, strict=True)]
     return ranges if ranges[0].lines else ranges[1:]
 
 

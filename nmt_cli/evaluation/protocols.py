@@ -115,7 +115,7 @@ class ProtocolBleu(SacrebleuMetric):
     def remarks(
         self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Iterable[str]:
-        return unspaced("Moses", references)
+        return unspaced(references, "BLEU by Moses")
 
     def signature(self, num_references: int) -> Signature:
         signature = Signature({"num_refs": num_references})

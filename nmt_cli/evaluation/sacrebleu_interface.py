@@ -9,7 +9,6 @@ these methods with those of the public ones.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
 from functools import cache
@@ -17,7 +16,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ..console import warn
 from ..errors import UsageError
 from .metric import Metric, MetricValue
 from .references import without_missing
@@ -31,7 +29,6 @@ class SacrebleuMetric(Metric):
 
     def __init__(self, metric: Any) -> None:
         check_version()
-        _log_to_console()
         self._metric = metric
         self._references: Sequence[Sequence[str]] | None = None
 
@@ -96,17 +93,3 @@ def check_version() -> None:
             f"sacrebleu {version('sacrebleu')} is a version that nmt does not know. Install one that it works with: "
             f"pip install '{requirement}'."
         )
-
-
-class _ToConsole(logging.Handler):
-    """A handler that prints sacrebleu's log messages as warnings on our console."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        warn(record.getMessage())
-
-
-def _log_to_console() -> None:
-    logger = logging.getLogger("sacrebleu")
-    if not any(isinstance(handler, _ToConsole) for handler in logger.handlers):
-        logger.addHandler(_ToConsole(logging.WARNING))
-        logger.propagate = False

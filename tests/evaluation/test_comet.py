@@ -84,7 +84,8 @@ def test_a_model_that_cannot_be_read_is_named_with_the_cause(tmp_path: Path, mon
 
     monkeypatch.setattr(Path, "open", locked)  # root may read everything
     with pytest.raises(
-        DataError, match=r"^the metric 'comet' cannot be used: '.*model\.ckpt': Permission denied\. Make the file readable"
+        DataError,
+        match=r"^the metric 'comet' cannot be used: '.*model\.ckpt': Permission denied\. Make the file readable",
     ):
         compute("comet", HYPOTHESES, [REFERENCE], MetricOptions(comet_model=folder))
 
