@@ -23,11 +23,13 @@ from __future__ import annotations
 
 import difflib
 import errno
+import importlib
 import re
 import reprlib
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 
 class NmtError(Exception):
@@ -212,6 +214,15 @@ def check_choice(what: str, value: str, names: Iterable[str]) -> None:
     known = list(names)
     if value not in known:
         raise UsageError(f"{what} {shown(value)}: {expected(value, known)}")
+
+
+def extra_module(name: str, extra: str, what: str) -> Any:
+    """Import the module `name` of an extra, which `what` needs. Raises UsageError with the command that installs it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise UsageError(f"{what} needs the extra package {package} ({error}): {install_command(extra)}.") from None
 
 
 def install_command(extra: str) -> str:

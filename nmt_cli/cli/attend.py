@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 from ..console import on_terminal, say
 from ..errors import DataError, UsageError
 from ..interface.attention import attend as attended
-from ..interface.attention import check_attend
-from ..interface.loading import check_precision, decode_changes
+from ..interface.loading import decode_changes
 from ..recipe import DecodeOptions
 from . import output
 from .arguments import DecodeOverrides, Device, argument, option, output_path
@@ -87,10 +86,8 @@ def attend(
     It translates a sentence and plots the attention between its words, by layer and head. The page needs no network and
     no other file.
     """
-    check_precision(precision)
     target_language = options.pop("target_language", None)
     changes = decode_changes(overrides or [], options)
-    check_attend(target, out, png)
     text = _sentence(sentence or [])
 
     from .inputs import say_model

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ..console import say, say_next
-from ..interface.loading import check_precision, models_named
+from ..interface.loading import models_named
 from ..recipe import DecodeOptions
 from .arguments import STDIN, DecodeOverrides, Device, Devices, Precision, option, output_path
 from .completion import runs
@@ -55,7 +55,6 @@ def calibrate(
     from ..interface.calibration import check_calibration_path
     from .inputs import read_parallel, say_model
 
-    check_precision(precision)
     models = models_named(model)
     check_calibration_path(out, [path for path in (src, ref) if path != STDIN])
     _, [reference], source = read_parallel([], [ref], src)

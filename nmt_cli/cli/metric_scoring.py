@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 
-from ..evaluation.lengths import Part
+from ..evaluation.lengths import BucketScores
 from ..evaluation.metrics import Score, Scorer, spec
 from ..evaluation.significance import Row
 from ..interface.evaluation import Evaluation, EvaluationOptions, evaluated
@@ -83,7 +83,7 @@ def _compared(rows: Sequence[Row], width: int | None) -> Table:
     return Table(title, [*numbers, Column("p", 7, left=True), Column("system", left=True)], cells)
 
 
-def _by_length(system: str, parts: Sequence[Part], scorers: Mapping[str, Scorer], width: int | None) -> Table:
+def _by_length(system: str, parts: Sequence[BucketScores], scorers: Mapping[str, Scorer], width: int | None) -> Table:
     """Return a table with the columns `words lines ratio`, then one column per metric."""
     names = {name: part.scores[name].name for name in scorers for part in parts if part.scores}
     rows = [

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ..console import say, warn
-from ..interface.loading import check_precision, models_named
+from ..interface.loading import models_named
 from ..interface.options import TranslateKeywords
 from ..recipe import DecodeOptions
 from .arguments import DecodeOverrides, Device, Devices, InputFile, OutputFile, Precision, option
@@ -64,7 +64,6 @@ def parse(
     from ..output_paths import check_output_file
     from .inputs import say_model, typed_at_terminal
 
-    check_precision(precision)
     models = models_named(model)
     terminals = terminals_of(find_model(models[0]))
     split = None if tokenized else treebank_words()

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from ..bounds import NUMBERS
 from ..errors import UsageError
-from ..interface.loading import check_precision, models_named
+from ..interface.loading import models_named
 from ..interface.options import TranslateKeywords
 from ..recipe import RULES, DecodeOptions
 from ..registry import FORMATS
@@ -170,7 +170,7 @@ def translate(
     from .inputs import say_model, typed_at_terminal
 
     input_format = InputFormat(input_file, prefix_column, prefix_file, terms_columns, terms)
-    _check_usage(precision, alignment and not as_json, confidence and not as_json)
+    _check_usage(alignment and not as_json, confidence and not as_json)
     lines_only = {
         "--nbest": nbest > 1,
         "--scores": scores,
@@ -212,8 +212,7 @@ def translate(
     translator.stored.tags.warn(lacking)
 
 
-def _check_usage(precision: str, alignment_alone: bool, confidence_alone: bool) -> None:
-    check_precision(precision)
+def _check_usage(alignment_alone: bool, confidence_alone: bool) -> None:
     if alignment_alone:
         raise UsageError("--alignment needs --json, the only format with an alignment.")
     if confidence_alone:

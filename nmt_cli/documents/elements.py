@@ -6,130 +6,28 @@ import re
 
 from .tokens import Token, attributes
 
-BLOCKS = frozenset(
-    [
-        "address",
-        "article",
-        "aside",
-        "audio",
-        "base",
-        "blockquote",
-        "body",
-        "br",
-        "button",
-        "canvas",
-        "caption",
-        "center",
-        "col",
-        "colgroup",
-        "datalist",
-        "dd",
-        "details",
-        "dialog",
-        "dir",
-        "div",
-        "dl",
-        "dt",
-        "fieldset",
-        "figcaption",
-        "figure",
-        "footer",
-        "form",
-        "frame",
-        "frameset",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "head",
-        "header",
-        "hgroup",
-        "hr",
-        "html",
-        "iframe",
-        "legend",
-        "li",
-        "link",
-        "main",
-        "menu",
-        "meta",
-        "nav",
-        "noembed",
-        "noframes",
-        "noscript",
-        "object",
-        "ol",
-        "optgroup",
-        "option",
-        "p",
-        "plaintext",
-        "pre",
-        "search",
-        "section",
-        "select",
-        "summary",
-        "table",
-        "tbody",
-        "td",
-        "template",
-        "textarea",
-        "tfoot",
-        "th",
-        "thead",
-        "title",
-        "tr",
-        "ul",
-        "video",
-        "xmp",
-    ]
-)
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+BLOCKS = _names("""
+    address article aside audio base blockquote body br button canvas caption center col colgroup datalist dd
+    details dialog dir div dl dt fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head
+    header hgroup hr html iframe legend li link main menu meta nav noembed noframes noscript object ol optgroup
+    option p plaintext pre search section select summary table tbody td template textarea tfoot th thead title
+    tr ul video xmp
+""")
 """HTML elements that separate text. All others, also unknown ones, are part of a sentence, as in browsers."""
-UNTRANSLATED = frozenset(
-    [
-        "code",
-        "kbd",
-        "math",
-        "pre",
-        "samp",
-        "script",
-        "style",
-        "svg",
-        "textarea",
-        "var",
-        "xmp",
-        "iframe",
-        "noembed",
-        "noframes",
-        "plaintext",
-    ]
-)
+UNTRANSLATED = _names("""
+    code kbd math pre samp script style svg textarea var xmp iframe noembed noframes plaintext
+""")
 """Elements that stay unchanged, together with their content."""
 INVISIBLE = frozenset(["script", "style", "svg"])
 """Elements of UNTRANSLATED that do not count as a word of a sentence."""
-OPTIONAL_END = frozenset(
-    [
-        "body",
-        "colgroup",
-        "dd",
-        "dt",
-        "head",
-        "html",
-        "li",
-        "optgroup",
-        "option",
-        "p",
-        "rp",
-        "rt",
-        "tbody",
-        "td",
-        "tfoot",
-        "th",
-        "thead",
-        "tr",
-    ]
-)
+OPTIONAL_END = _names("""
+    body colgroup dd dt head html li optgroup option p rp rt tbody td tfoot th thead tr
+""")
 """HTML elements that may end without an end tag."""
 
 _PLAIN = frozenset(["code", "kbd", "pre", "samp", "var"])

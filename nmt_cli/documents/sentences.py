@@ -11,9 +11,8 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import accumulate
 
-from ..errors import UsageError
+from ..errors import UsageError, extra_module
 from ..languages import base
-from .libraries import library
 
 SPLIT_SENTENCES = {"0": "never", "1": "at punctuation and line ends", "nonewlines": "at punctuation only"}
 """Values of `split_sentences`. The names are those of DeepL's interface."""
@@ -43,7 +42,7 @@ def splitter(language: str, split_sentences: str) -> Splitter:
         raise UsageError(f"split_sentences is {split_sentences!r}: expected {choices}.")
     if split_sentences == "0":
         return _whole
-    sentencex, code = library("sentencex"), base(language) or "en"
+    sentencex, code = extra_module("sentencex", "documents", "a document"), base(language) or "en"
 
     def split(text: str) -> list[tuple[int, int]]:
         sentences, start = [], 0

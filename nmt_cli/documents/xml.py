@@ -14,11 +14,10 @@ from collections.abc import Iterator, Sequence
 from html.entities import html5
 from xml.sax import ContentHandler, SAXParseException
 
-from ..errors import DocumentError
+from ..errors import DocumentError, extra_module
 from .elements import BLOCKS
 from .format import Format
 from .items import Item, Untranslated
-from .libraries import library
 from .markup import decoded, items_of
 from .tokens import Token, Type, check_depth, check_size
 
@@ -47,8 +46,8 @@ class _Nothing(ContentHandler):
 
 def _check(text: str) -> None:
     """Raise DocumentError if the XML is not well-formed, or cannot be read safely."""
-    common = library("defusedxml.common")
-    parser = library("defusedxml.sax").make_parser()
+    common = extra_module("defusedxml.common", "documents", "XML")
+    parser = extra_module("defusedxml.sax", "documents", "XML").make_parser()
     parser.forbid_dtd, parser.forbid_entities, parser.forbid_external = (
         False,
         True,

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import console
-from ..errors import DataError, ModelError, UsageError, install_command, system_reason
+from ..errors import DataError, ModelError, UsageError, install_command
 from ..files import sha256
 from .metric import MetricSpec, SentenceStatisticsMetric
 
@@ -35,19 +35,8 @@ CHECKPOINTS = ("checkpoints/*.ckpt", "snapshots/*/checkpoints/*.ckpt")
 def find_checkpoint(path: Path) -> Path:
     """Return the checkpoint at `path`: the file itself, or the only one in a folder of COMET's layout.
 
-    Raises ModelError.
+    Raises ModelError, and OSError for a file that cannot be read.
     """
-    try:
-        return _find_checkpoint(path)
-    except OSError as error:
-        raise ModelError(
-            f"cannot read the COMET model at {str(path)!r}: {system_reason(error)}. Give the folder or the "
-            ".ckpt file of one that you may read."
-        ) from None
-
-
-def _find_checkpoint(path: Path) -> Path:
-    """Return the same as `find_checkpoint`. Raises ModelError, and OSError for a file that cannot be read."""
     if not path.exists():
         raise ModelError(
             f"there is no COMET model at {str(path)!r}. It is not downloaded: fetch one beforehand, and give "

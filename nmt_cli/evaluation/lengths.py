@@ -9,6 +9,7 @@ words divided by the reference's. Every line is in one bucket.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +38,7 @@ class Bucket:
 
 
 @dataclass(frozen=True)
-class Part:
+class BucketScores:
     """The results of one system on one bucket."""
 
     bucket: Bucket
@@ -81,27 +82,18 @@ def buckets(words: Sequence[int], bounds: Sequence[int] = BOUNDS) -> list[Bucket
     """Return the lines in buckets by their number of words: one bucket per range, and one for 0 words if there are such
     lines.
     """
-    edges: list[tuple[int, int | None]] = [
-        (0, 0),
-        *((low + 1, high) for low, high in zip((0, *bounds), bounds, strict=False)),
-        (bounds[-1] + 1, None),
-    ]
-    ranges = [
-        Bucket(
-            shortest,
-            longest,
-            tuple(
-                line for line, count in enumerate(words) if shortest <= count and (longest is None or count <= longest)
-            ),
-        )
-        for shortest, longest in edges
-    ]
+    lows = (0, *bounds)
+    lines: list[list[int]] = [[] for _ in range(len(lows) + 1)]
+    for line, count in enumerate(words):
+        lines[bisect_left(lows, count)].append(line)
+    shortest, longest = (0, *(low + 1 for low in lows)), (*lows, None)
+    ranges = [Bucket(*one, tuple(own)) for *one, own in zip(shortest, longest, lines, strict=True)]
     return ranges if ranges[0].lines else ranges[1:]
 
 
 def by_length(
     hypotheses: Sequence[str], reference: Sequence[str], scorers: Mapping[str, Scorer], bounds: Sequence[int] = BOUNDS
-) -> list[Part]:
+) -> list[BucketScores]:
     """Return the results for each bucket of `reference` lines, with the scores of every metric on the lines of the
     bucket.
     """
@@ -118,5 +110,5 @@ def by_length(
             if bucket.lines
             else {}
         )
-        parts.append(Part(bucket, ratio, scores))
+        parts.append(BucketScores(bucket, ratio, scores))
     return parts

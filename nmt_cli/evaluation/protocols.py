@@ -29,7 +29,7 @@ import regex
 from sacrebleu.metrics.base import Signature
 from sacrebleu.metrics.bleu import BLEU
 
-from ..errors import UsageError, check_choice, install_command
+from ..errors import check_choice, extra_module
 from .metric import Protocol
 from .sacrebleu_interface import SacrebleuMetric
 from .tokenizers import unspaced
@@ -115,7 +115,7 @@ class ProtocolBleu(SacrebleuMetric):
     def remarks(
         self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Iterable[str]:
-        return unspaced("Moses", references)
+        return unspaced(references, "BLEU by Moses")
 
     def signature(self, num_references: int) -> Signature:
         signature = Signature({"num_refs": num_references})
@@ -136,10 +136,4 @@ class ProtocolBleu(SacrebleuMetric):
 
 
 def _sacremoses() -> Any:
-    try:
-        import sacremoses
-    except ImportError as error:
-        raise UsageError(
-            f"--protocol needs the extra package sacremoses ({error}): {install_command('moses')}."
-        ) from None
-    return sacremoses
+    return extra_module("sacremoses", "moses", "--protocol")

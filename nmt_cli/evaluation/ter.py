@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
 
-from .metric import DEFAULT_TOKENIZER, Metric, MetricOptions, MetricSpec
-from .tokenizers import CHINESE, default_tokenizer
+from .metric import Metric, MetricOptions, MetricSpec
+from .tokenizers import unspaced
+
+REMEDY = "Give --ter-asian for Chinese and Japanese, or leave TER out with --metric."
 
 
 def build(options: MetricOptions) -> Metric:
@@ -19,14 +20,9 @@ def build(options: MetricOptions) -> Metric:
         def remarks(
             self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
         ) -> Iterable[str]:
-            better = default_tokenizer("", chain.from_iterable(references))
-            if options.ter_asian or options.tokenize == "none" or better == DEFAULT_TOKENIZER:
-                return
-            kind = "Chinese" if better == CHINESE else "in a script without spaces between words"
-            yield (
-                f"the references are {kind}: TER takes a run of characters as one word, so it means little. Give "
-                "--ter-asian for Chinese and Japanese, or leave TER out with --metric."
-            )
+            if options.ter_asian or options.tokenize == "none":
+                return ()
+            return unspaced(references, "TER", REMEDY)
 
     return Ter(TER(normalized=options.ter_asian, asian_support=options.ter_asian))
 

@@ -51,12 +51,15 @@ def _by_script(lines: Iterable[str]) -> str:
     return CHINESE if 2 * han > unspaced and kana < JAPANESE * unspaced else CHARACTERS
 
 
-def unspaced(tokenizer: str, references: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield a remark if `tokenizer` separates words by spaces, and the script of the references has none."""
+def unspaced(references: Sequence[Sequence[str]], metric: str, remedy: str = "") -> Iterator[str]:
+    """Yield a remark on a metric of words between spaces, if the script of the references has no spaces.
+
+    `remedy`: what to do, by default to give BLEU the right tokenizer.
+    """
     better = default_tokenizer("", chain.from_iterable(references))
     if better != DEFAULT_TOKENIZER:
         script = "Chinese" if better == CHINESE else "in a script without spaces between words"
         yield (
-            f"the references are {script}: {tokenizer} takes a run of characters as one word, so BLEU means little. "
-            f"Give --tokenize {better}."
+            f"the references are {script}: {metric} takes a run of characters as one word, so it means little. "
+            f"{remedy or f'Give --tokenize {better}.'}"
         )

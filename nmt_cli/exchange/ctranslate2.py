@@ -18,23 +18,21 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..data.tokenizer import BOS, EOS, UNK, Vocabulary
-from ..model.activations import SwiGLU
-from ..model.attention import CrossAttention, SelfAttention
-from ..model.layers import DecoderLayer, EncoderLayer, FeedForward
-from ..model.positions import Marian, Rotary
-from ..model.residuals import PostNorm, PreNorm
-from ..recipe import ModelSection
-from .exporter import BANNED, LENGTHS, Exporter, Output, SourceModel, check_modules, library, projections
+from ..errors import extra_module
+from .exporter import BANNED, Exporter, Output, SourceModel, check_form
+from .layout import PARTS, projections
 
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swiglu": "SWISH"}
 """CTranslate2's names of our activations; swiglu is its gated feed-forward network."""
+NORM = {"weight": "gamma", "bias": "beta"}
+"""CTranslate2's names of the parameters of a norm."""
 README = """\
 # A translation model for CTranslate2
 
@@ -61,19 +59,14 @@ results = translator.translate_batch(
 print(*(target.decode(result.hypotheses[0]) for result in results), sep="\\n")
 ```
 
-- Lines of more than {longest} tokens are longer than most lines of its training: split them into sentences.
-- `length_penalty`: nmt ranks by log P(Y) / {divisor}, CTranslate2 by log P(Y) / |Y|^length_penalty.
-  {penalty} comes nearest for outputs of {first} to {last} tokens. Beams may therefore end in other translations; greedy
-  search (`beam_size=1`) gives the same, up to the longest output.
-- `max_decoding_length` is one number for the whole batch; nmt takes each line's own length plus {extra}.
-- `min_decoding_length` counts every token; nmt's `min_length` counts those that are not white space.
+{notes}
 """
 
 
 def check(source_model: SourceModel) -> None:
     """Raise ModelError if CTranslate2 cannot express the model, UsageError if it is not installed."""
-    library("ctranslate2")
-    check_modules(source_model.model, "CTranslate2", (nn.RMSNorm, SwiGLU, Rotary, Marian))
+    extra_module("ctranslate2", "ctranslate2", "--to ctranslate2")
+    check_form(source_model.recipe.model, "CTranslate2")
 
 
 def write(source_model: SourceModel, folder: Path) -> None:
@@ -90,13 +83,10 @@ def write(source_model: SourceModel, folder: Path) -> None:
         target=files[-1],
         beam=decode.beam,
         penalty=source_model.length_penalty,
-        divisor=source_model.divisor,
         extra=decode.max_extra,
         least=decode.min_length,
         never=json.dumps([[table[i]] for i in BANNED], ensure_ascii=False),
-        longest=source_model.safe_length,
-        first=LENGTHS[0],
-        last=LENGTHS[-1],
+        notes=source_model.notes("CTranslate2", "beam_size=1", "max_decoding_length", "min_decoding_length"),
     )
     (folder / "README.md").write_text(text, encoding="utf-8")
 
@@ -122,71 +112,44 @@ def _specification(source_model: SourceModel) -> Any:
     spec.decoder.projection.weight = _array(model.output_weight)
     if model.output_bias is not None:
         spec.decoder.projection.bias = _array(model.output_bias)
-    for side, positions, norm in (
-        (spec.encoder, model.source_positions, model.encoder_norm),
-        (spec.decoder, model.target_positions, model.decoder_norm),
-    ):
+    for side, positions in ((spec.encoder, model.source_positions), (spec.decoder, model.target_positions)):
         side.scale_embeddings = True
         if hasattr(side, "position_encodings"):
-            side.position_encodings.encodings = _array(
-                positions(config.max_positions).expand(config.max_positions, config.d_model)
-            )
-        if not isinstance(norm, nn.Identity):
-            _set(side.layer_norm, norm)
-    for target, encoder_layer in zip(spec.encoder.layer, model.encoder, strict=True):
-        _set_layer(target, cast(EncoderLayer, encoder_layer), config)
-    for target, decoder_layer in zip(spec.decoder.layer, model.decoder, strict=True):
-        _set_layer(target, cast(DecoderLayer, decoder_layer), config)
+            rows = positions(config.max_positions).expand(config.max_positions, config.d_model)
+            side.position_encodings.encodings = _array(rows)
+    _set_layers(spec, source_model)
     spec.register_source_vocabulary(vocabulary.source.table)
     spec.register_target_vocabulary(vocabulary.target.table)
     table = vocabulary.target.table
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = table[UNK], table[BOS], table[EOS]
     spec.config.decoder_start_token, spec.config.add_source_eos = table[BOS], True
-    spec.config.layer_norm_epsilon = cast(nn.LayerNorm, model.decoder[0].around_self_attention.norm).eps
+    spec.config.layer_norm_epsilon = config.epsilon
     return spec
 
 
-def _set_layer(target: Any, layer: EncoderLayer | DecoderLayer, config: ModelSection) -> None:
-    _set_attention(target.self_attention, layer.self_attention, layer.around_self_attention, config)
-    if isinstance(layer, DecoderLayer):
-        _set_attention(target.attention, layer.cross_attention, layer.around_cross_attention, config)
-    _set_feed_forward(target.ffn, layer.feed_forward, layer.around_feed_forward)
-
-
-def _set_attention(
-    target: Any, attention: SelfAttention | CrossAttention, around: PostNorm | PreNorm, config: ModelSection
-) -> None:
-    parts = projections(attention, max(config.key_size, config.value_size))
-    is_self_attention = isinstance(attention, SelfAttention)
-    groups = [["query", "key", "value"], ["output"]] if is_self_attention else [["query"], ["key", "value"], ["output"]]
-    for linear, names in zip(target.linear, groups, strict=True):
-        linear.weight = _array(torch.cat([parts[name][0] for name in names]))
-        linear.bias = _array(torch.cat([parts[name][1] for name in names]))
-    if {config.key_size, config.value_size} != {config.d_model // config.num_heads}:
-        target.queries_scale = config.key_size**-0.5
-    _set(target.layer_norm, around.norm)
-
-
-def _set_feed_forward(target: Any, feed_forward: FeedForward, around: PostNorm | PreNorm) -> None:
-    inner = [
-        target.linear_0,
-        *([target.linear_0_noact] if isinstance(feed_forward.activation, SwiGLU) else []),
-    ]  # the gate is first
-    weights, biases = feed_forward.inner.weight.chunk(len(inner)), feed_forward.inner.bias.chunk(len(inner))
-    for linear, weight, bias in zip(
-        [*inner, target.linear_1],
-        [*weights, feed_forward.outer.weight],
-        [*biases, feed_forward.outer.bias],
-        strict=True,
+def _set_layers(spec: Any, source_model: SourceModel) -> None:
+    """Set the parameters of the layers, and of the norms after them."""
+    config, weights = source_model.recipe.model, source_model.weights
+    for place, parts in projections(
+        weights, source_model.parameters, config.num_heads, max(config.key_size, config.value_size)
     ):
-        linear.weight, linear.bias = _array(weight), _array(bias)
-    _set(target.layer_norm, around.norm)
-
-
-def _set(target: Any, norm: nn.Module) -> None:
-    target.gamma = _array(cast(Tensor, norm.weight))
-    if isinstance(norm, nn.LayerNorm):
-        target.beta = _array(norm.bias)
+        layer, array = getattr(spec, place.side).layer[place.layer], np.ascontiguousarray(np.concatenate(parts))
+        target = layer
+        for step in PARTS[place.part].ctranslate2.split("."):
+            target = target[int(step)] if step.isdigit() else getattr(target, step)
+        if place.part == "feed_forward.inner" and config.activation == "swiglu":
+            array, up = np.split(array, 2)  # the gate is first
+            setattr(layer.ffn.linear_0_noact, place.kind, up)
+        setattr(target, NORM[place.kind] if place.part.endswith(".norm") else place.kind, array)
+        if place.part.endswith("_attention.output") and {config.key_size, config.value_size} != {
+            config.d_model // config.num_heads
+        }:
+            attention = layer.self_attention if place.part.startswith("self") else layer.attention
+            attention.queries_scale = config.key_size**-0.5
+    for side in ("encoder", "decoder"):
+        for kind, name in NORM.items():
+            if f"{side}_norm.{kind}" in weights:
+                setattr(getattr(spec, side).layer_norm, name, weights[f"{side}_norm.{kind}"])
 
 
 def _array(tensor: Tensor) -> Any:
@@ -202,7 +165,9 @@ class CTranslate2Reader:
     """The exported folder in CTranslate2, fp32 on the CPU. Its inputs and outputs are pieces."""
 
     def __init__(self, folder: Path) -> None:
-        self.translator = library("ctranslate2").Translator(str(folder), device="cpu", compute_type="float32")
+        import ctranslate2
+
+        self.translator = ctranslate2.Translator(str(folder), device="cpu", compute_type="float32")
         vocabulary = Vocabulary.load(folder)
         self.source, self.target = vocabulary.source, vocabulary.target
         self.source_ids, self.target_ids = _ids(folder, "source"), _ids(folder, "target")

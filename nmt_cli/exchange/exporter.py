@@ -3,32 +3,30 @@
     model folder ──▶ SourceModel ──▶ check ──▶ write(folder) ──▶ read(folder) ──▶ Reader ──▶ verify
 
 An exporter is one file with an `Exporter`, and one line in `registry.EXPORTERS`. It imports its library inside its
-functions. Shared by exporters: the projections of an attention as four matrices, and the nearest length penalty.
+functions. Shared by exporters: the check of a model's form, and the nearest length penalty.
 
-    D d_model   H heads   K d_k or d_v   S source length   T target length   V target vocabulary
+    D d_model   S source length   T target length   V target vocabulary
 """
 
 from __future__ import annotations
 
-import importlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ..data.tokenizer import BOS, PAD, UNK, Vocabulary
-from ..errors import ModelError, UsageError, install_command
-from ..model.attention import CrossAttention, SelfAttention
-from ..model.layers import EncoderLayer
-from ..model.positions import Learned, Sinusoidal
-from ..model.residuals import PostNorm, PreNorm
+from ..errors import ModelError, shown
+from ..model.folder import weights_of
+from ..model.parameters import Parameter, foreign_part, parameters
 from ..model.transformer import Transformer
-from ..recipe import Recipe
+from ..recipe import ModelSection, Recipe
 from ..registry import LENGTH_PENALTIES, load
 
 BANNED = (PAD, UNK, BOS)
@@ -48,6 +46,16 @@ class SourceModel:
     """The length, in source tokens, up to which nmt translates a line whole."""
 
     @property
+    def weights(self) -> dict[str, npt.NDArray[np.float32]]:
+        """The model's parameters, by the names of a model folder."""
+        return {name: tensor.numpy() for name, tensor in weights_of(self.model).items()}
+
+    @property
+    def parameters(self) -> Mapping[str, Parameter]:
+        """The table of the model's parameters."""
+        return parameters(self.recipe.model, (self.vocabulary.source_size, self.vocabulary.target_size))
+
+    @property
     def length_penalty(self) -> float:
         """The length penalty nearest to the recipe's, for libraries that divide by |Y| ** length_penalty."""
         decode = self.recipe.decode
@@ -63,6 +71,18 @@ class SourceModel:
             "power": f"|Y|^{decode.alpha}",
             "none": "1",
         }.get(decode.length_penalty, f"{decode.length_penalty}(|Y|)")
+
+    def notes(self, library: str, greedy: str, most: str, least: str) -> str:
+        """Return what the README says of the other library's search; the last three are its options."""
+        first, last = LENGTHS[0], LENGTHS[-1]
+        return f"""\
+- Lines of more than {self.safe_length} tokens are longer than most lines of its training: split them into sentences.
+- `length_penalty`: nmt ranks by log P(Y) / {self.divisor}, {library} by log P(Y) / |Y|^length_penalty.
+  {self.length_penalty} comes nearest for outputs of {first} to {last} tokens. Beams may therefore end in other \
+translations; greedy
+  search (`{greedy}`) gives the same, up to the longest output.
+- `{most}` is one number for the whole batch; nmt takes each line's own length plus {self.recipe.decode.max_extra}.
+- `{least}` counts every token; nmt's `min_length` counts those that are not white space."""
 
 
 @dataclass(frozen=True)
@@ -111,38 +131,28 @@ class Exporter:
     """Loads the folder as its users do."""
 
 
-def library(name: str) -> Any:
-    """Import the library `name`. Raises UsageError with the name of its extra if it is not installed."""
-    extra = {"transformers": "huggingface"}.get(name, name)
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise UsageError(f"--to {extra} needs the extra package {name} ({error}): {install_command(extra)}.") from None
-
-
-def check_modules(model: Transformer, library_name: str, more: Sequence[type] = ()) -> None:
-    """Raise ModelError if the model has a module that this export does not know.
-
-    It checks norms, residuals, activations and positional encodings, and refuses hard monotonic attention. `more`:
-    types of modules that this export knows and others do not.
+def check_form(config: ModelSection, library_name: str, remedy: str = "", **known: Sequence[object]) -> None:
+    """Raise ModelError if the model has a form that this export does not know: a part of another package, hard
+    monotonic attention, or another value of a key of [model] than those of `known`.
     """
-    if model.next_word is not None:
+    if foreign := foreign_part(config):
+        raise ModelError(f"the model has {foreign} of another package, which the export to {library_name} cannot know.")
+    if config.monotonic_attention:
         raise ModelError(
             f"the model has hard monotonic attention (model.monotonic_attention), which {library_name} does not have."
         )
-    known = (nn.LayerNorm, nn.ReLU, nn.GELU, nn.SiLU, nn.Identity, PostNorm, PreNorm, Sinusoidal, Learned, *more)
-    parts: list[nn.Module] = [model.source_positions, model.target_positions, model.encoder_norm, model.decoder_norm]
-    for layer in (*model.encoder, *model.decoder):
-        parts.append(cast(EncoderLayer, layer).feed_forward.activation)
-        for name, child in layer.named_children():
-            parts += [child, getattr(child, "norm", child)] if name.startswith("around_") else []
-    for part in parts:
-        if type(part) not in known:
-            names = ", ".join(module_type.__name__ for module_type in known if module_type is not nn.Identity)
+    for key, values in known.items():
+        value = config.epsilon if key == "norm_epsilon" else getattr(config, key)
+        if value not in values:
             raise ModelError(
-                f"the model has a {type(part).__name__} module, which the export to {library_name} does not "
-                f"know: it knows {names}."
+                f"the model has model.{key} = {shown(value)}, and models of {library_name} have "
+                f"{' or '.join(map(shown, values))}. {remedy}".strip()
             )
+
+
+def padded_rows(rows: Sequence[Sequence[int]]) -> Tensor:
+    """Return rows of ids as one tensor (B, longest), with PAD, which is 0, at their ends."""
+    return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
 
 
 def nearest_length_penalty(alpha: float, penalty: Callable[[int, float], float]) -> float:
@@ -154,36 +164,3 @@ def nearest_length_penalty(alpha: float, penalty: Callable[[int, float], float])
     y = torch.tensor([math.log(penalty(n, alpha)) for n in LENGTHS], dtype=torch.float64)
     x, y = x - x.mean(), y - y.mean()
     return round(float((x * y).sum() / (x * x).sum()), 2)
-
-
-def projections(attention: SelfAttention | CrossAttention, head_size: int) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return weight and bias of "query", "key", "value" and "output", by name.
-
-    Heads are padded with zeros up to `head_size`.
-
-    Zeros change neither q k^T nor the output. The scale 1 / sqrt(d_k) must still use the model's own key size.
-    """
-    heads = attention.num_heads
-    if isinstance(attention, SelfAttention):
-        parts = _apart(["query", "key", "value"], attention.query_key_value, attention.sizes)
-    else:
-        parts = _apart(["query"], attention.query, [attention.query.out_features])
-        parts |= _apart(["key", "value"], attention.key_value, attention.sizes)
-    filled = {
-        name: (_filled(weight, heads, head_size), _filled(bias, heads, head_size))
-        for name, (weight, bias) in parts.items()
-    }
-    weight, bias = attention.output.weight.detach(), attention.output.bias.detach()
-    return {**filled, "output": (_filled(weight.T, heads, head_size).T, bias)}
-
-
-def _apart(names: list[str], linear: torch.nn.Linear, sizes: list[int]) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return, by name, the projections that `linear` computes in one matrix product."""
-    weights, biases = torch.split(linear.weight.detach(), sizes), torch.split(linear.bias.detach(), sizes)
-    return dict(zip(names, zip(weights, biases, strict=True), strict=True))
-
-
-def _filled(rows: Tensor, heads: int, head_size: int) -> Tensor:
-    """Pad each head with zeros: (H * K, ...) -> (H * head_size, ...)."""
-    apart = rows.reshape(heads, rows.size(0) // heads, -1)  # (H, K, ...)
-    return F.pad(apart, (0, 0, 0, head_size - apart.size(1))).reshape(heads * head_size, *rows.shape[1:])

@@ -19,20 +19,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import torch
-from safetensors.torch import save_file
-from torch import Tensor, nn
-from torch.nn import functional as F
+import numpy as np
+from safetensors.numpy import save_file
 
 from ..data.tokenizer import BOS, EOS, PAD, UNK
-from ..errors import ModelError
-from ..model.attention import CrossAttention, SelfAttention
-from ..model.layers import DecoderLayer, EncoderLayer
-from ..recipe import ModelSection
-from .exporter import BANNED, LENGTHS, Exporter, SourceModel, check_modules, library, projections
+from ..errors import ModelError, extra_module
+from .exporter import BANNED, Exporter, SourceModel, check_form
 from .huggingface_reader import feature_order, quiet, read
+from .importer import Array
+from .layout import projections, reordered
 
 FAMILIES = {
     ("post", "sinusoidal"): ("Marian", "MarianMTModel"),
@@ -62,12 +59,7 @@ outputs = model.generate(**inputs, max_new_tokens=inputs.input_ids.shape[1] + {e
 print(*tokenizer.batch_decode(outputs, skip_special_tokens=True), sep="\\n")
 ```
 
-- Lines of more than {longest} tokens are longer than most lines of its training: split them into sentences.
-- `length_penalty`: nmt ranks by log P(Y) / {divisor}, transformers by log P(Y) / |Y|^length_penalty.
-  {penalty} comes nearest for outputs of {first} to {last} tokens. Beams may therefore end in other translations; greedy
-  search (`num_beams=1`) gives the same, up to the longest output.
-- `max_new_tokens` is one number for the whole batch; nmt takes each line's own length plus {extra}.
-- `min_new_tokens` counts every token; nmt's `min_length` counts those that are not white space.
+{notes}
 - A line that begins with `>>` and has `<<` further on: MarianTokenizer takes what is between them for a language code.
 - It is a {architecture}; its loss does not smooth labels. Its tokenizer recommends sacremoses, without using it.
 """
@@ -75,9 +67,10 @@ print(*tokenizer.batch_decode(outputs, skip_special_tokens=True), sep="\\n")
 
 def check(source_model: SourceModel) -> None:
     """Raise ModelError if transformers cannot express the model, UsageError if it is not installed."""
-    library("transformers")
-    check_modules(source_model.model, "transformers")
+    extra_module("transformers", "huggingface", "--to huggingface")
     config, instead = source_model.recipe.model, "Export it with --to ctranslate2, which can express it."
+    activations = ("relu", "gelu", "silu")
+    check_form(config, "transformers", instead, norm=("layer",), activation=activations, norm_epsilon=(EPSILON,))
     if (config.residual, config.positions) not in FAMILIES:
         raise ModelError(
             f"transformers has no model with model.residual = {config.residual!r} and model.positions = "
@@ -88,11 +81,6 @@ def check(source_model: SourceModel) -> None:
         raise ModelError(
             f"transformers has no model whose d_model = {config.d_model} is not a multiple of num_heads = "
             f"{config.num_heads}. {instead}"
-        )
-    if config.epsilon != EPSILON:
-        raise ModelError(
-            f"the model has model.norm_epsilon = {config.epsilon:g}, and such models of transformers have {EPSILON:g}. "
-            f"{instead}"
         )
     head_size = config.d_model // config.num_heads
     for name, size in (("d_k", config.key_size), ("d_v", config.value_size)):
@@ -105,7 +93,7 @@ def check(source_model: SourceModel) -> None:
 
 def write(source_model: SourceModel, folder: Path) -> None:
     """Write the model, its configuration, its tokenizer and a README. Raises OSError."""
-    transformers = library("transformers")
+    transformers = extra_module("transformers", "huggingface", "--to huggingface")
     recipe = source_model.recipe
     family, architecture = FAMILIES[recipe.model.residual, recipe.model.positions]
     with quiet(transformers):
@@ -117,12 +105,8 @@ def write(source_model: SourceModel, folder: Path) -> None:
         _write_tokenizer(transformers, source_model, folder)
     text = README.format(
         extra=recipe.decode.max_extra,
-        longest=source_model.safe_length,
-        divisor=source_model.divisor,
-        penalty=source_model.length_penalty,
         architecture=architecture,
-        first=LENGTHS[0],
-        last=LENGTHS[-1],
+        notes=source_model.notes("transformers", "num_beams=1", "max_new_tokens", "min_new_tokens"),
     )
     (folder / "README.md").write_text(text, encoding="utf-8")
     (folder / "model.safetensors").chmod(
@@ -214,84 +198,39 @@ def _write_ids(path: Path, table: list[str]) -> None:
     )
 
 
-def _weights(source_model: SourceModel) -> dict[str, Tensor]:
+def _weights(source_model: SourceModel) -> dict[str, Array]:
     """Return every tensor of the model class, by its name in transformers."""
     model, config = source_model.model, source_model.recipe.model
-    order, tensors = feature_order(config), _embeddings(source_model)
-    for side, layers, positions, norm in (
-        ("encoder", model.encoder, model.source_positions, model.encoder_norm),
-        ("decoder", model.decoder, model.target_positions, model.decoder_norm),
-    ):
-        if config.residual == "pre":  # Marian never stores its positions
-            tensors[f"model.{side}.embed_positions.weight"] = positions(config.max_positions).detach()[:, order]
-        if isinstance(norm, nn.LayerNorm):
-            tensors |= _norm(f"model.{side}.layer_norm", norm, order)
-        for number, layer in enumerate(layers):
-            tensors |= _layer(f"model.{side}.layers.{number}", cast(EncoderLayer | DecoderLayer, layer), config, order)
-    return {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
-
-
-def _embeddings(source_model: SourceModel) -> dict[str, Tensor]:
-    model, config, order = source_model.model, source_model.recipe.model, feature_order(source_model.recipe.model)
-    source, target, output = (model.matrix(use).detach()[:, order] for use in ("source", "target", "output"))
-    model_bias = source_model.model.output_bias
-    bias = torch.zeros(1, output.size(0)) if model_bias is None else model_bias.detach()[None]
-    if config.tie_embeddings:
-        return {"model.shared.weight": source, "final_logits_bias": bias}
-    if config.residual == "pre":
-        rows = max(source.size(0), target.size(0))
-        source, target, output = (
-            F.pad(matrix, (0, 0, 0, rows - matrix.size(0))) for matrix in (source, target, output)
-        )
-        bias = F.pad(bias, (0, rows - bias.size(1)), value=ABSENT)
-    names = {
-        "model.encoder.embed_tokens.weight": source,
-        "model.decoder.embed_tokens.weight": target,
-        "lm_head.weight": output,
-    }
-    shared = (
-        {"model.shared.weight": source} if config.residual == "pre" else {}
-    )  # it must exist, although nothing reads it
-    return {**names, **shared, "final_logits_bias": bias}
-
-
-def _layer(name: str, layer: EncoderLayer | DecoderLayer, config: ModelSection, order: Tensor) -> dict[str, Tensor]:
-    inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
-    tensors = {
-        f"{name}.fc1.weight": inner.weight.detach()[:, order],
-        f"{name}.fc1.bias": inner.bias.detach(),
-        f"{name}.fc2.weight": outer.weight.detach()[order],
-        f"{name}.fc2.bias": outer.bias.detach()[order],
-    }
-    tensors |= _attention(f"{name}.self_attn", layer.self_attention, config, order)
-    tensors |= _norm(f"{name}.self_attn_layer_norm", layer.around_self_attention.norm, order)
-    if isinstance(layer, DecoderLayer):
-        tensors |= _attention(f"{name}.encoder_attn", layer.cross_attention, config, order)
-        tensors |= _norm(f"{name}.encoder_attn_layer_norm", layer.around_cross_attention.norm, order)
-    return tensors | _norm(f"{name}.final_layer_norm", layer.around_feed_forward.norm, order)
-
-
-def _attention(
-    name: str, attention: SelfAttention | CrossAttention, config: ModelSection, order: Tensor
-) -> dict[str, Tensor]:
+    order, tensors = feature_order(config).numpy(), _embeddings(source_model)
+    weights = {name: reordered(name, array, order) for name, array in source_model.weights.items()}
+    if config.residual == "pre":  # Marian never stores its positions
+        for side, positions in (("encoder", model.source_positions), ("decoder", model.target_positions)):
+            rows = positions(config.max_positions).detach().numpy()
+            tensors[f"model.{side}.embed_positions.weight"] = rows[:, order]
+            for kind in ("weight", "bias"):
+                tensors[f"model.{side}.layer_norm.{kind}"] = weights[f"{side}_norm.{kind}"]
     size = config.d_model // config.num_heads
-    parts = projections(attention, size)
-    if config.key_size != size:  # transformers divides queries by sqrt(size)
-        parts["query"] = cast(
-            tuple[Tensor, Tensor], tuple(tensor * (size / config.key_size) ** 0.5 for tensor in parts["query"])
-        )
-    tensors = {}
-    for ours, theirs in (("query", "q_proj"), ("key", "k_proj"), ("value", "v_proj")):
-        tensors[f"{name}.{theirs}.weight"], tensors[f"{name}.{theirs}.bias"] = parts[ours][0][:, order], parts[ours][1]
-    tensors[f"{name}.out_proj.weight"], tensors[f"{name}.out_proj.bias"] = (
-        parts["output"][0][order],
-        parts["output"][1][order],
-    )
-    return tensors
+    scale = np.float32((size / config.key_size) ** 0.5)  # transformers divides queries by sqrt(size)
+    for place, parts in projections(weights, source_model.parameters, config.num_heads, size):
+        for theirs, part in zip(place.transformers, parts, strict=True):
+            tensors[f"model.{theirs}"] = part * scale if ".q_proj." in theirs else part
+    return {name: np.ascontiguousarray(array) for name, array in tensors.items()}
 
 
-def _norm(name: str, norm: nn.LayerNorm, order: Tensor) -> dict[str, Tensor]:
-    return {f"{name}.weight": norm.weight.detach()[order], f"{name}.bias": norm.bias.detach()[order]}
+def _embeddings(source_model: SourceModel) -> dict[str, Array]:
+    model, config, order = source_model.model, source_model.recipe.model, feature_order(source_model.recipe.model)
+    source, target, output = (model.matrix(use).detach().numpy()[:, order] for use in ("source", "target", "output"))
+    bias = np.zeros(len(output), np.float32) if model.output_bias is None else model.output_bias.detach().numpy()
+    if config.tie_embeddings:
+        return {"model.shared.weight": source, "final_logits_bias": bias[None]}
+    shared = {}
+    if config.residual == "pre":
+        rows = max(len(source), len(target))
+        source, target, output = (np.pad(one, ((0, rows - len(one)), (0, 0))) for one in (source, target, output))
+        bias = np.pad(bias, (0, rows - len(bias)), constant_values=ABSENT)
+        shared = {"model.shared.weight": source}  # it must exist, although nothing reads it
+    names = {"model.encoder.embed_tokens": source, "model.decoder.embed_tokens": target, "lm_head": output}
+    return {**{f"{name}.weight": array for name, array in names.items()}, **shared, "final_logits_bias": bias[None]}
 
 
 EXPORTER = Exporter(check, write, read)

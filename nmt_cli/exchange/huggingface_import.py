@@ -10,7 +10,6 @@ another order of the features, so the features are reordered.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -21,10 +20,13 @@ import numpy as np
 
 from ..data.tokenizer import BOS, PAD
 from ..errors import ModelError, shown, shown_name
+from ..model.parameters import parameters
 from ..model.weights import read_forms
 from ..recipe import Recipe
-from .importer import LARGEST, Array, ForeignModel, Importer, ImportOptions, SourceFiles, Stored, languages, tags_of
-from .marian import EPSILON, LONGEST, Ids, converted, license_in, recipe_of, tokenizers_of, with_rows
+from ..records import parse_json
+from .importer import LARGEST, Array, ForeignModel, Importer, ImportOptions, LazyArray, SourceFiles, languages, tags_of
+from .layout import place_of, reordered
+from .marian import BIAS, EPSILON, LONGEST, Ids, converted, license_in, recipe_of, tokenizers_of, with_rows
 from .marian_files import decoding
 from .marian_reference import MarianReader
 from .preprocess import replacements_in, steps_in
@@ -80,15 +82,13 @@ WHOLE = {
     "shared.weight": "Wemb",
     "encoder.embed_tokens.weight": "encoder_Wemb",
     "decoder.embed_tokens.weight": "decoder_Wemb",
-    "final_logits_bias": "decoder_ff_logit_out_b",
+    "final_logits_bias": BIAS,
     "lm_head.weight": "decoder_ff_logit_out_Wt",
 }
 """Marian's names of transformers' tensors that belong to no layer."""
-PARTS = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "out_proj": "o"}
-BIAS = "decoder_ff_logit_out_b"
+CALLED = {marian: theirs for theirs, marian in WHOLE.items()}
 EMBEDDINGS = (("Wemb", 0), ("encoder_Wemb", 0), ("decoder_Wemb", 1), ("decoder_ff_logit_out_Wt", 1), (BIAS, 1))
 """Marian's arrays that have tokens, and whose they are (0: the source's)."""
-ATTENTIONS = {"self_attn": "self", "encoder_attn": "context"}
 
 
 def recognizes(files: SourceFiles) -> bool:
@@ -97,11 +97,8 @@ def recognizes(files: SourceFiles) -> bool:
 
 
 def model_type(files: SourceFiles) -> str:
-    """Return the type of a model of transformers, "" if the files are none."""
-    try:
-        return str(_json(files, CONFIG).get("model_type") or "")
-    except ModelError:
-        return ""
+    """Return the type of a model of transformers, "" if the files are none. Raises ModelError for damaged JSON."""
+    return str(_json(files, CONFIG).get("model_type") or "")
 
 
 def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
@@ -110,13 +107,11 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     config = _json(files, CONFIG)
     as_there = options.positions == "huggingface"
     section = section_of(config, as_there)
-    Recipe.from_dict(
-        {"data": {"generator": "teaching"}, "model": section}, CONFIG
-    )  # before anything of these sizes is read
+    marian_names = names_in(section)  # before anything of these sizes is read
     names = ("vocab.json", "target_vocab.json" if "target_vocab.json" in files.names else "vocab.json")
     sides = [_vocabulary(files, name) for name in names]
     joint = sides[0] == sides[1]
-    arrays, ties = marian_arrays(_tensors(files), config, (len(sides[0]), section["d_model"]))
+    arrays, ties = marian_arrays(_tensors(files), config, (len(sides[0]), section["d_model"]), marian_names)
     _check_padding(config, sides[1])
     start, padded = padding_of(arrays, sides, section["d_model"])
     sides = [{piece: number for piece, number in side.items() if piece != "<pad>"} for side in sides]
@@ -131,7 +126,7 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     try:
         beam, exponent = int(generation.get("num_beams") or 1), float(generation.get("length_penalty", 1.0))
         longest = int(config.get("max_position_embeddings", 1024))
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError):
         raise ModelError("num_beams, length_penalty and max_position_embeddings are not numbers.") from None
     recipe = recipe_of(
         files.path.name, languages(options, _languages(files), tags), section, decoding(beam, exponent), ids, joint
@@ -140,7 +135,8 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     recipe["model"]["max_positions"] = longest
     recipe["data"]["max_length"] = min(LONGEST, longest - 1)
     model = Recipe.from_dict(recipe, "config.json").model
-    weights = converted(arrays, model, ties, ids, transformers_name)
+    called = {marian: theirs for theirs, marian in marian_names.items()}
+    weights = converted(arrays, model, ties, ids, lambda name: called.get(name, name))
     changes: list[tuple[str, int, Any]] = [(f"embeddings.{use}", BOS, start) for use in ("shared", "target")]
     if as_there:
         changes += [(f"embeddings.{use}", PAD, padded["row"]) for use in ("shared", "output")]
@@ -150,7 +146,7 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
             weights[name] = weights[name].then(partial(with_rows, numbers=[number], values=values))
     if as_there:
         order = np.arange(model.d_model).reshape(2, -1).T.ravel()
-        weights = reordered(weights, order)
+        weights = {name: array.then(partial(reordered, name, order=order)) for name, array in weights.items()}
     orders = {side: one.order for side, one in ids.items()}
     reader = MarianReader(arrays, section, ties, orders, models, sides, steps)
     reader.start = start
@@ -171,16 +167,10 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
 
 
 def _json(files: SourceFiles, name: str, most: int = LARGEST_CONFIG) -> dict[str, Any]:
-    try:
-        values = json.loads(files.text(name, most) or "{}")
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{shown_name(name)} is not JSON: {error}.") from None
-    if not isinstance(values, dict):
-        raise ModelError(f"{shown_name(name)} is not a JSON object.")
-    return values
+    return parse_json((files.text(name, most) or "{}").encode(), Path(name), ModelError, "Take the original file.")
 
 
-def _tensors(files: SourceFiles) -> dict[str, Stored]:
+def _tensors(files: SourceFiles) -> dict[str, LazyArray]:
     """Return the tensors of the weights file, which are read as fp32. Raises ModelError."""
     path = files.unpacked(WEIGHTS)
     try:
@@ -192,7 +182,7 @@ def _tensors(files: SourceFiles) -> dict[str, Stored]:
             raise ModelError(
                 f"the tensor {shown(name)} has the dtype {shown_name(dtype)}, expected {' or '.join(DTYPES)}."
             )
-    return {name: Stored(shape, partial(_tensor, path, name)) for name, (_, shape) in forms.items()}
+    return {name: LazyArray(shape, partial(_tensor, path, name)) for name, (_, shape) in forms.items()}
 
 
 def _tensor(path: Path, name: str) -> Array:
@@ -229,7 +219,7 @@ def section_of(config: Mapping[str, Any], as_there: bool) -> dict[str, Any]:
         raise ModelError(f"activation_function = {shown(activation)}: expected one of {', '.join(ACTIVATIONS)}.")
     try:
         sizes = {ours: int(config[theirs]) for theirs, ours in SIZES.items()}
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"config.json lacks a number, or has a wrong one: {shown_name(str(error))}.") from None
     return {
         **sizes,
@@ -242,12 +232,20 @@ def section_of(config: Mapping[str, Any], as_there: bool) -> dict[str, Any]:
     }
 
 
+def names_in(section: Mapping[str, Any]) -> dict[str, str]:
+    """Return Marian's names of all tensors by those of transformers. Raises RecipeError for sizes that are wrong."""
+    model = Recipe.from_dict({"data": {"generator": "teaching"}, "model": section}, CONFIG).model
+    places = filter(None, map(place_of, parameters(model, (1, 1))))
+    layers = {theirs: marian for one in places for theirs, marian in zip(one.transformers, one.marian, strict=True)}
+    return {**WHOLE, **layers}
+
+
 def marian_arrays(
-    tensors: Mapping[str, Stored], config: Mapping[str, Any], embedding: tuple[int, int]
-) -> tuple[dict[str, Stored], dict[str, bool]]:
+    tensors: Mapping[str, LazyArray], config: Mapping[str, Any], embedding: tuple[int, int], names: Mapping[str, str]
+) -> tuple[dict[str, LazyArray], dict[str, bool]]:
     """Return tensors of transformers under Marian's names and in its layout, and which embeddings are tied.
 
-    `embedding`: the shape (V, D) of the source's; others are not compared.
+    `embedding`: the shape (V, D) of the source's; others are not compared. `names`: Marian's by those of transformers.
 
     Raises ModelError for a tensor that is not known.
     """
@@ -260,7 +258,7 @@ def marian_arrays(
         shared = copies[0] is copies[1] or (shapes == {embedding} and np.array_equal(*copies))  # type: ignore[arg-type]
         if shared and copies[1] is not None:
             tensors["shared.weight"] = copies[1]
-    arrays: dict[str, Stored] = {}
+    arrays: dict[str, LazyArray] = {}
     for name, tensor in tensors.items():
         if name.endswith("coder.embed_positions.weight") or (
             name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight") and shared
@@ -270,49 +268,13 @@ def marian_arrays(
             continue
         if name == "shared.weight" and not shared:
             continue
-        theirs, array = _renamed(name, tensor)
-        arrays[theirs] = array
+        if name not in names:
+            raise ModelError(f"the weights have a tensor that nmt does not know: {shown(name)}.")
+        if name not in WHOLE:
+            matrix = len(tensor.shape) == 2
+            tensor = tensor.T if matrix else tensor.then(np.atleast_2d, (1, *tensor.shape))
+        arrays[names[name]] = tensor
     return arrays, {"tied-embeddings-all": shared and tied, "tied-embeddings-src": shared, "tied-embeddings": tied}
-
-
-def _renamed(name: str, tensor: Stored) -> tuple[str, Stored]:
-    """Return Marian's name of a tensor, and its array."""
-    if name in WHOLE:
-        return WHOLE[name], tensor
-    match = re.fullmatch(r"(encoder|decoder)\.layers\.(\d{1,4})\.(\w+)\.(?:(\w+)\.)?(weight|bias)", name)
-    if match:
-        side, number, part, inner, kind = match.groups()
-        begin, letter = f"{side}_l{int(number) + 1}_", "W" if kind == "weight" else "b"
-        array = tensor.T if len(tensor.shape) == 2 else tensor.then(np.atleast_2d, (1, *tensor.shape))
-        if part in ATTENTIONS and inner in PARTS:
-            return f"{begin}{ATTENTIONS[part]}_{letter}{PARTS[inner]}", array
-        if part in ("fc1", "fc2") and not inner:
-            return f"{begin}ffn_{letter}{part[-1]}", array
-        norm = "scale" if kind == "weight" else "bias"
-        of = part.removesuffix("_layer_norm")
-        if of in ATTENTIONS and part != of and not inner:
-            return f"{begin}{ATTENTIONS[of]}_Wo_ln_{norm}", array
-        if part == "final_layer_norm" and not inner:
-            return f"{begin}ffn_ffn_ln_{norm}", array
-    raise ModelError(f"the weights have a tensor that nmt does not know: {shown(name)}.")
-
-
-def transformers_name(name: str) -> str:
-    """Return transformers' name of an array of Marian's: the inverse of `_renamed`."""
-    names = {theirs: name for name, theirs in WHOLE.items()}
-    match = re.fullmatch(r"(encoder|decoder)_l(\d+)_(self|context|ffn)_(ffn_|Wo_)?(\w+?)(.)?", name)
-    if not match or name in names:
-        return names.get(name, name)
-    side, number, of, norm, part, letter = match.groups()
-    attention = next((one for one, theirs in ATTENTIONS.items() if theirs == of), "")
-    kind = "weight" if part in ("W", "ln_scal") else "bias"
-    if norm:
-        inner = f"{attention}_layer_norm" if attention else "final_layer_norm"
-    elif attention:
-        inner = f"{attention}.{next(one for one, theirs in PARTS.items() if theirs == letter)}"
-    else:
-        inner = f"fc{letter}"
-    return f"{side}.layers.{int(number) - 1}.{inner}.{kind}"
 
 
 def _check_padding(config: Mapping[str, Any], ids: Mapping[str, int]) -> None:
@@ -335,7 +297,7 @@ def _vocabulary(files: SourceFiles, name: str) -> dict[str, int]:
 
 
 def padding_of(
-    arrays: Mapping[str, Stored], sides: Sequence[Mapping[str, int]], width: int
+    arrays: Mapping[str, LazyArray], sides: Sequence[Mapping[str, int]], width: int
 ) -> tuple[Array, dict[str, Any]]:
     """Return what is stored for <pad>: the decoder's first input (D,), which transformers looks up as the embedding of
     <pad>, and the "row" and "bias" of its output.
@@ -343,31 +305,18 @@ def padding_of(
     Raises ModelError for matrices of another size than the vocabularies, and `width`, the size D.
     """
     if missing := [names[0] for names in (("Wemb", "decoder_Wemb"), (BIAS,)) if not arrays.keys() & set(names)]:
-        raise ModelError(f"the weights lack {transformers_name(missing[0])}.")
+        raise ModelError(f"the weights lack {CALLED[missing[0]]}.")
     for name, number in EMBEDDINGS:
         expected = (1, len(sides[number])) if name == BIAS else (len(sides[number]), width)
         if name in arrays and arrays[name].shape != expected:
             raise ModelError(
-                f"{transformers_name(name)} has the shape {shown(arrays[name].shape)}, expected {expected}: the "
+                f"{CALLED[name]} has the shape {shown(arrays[name].shape)}, expected {expected}: the "
                 f"vocabulary has {len(sides[number]):,} tokens."
             )
     pad = sides[1]["<pad>"]
     first = arrays["Wemb" if "Wemb" in arrays else "decoder_Wemb"].read()[pad].copy()
     output = arrays["decoder_ff_logit_out_Wt"].read()[pad].copy() if "decoder_ff_logit_out_Wt" in arrays else first
     return first, {"row": output, "bias": float(arrays[BIAS].read()[0, pad])}
-
-
-def reordered(weights: Mapping[str, Stored], order: Array) -> dict[str, Stored]:
-    """Return the arrays of a model folder with their features of d_model in another order (D,)."""
-    result = {}
-    for name, array in weights.items():
-        part = name.split(".")[-2] if "." in name else ""
-        if part in ("output", "outer", "norm") or name.endswith("_norm.weight"):
-            array = array.then(lambda numbers: numbers[order])
-        elif len(array.shape) == 2:
-            array = array.then(lambda numbers: np.ascontiguousarray(numbers[:, order]))
-        result[name] = array
-    return result
 
 
 def _languages(files: SourceFiles) -> tuple[str, str]:

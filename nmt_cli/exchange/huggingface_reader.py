@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..data.tokenizer import BOS, EOS, PAD
+from ..data.tokenizer import BOS, EOS
+from ..errors import extra_module
 from ..recipe import ModelSection
-from .exporter import Output, library
+from .exporter import Output, padded_rows
 
 
 def feature_order(config: ModelSection) -> Tensor:
@@ -54,7 +55,7 @@ class HuggingFaceReader:
     """The exported folder in transformers, fp32 on the CPU."""
 
     def __init__(self, folder: Path) -> None:
-        self.library = library("transformers")
+        self.library = extra_module("transformers", "huggingface", "--to huggingface")
         with quiet(self.library):
             self.tokenizer = self.library.AutoTokenizer.from_pretrained(folder, local_files_only=True)
             self.model = self.library.AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True).eval()
@@ -75,8 +76,8 @@ class HuggingFaceReader:
 
     def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> list[Output]:
         """See `Reader`. The logits come from one pass over the target."""
-        src, mask = _padded(sources), _padded([[1] * len(row) for row in sources])
-        tgt_in = _padded([[BOS, *row[:-1]] for row in targets])
+        src, mask = padded_rows(sources), padded_rows([[1] * len(row) for row in sources])
+        tgt_in = padded_rows([[BOS, *row[:-1]] for row in targets])
         with torch.inference_mode(), quiet(self.library):
             out = self.model(input_ids=src, attention_mask=mask, decoder_input_ids=tgt_in)
             steps = limit + 1  # the last token is forced to be EOS
@@ -102,8 +103,3 @@ class HuggingFaceReader:
 def _ended(tokens: list[int]) -> list[int]:
     """Return the tokens up to the end symbol."""
     return tokens[: tokens.index(EOS) + 1] if EOS in tokens else tokens
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Return the rows as one tensor (B, longest), with PAD, which is 0, at the ends."""
-    return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)

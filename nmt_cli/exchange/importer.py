@@ -3,7 +3,7 @@
     SOURCE ──▶ SourceFiles ──▶ Importer.recognizes ──▶ read ──▶ ForeignModel ──▶ importing.py
 
 An importer is one file with an `Importer`, and one line in `registry.IMPORTERS`. Arrays are NumPy's, are read one at a
-time (`Stored`), and nothing is unpickled.
+time (`LazyArray`), and nothing is unpickled.
 
     V vocabulary   D d_model
 """
@@ -51,7 +51,7 @@ its name is not UTF-8; MemoryError: the size of LZMA's dictionary, up to 4 GiB, 
 
 
 @dataclass(frozen=True)
-class Stored:
+class LazyArray:
     """An array of a file. Its form is known before its numbers are read; `np.asarray` reads them."""
 
     shape: tuple[int, ...]
@@ -59,12 +59,12 @@ class Stored:
     """Return the numbers: the file's pages where they are stored as they are, else a new array. Nobody keeps them."""
     dtype: np.dtype[Any] = FP32
 
-    def then(self, change: Callable[[Array], Array], shape: tuple[int, ...] | None = None) -> Stored:
+    def then(self, change: Callable[[Array], Array], shape: tuple[int, ...] | None = None) -> LazyArray:
         """Return what `change` makes of the array when it is read. `shape`: the new one, by default the same."""
-        return Stored(self.shape if shape is None else shape, lambda: change(self.read()), self.dtype)
+        return LazyArray(self.shape if shape is None else shape, lambda: change(self.read()), self.dtype)
 
     @property
-    def T(self) -> Stored:
+    def T(self) -> LazyArray:
         """The transposed array."""
         return self.then(np.transpose, self.shape[::-1])
 
@@ -211,7 +211,7 @@ class ForeignModel:
 
     toolkit: str
     recipe: dict[str, dict[str, Any]]
-    weights: Mapping[str, Stored]
+    weights: Mapping[str, LazyArray]
     vocabularies: tuple[int, int]
     tokenizers: Mapping[str, bytes]
     reader: Reader

@@ -36,23 +36,7 @@ WHAT = "the imported model"
 NOTHING = "Nothing was written. This is a fault of nmt import: please report it."
 LINES = 10_000
 """Number of made-up lines that both tokenizers divide."""
-SCRIPTS = (
-    "Aa\u00c0\u017f",
-    "\u0391\u03c9",
-    "\u0410\u044f",
-    "\u05d0\u05ea",
-    "\u0621\u064a",
-    "\u0905\u0939",
-    "\u0e01\u0e5b",
-    "\u3041\u30ff",
-    "\u4e00\u9fff",
-    "\uac00\ud7a3",
-    "!~",
-    "\u2010\u2027",
-    "\u3000\u3011",
-    "\uff01\uff5e",
-    "\U0001f600\U0001f64f",
-)
+SCRIPTS = "AaÀſΑωАяאתءيअहก๛ぁヿ一鿿가힣!~‐‧\u3000】！～😀🙏"
 """The first and the last characters of ranges, two and two, from which lines are made."""
 
 
@@ -198,7 +182,7 @@ def _made_up(source: Tokenizer) -> list[str]:
     those that a vocabulary lacks.
     """
     random, table = Random(2), source.table
-    ranges = [(ord(both[at]), ord(both[at + 1])) for both in SCRIPTS for at in range(0, len(both) - 1, 2)]
+    ranges = list(zip(map(ord, SCRIPTS[::2]), map(ord, SCRIPTS[1::2]), strict=True))
 
     def word() -> str:
         if random.random() < 0.5:

@@ -1,6 +1,6 @@
 """Marian's transformer, as OPUS-MT publishes it: import into a model folder, and export back.
 
-    arrays by Marian's names ◀── `matches` ──▶ arrays by the names of a model folder
+    arrays by Marian's names ◀── `marian_names` ──▶ arrays by the names of a model folder
 
 Marian multiplies x W, torch x W^T: matrices are transposed. Projections that read the same input are one matrix here.
 The output projection has a bias. The decoder's first input is a zero vector. Positions are [sines | cosines] with
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,12 +28,12 @@ from .. import __version__
 from ..data.sentencepiece_model import SPECIALS, with_pieces
 from ..data.tokenizer import BOS, EOS, PAD, SOURCE_FILE, TARGET_FILE, UNK
 from ..errors import ModelError, UsageError, shown, shown_name
-from ..model.folder import weights_of
+from ..model.parameters import Parameter, parameters
 from ..model.transformer import NO_PROBABILITY
-from ..model.weights import forms_of
 from ..recipe import ModelSection, Recipe
-from .exporter import Exporter, SourceModel
-from .importer import Array, ForeignModel, Importer, ImportOptions, SourceFiles, Stored, languages, rows, tags_of
+from .exporter import Exporter, SourceModel, check_form
+from .importer import Array, ForeignModel, Importer, ImportOptions, LazyArray, SourceFiles, languages, rows, tags_of
+from .layout import place_of
 from .marian_files import CONFIG, decoding_in, vocabulary_in, weights_in, yaml_values
 from .marian_reference import MarianReader
 from .preprocess import LARGEST_SCRIPT, preprocess_script, program, replacements_in, steps_in
@@ -43,7 +43,7 @@ LONGEST = 512
 LONGEST_PIECE = 256
 """Characters of the longest token; SentencePiece's have 16 by default."""
 EPSILON = 1e-6
-EARLIER_OUTPUT = "decoder_ff_logit_out_W"
+BIAS, EARLIER_OUTPUT = "decoder_ff_logit_out_b", "decoder_ff_logit_out_W"
 ACTIVATIONS = {"relu": "relu", "swish": "silu"}
 """Marian's names of our activations. Its gelu is another function."""
 SIZES = ("dim-emb", "dim-vocabs", "enc-depth", "dec-depth", "transformer-heads", "transformer-dim-ffn")
@@ -78,55 +78,23 @@ UNUSED = re.compile(
 """Options without effect on a transformer with the EXPECTED ones."""
 
 
-@dataclass(frozen=True)
-class Match:
-    """An array of a model folder, and the arrays of Marian's that are in it."""
-
-    ours: str
-    theirs: tuple[str, ...]
-    side: str = ""
-    """"source" or "target" for an array with a row per token; other matrices are transposed."""
-
-
-def matches(config: ModelSection, ties: Mapping[str, bool], output: str = "decoder_ff_logit_out_Wt") -> Iterator[Match]:
-    """Yield a match for each array of a model folder. `output`: the name of an output matrix of its own; in earlier
-    versions of Marian it ends in _W, and is transposed.
+def marian_names(
+    table: Mapping[str, Parameter], ties: Mapping[str, bool], output: str = "decoder_ff_logit_out_Wt"
+) -> dict[str, list[str]]:
+    """Return for each parameter of a model folder the arrays of Marian's that are in it. `output`: the name of an
+    output matrix of its own; in earlier versions of Marian it ends in _W, and is transposed.
     """
-    table = {
-        use: "Wemb" if ties["tied-embeddings-all"] or ties["tied-embeddings-src"] else f"{side}_Wemb"
-        for use, side in (("source", "encoder"), ("target", "decoder"))
-    }
+    shared = ties["tied-embeddings-all"] or ties["tied-embeddings-src"]
+    source, target = ("Wemb", "Wemb") if shared else ("encoder_Wemb", "decoder_Wemb")
     tied_output = ties["tied-embeddings"] or ties["tied-embeddings-all"]
-    if config.tie_embeddings:
-        yield Match("embeddings.shared", (table["target"],), "target")
-    else:
-        yield Match("embeddings.source", (table["source"],), "source")
-        yield Match("embeddings.target", (table["target"],), "target")
-        yield Match("embeddings.output", (table["target"] if tied_output else output,), "target")
-    yield Match("output_bias", ("decoder_ff_logit_out_b",), "target")
-    for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
-        for layer in range(layers):
-            ours, theirs = f"{side}.{layer}.", f"{side}_l{layer + 1}_"
-            maps = {
-                "self_attention.query_key_value": ["self_%sq", "self_%sk", "self_%sv"],
-                "self_attention.output": ["self_%so"],
-            }
-            norms = {"self_attention": "self_Wo"}
-            if side == "decoder":
-                maps |= {
-                    "cross_attention.query": ["context_%sq"],
-                    "cross_attention.key_value": ["context_%sk", "context_%sv"],
-                }
-                maps |= {"cross_attention.output": ["context_%so"]}
-                norms |= {"cross_attention": "context_Wo"}
-            maps |= {"feed_forward.inner": ["ffn_%s1"], "feed_forward.outer": ["ffn_%s2"]}
-            norms |= {"feed_forward": "ffn_ffn"}
-            for name, parts in maps.items():
-                for ending_of, letter in (("weight", "W"), ("bias", "b")):
-                    yield Match(f"{ours}{name}.{ending_of}", tuple(theirs + part % letter for part in parts))
-            for name, norm in norms.items():
-                for ending_of, letter in (("weight", "scale"), ("bias", "bias")):
-                    yield Match(f"{ours}around_{name}.norm.{ending_of}", (f"{theirs}{norm}_ln_{letter}",))
+    whole = {
+        "embeddings.shared": target,
+        "embeddings.source": source,
+        "embeddings.target": target,
+        "embeddings.output": target if tied_output else output,
+        "output_bias": BIAS,
+    }
+    return {name: place.marian if (place := place_of(name)) else [whole[name]] for name in table}
 
 
 def section_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, bool]]:
@@ -206,12 +174,12 @@ class Ids:
 
 
 def converted(
-    arrays: Mapping[str, Stored],
+    arrays: Mapping[str, LazyArray],
     config: ModelSection,
     ties: Mapping[str, bool],
     ids: Mapping[str, Ids],
     called: Callable[[str], str] = str,
-) -> dict[str, Stored]:
+) -> dict[str, LazyArray]:
     """Return the arrays of a model folder. `ids` are those of "source" and "target". `called` returns the name of an
     array in the user's files.
 
@@ -219,19 +187,19 @@ def converted(
     that are not finite.
     """
     taken, result = set(), {}
-    forms = forms_of(config, (len(ids["source"].table), len(ids["target"].table)))
+    table = parameters(config, (len(ids["source"].table), len(ids["target"].table)))
     earlier = {"output": EARLIER_OUTPUT} if EARLIER_OUTPUT in arrays else {}
-    for match in matches(config, ties, **earlier):
-        parts = []
-        for name in match.theirs:
+    for ours, theirs in marian_names(table, ties, **earlier).items():
+        parameter, parts = table[ours], []
+        for name in theirs:
             if name not in arrays:
                 raise ModelError(f"the weights lack {called(name)}.")
             taken.add(name)
-            side = ids.get(match.side)
-            part = _part(arrays[name], name, match, forms[match.ours][1], side.size if side else 0, called)
+            side = ids.get(parameter.vocabulary)
+            part = _part(arrays[name], name, parameter, len(theirs), side.size if side else 0, called)
             part = part.then(partial(_finite, called(name)))
             parts.append(part.then(partial(rows, order=side.order)) if side else part)
-        result[match.ours] = Stored(forms[match.ours][1], partial(_joined, parts))
+        result[ours] = LazyArray(parameter.shape, partial(_joined, parts))
     result["output_bias"] = result["output_bias"].then(partial(with_rows, numbers=[PAD, BOS], values=NO_PROBABILITY))
     if left := sorted(arrays.keys() - taken):
         raise ModelError(
@@ -240,7 +208,7 @@ def converted(
     return result
 
 
-def _joined(parts: Sequence[Stored]) -> Array:
+def _joined(parts: Sequence[LazyArray]) -> Array:
     return np.ascontiguousarray(np.concatenate([part.read() for part in parts]), np.float32)
 
 
@@ -257,14 +225,14 @@ def with_rows(array: Array, numbers: Sequence[int], values: Any) -> Array:
 
 
 def _part(
-    array: Stored, name: str, match: Match, ours: tuple[int, ...], tokens: int, called: Callable[[str], str]
-) -> Stored:
-    """Return an array of Marian's in our layout. `ours`: the shape of its match. Raises ModelError."""
-    own = (tokens or ours[0] // len(match.theirs), *ours[1:])
-    turned = len(own) == 2 and (not match.side or name == EARLIER_OUTPUT)
+    array: LazyArray, name: str, parameter: Parameter, parts: int, tokens: int, called: Callable[[str], str]
+) -> LazyArray:
+    """Return an array of Marian's in our layout, one of the `parts` of a parameter. Raises ModelError."""
+    own = (tokens or parameter.shape[0] // parts, *parameter.shape[1:])
+    turned = len(own) == 2 and (not parameter.vocabulary or name == EARLIER_OUTPUT)
     expected = own[::-1] if turned else own if len(own) == 2 else (1, *own)
     if tokens and len(array.shape) == 2 and (found := array.shape[expected.index(tokens)]) != tokens:
-        raise ModelError(f"{called(name)} has {found:,} tokens, and the {match.side} vocabulary {tokens:,}.")
+        raise ModelError(f"{called(name)} has {found:,} tokens, and the {parameter.vocabulary} vocabulary {tokens:,}.")
     if array.shape not in (expected, *([own] if len(own) == 1 else [])):
         raise ModelError(f"{called(name)} has the shape {array.shape}, expected {expected}.")
     return array.T if turned else array.then(partial(np.reshape, shape=own), own)
@@ -426,19 +394,19 @@ IMPORTER = Importer(recognizes, read)
 def check(source_model: SourceModel) -> None:
     """Raise ModelError if Marian cannot express the model."""
     config = source_model.recipe.model
-    form = {"positions": "marian", "output_bias": True, "zero_start": True, "norm": "layer", "residual": "post"}
-    for key, value in form.items():
-        if getattr(config, key) != value:
-            raise ModelError(
-                f"the model has model.{key} = {shown(getattr(config, key))}, and Marian's models have {shown(value)}: "
-                "export imported models, and those trained from them or with these values."
-            )
-    if config.epsilon != EPSILON:
-        raise ModelError(
-            f"the model has model.norm_epsilon = {config.epsilon:g}, and Marian's models have {EPSILON:g}."
-        )
-    if config.activation not in ACTIVATIONS.values():
-        raise ModelError(f"the model has model.activation = {shown(config.activation)}, which Marian does not have.")
+    trained = "Export imported models, and those trained from them or with these values."
+    check_form(
+        config,
+        "Marian",
+        trained,
+        positions=["marian"],
+        output_bias=[True],
+        zero_start=[True],
+        norm=["layer"],
+        residual=["post"],
+        norm_epsilon=[EPSILON],
+        activation=[*ACTIVATIONS.values()],
+    )
     if {config.key_size, config.value_size} != {config.d_model // config.num_heads}:
         raise ModelError(
             f"the heads have {config.key_size} and {config.value_size} numbers: Marian's have d_model / num_heads."
@@ -450,9 +418,8 @@ def write(source_model: SourceModel, folder: Path) -> None:
     """Write model.npz, the vocabularies, the SentencePiece models, decoder.yml and a README. Raises OSError."""
     config, vocabulary = source_model.recipe.model, source_model.vocabulary
     tables = {"source": vocabulary.source.table, "target": vocabulary.target.table}
-    weights = {name: tensor.numpy() for name, tensor in weights_of(source_model.model).items()}
-    ties = ties_of(config, weights)
-    arrays = marian_layout(weights, config, ties, tables)
+    ties = ties_of(config, source_model.weights)
+    arrays = marian_layout(source_model, ties, tables)
     options = marian_options(config, {side: len(table) - 2 for side, table in tables.items()}, ties)
     text = "".join(f"{key}: {json.dumps(value)}\n" for key, value in options.items())
     arrays[CONFIG] = np.frombuffer(text.encode() + b"\0", np.int8)
@@ -488,17 +455,17 @@ If there is a preprocess.sh, it comes before spm_encode. The vocabularies are {v
 
 
 def marian_layout(
-    weights: Mapping[str, Array], config: ModelSection, ties: Mapping[str, bool], tables: Mapping[str, Sequence[str]]
+    source_model: SourceModel, ties: Mapping[str, bool], tables: Mapping[str, Sequence[str]]
 ) -> dict[str, Array]:
-    """Return arrays of a model folder under Marian's names and in its layout: the inverse of `converted`."""
+    """Return the parameters under Marian's names and in its layout: the inverse of `converted`."""
     arrays: dict[str, Array] = {}
-    for match in matches(config, ties):
-        array = weights[match.ours]
-        if match.side:
-            array = array[marian_rows(tables[match.side])]
-        for name, part in zip(match.theirs, np.split(array, len(match.theirs)), strict=True):
-            rows_of_tokens = match.side and part.ndim == 2
-            arrays[name] = np.ascontiguousarray(part if rows_of_tokens else part.T if part.ndim == 2 else part[None])
+    table, weights = source_model.parameters, source_model.weights
+    for ours, theirs in marian_names(table, ties).items():
+        array, side = weights[ours], table[ours].vocabulary
+        if side:
+            array = array[marian_rows(tables[side])]
+        for name, part in zip(theirs, np.split(array, len(theirs)), strict=True):
+            arrays[name] = np.ascontiguousarray(part[None] if part.ndim == 1 else part if side else part.T)
     return arrays
 
 

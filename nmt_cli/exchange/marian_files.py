@@ -20,9 +20,9 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
-from ..errors import ModelError, UsageError, install_command, shown, shown_name
+from ..errors import ModelError, extra_module, shown, shown_name
 from ..model.contents import MOST_TOKENS
-from .importer import UNREADABLE, Array, SourceFiles, Stored, check_density
+from .importer import UNREADABLE, Array, LazyArray, SourceFiles, check_density
 
 DAMAGED = (*UNREADABLE, KeyError, TypeError, OverflowError, struct.error)
 """What NumPy and struct raise for what is not a model."""
@@ -50,10 +50,7 @@ def yaml_values(content: bytes | str, name: str, most: int = MOST_KEYS) -> dict[
     Raises ModelError, also for other YAML, a key that comes twice, and more than `most` keys or strings of a list;
     UsageError if PyYAML is not installed.
     """
-    try:
-        import yaml
-    except ImportError as error:
-        raise UsageError(f"nmt import needs the extra package pyyaml ({error}): {install_command('marian')}.") from None
+    yaml = extra_module("yaml", "marian", "nmt import")
     values, key, items = dict[str, Any](), None, None
     begun = False
 
@@ -87,7 +84,7 @@ def yaml_values(content: bytes | str, name: str, most: int = MOST_KEYS) -> dict[
     return values
 
 
-def weights_in(files: SourceFiles, name: str) -> tuple[dict[str, Stored], dict[str, Any]]:
+def weights_in(files: SourceFiles, name: str) -> tuple[dict[str, LazyArray], dict[str, Any]]:
     """Return the arrays of a model file, fp32, and its configuration. Raises ModelError."""
     path = files.unpacked(name)
     try:
@@ -109,16 +106,16 @@ def weights_in(files: SourceFiles, name: str) -> tuple[dict[str, Stored], dict[s
     return arrays, config
 
 
-def _mapped(path: Path, dtype: Any, shape: tuple[int, ...], at: int, end: int, fortran: bool = False) -> Stored:
+def _mapped(path: Path, dtype: Any, shape: tuple[int, ...], at: int, end: int, fortran: bool = False) -> LazyArray:
     """Return the array at the byte `at`, whose numbers must end before the byte `end`. Raises ValueError."""
     dtype = np.dtype(dtype)
     if min(shape, default=1) < 0 or at + math.prod(shape) * dtype.itemsize > end:
         raise ValueError("it is cut: an array has fewer bytes than its form needs")
     order: Literal["C", "F"] = "F" if fortran else "C"
-    return Stored(shape, lambda: np.memmap(path, dtype, "r", at, shape, order), dtype)
+    return LazyArray(shape, lambda: np.memmap(path, dtype, "r", at, shape, order), dtype)
 
 
-def _npz(path: Path) -> dict[str, Stored]:
+def _npz(path: Path) -> dict[str, LazyArray]:
     """Return the arrays of an .npz. Those that are packed are unpacked each time they are read. Raises ValueError."""
     arrays, archive = {}, zipfile.ZipFile(path)
     entries = archive.infolist()
@@ -162,7 +159,7 @@ def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
         return array
 
 
-def _container(path: Path) -> dict[str, Stored]:
+def _container(path: Path) -> dict[str, LazyArray]:
     """Return the arrays of Marian's binary container.
 
     u64 version = 1, u64 n | n headers of 4 u64: name bytes, type, dimensions, data bytes | names | dimensions, i32 |

@@ -26,7 +26,7 @@ import torch
 
 from ..data.tokenizer import BOS, EOS, PAD
 from .exporter import Output
-from .importer import Array, Stored
+from .importer import Array, LazyArray
 from .preprocess import MOSES, Rule, Step, effect_of, rules_of
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -45,7 +45,7 @@ class MarianReader:
 
     def __init__(
         self,
-        arrays: Mapping[str, Stored],
+        arrays: Mapping[str, LazyArray],
         section: Mapping[str, Any],
         ties: Mapping[str, bool],
         orders: Mapping[str, Array],

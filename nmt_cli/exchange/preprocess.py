@@ -58,7 +58,7 @@ CODE = {
 translator adds tags."""
 
 
-class Word(NamedTuple):
+class ScriptWord(NamedTuple):
     """A word of a command, without its quotes."""
 
     text: str
@@ -66,7 +66,7 @@ class Word(NamedTuple):
     """Whether the shell would replace a part of it."""
 
 
-Step = list[Word]
+Step = list[ScriptWord]
 
 
 class Rule(NamedTuple):
@@ -124,35 +124,35 @@ def _commands(script: str) -> Iterator[Step]:
             text, expands = (text or "") + part.text, expands or part.expands
             continue
         if text is not None:
-            step.append(Word(text, expands))
+            step.append(ScriptWord(text, expands))
             text, expands = None, False
         if kind in ("end", "pipe") and step and not (token == "\n" and piped):
             yield step
             step = Step()
         piped = kind == "pipe" or (piped and (kind in ("space", "comment") or token == "\n"))
     if text is not None:
-        step.append(Word(text, expands))
+        step.append(ScriptWord(text, expands))
     if step:
         yield step
 
 
-def _part(kind: str, token: str) -> Word | None:
+def _part(kind: str, token: str) -> ScriptWord | None:
     """Return what a token adds to a word; None: it ends the word."""
     if kind == "single":
-        return Word(token[1:-1], False)
+        return ScriptWord(token[1:-1], False)
     if kind == "double":
         inner = token[1:-1]
-        return Word(re.sub(r'\\([$`"\\])', r"\1", inner), bool(re.search(r"(?<!\\)[$`]", inner)))
+        return ScriptWord(re.sub(r'\\([$`"\\])', r"\1", inner), bool(re.search(r"(?<!\\)[$`]", inner)))
     if kind == "escaped":
-        return Word(token[1], False)
-    return Word(token, "$" in token or kind == "run") if kind in ("plain", "run") else None
+        return ScriptWord(token[1], False)
+    return ScriptWord(token, "$" in token or kind == "run") if kind in ("plain", "run") else None
 
 
 def rules_of(step: Step) -> list[Rule] | None:
     """Return the replacements of a sed, in their order; None if the step is another one, or does more."""
     if step[0].text != "sed" or len(step) < 2:
         return None
-    arguments = step[1:] if len(step) > 2 else [Word("-e", False), step[1]]
+    arguments = step[1:] if len(step) > 2 else [ScriptWord("-e", False), step[1]]
     rules = []
     for option, code in zip(arguments[::2], arguments[1::2], strict=False):
         found = None if code.expands or option.text != "-e" else SED_RULE.fullmatch(code.text)

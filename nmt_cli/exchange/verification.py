@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 from ..console import progress
-from ..data.tokenizer import BOS, EOS, PAD
+from ..data.tokenizer import BOS, EOS
 from ..errors import ModelError
 from ..model.transformer import Transformer, attention_mask
-from .exporter import BANNED, Output, Reader, SourceModel
+from .exporter import BANNED, Output, Reader, SourceModel, padded_rows
 
 TOLERANCE = 1e-4
 """Largest absolute difference that is allowed between two numbers."""
@@ -51,7 +51,7 @@ class Verification:
 
 
 @dataclass(frozen=True)
-class Sentence:
+class ComparedSentence:
     """A sentence to compare, counted from 1, and its source ids."""
 
     number: int
@@ -75,7 +75,7 @@ def verify(
                     f"sentence {number} ({_short(text)}) is {ours} to our tokenizer, {theirs} to the exported one"
                 )
         sentences = sorted(
-            (Sentence(*item) for item in zip(range(1, len(texts) + 1), texts, sources, strict=True)),
+            (ComparedSentence(*item) for item in zip(range(1, len(texts) + 1), texts, sources, strict=True)),
             key=lambda s: len(s.source),
         )
         with progress(len(sentences), "verifying", " sentences") as bar:
@@ -91,9 +91,9 @@ class Difference(Exception):
     """The first difference between the two sides."""
 
 
-def _batches(sentences: Sequence[Sentence]) -> Iterator[list[Sentence]]:
+def _batches(sentences: Sequence[ComparedSentence]) -> Iterator[list[ComparedSentence]]:
     """Yield batches of sentences, which are in order of length."""
-    batch: list[Sentence] = []
+    batch: list[ComparedSentence] = []
     for sentence in sentences:
         if batch and (len(batch) == BATCH or (len(batch) + 1) * len(sentence.source) > TOKENS):
             yield batch
@@ -104,7 +104,7 @@ def _batches(sentences: Sequence[Sentence]) -> Iterator[list[Sentence]]:
 
 
 def _verify_batch(
-    source_model: SourceModel, reader: Reader, batch: Sequence[Sentence], verification: Verification
+    source_model: SourceModel, reader: Reader, batch: Sequence[ComparedSentence], verification: Verification
 ) -> None:
     sources, config = [sentence.source for sentence in batch], source_model.recipe
     most = min(config.model.max_positions - 1, LONGEST_OUTPUT)
@@ -147,11 +147,11 @@ class Greedy:
 def run(model: Transformer, sources: Sequence[list[int]], limits: Sequence[int]) -> list[Greedy]:
     """Search greedily: the most likely token, step by step, up to the end symbol or the sentence's limit."""
     lengths = torch.tensor([len(row) for row in sources])
-    src = _padded(sources)
+    src = padded_rows(sources)
     mask = attention_mask(lengths, src.size(1))
     states = model.encode(src, mask)
     memory = model.project_memory(states)
-    caches, tokens = [_Cache(max(limits)) for _ in memory], torch.full((len(sources), 1), BOS)
+    caches, tokens = [_Cache() for _ in memory], torch.full((len(sources), 1), BOS)
     done = torch.tensor(limits) < 1
     hidden = []
     while not bool(done.all()):
@@ -171,21 +171,18 @@ def run(model: Transformer, sources: Sequence[list[int]], limits: Sequence[int])
 
 
 class _Cache:
-    """Keys and values of a layer for at most `most` tokens, (B, H, T, K)."""
+    """Keys and values of a layer for the tokens so far, (B, H, T, K)."""
 
-    def __init__(self, most: int) -> None:
-        self.most, self.count = most, 0
+    seen: tuple[Tensor, Tensor] | None = None
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        if not self.count:
-            self.seen = [one.new_empty((*one.shape[:2], self.most, one.size(3))) for one in (keys, values)]
-        for seen, new in zip(self.seen, (keys, values), strict=True):
-            seen[:, :, self.count] = new[:, :, 0]
-        self.count += 1
-        return self.seen[0][:, :, : self.count], self.seen[1][:, :, : self.count]
+        if self.seen:
+            keys, values = (torch.cat(both, 2) for both in zip(self.seen, (keys, values), strict=True))
+        self.seen = keys, values
+        return self.seen
 
 
-def compare(sentence: Sentence, ours: Output, theirs: Output, verification: Verification) -> None:
+def compare(sentence: ComparedSentence, ours: Output, theirs: Output, verification: Verification) -> None:
     """Raise Difference if the outputs for one sentence differ; else record the largest differences."""
     where = f"sentence {sentence.number} ({_short(sentence.text)})"
     if ours.states is not None and theirs.states is not None:
@@ -226,10 +223,6 @@ def _within(verification: Verification, name: str, ours: Tensor, theirs: Tensor,
             f"{TOLERANCE:g} apart at most were allowed"
         )
     verification.largest[name] = max(verification.largest.get(name, 0.0), largest)
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
-    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
 
 
 def _short(text: str) -> str:

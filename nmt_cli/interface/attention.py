@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from ..errors import DataError, UsageError, install_command
 from ..lines import well_formed
 from .commands import Overrides, changes_of
-from .loading import check_precision
 from .options import TranslateKeywords
 
 if TYPE_CHECKING:
@@ -64,7 +63,6 @@ def attend(
     model folder in it. Raises UsageError, ModelError, and DataError for a sentence that is blank, has several lines, or
     is longer than the model's maximum.
     """
-    check_precision(precision)
     options = TranslateKeywords(
         beam=beam,
         alpha=alpha,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from .. import console
 from ..errors import UsageError
 from .commands import Overrides, changes_of
-from .loading import check_precision, models_named
+from .loading import models_named
 from .progress import ProgressOption, showing
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ def calibrate(
     from ..model.contents import find_model
     from .translator import load
 
-    check_precision(precision)
     folders = models_named(
         [Path(folder) for folder in ([] if model is None else [model] if isinstance(model, str | Path) else model)]
     )

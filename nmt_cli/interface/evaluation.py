@@ -15,7 +15,7 @@ from typing import Any
 
 from ..console import status
 from ..errors import DataError, UsageError, check_choice
-from ..evaluation.lengths import BOUNDS, Part, by_length, parse_bounds
+from ..evaluation.lengths import BOUNDS, BucketScores, by_length, parse_bounds
 from ..evaluation.metric import DEFAULT_TOKENIZER, MetricOptions, Protocol
 from ..evaluation.metrics import DEFAULT_METRICS, Score, Scorer, build, check_parallel
 from ..evaluation.outputs import check_outputs, count_faults, worst_lines
@@ -183,7 +183,7 @@ class Evaluation:
     """A scorer per metric."""
     resampled: Mapping[str, Sequence[Row]]
     """For each metric, a row per system with mean, interval and p-value; empty if nothing was resampled."""
-    lengths: Sequence[Sequence[Part]]
+    lengths: Sequence[Sequence[BucketScores]]
     """For each system, its scores by length; empty if they were not asked for."""
     outputs: Sequence[SystemOutputs]
     """For each system, the checks of its outputs; empty without a source."""

@@ -5,11 +5,10 @@ A command first finds the folder and reads its recipe with this module. A thread
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
@@ -39,12 +38,6 @@ SCORES = TypeAdapter(dict[str, int | float | str | bool | list[str] | None], con
 """The content of metrics.json."""
 UNKNOWN_SAFE_LENGTH = 64
 """The safe length of a model folder that does not have one, because an older version wrote it."""
-Form = tuple[str, tuple[int, ...]]
-"""The dtype of a tensor, by its name in safetensors, and its shape."""
-SCALES = ".scales"
-"""Ending of the names under which int8 stores scales, beside the parameters."""
-TABLES = "next_word."
-"""The beginning of the names of tensors that are stored but not trained."""
 REMEDY = "Restore the folder from a copy, or take another checkpoint."
 
 
@@ -326,14 +319,3 @@ def _update(checkpoint: str) -> int:
     """Return the update in a checkpoint's name; -1 for another name."""
     step = re.fullmatch(r"step-(\d{1,18})", checkpoint)
     return int(step[1]) if step else -1
-
-
-def count_numbers(shapes: Iterable[tuple[str, Sequence[int]]]) -> dict[str, int]:
-    """Return how many trained numbers the tensors with these names and shapes have, by part of the model and in
-    total."""
-    parts = {"embeddings": 0, "positions": 0, "encoder": 0, "decoder": 0}
-    for name, shape in shapes:
-        if not name.startswith(TABLES):
-            part = "positions" if "positions" in name else name.split(".")[0].split("_")[0]
-            parts["embeddings" if part == "output" else part] += math.prod(shape)
-    return {**parts, "total": sum(parts.values())}

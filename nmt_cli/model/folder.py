@@ -23,11 +23,11 @@ from torch import Tensor
 
 from ..errors import ModelError
 from ..recipe import Recipe
-from .contents import REMEDY, WEIGHTS, Form, ModelConfig, check_fp32, checked_recipe, read_config
+from .contents import REMEDY, WEIGHTS, ModelConfig, check_fp32, checked_recipe, read_config
 from .positions import Sinusoidal
-from .precision import forms_of_model, stored_as_integers, with_integers, without_weights
+from .precision import with_integers, without_weights
 from .transformer import Transformer
-from .weights import check_fit, read_forms
+from .weights import check_fit, forms_of, read_forms
 
 DTYPES = {torch.float32: "F32", torch.int8: "I8"}
 """The dtypes of weights files."""
@@ -68,9 +68,12 @@ def load_model(folder: Path, checked: Future[None] | None = None, *, quantized: 
 
 def read_model(path: Path, recipe: Recipe, vocabularies: tuple[int, int], quantized: bool) -> Transformer:
     """Return the Transformer of a weights file. It is read only if it fits. Raises ModelError, OSError."""
-    model = without_weights(recipe.model, *vocabularies)
-    check_fit(forms_of_model(model, quantized), read_forms(path))
-    return (_with_quantized if quantized else _with_weights)(model, read_tensors(path))
+    check_fit(forms_of(recipe.model, vocabularies, "int8" if quantized else "fp32"), read_forms(path))
+    model, weights = without_weights(recipe.model, *vocabularies), read_tensors(path)
+    if not quantized:
+        return _with_weights(model, weights)
+    others = {name: value for name, value in weights.items() if value.dtype != torch.int8}
+    return with_integers(_with_weights(model, others), weights)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -92,9 +95,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def build(recipe: Recipe, source_vocab: int, target_vocab: int, weights: Mapping[str, Tensor]) -> Transformer:
     """Return a Transformer whose parameters are `weights`, not copies. Raises ModelError if they do not fit."""
-    model = without_weights(recipe.model, source_vocab, target_vocab)
-    check_fit(forms_of_model(model), _forms_of(weights))
-    return _with_weights(model, weights)
+    given = {name: (DTYPES.get(value.dtype, str(value.dtype)), tuple(value.shape)) for name, value in weights.items()}
+    check_fit(forms_of(recipe.model, (source_vocab, target_vocab)), given)
+    return _with_weights(without_weights(recipe.model, source_vocab, target_vocab), weights)
 
 
 def _with_weights(model: Transformer, weights: Mapping[str, Tensor]) -> Transformer:
@@ -105,14 +108,3 @@ def _with_weights(model: Transformer, weights: Mapping[str, Tensor]) -> Transfor
         if isinstance(module, Sinusoidal):
             module.fill()
     return model
-
-
-def _with_quantized(model: Transformer, weights: Mapping[str, Tensor]) -> Transformer:
-    in_int8 = set(stored_as_integers(model))
-    return with_integers(
-        _with_weights(model, {name: value for name, value in weights.items() if name not in in_int8}), weights
-    )
-
-
-def _forms_of(weights: Mapping[str, Tensor]) -> dict[str, Form]:
-    return {name: (DTYPES.get(value.dtype, str(value.dtype)), tuple(value.shape)) for name, value in weights.items()}

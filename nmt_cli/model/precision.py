@@ -32,9 +32,10 @@ from ..device import is_host
 from ..hardware import expect_reproducible_products
 from ..recipe import ModelSection
 from ..registry import PRECISIONS, load
-from .contents import SCALES, Form, check_int8
+from .contents import check_int8
 from .embeddings import Int8Embedding
 from .layers import FeedForward
+from .parameters import SCALES, Form
 from .transformer import Transformer
 
 INT8_MAX = 127

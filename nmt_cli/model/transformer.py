@@ -21,11 +21,11 @@ from torch.nn import functional as F
 from ..recipe import ModelSection
 from ..registry import POSITIONS, RESIDUALS, load
 from .attention import Cache
-from .contents import count_numbers
 from .embeddings import Embedding, Int8Embedding
 from .layers import DecoderLayer, EncoderLayer
 from .monotonic import NextWord
 from .packing import PADDED, Layout, Packing
+from .parameters import count_numbers
 from .residuals import build_norm
 
 PAD, BOS = 0, 2

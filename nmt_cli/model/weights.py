@@ -1,4 +1,4 @@
-"""The weights of a model folder, without torch: their forms, their numbers, mapped into memory, and rounding to int8.
+"""The weights of a model folder, without torch: checked, mapped into memory, rounded to int8, and written.
 
 recipe ──▶ forms_of ──▶ check_weights ◀── read_forms ◀── weights file
     weights file ──▶ mapped_weights ──▶ quantize_weights ──▶ write_model
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,8 +22,8 @@ from ..files import sha256
 from ..hardware import loading_torch
 from ..recipe import ModelSection, Recipe
 from ..records import to_json
-from ..registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
-from .contents import CONFIG, FORMAT_VERSION, METRICS, REMEDY, SCALES, TABLES, WEIGHTS, Form, ModelConfig
+from .contents import CONFIG, FORMAT_VERSION, METRICS, REMEDY, WEIGHTS, ModelConfig
+from .parameters import SCALES, TABLES, Form, foreign_part, parameters
 
 LARGEST_HEADER = 1 << 24
 """Largest size of the header of a weights file, in bytes; about 100 for each tensor."""
@@ -32,13 +32,6 @@ INPUT_SCALES = ".input_scale"
 DTYPES = {"F32": np.float32, "I8": np.int8}
 """The dtypes of weights files."""
 Array = npt.NDArray[Any]
-KNOWN: tuple[tuple[str, Mapping[str, str], frozenset[str]], ...] = (
-    ("norm", NORMS, frozenset({"layer", "rms"})),
-    ("residual", RESIDUALS, frozenset({"post", "pre"})),
-    ("activation", ACTIVATIONS, frozenset({"relu", "gelu", "silu", "swiglu"})),
-    ("positions", POSITIONS, frozenset({"sinusoidal", "learned", "rotary", "marian"})),
-)
-"""Keys of [model], their registries, and the entries of this package, whose parameters `forms_of` lists."""
 
 
 def read_forms(path: Path) -> dict[str, Form]:
@@ -84,63 +77,19 @@ def mapped_weights(path: Path) -> dict[str, Array]:
 def forms_of(config: ModelSection, vocabularies: tuple[int, int], precision: str = "fp32") -> dict[str, Form]:
     """Return the forms of the tensors that a folder stores of such a model.
 
-    For a norm, a residual, an activation or positions of another package, torch builds the model without values.
-    Raises NeedsTorch.
+    For a part of another package, torch builds the model without values. Raises NeedsTorch.
     """
-    for key, registry, known in KNOWN:
-        name = getattr(config, key)
-        if name not in known or not registry[name].startswith("nmt_cli.model."):
-            with loading_torch(f"model.{key} = {name!r}"):
-                from .precision import forms_of_model, without_weights
-            return forms_of_model(without_weights(config, *vocabularies), precision == "int8")
+    if foreign := foreign_part(config):
+        with loading_torch(foreign):
+            from .precision import forms_of_model, without_weights
+        return forms_of_model(without_weights(config, *vocabularies), precision == "int8")
     forms: dict[str, Form] = {}
-    for name, shape, is_matrix in _parameters(config, *vocabularies):
-        in_int8 = precision == "int8" and is_matrix
-        forms[name] = ("I8" if in_int8 else "F32", shape)
+    for name, parameter in parameters(config, vocabularies).items():
+        in_int8 = precision == "int8" and parameter.in_int8
+        forms[name] = ("I8" if in_int8 else "F32", parameter.shape)
         if in_int8:
-            forms[name.removesuffix(".weight") + SCALES] = ("F32", shape[:1])
+            forms[name.removesuffix(".weight") + SCALES] = ("F32", parameter.shape[:1])
     return forms
-
-
-def _parameters(
-    config: ModelSection, source_vocab: int, target_vocab: int
-) -> Iterator[tuple[str, tuple[int, ...], bool]]:
-    """Yield name, shape, and whether int8 stores integers, of each tensor of a model in fp32."""
-    size, keys, values = config.d_model, config.num_heads * config.key_size, config.num_heads * config.value_size
-    inner = config.d_ff * (2 if config.activation == "swiglu" else 1)
-    separate = {"source": source_vocab, "target": target_vocab, "output": target_vocab}
-    for use, count in ({"shared": source_vocab} if config.tie_embeddings else separate).items():
-        yield f"embeddings.{use}", (count, size), True
-    if config.output_bias:
-        yield "output_bias", (target_vocab,), False
-    if config.positions == "learned":
-        for side in ("source", "target"):
-            yield f"{side}_positions.weight", (config.max_positions, size), False
-    of_query = (
-        {"query_key_value": (2 * keys + values, size)},
-        {"query": (keys, size), "key_value": (keys + values, size)},
-    )
-    output = {"output": (size, values)}
-    own, other = {**of_query[0], **output}, {**of_query[1], **output}
-    feed_forward = {"inner": (inner, size), "outer": (size, config.d_ff)}
-    norms = []
-    for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
-        sublayers = {"self_attention": own, "cross_attention": other, "feed_forward": feed_forward}
-        if side == "encoder":
-            del sublayers["cross_attention"]
-        for layer in range(layers):
-            for name, maps in sublayers.items():
-                for part, shape in maps.items():
-                    yield f"{side}.{layer}.{name}.{part}.weight", shape, True
-                    yield f"{side}.{layer}.{name}.{part}.bias", shape[:1], False
-                norms.append(f"{side}.{layer}.around_{name}.norm")
-        norms += [f"{side}_norm"] * (config.residual == "pre")
-    for name in norms:
-        for part in ("weight", "bias") if config.norm == "layer" else ("weight",):
-            yield f"{name}.{part}", (size,), False
-    if config.monotonic_attention:
-        yield f"{TABLES}begins", (source_vocab,), False
-        yield f"{TABLES}ends", (target_vocab,), False
 
 
 def check_weights(folder: Path, config: ModelConfig, recipe: Recipe) -> None:

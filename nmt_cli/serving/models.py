@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ModelError, NmtError, UsageError, shown
-from ..interface.loading import check_precision, decode_changes
+from ..interface.loading import decode_changes
 from ..interface.translator import Translator, load
 from ..languages import find, normalized, short
 from ..translation.line import Translation
@@ -108,7 +108,6 @@ def load_pairs(settings: Settings, say: Callable[[str], None]) -> Pairs:
 
     Raises ModelError, UsageError; after an error, no worker is left running.
     """
-    check_precision(settings.precision)
     options: dict[str, Any] = {"overrides": decode_changes(settings.overrides, {}), "beam": settings.beam}
     models: dict[Pair, Served] = {}
     try:

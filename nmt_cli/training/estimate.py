@@ -13,7 +13,7 @@ from typing import Any
 from ..data.batches import buckets_of
 from ..device import is_host
 from ..hardware import Hardware
-from ..model.contents import count_numbers
+from ..model.parameters import count_numbers
 from ..model.weights import forms_of
 from ..recipe import ModelSection, Recipe
 

@@ -204,7 +204,7 @@ def test_text_in_subwords_is_said_with_the_command_that_joins_it(subwords: list[
 def test_a_tokenizer_that_needs_spaces_is_said(references: list[str], script: str, tokenizer: str) -> None:
     write("ref", references)
     write("hyp", [line.replace("天", "") for line in references])
-    text = f"the references are {script}: {{}} takes a run of characters as one word, so BLEU means little. Give --tokenize {tokenizer}."
+    text = f"the references are {script}: BLEU by {{}} takes a run of characters as one word, so it means little. Give --tokenize {tokenizer}."
     bleu = ["hyp", "--ref", "ref", "--metric", "bleu"]
     assert warnings(*bleu) == [f"'hyp': {text.format('13a')}"]
     assert warnings(*bleu, "--tokenize", "intl") == [f"'hyp': {text.format('intl')}"]
@@ -259,4 +259,4 @@ def test_python_gets_the_same_remarks() -> None:
     assert evaluation.remarks() == [f"reference 2: 2 of 4 {BLANK}"]
     assert evaluation.remarks(["x", "y"], str.upper) == [f"y: 2 of 4 {BLANK}"]
     (remark,) = evaluate(CHINESE, [CHINESE], metrics=["bleu"]).remarks()
-    assert remark.startswith("'hypothesis': the references are Chinese: 13a takes ")
+    assert remark.startswith("'hypothesis': the references are Chinese: BLEU by 13a takes ")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from nmt_cli.documents import libraries, read_document
+from nmt_cli.documents import read_document
 from nmt_cli.errors import DocumentError, UsageError
 
 
@@ -76,11 +78,10 @@ def test_a_quotation_mark_without_partner_hides_no_sentence(language: str) -> No
 
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ImportError("No module named 'sentencex'")
-
-    monkeypatch.setattr(libraries, "import_module", missing)
-    with pytest.raises(UsageError, match=r"'sentencex'.*pip install .*'sentencex>="):
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    with pytest.raises(
+        UsageError, match=r"a document needs the extra package sentencex .*: pip install .*'sentencex>="
+    ):
         read_document("A", "text")
 
 

@@ -72,8 +72,7 @@ def test_what_is_no_model_is_named(tmp_path: Path) -> None:
 def test_a_model_that_cannot_be_read_is_named_with_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nmt_cli.evaluation.comet.version", lambda _: "2.2.7")
     with pytest.raises(
-        ModelError,
-        match=r"^cannot read the COMET model at 'x+': .*File name too long\. Give the folder or the \.ckpt file of one that you may read\.$",
+        DataError, match=r"^the metric 'comet' cannot be used: 'x+': File name too long\. Make the file readable"
     ):
         compute("comet", HYPOTHESES, [REFERENCE], MetricOptions(comet_model=Path("x" * 300)))
     folder, opened = layout(tmp_path / "locked", "checkpoints/model.ckpt"), Path.open
@@ -85,7 +84,8 @@ def test_a_model_that_cannot_be_read_is_named_with_the_cause(tmp_path: Path, mon
 
     monkeypatch.setattr(Path, "open", locked)  # root may read everything
     with pytest.raises(
-        ModelError, match=r"^cannot read the COMET model at '.*locked': '.*model\.ckpt': Permission denied\. "
+        DataError,
+        match=r"^the metric 'comet' cannot be used: '.*model\.ckpt': Permission denied\. Make the file readable",
     ):
         compute("comet", HYPOTHESES, [REFERENCE], MetricOptions(comet_model=folder))
 

@@ -96,7 +96,7 @@ def test_a_tokenizer_that_lacks_its_package_is_named(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ja, "MeCab", None)
     with pytest.raises(
         DataError,
-        match=r"BLEU's tokenizer 'ja-mecab' cannot be used: it needs the packages mecab-python3 and ipadic \(pip install 'sacrebleu\[ja\]'\)",
+        match=r"BLEU's tokenizer 'ja-mecab' cannot be used: .*\. It needs the packages mecab-python3 and ipadic \(pip install 'sacrebleu\[ja\]'\)",
     ):
         compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="ja-mecab"))
 
@@ -130,28 +130,22 @@ def test_a_model_without_download_is_named(fault: Exception, models: Path, monke
     with pytest.raises(DataError) as error:
         compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="flores200"))
     said = str(error.value)
-    assert said.startswith(
-        f"BLEU's tokenizer 'flores200' cannot be used: sacrebleu could not download its model from {URL}. The error was: "
+    assert said.startswith("BLEU's tokenizer 'flores200' cannot be used: ")
+    assert (
+        f"the model that sacrebleu downloads from {URL} and keeps as {str(models / 'flores200sacrebleuspm')!r}" in said
     )
-    assert f"save it as {str(models / 'flores200sacrebleuspm')!r}" in said
 
 
 def test_a_damaged_model_of_a_tokenizer_is_named(models: Path) -> None:
     models.mkdir()
     (models / "flores200sacrebleuspm").write_bytes(b"cut")
-    with pytest.raises(
-        DataError,
-        match=r"its model '.*flores200sacrebleuspm' is damaged\. The error was: .* Delete it; sacrebleu downloads it again from ",
-    ):
+    with pytest.raises(DataError, match=r"and keeps as '.*flores200sacrebleuspm': .* delete it if it is damaged"):
         compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="flores200"))
 
 
 def test_a_folder_that_cannot_hold_a_model_is_named(models: Path) -> None:
     models.write_text("a file where the folder would be")
-    with pytest.raises(
-        DataError,
-        match=r"its model belongs at '.*', which cannot be read or written\. The error was: .*(File exists|Not a directory).* SACREBLEU",
-    ):
+    with pytest.raises(DataError, match=r"cannot be used: .*(File exists|Not a directory).* variable SACREBLEU"):
         compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="flores200"))
 
 
@@ -182,14 +176,6 @@ def test_no_other_fault_is_a_tokenizers(
     with pytest.raises(kind, match=re.escape(said)) as error:
         compute("exact", HYPOTHESES, [REFERENCES])
     assert "tokenizer" not in str(error.value)
-
-
-def test_what_sacrebleu_logs_reaches_the_console_marked_as_a_warning(capfd: pytest.CaptureFixture[str]) -> None:
-    import logging
-
-    compute("bleu", HYPOTHESES, [REFERENCES])
-    logging.getLogger("sacrebleu").warning("mind the [gap]")
-    assert capfd.readouterr() == ("", "warning: mind the [gap]\n")
 
 
 class Exact(SentenceStatisticsMetric):

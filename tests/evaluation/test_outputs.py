@@ -11,16 +11,7 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.evaluation.outputs import (
-    CHECKS,
-    check_outputs,
-    common_subsequence,
-    count_faults,
-    is_copy,
-    repeated,
-    repetitions,
-    worst_lines,
-)
+from nmt_cli.evaluation.outputs import CHECKS, check_outputs, count_faults, is_copy, repeated, repetitions, worst_lines
 from nmt_cli.lines import decode_line, iter_lines, open_binary
 
 SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
@@ -138,18 +129,6 @@ def test_long_loops_take_linear_time() -> None:
 # --- copies ---
 
 
-def test_common_subsequences_are_those_of_dynamic_programming() -> None:
-    draw = random.Random(5)
-    for _ in range(500):
-        a, b = (["abcd"[draw.randrange(4)] for _ in range(draw.randint(0, 90))] for _ in range(2))
-        row = [0] * (len(b) + 1)
-        for x in a:
-            before, row = row, [0]
-            for index, y in enumerate(b):
-                row.append(before[index] + 1 if x == y else max(before[index + 1], row[-1]))
-        assert common_subsequence(a, b) == row[-1]
-
-
 @pytest.mark.parametrize(
     ("source", "output", "copied"),
     [
@@ -157,6 +136,7 @@ def test_common_subsequences_are_those_of_dynamic_programming() -> None:
         (SENTENCE, f"  {SENTENCE.upper()}\u00a0", True),
         (SENTENCE, SENTENCE.replace("lazy", "faule"), True),  # 14 of 15 tokens
         (SENTENCE, SENTENCE.replace("lazy dog", "faule Hund"), False),  # 13 of 15
+        (SENTENCE, "Near the river bank today the quick brown fox jumps over the lazy dog!", True),  # 14 of 15 tokens
         (SENTENCE, f"{SENTENCE} Das heißt auf Deutsch:", False),  # 15 of 20
         ("Schlaflos in New York", "Schlaflos in New York", True),
         ("Good morning!", "good morning !", True),

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from nmt_cli.errors import ModelError
 from nmt_cli.exchange.convert import export, find_exporter
 from nmt_cli.exchange.exporter import Exporter, Output, SourceModel
-from nmt_cli.exchange.verification import TOLERANCE, Difference, Sentence, Verification, compare
+from nmt_cli.exchange.verification import TOLERANCE, ComparedSentence, Difference, Verification, compare
 from nmt_cli.registry import EXPORTERS
 
 Spoil = Callable[[Path], None]
@@ -144,7 +144,7 @@ def output(tokens: list[int], best: list[float], second: list[float]) -> Output:
     return Output(tokens, logits, torch.zeros(len(best)))
 
 
-SENTENCE = Sentence(7, "some text", [5, 3])
+SENTENCE = ComparedSentence(7, "some text", [5, 3])
 
 
 def test_what_agrees_is_counted_and_what_may_not_be_generated_is_not() -> None:

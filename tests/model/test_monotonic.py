@@ -10,7 +10,7 @@ from small_models import section
 
 from nmt_cli.data.tokenizer import EOS, PAD, UNK, Vocabulary, learn_from_words, learn_symbols
 from nmt_cli.errors import ModelError, RecipeError
-from nmt_cli.exchange.exporter import check_modules
+from nmt_cli.exchange.exporter import check_form
 from nmt_cli.exchange.quantizing import quantize
 from nmt_cli.model.folder import build, load_model, weights_of
 from nmt_cli.model.packing import Packing
@@ -105,7 +105,7 @@ def test_the_tables_are_stored_with_the_weights(tmp_path: Path) -> None:
         assert torch.equal(other.next_word.begins.bool(), BEGINS)
         assert torch.equal(other.next_word.ends.bool(), ENDS)
     with pytest.raises(ModelError, match="hard monotonic attention"):
-        check_modules(model, "a library")
+        check_form(model.config, "a library")
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ from untrained import WORDS, sentence
 
 import nmt_cli as nmt
 from nmt_cli.data.tokenizer import TARGET, learn_bpe, learn_symbols
-from nmt_cli.model.contents import TABLES
 from nmt_cli.model.folder import weights_of
+from nmt_cli.model.parameters import TABLES
 from nmt_cli.model.transformer import ABSENT, BOS, NO_PROBABILITY, Transformer
 from nmt_cli.model.weights import write_model
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection, Recipe
