@@ -55,7 +55,7 @@ LAYERS = {
     "cache": 4,
     "compression": 2,
     "registry": 2,
-    "bounds": 2,
+    "options": 2,
     "console": 2,
     "files": 2,
     "encodings": 1,

@@ -30,6 +30,7 @@ OUT = Path("attention.html")
 
 @options_of(DecodeOptions, "target_language", "beam", "alpha", "max_extra", "min_length")
 def attend(
+    *,
     sentence: Annotated[
         list[str] | None, argument("The sentence, in quotes.  [default: one line from stdin]", "SENTENCE")
     ] = None,
@@ -70,7 +71,7 @@ def attend(
     as_json: Annotated[
         bool, option("Print a JSON object with all weights instead of the translation.", names=("--json",))
     ] = False,
-    options: DecodeOptions = {},  # noqa: B006  # it is replaced by its options
+    options: DecodeOptions,
     overrides: DecodeOverrides = None,
     device: Device = "auto",
     precision: Annotated[

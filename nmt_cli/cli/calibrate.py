@@ -18,6 +18,7 @@ from .typed_options import options_of
 
 @options_of(DecodeOptions, "target_language")
 def calibrate(
+    *,
     src: Annotated[
         Path, option("Source text, one line per sentence: plain, .gz, .xz, .bz2 or .zst; - is stdin.", "SRC")
     ],
@@ -40,7 +41,7 @@ def calibrate(
             autocompletion=runs,
         ),
     ] = None,
-    options: DecodeOptions = {},  # noqa: B006  # it is replaced by its options
+    options: DecodeOptions,
     overrides: DecodeOverrides = None,
     device: Device = "auto",
     devices: Devices = None,

@@ -16,7 +16,7 @@ from ..interface.parsing import Parses, terminals_of, treebank_words
 from ..recipe import DecodeOptions
 from .arguments import DecodeOverrides, Device, Devices, InputFile, OutputFile, Precision, option
 from .completion import runs
-from .translate_input import InputFormat, read_requests
+from .translate_input import read_requests
 from .translate_output import write_windows, writing
 from .typed_options import options_of
 
@@ -28,6 +28,7 @@ WHAT = "the trees"
 
 @options_of(DecodeOptions, "beam", "batch_tokens")
 def parse(
+    *,
     model: Annotated[
         list[Path] | None,
         option(
@@ -48,7 +49,7 @@ def parse(
             names=("--tokenized",),
         ),
     ] = False,
-    options: DecodeOptions = {},  # noqa: B006  # it is replaced by its options
+    options: DecodeOptions,
     overrides: DecodeOverrides = None,
     device: Device = "auto",
     devices: Devices = None,
@@ -88,7 +89,7 @@ def parse(
         trees, repaired = trees + bool(parse.words), repaired + parse.repaired
         return str(parse)
 
-    lines = parses.sentences(read_requests(InputFormat(input_file, False, None, False, None), replaced))
+    lines = parses.sentences(read_requests(input_file, replaced))
     prompt = "one sentence per line, end with Ctrl-D" if typed_at_terminal(input_file) else ""
     with writing(output_file, WHAT) as sink:
         write_windows(parses.translator.windows(lines), sink, tree, replaced, "parsing", prompt)

@@ -32,6 +32,7 @@ PACKAGES = {
 @options_of(DecodeOptions, "beam")
 @options_of(Limits, into="limits")
 def serve(
+    *,
     model: Annotated[
         list[Path] | None,
         option(
@@ -59,14 +60,14 @@ def serve(
             ACCESS,
         ),
     ] = None,
-    limits: Limits = Limits(),  # noqa: B008  # it is replaced by its options
+    limits: Limits,
     grace: Annotated[
         float, option("At the end: time for requests that are under way.", "S", min=0, max=MOST_SECONDS)
     ] = 30.0,
     log: Annotated[
         str, option("Log on stderr: plain, or json for an object per line. Texts are not in it.", "FORMAT")
     ] = "plain",
-    options: DecodeOptions = {},  # noqa: B006  # it is replaced by its options
+    options: DecodeOptions,
     overrides: DecodeOverrides = None,
     device: Device = "auto",
     devices: Devices = None,
