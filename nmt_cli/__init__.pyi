@@ -60,3 +60,16 @@ class EvaluationKeywords(TypedDict, total=False):
     lengths: str | None
     source: Text | None
     worst: int | None
+
+class TrainKeywords(TypedDict, total=False):
+    """The fields of `interface.commands.TrainOptions`."""
+
+    run: str | Path | None
+    data: str | Path | None
+    devices: int
+    device: str
+    precision: str
+    threads: int
+    memory_limit: str
+    compiled: bool
+    loggers: Sequence[str]

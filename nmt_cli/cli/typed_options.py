@@ -88,7 +88,6 @@ def _of_command(kind: Any) -> Any:
     sequence is a list.
     """
     kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
-    several = [one for one in kinds if get_origin(one) is Sequence]
-    if Path in kinds:
-        return Path | None if type(None) in kinds else Path
-    return list[get_args(several[0])[0]] | None if several else kind  # type: ignore[misc]
+    several = [list[get_args(one)] for one in kinds if get_origin(one) is Sequence]  # type: ignore[misc]
+    read = Path if Path in kinds else several[0] if several else kind
+    return read | None if type(None) in kinds else read

@@ -204,8 +204,9 @@ def test_a_forecast_makes_the_checks_and_writes_nothing(
 
 def test_the_commands_have_no_option_that_the_functions_lack() -> None:
     assert parameters(cli_preprocess.preprocess) - parameters(nmt.preprocess) == {"as_json"}
-    assert parameters(cli_train.train) - parameters(nmt.train) == {"tensorboard", "dry_run"}  # a logger; `forecast`
-    assert parameters(nmt.train) - parameters(nmt.forecast) == {"compiled"}
+    beside = {"tensorboard", "dry_run", "as_rank"}  # a logger; `forecast`; one of several processes
+    assert parameters(cli_train.train) - parameters(nmt.train) == beside
+    assert parameters(nmt.train) == parameters(nmt.forecast)
     assert parameters(cli_average.average) - parameters(nmt.average) == set()
     assert parameters(cli_init.init) ^ parameters(nmt.init) == {"progress"}
     assert parameters(cli_info.info) - parameters(nmt.info) == {"as_json", "table3", "report", "recipes"}
