@@ -57,6 +57,15 @@ def say_model(folder: Path) -> None:
     say(f"model: {folder}")
 
 
+def found(folder: Path) -> Path:
+    """Return the model folder of a model or run folder, and print which it is of a run folder. Raises ModelError."""
+    from ..model.contents import find_model
+
+    if (model := find_model(folder)) != folder:
+        say_model(model)
+    return model
+
+
 def typed_at_terminal(path: Path | None) -> bool:
     """Return whether `open_input(path)` opens a terminal, where a person types."""
     return path in (None, STDIN) and sys.stdin is not None and sys.stdin.isatty()

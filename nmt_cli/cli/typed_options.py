@@ -1,6 +1,7 @@
-"""The options of a dataclass or a TypedDict, declared by `options.Option`, as options of a command.
+"""Options that are declared once, as options of a command.
 
-EvaluationOptions, DecodeOptions, … ──▶ options_of ──▶ the parameters that typer reads
+EvaluationOptions, DecodeOptions, …: declared by `options.Option` ──▶ options_of ───┐
+preprocess, init, …: Python's types and defaults, and help texts  ──▶ options_from ─┴─▶ what typer reads
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import UnionType
+from types import SimpleNamespace, UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_typeddict
 
 from ..options import Option
@@ -17,6 +18,9 @@ from ..recipe import DecodeSection
 from .arguments import option, output_path
 
 Command = Callable[..., None]
+Given = dict[str, Any]
+"""The options that were given, for a Python function."""
+EMPTY = inspect.Parameter.empty
 KEYWORD = inspect.Parameter.KEYWORD_ONLY  # so that options without a default may follow others
 
 
@@ -34,12 +38,37 @@ def options_of(typed: type, *only: str, into: str = "options") -> Callable[[Comm
             for name, parameter in inspect.signature(typed).parameters.items()
             if not only or name in only
         ]
+    return _with(options, into, typed)
+
+
+def options_from(function: Callable[..., Any], **shown: Any) -> Callable[[Command], Command]:
+    """Give a command the parameters of a Python function, which has their types and defaults.
+
+    `shown`: an option or argument of typer for each, or a type with one where the type differs. They take the place of
+    the command's parameter `options`: a dictionary of those that were given, for the function.
+    """
+    parameters = inspect.signature(function).parameters
+    annotations = {name: parameters[name].annotation for name in shown}
+    hints = get_type_hints(SimpleNamespace(__annotations__=annotations), function.__globals__)
+    options = []
+    for name, one in shown.items():
+        kind, option = get_args(one) if get_origin(one) is Annotated else (hints[name], one)
+        default = parameters[name].default
+        optional = default in ("", (), None) or (get_origin(_of_command(kind)) is list and default is not EMPTY)
+        options.append(
+            _parameter(name, Annotated[kind | None if optional else kind, option], None if optional else default)
+        )
+    return _with(options, "options", lambda **given: {name: one for name, one in given.items() if one is not None})
+
+
+def _with(options: Sequence[inspect.Parameter], into: str, made: Callable[..., Any]) -> Callable[[Command], Command]:
+    """Give a command these options in the place of its parameter `into`, which gets what is `made` of their values."""
 
     def decorated(command: Command) -> Command:
         @functools.wraps(command)
         def run(**given: Any) -> None:
             values = {option.name: given.pop(option.name) for option in options if option.name in given}
-            command(**given | {into: typed(**values)})
+            command(**given | {into: made(**values)})
 
         signature = inspect.signature(command, eval_str=True)
         parameters: list[inspect.Parameter] = []
@@ -88,6 +117,7 @@ def _of_command(kind: Any) -> Any:
     sequence is a list.
     """
     kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
-    several = [list[get_args(one)] for one in kinds if get_origin(one) is Sequence]  # type: ignore[misc]
-    read = Path if Path in kinds else several[0] if several else kind
+    several = [get_args(one)[0] for one in kinds if get_origin(one) is Sequence]
+    of_paths = bool(several) and Path in get_args(several[0])
+    read = list[Path] if of_paths else Path if Path in kinds else list[several[0]] if several else kind  # type: ignore
     return read | None if type(None) in kinds else read
