@@ -20,7 +20,7 @@ from .arguments import option, output_path
 Command = Callable[..., None]
 Given = dict[str, Any]
 """The options that were given, for a Python function."""
-EMPTY = inspect.Parameter.empty
+EMPTY, UNSET = inspect.Parameter.empty, ("", (), None)
 KEYWORD = inspect.Parameter.KEYWORD_ONLY  # so that options without a default may follow others
 
 
@@ -41,24 +41,25 @@ def options_of(typed: type, *only: str, into: str = "options") -> Callable[[Comm
     return _with(options, into, typed)
 
 
-def options_from(function: Callable[..., Any], **shown: Any) -> Callable[[Command], Command]:
+def options_from(function: Callable[..., Any], *, into: str = "options", **shown: Any) -> Callable[[Command], Command]:
     """Give a command the parameters of a Python function, which has their types and defaults.
 
     `shown`: an option or argument of typer for each, or a type with one where the type differs. They take the place of
-    the command's parameter `options`: a dictionary of those that were given, for the function.
+    the command's parameter `into`: a dictionary of those that were given, for the function.
     """
     parameters = inspect.signature(function).parameters
     annotations = {name: parameters[name].annotation for name in shown}
     hints = get_type_hints(SimpleNamespace(__annotations__=annotations), function.__globals__)
     options = []
     for name, one in shown.items():
-        kind, option = get_args(one) if get_origin(one) is Annotated else (hints[name], one)
-        default = parameters[name].default
-        optional = default in ("", (), None) or (get_origin(_of_command(kind)) is list and default is not EMPTY)
-        options.append(
-            _parameter(name, Annotated[kind | None if optional else kind, option], None if optional else default)
-        )
-    return _with(options, "options", lambda **given: {name: one for name, one in given.items() if one is not None})
+        own = get_origin(one) is Annotated
+        kind, option = get_args(one) if own else (hints[name], one)
+        kind, default = _of_command(kind), parameters[name].default
+        optional = type(None) in get_args(kind)
+        if (own and optional) or default in UNSET or (get_origin(kind) is list and default is not EMPTY):
+            default = EMPTY if own and not optional else None
+        options.append(_parameter(name, Annotated[kind if default is not None else kind | None, option], default))
+    return _with(options, into, lambda **given: {name: one for name, one in given.items() if one is not None})
 
 
 def _with(options: Sequence[inspect.Parameter], into: str, made: Callable[..., Any]) -> Callable[[Command], Command]:
