@@ -35,9 +35,9 @@ def argument(help: str, metavar: str | None = None, **more: Any) -> Any:
     return typer.Argument(metavar=metavar, help=help, **more)
 
 
-def model_option(help: str) -> Any:
+def model_option(help: str, heading: str | None = None) -> Any:
     """Return the option of a model or run folder."""
-    return option(help, "DIR", names=("--model", "-m"), autocompletion=runs)
+    return option(help, "DIR", heading, names=("--model", "-m"), autocompletion=runs)
 
 
 def out_option(help: str, metavar: str = "DIR") -> Any:

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Annotated
 from ..console import on_terminal, say
 from ..errors import DataError, UsageError
 from ..interface.attention import attend as attended
-from ..interface.attention import check_attend
-from ..interface.loading import check_precision
 from ..lines import decode_line, iter_lines
 from ..recipe import DecodeOptions
 from . import output
@@ -83,15 +81,13 @@ def attend(
     It translates a sentence and plots the attention between its words, by layer and head. The page needs no network and
     no other file.
     """
-    target, out, png = options.get("target"), options.get("out"), options.get("png")
-    check_precision(machine["precision"])
-    check_attend(target, out, png)
-    text = _sentence(sentence or [])
-    page = out or (None if png or as_json else OUT)
-    options |= {"out": page, "target": None if target is None else _valid(target)}
-    seen = attended(text, **options, **search, **machine, chosen=say_model)
+    if "target" in options:
+        options["target"] = _valid(options["target"])
+    if not (as_json or "png" in options):
+        options.setdefault("out", OUT)
+    seen = attended(_sentence(sentence or []), **options, **search, **machine, chosen=say_model)
     for file in seen.files:
-        say(f"wrote {file} ({_size(file.stat().st_size)}){': open it in a browser' if file == page else ''}")
+        say(f"wrote {file} ({_size(file.stat().st_size)}){': open it in a browser' * (file == options.get('out'))}")
     output.write(_json(seen.record) if as_json else seen.record.translation)
 
 

@@ -6,7 +6,6 @@ The list of data sets goes to stdout, everything else to stderr.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -63,7 +62,7 @@ def listing(
 ) -> None:
     """List the data sets with their sizes, licences and addresses."""
     if as_json:
-        _print_json(datasets())
+        output.write_json(datasets())
         return
     width = max(map(len, DATASETS))
     by_name = {name: dataset_named(name) for name in DATASETS}
@@ -106,7 +105,7 @@ def fetch(
     console.say(_summary(summary))
     console.say_next("nmt", "preprocess", dataset.recipe, "--data-dir", summary.folder)
     if as_json:
-        _print_json(summary.to_dict())
+        output.write_json(summary.to_dict())
 
 
 def _help(name: str) -> str:
@@ -126,10 +125,6 @@ def _summary(summary: Summary) -> str:
             *(f"  {file.file:<{width}}  {file.lines:>12,} lines" for file in files),
         ]
     )
-
-
-def _print_json(value: Any) -> None:
-    output.write(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 group.command("list", cls=Command, context_settings=CONTEXT)(listing)

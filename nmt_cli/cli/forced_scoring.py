@@ -21,8 +21,7 @@ from ..interface.loading import check_precision, open_models
 from ..lines import read_pairs, read_parallel
 from ..options import Option
 from . import output
-from .arguments import STDIN, STDIN_TWICE, option
-from .completion import runs
+from .arguments import STDIN, STDIN_TWICE, model_option
 from .inputs import open_input, say_model
 
 if TYPE_CHECKING:
@@ -40,14 +39,7 @@ class ModelOptions:
     """The options of scores by a model. None: not given."""
 
     model: Annotated[
-        Path | None,
-        option(
-            "Model or run folder: score REF, given SRC, by the model's probability.",
-            "DIR",
-            MODEL,
-            names=("--model", "-m"),
-            autocompletion=runs,
-        ),
+        Path | None, model_option("Model or run folder: score REF, given SRC, by the model's probability.", MODEL)
     ] = None
     target_language: Annotated[
         str | None,

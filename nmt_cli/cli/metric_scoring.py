@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..evaluation.lengths import Part
 from ..evaluation.metrics import Score, Scorer, spec
@@ -34,7 +34,7 @@ def score_by_metrics(
     evaluation = evaluated(systems, streams, source, options)
     remark_on_scores(evaluation, references)
     if as_json:
-        output.write(_json(references, evaluation))
+        output.write_json(_as_json(references, evaluation))
     else:
         show([*_texts(width, evaluation), *output_checks.texts(evaluation.outputs)])
 
@@ -94,11 +94,11 @@ def _by_length(system: str, parts: Sequence[Part], scorers: Mapping[str, Scorer]
     return Table(f"{system}  by words of the reference", columns, rows)
 
 
-def _json(references: Sequence[Path], evaluation: Evaluation) -> str:
-    """Return one JSON object for one system, a list of objects for several systems."""
+def _as_json(references: Sequence[Path], evaluation: Evaluation) -> Any:
+    """Return for JSON one object for one system, a list of objects for several systems."""
     named = {"references": [str(path) for path in references]}
     values = [{"hypothesis": values["hypothesis"], **named, **values} for values in evaluation.as_dicts()]
-    return json.dumps(values if len(values) > 1 else values[0], ensure_ascii=False, indent=2)
+    return values if len(values) > 1 else values[0]
 
 
 def _decimals(metric: str, width: int | None) -> int:

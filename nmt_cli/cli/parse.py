@@ -10,12 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ..console import say, warn
-from ..interface.loading import check_precision, models_named
+from ..interface.loading import models_named
 from ..interface.options import TranslateKeywords
 from ..interface.parsing import Parses, terminals_of, treebank_words
 from ..recipe import DecodeOptions
-from .arguments import DecodeOverrides, Device, Devices, InputFile, OutputFile, Precision, option
-from .completion import runs
+from .arguments import (
+    DEFAULT_MODEL,
+    DecodeOverrides,
+    Device,
+    Devices,
+    InputFile,
+    OutputFile,
+    Precision,
+    model_option,
+    option,
+)
 from .translate_input import read_requests
 from .translate_output import write_windows, writing
 from .typed_options import options_of
@@ -31,12 +40,9 @@ def parse(
     *,
     model: Annotated[
         list[Path] | None,
-        option(
+        model_option(
             "Folder of a model or run, trained with data.terminals in its recipe. Repeat it for an ensemble "
-            "of models with the same vocabulary.  [env var: NMT_MODEL; default: runs/latest]",
-            "DIR",
-            names=("--model", "-m"),
-            autocompletion=runs,
+            f"of models with the same vocabulary.{DEFAULT_MODEL}"
         ),
     ] = None,
     input_file: InputFile = None,
@@ -65,7 +71,6 @@ def parse(
     from ..output_paths import check_output_file
     from .inputs import say_model, typed_at_terminal
 
-    check_precision(precision)
     models = models_named(model)
     terminals = terminals_of(find_model(models[0]))
     split = None if tokenized else treebank_words()
@@ -74,9 +79,7 @@ def parse(
             output_file, WHAT, [path for path in (input_file,) if path] + [find_model(path) for path in models]
         )
     translator = load(models, device=device, devices=devices, precision=precision, chosen=say_model)
-    chosen = TranslateKeywords(
-        beam=options.get("beam"), batch_tokens=options.get("batch_tokens"), overrides=overrides or []
-    )
+    chosen = TranslateKeywords(**options, overrides=overrides or [])
     parses = Parses(translator.with_options(chosen), terminals, split)
     replaced: Counter[str] = Counter()
     trees = repaired = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 from .. import console
@@ -44,7 +43,7 @@ def preprocess(
     changes = [word for override in overrides for word in ("--set", override)]
     console.say_next("nmt", "train", recipe, *data_option(options.get("out"), recipe, overrides), *changes)
     if as_json:
-        output.write(json.dumps(summary.to_dict(), indent=2, ensure_ascii=False))
+        output.write_json(summary.to_dict())
 
 
 def _described(summary: Summary) -> str:

@@ -10,8 +10,7 @@ from ..errors import UsageError, check_choice, install_command
 from ..interface.loading import check_precision, decode_changes, models_named
 from ..recipe import DecodeOptions
 from ..serving.settings import MOST_SECONDS, Limits
-from .arguments import DecodeOverrides, Device, Devices, Precision, option
-from .completion import runs
+from .arguments import DEFAULT_MODEL, MODEL_FOLDER, DecodeOverrides, Device, Devices, Precision, model_option, option
 from .typed_options import options_of
 
 ACCESS = "Access"
@@ -34,14 +33,7 @@ PACKAGES = {
 def serve(
     *,
     model: Annotated[
-        list[Path] | None,
-        option(
-            "Model folder, or run folder (its averaged model, else the best, else the last); once for each "
-            "language pair.  [env var: NMT_MODEL; default: runs/latest]",
-            "DIR",
-            names=("--model", "-m"),
-            autocompletion=runs,
-        ),
+        list[Path] | None, model_option(f"{MODEL_FOLDER}; once for each language pair.{DEFAULT_MODEL}")
     ] = None,
     host: Annotated[str, option("Address to listen on; 0.0.0.0: on all of this machine.", "ADDRESS")] = "127.0.0.1",
     port: Annotated[int, option("Port to listen on; 0: any that is free.", "N", min=0, max=65535)] = 8080,

@@ -13,8 +13,17 @@ from typing import Annotated
 from ..interface.loading import models_named
 from ..interface.options import TranslateKeywords
 from ..recipe import DecodeOptions
-from .arguments import DecodeOverrides, Device, Devices, InputFile, OutputFile, Precision, option
-from .completion import runs
+from .arguments import (
+    DEFAULT_MODEL,
+    MODEL_FOLDER,
+    DecodeOverrides,
+    Device,
+    Devices,
+    InputFile,
+    OutputFile,
+    Precision,
+    model_option,
+)
 from .translate_document import check_document, translate_document
 from .translate_input import LineRules, read_requests
 from .translate_output import OutputForm, write_windows, writing
@@ -30,13 +39,9 @@ def translate(
     *,
     model: Annotated[
         list[Path] | None,
-        option(
-            "Model folder, or run folder (its averaged model, else the best, else the last). Repeat it for "
-            "an ensemble of models with the same vocabulary; options come from the first one's recipe.  [env "
-            "var: NMT_MODEL; default: runs/latest]",
-            "DIR",
-            names=("--model", "-m"),
-            autocompletion=runs,
+        model_option(
+            f"{MODEL_FOLDER}. Repeat it for an ensemble of models with the same vocabulary; options come from the "
+            f"first one's recipe.{DEFAULT_MODEL}"
         ),
     ] = None,
     input_file: InputFile = None,
