@@ -79,7 +79,7 @@ def parse(
             output_file, WHAT, [path for path in (input_file,) if path] + [find_model(path) for path in models]
         )
     translator = load(models, device=device, devices=devices, precision=precision, chosen=say_model)
-    chosen = TranslateKeywords(**options, overrides=overrides or [])
+    chosen = TranslateKeywords(beam=options["beam"], batch_tokens=options["batch_tokens"], overrides=overrides or [])
     parses = Parses(translator.with_options(chosen), terminals, split)
     replaced: Counter[str] = Counter()
     trees = repaired = 0
