@@ -1,5 +1,9 @@
 """The public names, for type checkers; `__init__.py` imports them when they are used."""
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypedDict
+
 from .errors import NmtError as NmtError
 from .interface.attention import Attended as Attended
 from .interface.attention import attend as attend
@@ -15,6 +19,7 @@ from .interface.commands import quantize as quantize
 from .interface.commands import train as train
 from .interface.evaluation import Evaluation as Evaluation
 from .interface.evaluation import evaluate as evaluate
+from .interface.evaluation_options import Text
 from .interface.fetching import datasets as datasets
 from .interface.fetching import fetch as fetch
 from .interface.information import info as info
@@ -33,3 +38,38 @@ from .translation.line import Line as Line
 from .translation.line import Translation as Translation
 
 __version__: str
+
+class EvaluationKeywords(TypedDict, total=False):
+    """The fields of `interface.evaluation_options.EvaluationOptions`."""
+
+    metrics: Sequence[str] | None
+    lowercase: bool
+    tokenize: str | None
+    ter_asian: bool
+    comet_model: str | Path | None
+    evalb_repair: bool
+    protocol: str | None
+    language: str | None
+    no_compounds: bool
+    tokenized_ref: bool
+    significance: str | None
+    confidence: bool
+    samples: int | None
+    seed: int | None
+    by_length: bool
+    lengths: str | None
+    source: Text | None
+    worst: int | None
+
+class TrainKeywords(TypedDict, total=False):
+    """The fields of `interface.commands.TrainOptions`."""
+
+    run: str | Path | None
+    data: str | Path | None
+    devices: int
+    device: str
+    precision: str
+    threads: int
+    memory_limit: str
+    compiled: bool
+    loggers: Sequence[str]

@@ -25,17 +25,18 @@ import stat
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict, get_args
+from typing import Annotated, Any, Literal, Self, TypedDict, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from .bounds import MOST_BEAM
 from .console import warn_once
 from .encodings import refused, wide_encoding
 from .errors import RecipeError, did_you_mean, expected, shown, shown_name
+from .options import MOST_BEAM, Option
 from .registry import (
     ACTIVATIONS,
     CONSTRAINTS,
@@ -546,16 +547,7 @@ class TrainSection(Section):
 
 SEARCH, SAMPLING, RULES = "Search", "Sampling and minimum Bayes risk", "Constraints"
 """Headings of options in --help."""
-
-
-class Option(NamedTuple):
-    """How a key of [decode], or another option of decoding, is shown as an option of commands."""
-
-    help: str
-    metavar: str | None = None
-    heading: str | None = SEARCH
-    least: float | None = None
-    most: float | None = None
+_search = partial(Option, heading=SEARCH)
 
 
 class DecodeSection(Section):
@@ -564,39 +556,41 @@ class DecodeSection(Section):
     search: Annotated[
         str,
         _listed_in(SEARCHES),
-        Option(f"{', '.join(SEARCHES)}: beam search, random samples, minimum Bayes risk, diverse beam search.", "NAME"),
+        _search(
+            f"{', '.join(SEARCHES)}: beam search, random samples, minimum Bayes risk, diverse beam search.", "NAME"
+        ),
     ] = "beam"
-    beam: Annotated[int, Option("Beam size (1: greedy).", "W")] = number(4, 1, MOST_BEAM)
+    beam: Annotated[int, _search("Beam size (1: greedy).", "W")] = number(4, 1, MOST_BEAM)
     length_penalty: Annotated[
-        str, _listed_in(LENGTH_PENALTIES), Option(f"What log P is divided by: {', '.join(LENGTH_PENALTIES)}.", "NAME")
+        str, _listed_in(LENGTH_PENALTIES), _search(f"What log P is divided by: {', '.join(LENGTH_PENALTIES)}.", "NAME")
     ] = "gnmt"
     """The divisor of log P(Y): `gnmt`: ((5 + |Y|) / 6) ** alpha; `average`: |Y|; `power`: |Y| **
     alpha; `none`: 1."""
-    alpha: Annotated[float, Option("Exponent of the length penalties gnmt and power; 0: no penalty.", "A")] = number(
+    alpha: Annotated[float, _search("Exponent of the length penalties gnmt and power; 0: no penalty.", "A")] = number(
         0.6, 0.0, 5.0
     )
     """Up to 5, the penalty of the longest output is a number in fp32."""
     coverage_penalty: Annotated[
         float,
-        Option("Prefer outputs that attend to every source token, by B times GNMT's coverage penalty; 0: none.", "B"),
+        _search("Prefer outputs that attend to every source token, by B times GNMT's coverage penalty; 0: none.", "B"),
     ] = number(0.0, 0.0, 1000.0)
     max_extra: Annotated[
-        int, Option("Longest output: tokens of the line, and of its prefix and terms, plus N.", "N")
+        int, _search("Longest output: tokens of the line, and of its prefix and terms, plus N.", "N")
     ] = number(50, 1, 1_000_000)
     max_len_ratio: Annotated[
-        float, Option("Longest output: R times the tokens of the line, instead of once, plus --max-extra.", "R")
+        float, _search("Longest output: R times the tokens of the line, instead of once, plus --max-extra.", "R")
     ] = number(1.0, 0.0, 1000.0)
     min_length: Annotated[
-        int, Option("Shortest output: N tokens that are not white space; 0 allows an empty output.", "N")
+        int, _search("Shortest output: N tokens that are not white space; 0 allows an empty output.", "N")
     ] = number(1, 0, 1_000_000)
     lookahead: int = number(12, 0, 1_000_000)
     """Search drops a hypothesis that cannot reach the n best within this number of further tokens, end symbol counted,
     even if their log-probabilities were 0. 0: no limit, so that the best hypothesis is never lost."""
-    diverse_groups: Annotated[int, Option("With --search diverse: groups that the beam is divided into.", "G")] = (
+    diverse_groups: Annotated[int, _search("With --search diverse: groups that the beam is divided into.", "G")] = (
         number(4, 1, MOST_BEAM)
     )
     diversity_penalty: Annotated[
-        float, Option("With --search diverse: penalty for a token that an earlier group chose in the same step.", "L")
+        float, _search("With --search diverse: penalty for a token that an earlier group chose in the same step.", "L")
     ] = number(0.5, 0.0, 1000.0)
     """log P of a token falls by this value for each hypothesis of an earlier group that gets it in the same step."""
     no_repeat_ngram: Annotated[
@@ -608,7 +602,7 @@ class DecodeSection(Section):
     constraints: list[str] = []
     """Names of constraints that need no value."""
     batch_tokens: Annotated[
-        int, Option("Source tokens that one worker translates together; changes only speed and memory.", "N", None)
+        int, Option("Source tokens that one worker translates together; changes only speed and memory.", "N")
     ] = number(4096, 1, 100_000_000)
 
     @property
@@ -633,7 +627,7 @@ class DecodeSection(Section):
 
 
 class DecodeOptions(TypedDict, total=False):
-    """Options of decoding in Python, and in commands (`cli.typed_options`); None: the recipe's value."""
+    """Options of decoding in Python, and in commands (`options`); None: the recipe's value."""
 
     target_language: Annotated[
         str | None,
@@ -641,7 +635,6 @@ class DecodeOptions(TypedDict, total=False):
             "Language of the translations, for a model of several languages, whose codes nmt info shows. A line that "
             "begins with >>CODE<< names its own.  [default: the recipe's]",
             "CODE",
-            None,
         ),
     ]
     search: str | None
@@ -662,11 +655,12 @@ class DecodeOptions(TypedDict, total=False):
         ),
     ]
     top_k: Annotated[
-        int | None, Option("Sample from the K most probable tokens; 0: from all.  [default: 0]", "K", SAMPLING)
+        int | None,
+        Option("Sample from the K most probable tokens; 0: from all.  [default: 0]", "K", SAMPLING, 0, 10_000_000),
     ]
     top_p: Annotated[
         float | None,
-        Option("Sample from the fewest tokens with a total probability of P.  [default: 1]", "P", SAMPLING),
+        Option("Sample from the fewest tokens with a total probability of P.  [default: 1]", "P", SAMPLING, 1e-9, 1.0),
     ]
     min_p: Annotated[
         float | None,
@@ -675,6 +669,8 @@ class DecodeOptions(TypedDict, total=False):
             "[default: 0; with --search mbr 0.02]",
             "P",
             SAMPLING,
+            0.0,
+            1.0,
         ),
     ]
     temperature: Annotated[
@@ -683,11 +679,17 @@ class DecodeOptions(TypedDict, total=False):
             "Divides the logits. Below 1 probable tokens become more probable, above 1 less.  [default: 1]",
             "T",
             SAMPLING,
+            1e-30,
+            1e30,
+            instead=" For the most probable tokens alone: --top-k 1.",
         ),
     ]
-    seed: Annotated[int | None, Option("Random seed of sampling.  [default: 1]", "N", SAMPLING)]
+    seed: Annotated[int | None, Option("Random seed of sampling.  [default: 1]", "N", SAMPLING, 0, 2**63 - 1)]
     mbr_samples: Annotated[
-        int | None, Option("With --search mbr: hypotheses per line, samples or a beam.  [default: 100]", "N", SAMPLING)
+        int | None,
+        Option(
+            "With --search mbr: hypotheses per line, samples or a beam.  [default: 100]", "N", SAMPLING, 1, MOST_BEAM
+        ),
     ]
     mbr_utility: Annotated[
         str | None,

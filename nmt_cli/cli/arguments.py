@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from .completion import recipes, runs
+
 STDIN = Path("-")
 """The path that means standard input."""
 STDIN_TWICE = "'-' (standard input) was given more than once: it can be read only once."
@@ -31,6 +33,16 @@ def option(
 def argument(help: str, metavar: str | None = None, **more: Any) -> Any:
     """Return a positional argument of a command. `more`: see typer.Argument."""
     return typer.Argument(metavar=metavar, help=help, **more)
+
+
+def model_option(help: str, heading: str | None = None) -> Any:
+    """Return the option of a model or run folder."""
+    return option(help, "DIR", heading, names=("--model", "-m"), autocompletion=runs)
+
+
+def out_option(help: str, metavar: str = "DIR") -> Any:
+    """Return the option of a file or folder to write."""
+    return option(help, metavar, names=("--out", "-o"), parser=output_path)
 
 
 def output_path(value: str | Path) -> Path:
@@ -57,6 +69,14 @@ def data_option(data: Path | None, recipe: str, overrides: list[str] | None) -> 
     return [] if is_default else ["--data", data]
 
 
+MODEL_FOLDER = "Model folder, or run folder (its averaged model, else the best, else the last)"
+DEFAULT_MODEL = "  [env var: NMT_MODEL; default: runs/latest]"
+"""Parts of help texts."""
+ModelFolder = Annotated[Path, argument(f"{MODEL_FOLDER}.", "MODEL", autocompletion=runs)]
+RecipeName = Annotated[str, argument("Name of a recipe, or path of a .toml file.", "RECIPE", autocompletion=recipes)]
+VerifiedText = Annotated[
+    Path | None, option("Also compare on these lines, at most the first 1,000 (plain, .gz, .xz, .bz2, .zst).", "FILE")
+]
 DecodeOverrides = Annotated[
     list[str] | None,
     option("Override a key of the recipe's [decode]; repeatable.", "decode.KEY=VALUE", names=("--set",)),

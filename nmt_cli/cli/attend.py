@@ -14,12 +14,22 @@ from typing import TYPE_CHECKING, Annotated
 from ..console import on_terminal, say
 from ..errors import DataError, UsageError
 from ..interface.attention import attend as attended
-from ..interface.loading import decode_changes
+from ..lines import decode_line, iter_lines
 from ..recipe import DecodeOptions
 from . import output
-from .arguments import DecodeOverrides, Device, argument, option, output_path
-from .completion import runs
-from .typed_options import options_of
+from .arguments import (
+    DEFAULT_MODEL,
+    MODEL_FOLDER,
+    DecodeOverrides,
+    Device,
+    argument,
+    model_option,
+    option,
+    out_option,
+    output_path,
+)
+from .inputs import open_input, say_model
+from .typed_options import Given, options_from, options_of
 
 if TYPE_CHECKING:
     from ..translation.attention_maps import AttentionRecord
@@ -27,97 +37,62 @@ if TYPE_CHECKING:
 OUT = Path("attention.html")
 
 
-@options_of(DecodeOptions, "target_language", "beam", "alpha", "max_extra", "min_length")
+@options_from(
+    attended,
+    model=model_option(f"{MODEL_FOLDER}.{DEFAULT_MODEL}"),
+    out=out_option("HTML page to write.  [default: attention.html; none with --png or --json]", "FILE"),
+    png=option(
+        "Also write pictures: into DIR one per kind; into FILE.png one, of cross-attention or of --kind. "
+        "Needs matplotlib.",
+        "FILE|DIR",
+        parser=output_path,
+    ),
+    target=option("Use this translation instead of searching for one.", "TEXT"),
+    kind=option("Only this kind of attention: encoder, decoder or cross.  [default: all three]", "KIND"),
+    layer=option("Only this layer, counted from 1.  [default: all]", "N"),
+    head=option("Only this head, counted from 1.  [default: all]", "N"),
+)
+@options_of(DecodeOptions, "target_language", "beam", "alpha", "max_extra", "min_length", into="search")
+@options_from(
+    attended,
+    into="machine",
+    overrides=DecodeOverrides,
+    device=Device,
+    precision=option(
+        "Precision of the search: fp32, bf16, fp16, int8 or auto (the fastest on this hardware). The "
+        "plotted weights are always fp32.",
+        "P",
+    ),
+)
 def attend(
+    *,
     sentence: Annotated[
         list[str] | None, argument("The sentence, in quotes.  [default: one line from stdin]", "SENTENCE")
     ] = None,
-    model: Annotated[
-        Path | None,
-        option(
-            "Model folder, or run folder (its averaged model, else the best, else the last).  [env var: "
-            "NMT_MODEL; default: runs/latest]",
-            "DIR",
-            names=("--model", "-m"),
-            autocompletion=runs,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        option(
-            "HTML page to write.  [default: attention.html; none with --png or --json]",
-            "FILE",
-            names=("--out", "-o"),
-            parser=output_path,
-        ),
-    ] = None,
-    png: Annotated[
-        Path | None,
-        option(
-            "Also write pictures: into DIR one per kind; into FILE.png one, of cross-attention or of --kind. "
-            "Needs matplotlib.",
-            "FILE|DIR",
-            parser=output_path,
-        ),
-    ] = None,
-    target: Annotated[str | None, option("Use this translation instead of searching for one.", "TEXT")] = None,
-    kind: Annotated[
-        str | None, option("Only this kind of attention: encoder, decoder or cross.  [default: all three]", "KIND")
-    ] = None,
-    layer: Annotated[int | None, option("Only this layer, counted from 1.  [default: all]", "N")] = None,
-    head: Annotated[int | None, option("Only this head, counted from 1.  [default: all]", "N")] = None,
+    options: Given,
     as_json: Annotated[
         bool, option("Print a JSON object with all weights instead of the translation.", names=("--json",))
     ] = False,
-    options: DecodeOptions = {},  # noqa: B006  # it is replaced by its options
-    overrides: DecodeOverrides = None,
-    device: Device = "auto",
-    precision: Annotated[
-        str,
-        option(
-            "Precision of the search: fp32, bf16, fp16, int8 or auto (the fastest on this hardware). The "
-            "plotted weights are always fp32.",
-            "P",
-        ),
-    ] = "fp32",
+    search: Given,
+    machine: Given,
 ) -> None:
     """Show the attention of every head, as a page for the browser.
 
     It translates a sentence and plots the attention between its words, by layer and head. The page needs no network and
     no other file.
     """
-    target_language = options.pop("target_language", None)
-    changes = decode_changes(overrides or [], options)
-    text = _sentence(sentence or [])
-
-    from .inputs import say_model
-
-    page = out or (None if png or as_json else OUT)
-    seen = attended(
-        text,
-        model=model,
-        target=None if target is None else _valid(target),
-        out=page,
-        png=png,
-        kind=kind,
-        layer=layer,
-        head=head,
-        target_language=target_language,
-        overrides=changes,
-        device=device,
-        precision=precision,
-        chosen=say_model,
-    )
+    if "target" in options:
+        options["target"] = _valid(options["target"])
+    if not (as_json or "png" in options):
+        options.setdefault("out", OUT)
+    seen = attended(_sentence(sentence or []), **options, **search, **machine, chosen=say_model)
     for file in seen.files:
-        say(f"wrote {file} ({_size(file.stat().st_size)}){': open it in a browser' if file == page else ''}")
+        say(f"wrote {file} ({_size(file.stat().st_size)}){': open it in a browser' * (file == options.get('out'))}")
     output.write(_json(seen.record) if as_json else seen.record.translation)
 
 
 def _sentence(sentences: list[str]) -> str:
     """Return the sentence from the arguments, or from stdin if there are none. Raises UsageError, DataError."""
-    from ..lines import decode_line, iter_lines
-    from .inputs import open_input
-
     if len(sentences) > 1:
         raise UsageError(
             f"{len(sentences)} sentences were given, the second is {sentences[1]!r}: a page shows one. Put "

@@ -2,57 +2,40 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 from ..console import say, say_next, warn
+from ..interface import commands
 from .arguments import argument, option, output_path
 from .completion import runs
+from .typed_options import Given, options_from
 
 
-def average(
-    runs: Annotated[
-        list[Path] | None,
-        argument(
-            "A run folder, or several checkpoints or model folders.  [default: runs/latest]", "RUN", autocompletion=runs
-        ),
-    ] = None,
-    last: Annotated[
-        int,
-        option(
-            "Average the last N checkpoints.  [default: the recipe's train.average]",
-            "N",
-            min=0,
-            max=1_000_000,
-            show_default=False,
-        ),
-    ] = 0,
-    best: Annotated[
-        int,
-        option(
-            "Average the N checkpoints with the best validation score.", "N", min=0, max=1_000_000, show_default=False
-        ),
-    ] = 0,
-    out: Annotated[
-        Path | None,
-        option(
-            "Model folder to write: a new one, or an earlier average.  [default: RUN/averaged]",
-            "DIR",
-            parser=output_path,
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None, option("Folder of the run's shards, to validate the average.  [default: data/RECIPE]", "DIR")
-    ] = None,
-) -> None:
+@options_from(
+    commands.average,
+    runs=argument(
+        "A run folder, or several checkpoints or model folders.  [default: runs/latest]", "RUN", autocompletion=runs
+    ),
+    last=option(
+        "Average the last N checkpoints.  [default: the recipe's train.average]",
+        "N",
+        min=0,
+        max=1_000_000,
+        show_default=False,
+    ),
+    best=option(
+        "Average the N checkpoints with the best validation score.", "N", min=0, max=1_000_000, show_default=False
+    ),
+    out=option(
+        "Model folder to write: a new one, or an earlier average.  [default: RUN/averaged]", "DIR", parser=output_path
+    ),
+    data=option("Folder of the run's shards, to validate the average.  [default: data/RECIPE]", "DIR"),
+)
+def average(options: Given) -> None:
     """Average a run's checkpoints into one model folder.
 
     RUN/averaged, which commands use that are given RUN, is the average, or the best checkpoint if this scores better on
     the validation text.
     """
-    from ..interface import commands
-
-    model = commands.average(runs or "runs/latest", last=last, best=best, out=out, data=data)
+    model = commands.average(**options)
     if model.comparison:
         say(str(model.comparison))
     names, count = ", ".join(model.averaged), len(model.averaged)

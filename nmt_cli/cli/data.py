@@ -6,8 +6,6 @@ The list of data sets goes to stdout, everything else to stderr.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,6 +20,7 @@ from .arguments import option, output_path
 from .command import CONTEXT, Command, Group, command_of
 from .process import signal_of
 from .trees import trees
+from .typed_options import Given, options_from
 
 if TYPE_CHECKING:
     from ..corpora.build import Built
@@ -63,7 +62,7 @@ def listing(
 ) -> None:
     """List the data sets with their sizes, licences and addresses."""
     if as_json:
-        _print_json(datasets())
+        output.write_json(datasets())
         return
     width = max(map(len, DATASETS))
     by_name = {name: dataset_named(name) for name in DATASETS}
@@ -75,40 +74,30 @@ def listing(
     )
 
 
+@options_from(
+    fetching.fetch,
+    out=option("Folder for the text.  [default: text/NAME]", "DIR", parser=output_path),
+    downloads=option(
+        "Folder for the archives. An archive that is already there is not downloaded.  [default: OUT/downloads]",
+        "DIR",
+        parser=output_path,
+    ),
+    mirror=option("Try URL/ARCHIVE before the official address. Repeatable, tried in order.", "URL"),
+    keep=option("Keep the archives after the text is written.", names=("--keep/--no-keep",)),
+    verify=option("Refuse an archive with a wrong checksum.", names=("--verify/--no-verify",)),
+)
 def fetch(
+    *,
     context: typer.Context,
-    out: Annotated[Path | None, option("Folder for the text.  [default: text/NAME]", "DIR", parser=output_path)] = None,
-    downloads: Annotated[
-        Path | None,
-        option(
-            "Folder for the archives. An archive that is already there is not downloaded.  [default: OUT/downloads]",
-            "DIR",
-            parser=output_path,
-        ),
-    ] = None,
-    mirror: Annotated[
-        list[str] | None, option("Try URL/ARCHIVE before the official address. Repeatable, tried in order.", "URL")
-    ] = None,
-    keep: Annotated[bool, option("Keep the archives after the text is written.", names=("--keep/--no-keep",))] = True,
-    verify: Annotated[bool, option("Refuse an archive with a wrong checksum.", names=("--verify/--no-verify",))] = True,
+    options: Given,
     as_json: Annotated[bool, option("Print a summary as JSON on stdout.", names=("--json",))] = False,
 ) -> None:
     """Download the data set that the subcommand is named after."""
-    _fetch(str(context.info_name), out, downloads, mirror or [], keep, verify, as_json)
-
-
-def _help(name: str) -> str:
-    dataset = dataset_named(name)
-    return f"{dataset.title}.\n\n{dataset.size}, for the recipe {dataset.recipe}; `nmt data` shows the licence."
-
-
-def _fetch(
-    name: str, out: Path | None, downloads: Path | None, mirrors: list[str], keep: bool, verify: bool, as_json: bool
-) -> None:
+    name = str(context.info_name)
     dataset = dataset_named(name)
     console.say(f"{name}: {dataset.title}; licence: {dataset.licence}")
     try:
-        summary = fetching.fetch(name, out=out, downloads=downloads, mirror=mirrors, keep=keep, verify=verify)
+        summary = fetching.fetch(name, **options)
     except KeyboardInterrupt as interrupt:
         raise Stopped(
             signal_of(interrupt), "interrupted. The downloaded part is kept; the same command resumes there."
@@ -116,7 +105,12 @@ def _fetch(
     console.say(_summary(summary))
     console.say_next("nmt", "preprocess", dataset.recipe, "--data-dir", summary.folder)
     if as_json:
-        _print_json(summary.to_dict())
+        output.write_json(summary.to_dict())
+
+
+def _help(name: str) -> str:
+    dataset = dataset_named(name)
+    return f"{dataset.title}.\n\n{dataset.size}, for the recipe {dataset.recipe}; `nmt data` shows the licence."
 
 
 def _summary(summary: Built) -> str:
@@ -131,10 +125,6 @@ def _summary(summary: Built) -> str:
             *(f"  {file.file:<{width}}  {file.lines:>12,} lines" for file in files),
         ]
     )
-
-
-def _print_json(value: Any) -> None:
-    output.write(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 group.command("list", cls=Command, context_settings=CONTEXT)(listing)

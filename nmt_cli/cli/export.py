@@ -3,50 +3,36 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from ..console import say
+from ..interface import commands
 from ..registry import EXPORTERS
-from .arguments import argument, option, output_path
-from .completion import runs
+from .arguments import ModelFolder, VerifiedText, option, out_option
+from .inputs import found
+from .typed_options import Given, options_from
 
 if TYPE_CHECKING:
     from ..exchange.convert import Export
     from ..exchange.verification import Verification
 
 
-def export(
-    model: Annotated[
-        Path,
-        argument(
-            "Model folder, or run folder (its averaged model, else the best, else the last).",
-            "MODEL",
-            autocompletion=runs,
-        ),
-    ],
-    to: Annotated[str, option(f"{' or '.join(EXPORTERS)}.", "LIBRARY")],
-    out: Annotated[
-        Path, option("Folder to write: a new or an empty one.", "DIR", names=("--out", "-o"), parser=output_path)
-    ],
-    text: Annotated[
-        Path | None,
-        option("Also compare on these lines, at most the first 1,000 (plain, .gz, .xz, .bz2, .zst).", "FILE"),
-    ] = None,
-) -> None:
+@options_from(
+    commands.export,
+    model=ModelFolder,
+    to=option(f"{' or '.join(EXPORTERS)}.", "LIBRARY"),
+    out=out_option("Folder to write: a new or an empty one."),
+    text=VerifiedText,
+)
+def export(options: Given) -> None:
     """Convert a model for another library, verified to be equal.
 
     If the two differ on test sentences, the first difference is printed, and the exit code is 1.
     """
-    from ..interface import commands
-    from ..model.contents import find_model
-
-    folder = find_model(model)
-    if folder != model:
-        say(f"model: {folder}")
-    exported = commands.export(folder, to, out, text=text)
+    exported = commands.export(**{**options, "model": found(options["model"])})
+    out = options["out"]
     say(
-        f"wrote {out}: {to}, "
+        f"wrote {out}: {options['to']}, "
         f"{sum(parameter.numel() for parameter in exported.source_model.model.parameters()):,} parameters, "
         "fp32"
     )

@@ -11,18 +11,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from .. import console
 from ..console import say, warn
 from ..device import is_host
-from ..errors import DataError
+from ..errors import DataError, UsageError
 from ..interface.loading import check_precision, open_models
 from ..lines import read_pairs, read_parallel
+from ..options import Option
 from . import output
-from .arguments import STDIN
+from .arguments import STDIN, STDIN_TWICE, model_option
 from .inputs import open_input, say_model
-from .score_request import ScoreRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,44 +30,92 @@ if TYPE_CHECKING:
     from ..translation.scoring import PairScorer, Scored
 
 
-def score_by_model(request: ScoreRequest) -> None:
-    """Score each line of the reference given its source line, and print the scores.
+MODEL = "Score by a model's probability"
+"""A heading in --help."""
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The options of scores by a model. None: not given."""
+
+    model: Annotated[
+        Path | None, model_option("Model or run folder: score REF, given SRC, by the model's probability.", MODEL)
+    ] = None
+    target_language: Annotated[
+        str | None,
+        Option(
+            "With --model: language of REF, for a model of several languages, whose codes nmt info shows. A line of "
+            "SRC that begins with >>CODE<< names its own.  [default: the recipe's]",
+            "CODE",
+            MODEL,
+        ),
+    ] = None
+    batch_tokens: Annotated[
+        int | None,
+        Option(
+            "With --model: tokens per side scored together; changes only the speed.  [default: the recipe's, 4096]",
+            "N",
+            MODEL,
+            1,
+            100_000_000,
+        ),
+    ] = None
+    device: Annotated[
+        str | None, Option("With --model: auto, cpu, cuda, cuda:N or mps.  [default: auto]", "D", MODEL)
+    ] = None
+    precision: Annotated[
+        str | None,
+        Option(
+            "With --model: fp32, bf16, fp16, int8 or auto (fp32 on a CPU, elsewhere what the hardware "
+            "computes fast).  [default: fp32; int8 for a model in int8]",
+            "P",
+            MODEL,
+        ),
+    ] = None
+
+
+def score_by_model(references: list[Path], src: Path | None, options: ModelOptions, as_json: bool, width: int) -> None:
+    """Score each line of the reference given its source line, and print the scores. `width`: decimals.
 
     The lines of files are counted before the model is loaded, so that unequal counts are an error before any work.
     Pipes can be read only once, so for pipes the error comes after the scores of the parallel lines.
     """
-    assert request.model is not None
-    assert request.source is not None
-    (ref,), src = request.references, request.source
-    if request.precision:
-        check_precision(request.precision)
+    if src is None:
+        raise UsageError("--model needs --src SRC, the text that REF translates.")
+    if len(references) != 1:
+        raise UsageError(f"--ref was given {len(references)} times: a model scores one text at a time. Give it once.")
+    if [src, *references].count(STDIN) > 1:
+        raise UsageError(STDIN_TWICE)
+    [ref] = references
+    if options.precision:
+        check_precision(options.precision)
     names = ["standard input" if path == STDIN else str(path) for path in (src, ref)]
     empty = DataError(f"{names[1]!r} is empty: expected one translation per line.")
     replaced: Counter[str] = Counter()
-    width = request.width or 6
     with ExitStack() as stack:
         streams = [stack.enter_context(open_input(path)) for path in (src, ref)]
         files = STDIN not in (src, ref) and src.is_file() and ref.is_file()
         total = sum(1 for _ in read_parallel([src], [ref])) if files else None
         if total == 0:
             raise empty
-        scorer = _scorer(request, request.model)
+        scorer = _scorer(options)
         pairs = read_pairs(names[0], streams[0], names[1], streams[1], replaced)
-        totals = _run(scorer, pairs, total, _json if request.as_json else partial(_text, width=width))
+        totals = _run(scorer, pairs, total, _json if as_json else partial(_text, width=width))
     if totals.lines == 0:
         raise empty
     _report(totals, names, replaced, scorer.longest, width)
 
 
-def _scorer(request: ScoreRequest, path: Path) -> PairScorer:
-    """Return a scorer with the model at `path`.
+def _scorer(options: ModelOptions) -> PairScorer:
+    """Return a scorer with the model.
 
     Its precision None, and "auto" on a CPU: fp32, or int8 if the model is stored in int8.
     """
+    assert options.model is not None
     with console.status("loading the model"):
-        stored, precision = open_models([path], device=request.device or "auto", chosen=say_model), request.precision
-        default = precision is None or (precision == "auto" and is_host(stored.devices[0]))
-        return stored.scorer("" if default else str(precision), request.batch_tokens, request.target_language)
+        stored = open_models([options.model], device=options.device or "auto", chosen=say_model)
+        default = options.precision is None or (options.precision == "auto" and is_host(stored.devices[0]))
+        return stored.scorer("" if default else str(options.precision), options.batch_tokens, options.target_language)
 
 
 @dataclass

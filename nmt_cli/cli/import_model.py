@@ -2,89 +2,49 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from ..console import say, say_next, warn
+from ..interface import commands
 from ..registry import IMPORTERS
-from .arguments import argument, option, output_path
+from .arguments import VerifiedText, argument, option, out_option
 from .export import verified
+from .typed_options import Given, options_from
 
 if TYPE_CHECKING:
     from ..exchange.importing import Imported
 
 
-def import_model(
-    source: Annotated[
-        Path,
-        argument("An OPUS-MT zip or folder, a Marian .npz or .bin in fp32, or a folder of Hugging Face.", "SOURCE"),
-    ],
-    out: Annotated[
-        Path,
-        option(
-            "Model folder to write: a new one, or an earlier result.", "DIR", names=("--out", "-o"), parser=output_path
-        ),
-    ],
-    importer: Annotated[
-        str,
-        option(
-            f"What SOURCE is: {', '.join(IMPORTERS)}.  [default: recognised]",
-            "NAME",
-            names=("--from",),
-            show_default=False,
-        ),
-    ] = "",
-    source_language: Annotated[
-        str, option("Such as en.  [default: what the files say]", "CODE", show_default=False)
-    ] = "",
-    target_language: Annotated[
-        str, option("Such as de.  [default: what the files say]", "CODE", show_default=False)
-    ] = "",
-    positions: Annotated[
-        str,
-        option(
-            "For Hugging Face: marian, as the model was trained, or huggingface, as transformers computes it.  "
-            "[default: marian]",
-            "NAME",
-            show_default=False,
-        ),
-    ] = "",
-    safe_length: Annotated[
-        int,
-        option(
-            "Lines of several sentences are translated in parts from N tokens on; 0: not known, counts as 64.",
-            "N",
-            min=0,
-            max=1_000_000,
-        ),
-    ] = 0,
-    skip_step: Annotated[
-        list[str] | None,
-        option("Leave out this program of preprocess.sh (repeatable); translations suffer where it matters.", "NAME"),
-    ] = None,
-    text: Annotated[
-        Path | None,
-        option("Also compare on these lines, at most the first 1,000 (plain, .gz, .xz, .bz2, .zst).", "FILE"),
-    ] = None,
-) -> None:
+@options_from(
+    commands.import_model,
+    source=argument("An OPUS-MT zip or folder, a Marian .npz or .bin in fp32, or a folder of Hugging Face.", "SOURCE"),
+    out=out_option("Model folder to write: a new one, or an earlier result."),
+    importer=option(f"What SOURCE is: {', '.join(IMPORTERS)}.  [default: recognised]", "NAME", names=("--from",)),
+    source_language=option("Such as en.  [default: what the files say]", "CODE"),
+    target_language=option("Such as de.  [default: what the files say]", "CODE"),
+    positions=option(
+        "For Hugging Face: marian, as the model was trained, or huggingface, as transformers computes it.  "
+        "[default: marian]",
+        "NAME",
+    ),
+    safe_length=option(
+        "Lines of several sentences are translated in parts from N tokens on; 0: not known, counts as 64.",
+        "N",
+        min=0,
+        max=1_000_000,
+    ),
+    skip_step=option(
+        "Leave out this program of preprocess.sh (repeatable); translations suffer where it matters.", "NAME"
+    ),
+    text=VerifiedText,
+)
+def import_model(options: Given) -> None:
     """Convert a model of another toolkit, verified to be equal.
 
     If the two differ on test sentences, nothing is written, and the exit code is 1. docs/models.md says what can be
     imported.
     """
-    from ..interface import commands
-
-    done = commands.import_model(
-        source,
-        out,
-        importer=importer,
-        source_language=source_language,
-        target_language=target_language,
-        positions=positions,
-        safe_length=safe_length,
-        skip_step=skip_step or (),
-        text=text,
-    )
+    done = commands.import_model(**options)
     for remark in done.model.remarks:
         warn(remark)
     for line in _described(done):
@@ -92,7 +52,7 @@ def import_model(
     say(verified(done.verification))
     say(f"both tokenizers divide {done.lines:,} made-up lines of several scripts equally")
     more = ["--target-language", done.model.tags[0]] if len(done.model.tags) > 1 else []
-    say_next("nmt", "translate", "--model", out, *more, end=" < input")
+    say_next("nmt", "translate", "--model", options["out"], *more, end=" < input")
 
 
 def _described(done: Imported) -> list[str]:

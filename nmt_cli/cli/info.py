@@ -9,42 +9,52 @@ from typing import Annotated, Any
 
 from ..console import spoken
 from ..errors import UsageError, printable, shown_name
+from ..interface import information
+from ..interface.failure_report import failure_report
 from ..recipe import recipe_folder, recipe_names
 from . import output
 from .arguments import Device, Overrides, argument, option
 from .completion import recipes as recipe_completions
+from .table import Column, Table
+from .typed_options import Given, options_from
 
 
-def info(
-    what: Annotated[
+@options_from(
+    information.info,
+    what=Annotated[
         str,
         argument(
             "Name or path of a recipe, a run folder, a model folder, or a folder of shards.",
             "RECIPE|RUN|MODEL|SHARDS",
             autocompletion=recipe_completions,
         ),
-    ] = "demo",
-    devices: Annotated[int, option("Number of devices to estimate for.", "N", min=1, max=1_000_000)] = 1,
-    device: Device = "auto",
-    overrides: Overrides = None,
+    ],
+    devices=option("Number of devices to estimate for.", "N", min=1, max=1_000_000),
+    device=Device,
+    overrides=Overrides,
+)
+@options_from(
+    information.info,
+    into="reading",
+    probe=option(
+        "Measure some micro-batches on this machine, and estimate the hours of a training.", names=("--probe",)
+    ),
+    verify=option(
+        "For a folder: read every file, also all checkpoints of a run, and compare it with the recorded "
+        "SHA-256, even if it was checked before.",
+        names=("--verify",),
+    ),
+)
+def info(
+    *,
+    options: Given,
     table3: Annotated[
         bool,
         option(
             "Show every row of the paper's table 3 instead, with the paper's figures and ours.", names=("--table3",)
         ),
     ] = False,
-    probe: Annotated[
-        bool,
-        option("Measure some micro-batches on this machine, and estimate the hours of a training.", names=("--probe",)),
-    ] = False,
-    verify: Annotated[
-        bool,
-        option(
-            "For a folder: read every file, also all checkpoints of a run, and compare it with the recorded "
-            "SHA-256, even if it was checked before.",
-            names=("--verify",),
-        ),
-    ] = False,
+    reading: Given,
     recipes: Annotated[
         bool, option("List the recipes that come with nmt instead: name, what it is.", names=("--recipes",))
     ] = False,
@@ -63,36 +73,27 @@ def info(
     It shows sizes, updates and memory on this machine, and checks the recipe, or the folder's files, without running
     anything.
     """
-    from ..interface import information
-
+    what, changed = options["what"], options.get("overrides") or table3 or any(reading.values())
     if report:
-        from ..interface.failure_report import failure_report
-
-        if table3 or probe or verify or overrides:
+        if changed:
             raise UsageError("--report prints facts about this machine: give no --table3, --probe, --verify or --set.")
         facts = failure_report(what)
         output.write(_json(facts) if as_json else printable("\n".join(f"{name:<10}  {facts[name]}" for name in facts)))
-        return
-    if recipes:
-        if what != "demo" or table3 or probe or verify or overrides:
+    elif recipes:
+        if what != "demo" or changed:
             raise UsageError("--recipes lists the names of recipes: give nothing else but --json with it.")
         texts = {name: (recipe_folder() / f"{name}.toml").read_text(encoding="utf-8") for name in recipe_names()}
         heads = {name: text.partition("\n")[0].removeprefix("# ") for name, text in texts.items()}
         output.write(_json(heads) if as_json else "\n".join(f"{name:<24}  {head}" for name, head in heads.items()))
-        return
-    if table3:
-        if what != "demo" or overrides:
+    elif table3:
+        if what != "demo" or options.get("overrides"):
             raise UsageError("--table3 shows the paper's rows: give no recipe, run or model with it, and no --set.")
-        table = information.table3(devices=devices, device=device, probe=probe)
+        table = information.table3(devices=options["devices"], device=options["device"], probe=reading["probe"])
         output.write(_json(table) if as_json else _as_table(**table))
-        return
-    values = information.info(
-        what, devices=devices, device=device, overrides=overrides or [], probe=probe, verify=verify
-    )
-    if as_json:
-        output.write(_json(values))
     else:
-        output.write(_of_shards(values) if values["kind"] == "shards" else _described(values))
+        values = information.info(**options, **reading)
+        shown = _json if as_json else _of_shards if values["kind"] == "shards" else _described
+        output.write(shown(values))
 
 
 def _json(values: dict[str, Any]) -> str:
@@ -102,69 +103,43 @@ def _json(values: dict[str, Any]) -> str:
 def _as_table(rows: list[dict[str, Any]], device: str, precision: str, devices: int) -> str:
     from ..training.table3 import common_vocabulary
 
-    head = (
-        "row",
-        "recipe",
-        "what differs from base",
-        "PPL",
-        "BLEU",
-        "paper",
-        "ours",
-        "differs",
-        "explained by",
-        "updates",
-        "tokens",
-        "hours",
-    )
-    lines = [head, ("", "", "", "paper", "paper", "params", "params", "", "vocabulary", "", "per update", "here")]
-    million = 1_000_000
-    for row in rows:
-        least, most = row["vocabulary_of_paper"]
-        counts = (
-            f"{row['paper_parameters'] / million:.0f}M",
-            f"{row['parameters'] / million:.2f}M",
-            f"{row['difference'] / million:+.1f}M",
-            f"{least / 1000:.1f}k-{most / 1000:.1f}k",
-        )
-        hours = (
-            "-" if row["hours"] is None else f"{row['hours']:,.3g}" if row["hours"] < 100 else f"{row['hours']:,.0f}"
-        )
-        scores = (f"{row['paper_perplexity']:.2f}", f"{row['paper_bleu']:.1f}")
-        lines.append(
-            (
-                row["row"],
-                row["recipe"],
-                row["what"],
-                *scores,
-                *counts,
-                f"{row['updates']:,}",
-                f"{row['batch_tokens']:,}",
-                hours,
-            )
-        )
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = [
-        "  ".join(
-            cell.ljust(width) if number < 3 else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
+    table = Table("", [Column(name, left=number < 3) for number, name in enumerate(HEAD)], [UNDER, *map(_row, rows)])
     measured = f"hours: all updates on {devices} × {device} in {precision}, " + (
         "from micro-batches measured just now" if rows[0]["hours"] is not None else "measured with --probe"
     )
-    common = common_vocabulary([row for row in rows if row["row"] not in APART])
-    explained = (
-        [
+    explained = []
+    if common := common_vocabulary([row for row in rows if row["row"] not in APART]):
+        explained.append(
             f"A vocabulary of {common[0] / 1000:.1f}k to {common[1] / 1000:.1f}k pieces would explain every "
             f"row at once but {' and '.join(APART)}."
-        ]
-        if common
-        else []
+        )
+    return "\n".join([table.plain(), "", *NOTES, *explained, measured])
+
+
+def _row(row: dict[str, Any]) -> tuple[str, ...]:
+    million, (least, most), hours = 1_000_000, row["vocabulary_of_paper"], row["hours"]
+    return (
+        row["row"],
+        row["recipe"],
+        row["what"],
+        f"{row['paper_perplexity']:.2f}",
+        f"{row['paper_bleu']:.1f}",
+        f"{row['paper_parameters'] / million:.0f}M",
+        f"{row['parameters'] / million:.2f}M",
+        f"{row['difference'] / million:+.1f}M",
+        f"{least / 1000:.1f}k-{most / 1000:.1f}k",
+        f"{row['updates']:,}",
+        f"{row['batch_tokens']:,}",
+        "-" if hours is None else f"{hours:,.3g}" if hours < 100 else f"{hours:,.0f}",
     )
-    return "\n".join([*text, "", *NOTES, *explained, measured])
 
 
+HEAD = (
+    *("row", "recipe", "what differs from base", "PPL", "BLEU", "paper", "ours", "differs", "explained by"),
+    *("updates", "tokens", "hours"),
+)
+UNDER = ("", "", "", "paper", "paper", "params", "params", "", "vocabulary", "", "per update", "here")
+"""The two lines at the head of the table."""
 APART = ("E", "big")
 """Rows that fit no common vocabulary size. For E, the paper prints base's number of parameters, without the table of
 positions. For big, the paper prints fewer parameters than our model has."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from io import UnsupportedOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -16,6 +15,7 @@ from .arguments import STDIN, STDIN_TWICE
 
 if TYPE_CHECKING:
     from ..interface.evaluation import Evaluation
+    from ..interface.evaluation_options import EvaluationOptions
 
 LOOKS_TOKENISED = 100
 """Number of lines ending in " ." from which a warning is printed: sacrebleu's own threshold."""
@@ -57,6 +57,15 @@ def say_model(folder: Path) -> None:
     say(f"model: {folder}")
 
 
+def found(folder: Path) -> Path:
+    """Return the model folder of a model or run folder, and print which it is of a run folder. Raises ModelError."""
+    from ..model.contents import find_model
+
+    if (model := find_model(folder)) != folder:
+        say_model(model)
+    return model
+
+
 def typed_at_terminal(path: Path | None) -> bool:
     """Return whether `open_input(path)` opens a terminal, where a person types."""
     return path in (None, STDIN) and sys.stdin is not None and sys.stdin.isatty()
@@ -94,16 +103,10 @@ def _read(path: Path) -> list[str]:
 
 
 def remark(
-    systems: list[System],
-    hypotheses: list[Path],
-    ref: list[Path],
-    source: Path | None,
-    metrics: Sequence[str],
-    tokenize: str | None,
-    *,
-    protocol: bool = False,
+    systems: list[System], hypotheses: list[Path], ref: list[Path], source: Path | None, options: EvaluationOptions
 ) -> None:
     """Warn about input that is allowed but seldom intended."""
+    tokenize, scores_bleu = options.tokenize, "bleu" in options.names
     for hypothesis in hypotheses:
         for reference in ref:
             if hypothesis.exists() and reference.exists() and hypothesis.samefile(reference):
@@ -111,14 +114,14 @@ def remark(
     for reference in ref:
         if source is not None and source.exists() and reference.exists() and source.samefile(reference):
             warn(f"--src {str(source)!r} and --ref {str(reference)!r} are the same file.")
-    if tokenize and "bleu" not in metrics:
+    if tokenize and not scores_bleu:
         warn(f"--tokenize {tokenize} has no effect: it acts on BLEU, which was not asked for.")
-    for name, lines in systems if "bleu" in metrics and tokenize != "none" else ():
+    for name, lines in systems if scores_bleu and tokenize != "none" else ():
         count = sum(line.endswith(" .") for line in lines)
         if count >= LOOKS_TOKENISED:
             way_out = (
                 "the protocol tokenises plain text"
-                if protocol
+                if options.protocol
                 else "or, if the references are tokenised alike, use --tokenize none"
             )
             warn(

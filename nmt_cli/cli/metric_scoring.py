@@ -2,47 +2,41 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from pathlib import Path
+from typing import Any
 
 from ..evaluation.lengths import BucketScores
 from ..evaluation.metrics import Score, Scorer, spec
 from ..evaluation.significance import Row
-from ..interface.evaluation import Evaluation, EvaluationOptions, evaluated
+from ..interface.evaluation import Evaluation, evaluated
+from ..interface.evaluation_options import EvaluationOptions
 from . import output, output_checks
 from .inputs import read_parallel, remark, remark_on_scores
-from .score_request import ScoreRequest
 from .table import Column, Table, show
 
 SIGNIFICANT = 0.05
 """p-values below this number are marked with *."""
 
 
-def score_by_metrics(request: ScoreRequest) -> None:
-    """Score every system by every metric and print the scores."""
-    options = _options(request)
-    options.check_names()  # a wrong name is an error before any file is read
-    systems, references, source = read_parallel(request.hypotheses, request.references, request.source)
-    remark(
-        systems,
-        request.hypotheses,
-        request.references,
-        request.source,
-        options.names,
-        request.tokenize,
-        protocol=request.protocol is not None,
-    )
-    evaluation = evaluated(systems, references, source, options)
-    remark_on_scores(evaluation, request.references)
-    if request.as_json:
-        output.write(_json(request, evaluation))
+def score_by_metrics(
+    hypotheses: list[Path],
+    references: list[Path],
+    src: Path | None,
+    options: EvaluationOptions,
+    as_json: bool,
+    width: int | None,
+) -> None:
+    """Score every system by every metric and print the scores. `width`: decimals."""
+    options.check(len(hypotheses))  # a wrong option is an error before any file is read
+    systems, streams, source = read_parallel(hypotheses, references, src)
+    remark(systems, hypotheses, references, src, options)
+    evaluation = evaluated(systems, streams, source, options)
+    remark_on_scores(evaluation, references)
+    if as_json:
+        output.write_json(_as_json(references, evaluation))
     else:
-        show([*_texts(request.width, evaluation), *output_checks.texts(evaluation.outputs)])
-
-
-def _options(request: ScoreRequest) -> EvaluationOptions:
-    return EvaluationOptions(**{name.name: getattr(request, name.name) for name in fields(EvaluationOptions)})
+        show([*_texts(width, evaluation), *output_checks.texts(evaluation.outputs)])
 
 
 def _texts(width: int | None, evaluation: Evaluation) -> Iterable[str | Table]:
@@ -100,13 +94,11 @@ def _by_length(system: str, parts: Sequence[BucketScores], scorers: Mapping[str,
     return Table(f"{system}  by words of the reference", columns, rows)
 
 
-def _json(request: ScoreRequest, evaluation: Evaluation) -> str:
-    """Return one JSON object for one system, a list of objects for several systems."""
-    references = [str(path) for path in request.references]
-    values = [
-        {"hypothesis": values["hypothesis"], "references": references, **values} for values in evaluation.as_dicts()
-    ]
-    return json.dumps(values if len(values) > 1 else values[0], ensure_ascii=False, indent=2)
+def _as_json(references: Sequence[Path], evaluation: Evaluation) -> Any:
+    """Return for JSON one object for one system, a list of objects for several systems."""
+    named = {"references": [str(path) for path in references]}
+    values = [{"hypothesis": values["hypothesis"], **named, **values} for values in evaluation.as_dicts()]
+    return values if len(values) > 1 else values[0]
 
 
 def _decimals(metric: str, width: int | None) -> int:

@@ -14,10 +14,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import json
 import os
 import select
 import sys
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from ..errors import NmtError, OutputError, ReaderLeft
 
@@ -100,6 +101,11 @@ def write(text: str) -> None:
     sink = stream()
     sink.write(_utf8(text) + b"\n")
     sink.flush()
+
+
+def write_json(value: Any) -> None:
+    """Print a value as indented JSON."""
+    write(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def _utf8(text: str) -> bytes:

@@ -13,9 +13,18 @@ from ..console import say, warn
 from ..interface.loading import models_named
 from ..interface.options import TranslateKeywords
 from ..recipe import DecodeOptions
-from .arguments import DecodeOverrides, Device, Devices, InputFile, OutputFile, Precision, option
-from .completion import runs
-from .translate_input import InputFormat, read_requests
+from .arguments import (
+    DEFAULT_MODEL,
+    DecodeOverrides,
+    Device,
+    Devices,
+    InputFile,
+    OutputFile,
+    Precision,
+    model_option,
+    option,
+)
+from .translate_input import read_requests
 from .translate_output import write_windows, writing
 from .typed_options import options_of
 
@@ -27,14 +36,12 @@ WHAT = "the trees"
 
 @options_of(DecodeOptions, "beam", "batch_tokens")
 def parse(
+    *,
     model: Annotated[
         list[Path] | None,
-        option(
+        model_option(
             "Folder of a model or run, trained with data.terminals in its recipe. Repeat it for an ensemble "
-            "of models with the same vocabulary.  [env var: NMT_MODEL; default: runs/latest]",
-            "DIR",
-            names=("--model", "-m"),
-            autocompletion=runs,
+            f"of models with the same vocabulary.{DEFAULT_MODEL}"
         ),
     ] = None,
     input_file: InputFile = None,
@@ -47,7 +54,7 @@ def parse(
             names=("--tokenized",),
         ),
     ] = False,
-    options: DecodeOptions = {},  # noqa: B006  # it is replaced by its options
+    options: DecodeOptions,
     overrides: DecodeOverrides = None,
     device: Device = "auto",
     devices: Devices = None,
@@ -72,9 +79,7 @@ def parse(
             output_file, WHAT, [path for path in (input_file,) if path] + [find_model(path) for path in models]
         )
     translator = load(models, device=device, devices=devices, precision=precision, chosen=say_model)
-    chosen = TranslateKeywords(
-        beam=options.get("beam"), batch_tokens=options.get("batch_tokens"), overrides=overrides or []
-    )
+    chosen = TranslateKeywords(beam=options["beam"], batch_tokens=options["batch_tokens"], overrides=overrides or [])
     parses = Parses(translator.with_options(chosen), terminals, split)
     replaced: Counter[str] = Counter()
     trees = repaired = 0
@@ -87,7 +92,7 @@ def parse(
         trees, repaired = trees + bool(parse.words), repaired + parse.repaired
         return str(parse)
 
-    lines = parses.sentences(read_requests(InputFormat(input_file, False, None, False, None), replaced))
+    lines = parses.sentences(read_requests(input_file, replaced))
     prompt = "one sentence per line, end with Ctrl-D" if typed_at_terminal(input_file) else ""
     with writing(output_file, WHAT) as sink:
         write_windows(parses.translator.windows(lines), sink, tree, replaced, "parsing", prompt)

@@ -2,43 +2,36 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from .. import console
+from ..interface import commands
 from . import output
-from .arguments import Overrides, argument, data_option, option, output_path
-from .completion import recipes
+from .arguments import Overrides, RecipeName, data_option, option, output_path
+from .typed_options import Given, options_from
 
 if TYPE_CHECKING:
     from ..data.prepare import Summary
 
 
+@options_from(
+    commands.preprocess,
+    recipe=RecipeName,
+    data_dirs=option(
+        "Folder with the text files of the recipe; repeatable: each file is taken from the first folder that has it.",
+        "DIR",
+        names=("--data-dir",),
+    ),
+    out=option("Folder for the shards.  [default: data/RECIPE]", "DIR", parser=output_path),
+    overrides=Overrides,
+    force=option(
+        "Replace existing shards, if they are unchanged and the folder holds nothing else.", names=("--force",)
+    ),
+    workers=option("Number of encoding processes.  [default: one per core]", "N", min=1, max=1024),
+)
 def preprocess(
-    recipe: Annotated[
-        str, argument("Name of a recipe, or path of a .toml file.", "RECIPE", autocompletion=recipes)
-    ] = "demo",
-    data_dirs: Annotated[
-        list[Path] | None,
-        option(
-            "Folder with the text files of the recipe; repeatable: each file is taken from the first folder "
-            "that has it.",
-            "DIR",
-            names=("--data-dir",),
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, option("Folder for the shards.  [default: data/RECIPE]", "DIR", parser=output_path)
-    ] = None,
-    overrides: Overrides = None,
-    force: Annotated[
-        bool,
-        option("Replace existing shards, if they are unchanged and the folder holds nothing else.", names=("--force",)),
-    ] = False,
-    workers: Annotated[
-        int | None, option("Number of encoding processes.  [default: one per core]", "N", min=1, max=1024)
-    ] = None,
+    *,
+    options: Given,
     as_json: Annotated[bool, option("Print the summary as JSON on stdout.", names=("--json",))] = False,
 ) -> None:
     """Learn the subword vocabulary; write the shards for training.
@@ -46,16 +39,13 @@ def preprocess(
     The text is plain, .gz, .xz, .bz2 or .zst: one sentence per line, both sides parallel. A second run with the same
     text and recipe does nothing.
     """
-    from ..interface import commands
-
-    summary = commands.preprocess(
-        recipe, data_dirs=data_dirs or [], out=out, overrides=overrides or [], force=force, workers=workers
-    )
+    summary = commands.preprocess(**options)
+    recipe, overrides = options["recipe"], options.get("overrides", [])
     console.say(_described(summary))
-    changes = [word for override in overrides or [] for word in ("--set", override)]
-    console.say_next("nmt", "train", recipe, *data_option(out, recipe, overrides), *changes)
+    changes = [word for override in overrides for word in ("--set", override)]
+    console.say_next("nmt", "train", recipe, *data_option(options.get("out"), recipe, overrides), *changes)
     if as_json:
-        output.write(json.dumps(summary.to_dict(), indent=2, ensure_ascii=False))
+        output.write_json(summary.to_dict())
 
 
 def _described(summary: Summary) -> str:

@@ -10,8 +10,7 @@ from ..errors import UsageError, check_choice, install_command
 from ..interface.loading import check_precision, decode_changes, models_named
 from ..recipe import DecodeOptions
 from ..serving.settings import MOST_SECONDS, Limits
-from .arguments import DecodeOverrides, Device, Devices, Precision, option
-from .completion import runs
+from .arguments import DEFAULT_MODEL, MODEL_FOLDER, DecodeOverrides, Device, Devices, Precision, model_option, option
 from .typed_options import options_of
 
 ACCESS = "Access"
@@ -30,15 +29,9 @@ PACKAGES = {
 @options_of(DecodeOptions, "beam")
 @options_of(Limits, into="limits")
 def serve(
+    *,
     model: Annotated[
-        list[Path] | None,
-        option(
-            "Model folder, or run folder (its averaged model, else the best, else the last); once for each "
-            "language pair.  [env var: NMT_MODEL; default: runs/latest]",
-            "DIR",
-            names=("--model", "-m"),
-            autocompletion=runs,
-        ),
+        list[Path] | None, model_option(f"{MODEL_FOLDER}; once for each language pair.{DEFAULT_MODEL}")
     ] = None,
     host: Annotated[str, option("Address to listen on; 0.0.0.0: on all of this machine.", "ADDRESS")] = "127.0.0.1",
     port: Annotated[int, option("Port to listen on; 0: any that is free.", "N", min=0, max=65535)] = 8080,
@@ -57,14 +50,14 @@ def serve(
             ACCESS,
         ),
     ] = None,
-    limits: Limits = Limits(),  # noqa: B008  # it is replaced by its options
+    limits: Limits,
     grace: Annotated[
         float, option("At the end: time for requests that are under way.", "S", min=0, max=MOST_SECONDS)
     ] = 30.0,
     log: Annotated[
         str, option("Log on stderr: plain, or json for an object per line. Texts are not in it.", "FORMAT")
     ] = "plain",
-    options: DecodeOptions = {},  # noqa: B006  # it is replaced by its options
+    options: DecodeOptions,
     overrides: DecodeOverrides = None,
     device: Device = "auto",
     devices: Devices = None,

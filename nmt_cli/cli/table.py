@@ -32,7 +32,7 @@ class Table:
     rows: Sequence[Sequence[str]]
 
     def plain(self) -> str:
-        """Return the title, the column names, and one line per row, without spaces at line ends."""
+        """Return the title, if there is one, the column names, and one line per row, without spaces at line ends."""
         cells = [[column.name for column in self.columns], *self.rows]
         widths = [max(column.width, *(len(row[index]) for row in cells)) for index, column in enumerate(self.columns)]
         lines = [
@@ -42,7 +42,7 @@ class Table:
             ).rstrip()
             for row in cells
         ]
-        return "\n".join([self.title, *lines])
+        return "\n".join([self.title, *lines] if self.title else lines)
 
 
 def show(parts: Sequence[str | Table]) -> None:

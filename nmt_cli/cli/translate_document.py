@@ -6,43 +6,38 @@ input ──▶ documents.read_document ──▶ lines ──▶ Translator ─
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import DocumentError, UsageError, check_choice
-from ..registry import FORMATS
+from ..errors import DocumentError, UsageError
+from ..options import flags
 
 if TYPE_CHECKING:
     from ..interface.options import TranslateKeywords
     from ..interface.translator import Translator
+    from .translate_input import LineRules
+    from .translate_output import OutputForm
 
 REASONS = {
-    "--nbest": "a document has one translation",
-    "--scores": "a document has no room for scores",
-    "--json": "the output has the format of the input",
-    "--prefix-column": "a document has no columns",
-    "--prefix-file": "prefixes belong to lines",
-    "--terms": "terms belong to lines",
-    "--terms-columns": "a document has no columns",
+    "nbest": "a document has one translation",
+    "scores": "a document has no room for scores",
+    "as_json": "the output has the format of the input",
+    "prefix_column": "a document has no columns",
+    "prefix_file": "prefixes belong to lines",
+    "terms": "terms belong to lines",
+    "terms_columns": "a document has no columns",
 }
 """Options that are only for lines → the reason."""
 _ENCODING = re.compile(r"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([^"']*)["']""")
 
 
-def check_format(name: str | None, split_sentences: str | None, explicit: Mapping[str, bool]) -> None:
-    """Raise UsageError for an unknown --format, and for options that --format excludes.
-
-    `explicit`: option → whether it was given.
-    """
-    if name is None:
-        if split_sentences is not None:
-            raise UsageError("--split-sentences needs --format: without it every line is translated by itself.")
-        return
-    check_choice("--format", name, FORMATS)
-    for option, reason in REASONS.items():
-        if explicit[option]:
-            raise UsageError(f"--format {name} and {option} do not go together: {reason}. Leave out one of them.")
+def check_document(form: OutputForm, rules: LineRules) -> None:
+    """Raise UsageError for options that --format excludes."""
+    for name, reason in REASONS.items():
+        if form.document_format and (option := flags(form, name) or flags(rules, name)):
+            raise UsageError(
+                f"--format {form.document_format} and {option} do not go together: {reason}. Leave out one of them."
+            )
 
 
 def translate_document(

@@ -13,14 +13,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ..console import warn
 from ..errors import DataError, UsageError
+from ..lines import decode_line, iter_lines, open_binary
+from ..options import Option, flag
+from ..recipe import RULES
 from ..scripts import IN_SCRIPT
 from .arguments import STDIN
+from .inputs import entries, open_input
 
 if TYPE_CHECKING:
+    from ..interface.options import TranslateKeywords
     from ..translation.line import Line
 
 SEPARATORS = ("\t", ";", ",", "=")
@@ -30,79 +35,122 @@ CHECKED = 1000
 
 
 @dataclass(frozen=True)
-class InputFormat:
-    """The sources of the lines, their prefixes and their terms.
+class LineRules:
+    """The constraints of single lines, by columns of the input or by parallel files, and of all lines."""
 
-    `file` None: standard input; other files None: not given.
-    """
-
-    file: Path | None
-    prefix_column: bool
-    prefix_file: Path | None
-    terms_columns: bool
-    terms_file: Path | None
+    prefix_column: Annotated[
+        bool,
+        Option(
+            "Each input line is SOURCE, a tab, PREFIX: the translation begins with PREFIX. A line without a "
+            "tab or PREFIX has no constraint.",
+            None,
+            RULES,
+        ),
+    ] = False
+    prefix_file: Annotated[
+        Path | None,
+        Option(
+            "Prefixes that the translations begin with, line by line parallel to the input; an empty line is "
+            "no constraint.",
+            "FILE",
+            RULES,
+        ),
+    ] = None
+    terms: Annotated[
+        Path | None,
+        Option(
+            "Words and phrases that the translations must contain, line by line parallel to the input, "
+            "separated by tabs. A|B: one of several; A*: the word may go on.",
+            "FILE",
+            RULES,
+        ),
+    ] = None
+    terms_columns: Annotated[
+        bool,
+        Option(
+            "Each input line is SOURCE, a tab, terms as in FILE of --terms; with --prefix-column, SOURCE, "
+            "PREFIX, terms.",
+            None,
+            RULES,
+        ),
+    ] = False
+    banned_words: Annotated[
+        Path | None, Option("Words and phrases, one per line, that no translation may contain.", "FILE", RULES)
+    ] = None
+    outputs: Annotated[
+        Path | None,
+        Option("All translations that are allowed, one per line: the best of them is printed.", "FILE", RULES),
+    ] = None
 
     def __post_init__(self) -> None:
         """Raise UsageError if two options give prefixes, or two options give terms."""
-        if self.prefix_column and self.prefix_file:
-            raise UsageError(
-                "--prefix-column and --prefix-file were both given: give prefixes either in the input or in a file."
-            )
-        if self.terms_columns and self.terms_file:
-            raise UsageError(
-                "--terms-columns and --terms were both given: give terms either in the input or in a file."
-            )
+        for column, path, what in (("prefix_column", "prefix_file", "prefixes"), ("terms_columns", "terms", "terms")):
+            if getattr(self, column) and getattr(self, path):
+                raise UsageError(
+                    f"{flag(column)} and {flag(path)} were both given: give {what} either in the input or in a file."
+                )
 
     @property
-    def terms(self) -> bool:
-        """Whether lines have terms."""
-        return self.terms_columns or self.terms_file is not None
+    def parallel(self) -> dict[str, Path]:
+        """The files that are parallel to the input, by their options."""
+        files = {"--prefix-file": self.prefix_file, "--terms": self.terms}
+        return {option: path for option, path in files.items() if path}
 
     @property
-    def paths(self) -> list[Path]:
+    def files(self) -> list[Path]:
         """The files that are read."""
-        return [path for path in (self.file, self.prefix_file, self.terms_file) if path]
+        return [*self.parallel.values(), *filter(None, (self.banned_words, self.outputs))]
 
     @property
-    def is_stored(self) -> bool:
-        """Whether the lines can be read ahead: they come from a file, not from a pipe or a terminal."""
-        if self.file and self.file != STDIN:
-            return self.file.is_file()
-        try:
-            return stat.S_ISREG(os.fstat(0).st_mode)
-        except OSError:
-            return False
+    def has_columns(self) -> bool:
+        """Whether the lines of the input have columns."""
+        return self.prefix_column or self.terms_columns
+
+    def keywords(self) -> TranslateKeywords:
+        """Return these options as a translator has them. Raises DataError for a file without entries."""
+        return {
+            "terms": self.terms_columns or self.terms is not None,
+            "banned_words": entries(self.banned_words, "words or phrases"),
+            "outputs": entries(self.outputs, "translations"),
+        }
 
 
-def read_requests(input_format: InputFormat, replaced: Counter[str]) -> Iterator[str | Line]:
-    """Yield the lines to translate. `replaced`: file → lines with invalid UTF-8.
+NO_RULES = LineRules()
+
+
+def _is_stored(file: Path | None) -> bool:
+    """Return whether the lines can be read ahead: they come from a file, not from a pipe or a terminal."""
+    if file and file != STDIN:
+        return file.is_file()
+    try:
+        return stat.S_ISREG(os.fstat(0).st_mode)
+    except OSError:
+        return False
+
+
+def read_requests(file: Path | None, replaced: Counter[str], rules: LineRules = NO_RULES) -> Iterator[str | Line]:
+    """Yield the lines to translate. `file` None: standard input. `replaced`: file → lines with invalid UTF-8.
 
     If the files have different numbers of lines, raises DataError after the last line that all files have. Raises
     DataError if the prefixes or the terms are a glossary: before the first line, or for a pipe after some lines.
     """
-    rows = _parallel(input_format, replaced)
-    if input_format.prefix_file or input_format.terms_file:
-        rows = _checked(rows, lambda first: _refuse_glossaries(input_format, first), input_format.is_stored)
+    rows = _parallel(file, rules, replaced)
+    if rules.parallel:
+        rows = _checked(rows, lambda first: _refuse_glossaries(rules, first), _is_stored(file))
     for texts in rows:
-        yield _line(input_format, texts)
+        yield _line(rules, texts)
 
 
-def _parallel(input_format: InputFormat, replaced: Counter[str]) -> Iterator[list[str]]:
+def _parallel(file: Path | None, rules: LineRules, replaced: Counter[str]) -> Iterator[list[str]]:
     """Yield the parallel lines of all files, the input's first.
 
     Raises DataError as `read_requests` does for different numbers of lines.
     """
-    from ..lines import decode_line, iter_lines, open_binary
-    from .inputs import open_input
-
-    names = [
-        str(input_format.file) if input_format.file else "standard input",
-        *(str(path) for path in (input_format.prefix_file, input_format.terms_file) if path),
-    ]
+    names = [str(file) if file else "standard input", *map(str, rules.parallel.values())]
     with ExitStack() as stack:  # the streams are closed in the thread that reads them
         streams = [
-            stack.enter_context(open_input(input_format.file)),
-            *(stack.enter_context(open_binary(Path(name))) for name in names[1:]),
+            stack.enter_context(open_input(file)),
+            *(stack.enter_context(open_binary(path)) for path in rules.parallel.values()),
         ]
         readers = [iter_lines(stream, any_bytes=True) for stream in streams]
         count = 0
@@ -140,15 +188,13 @@ def _checked(
     yield from rows
 
 
-def _refuse_glossaries(input_format: InputFormat, rows: Sequence[list[str]]) -> None:
+def _refuse_glossaries(rules: LineRules, rows: Sequence[list[str]]) -> None:
     """Raise DataError if the prefixes or the terms of these rows are a glossary; for a single row, only warn."""
-    columns = input_format.prefix_column or input_format.terms_columns
-    lines = [texts[0].partition("\t")[0] if columns else texts[0] for texts in rows]
-    files = {"--prefix-file": input_format.prefix_file, "--terms": input_format.terms_file}
-    for number, (option, path) in enumerate([(option, path) for option, path in files.items() if path], 1):
+    lines = [texts[0].partition("\t")[0] if rules.has_columns else texts[0] for texts in rows]
+    for number, (option, path) in enumerate(rules.parallel.items(), 1):
         is_terms = option == "--terms"
-        entries = [texts[number] for texts in rows]
-        if not (pair := glossary_pair(entries, lines, SEPARATORS if is_terms else "\t")):
+        column = [texts[number] for texts in rows]
+        if not (pair := glossary_pair(column, lines, SEPARATORS if is_terms else "\t")):
             continue
         wanted = "the terms in its translation, separated by tabs" if is_terms else "the beginning of its translation"
         message = (
@@ -162,18 +208,18 @@ def _refuse_glossaries(input_format: InputFormat, rows: Sequence[list[str]]) -> 
         warn(message)
 
 
-def _line(input_format: InputFormat, texts: list[str]) -> str | Line:
+def _line(rules: LineRules, texts: list[str]) -> str | Line:
     """Return a line with its prefix and terms; `texts` has its text in each file."""
-    source, *columns = texts[0].split("\t") if input_format.prefix_column or input_format.terms_columns else [texts[0]]
+    source, *columns = texts[0].split("\t") if rules.has_columns else [texts[0]]
     others = iter(texts[1:])
     prefix, terms = None, list[str]()
-    if input_format.prefix_file:
+    if rules.prefix_file:
         prefix = next(others)
-    elif input_format.prefix_column and columns:
-        prefix = columns.pop(0) if input_format.terms_columns else "\t".join(columns)
-    if input_format.terms_file:
+    elif rules.prefix_column and columns:
+        prefix = columns.pop(0) if rules.terms_columns else "\t".join(columns)
+    if rules.terms:
         terms = next(others).split("\t")
-    elif input_format.terms_columns and columns:
+    elif rules.terms_columns and columns:
         terms = columns
     if prefix is None and not terms:
         return source
@@ -190,8 +236,6 @@ def _check_ends(names: list[str], readers: list[Iterator[bytes]], raws: list[byt
     """
     if all(raw is None for raw in raws):
         return
-    from ..lines import decode_line
-
     counts = [
         count if raw is None else count + 1 + sum(1 for _ in reader) for raw, reader in zip(raws, readers, strict=True)
     ]

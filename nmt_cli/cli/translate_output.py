@@ -8,17 +8,110 @@ import json
 import time
 from collections import Counter
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from .. import console
+from ..errors import UsageError, check_choice
+from ..interface.options import FORMAT, NBEST
+from ..options import Option
+from ..registry import FORMATS
 from . import output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from typing import BinaryIO
 
+    from ..interface.options import TranslateKeywords
     from ..translation.line import Translation
+
+
+@dataclass(frozen=True)
+class OutputForm:
+    """The form of the output: a document, or a text for each line."""
+
+    document_format: Annotated[
+        str | None,
+        Option(
+            f"{', '.join(FORMATS)}: translate the whole input as one document of this format, instead of line by line.",
+            "NAME",
+            FORMAT,
+            names=("--format",),
+        ),
+    ] = None
+    split_sentences: Annotated[
+        str | None,
+        Option(
+            "With --format: a sentence ends at punctuation and line ends (1), at punctuation (nonewlines), "
+            "or where the paragraph does (0).  [default: 1 for text, else nonewlines]",
+            "HOW",
+            FORMAT,
+        ),
+    ] = None
+    nbest: Annotated[int, NBEST] = 1
+    scores: Annotated[bool, Option("Print SCORE, a tab, the translation.", None, FORMAT)] = False
+    as_json: Annotated[
+        bool,
+        Option(
+            "Print one JSON object per line: source, translation, score, log_prob, tokens, nbest.",
+            None,
+            FORMAT,
+            names=("--json",),
+        ),
+    ] = False
+    alignment: Annotated[
+        bool,
+        Option(
+            "With --json: also source_tokens, and alignment: for each token of the translation the source "
+            "token with the most attention.",
+            None,
+            FORMAT,
+        ),
+    ] = False
+    confidence: Annotated[
+        bool,
+        Option(
+            "With --json: also words, the probability of each word, and quality, an estimate of chrF / 100 "
+            "for each line, 0 to 1.",
+            None,
+            FORMAT,
+        ),
+    ] = False
+    calibration: Annotated[
+        Path | None,
+        Option(
+            "With --confidence: estimate quality by FILE, which nmt calibrate wrote.  [default: one fitted "
+            "on a small model]",
+            "FILE",
+            FORMAT,
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for options that need another one, and for an unknown format."""
+        if self.alignment and not self.as_json:
+            raise UsageError("--alignment needs --json, the only format with an alignment.")
+        if self.confidence and not self.as_json:
+            raise UsageError("--confidence needs --json, the only format with words and their probabilities.")
+        if self.document_format is not None:
+            check_choice("--format", self.document_format, FORMATS)
+        elif self.split_sentences is not None:
+            raise UsageError("--split-sentences needs --format: without it every line is translated by itself.")
+
+    def keywords(self) -> TranslateKeywords:
+        """Return these options as a translator has them."""
+        return {
+            "nbest": self.nbest,
+            "alignment": self.alignment,
+            "confidence": self.confidence,
+            "calibration": self.calibration,
+        }
+
+    @property
+    def of_line(self) -> Callable[[int, Translation], str]:
+        """The function that returns the text of a line, given its number."""
+        return json_object if self.as_json else moses if self.nbest > 1 else scored if self.scores else plain_text
 
 
 def write_windows(

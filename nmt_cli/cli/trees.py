@@ -13,12 +13,46 @@ from typing import Annotated
 
 from ..console import say
 from ..errors import UsageError
+from ..interface.trees import brackets, decoded
+from ..interface.trees import trees as convert
+from ..options import flag
 from . import output
 from .arguments import STDIN, STDIN_TWICE, argument, option, output_path
 from .inputs import open_input
+from .typed_options import Given, options_from
 
 
+@options_from(
+    convert,
+    out=Annotated[Path | None, option("Folder for the files.", "DIR", parser=output_path)],
+    name=option(
+        "Write one NAME.words, NAME.linear and NAME.ptb for all IN together, in order.  [default: files "
+        "for each IN, with its name up to the first dot]",
+        "NAME",
+    ),
+    functions=option(
+        "Keep function tags and indices (NP-SBJ, NP=2), or only the label (NP).", names=("--functions/--no-functions",)
+    ),
+    traces=option(
+        "Keep empty elements (-NONE- 0) as words, or remove them and constituents of nothing else.",
+        names=("--traces/--no-traces",),
+    ),
+    escapes=option(
+        "In .words: keep -LRB- and other escapes of treebanks, or write them as ( and so on.",
+        names=("--escapes/--no-escapes",),
+    ),
+    terminals=Annotated[
+        str | None,
+        option(
+            "What a word is in .linear: xx (XX), tags (its part of speech), words (itself), both (itself, "
+            "then / and its part of speech). With --back: what it is in IN.  [default: xx; with --back what "
+            "is recorded beside FILE]",
+            "KIND",
+        ),
+    ],
+)
 def trees(
+    *,
     inputs: Annotated[
         list[Path] | None,
         argument(
@@ -27,45 +61,7 @@ def trees(
             "IN",
         ),
     ] = None,
-    out: Annotated[Path | None, option("Folder for the files.", "DIR", parser=output_path)] = None,
-    name: Annotated[
-        str | None,
-        option(
-            "Write one NAME.words, NAME.linear and NAME.ptb for all IN together, in order.  [default: files "
-            "for each IN, with its name up to the first dot]",
-            "NAME",
-        ),
-    ] = None,
-    functions: Annotated[
-        bool,
-        option(
-            "Keep function tags and indices (NP-SBJ, NP=2), or only the label (NP).",
-            names=("--functions/--no-functions",),
-        ),
-    ] = False,
-    traces: Annotated[
-        bool,
-        option(
-            "Keep empty elements (-NONE- 0) as words, or remove them and constituents of nothing else.",
-            names=("--traces/--no-traces",),
-        ),
-    ] = False,
-    escapes: Annotated[
-        bool,
-        option(
-            "In .words: keep -LRB- and other escapes of treebanks, or write them as ( and so on.",
-            names=("--escapes/--no-escapes",),
-        ),
-    ] = False,
-    terminals: Annotated[
-        str | None,
-        option(
-            "What a word is in .linear: xx (XX), tags (its part of speech), words (itself), both (itself, "
-            "then / and its part of speech). With --back: what it is in IN.  [default: xx; with --back what "
-            "is recorded beside FILE]",
-            "KIND",
-        ),
-    ] = None,
+    options: Given,
     back: Annotated[
         bool,
         option(
@@ -84,49 +80,26 @@ def trees(
     docs/parsing.md has the formats.
     """
     if back:
-        options = [
-            option
-            for option, value in (
-                ("--out", out),
-                ("--name", name),
-                ("--functions", functions),
-                ("--traces", traces),
-                ("--escapes", escapes),
-            )
-            if value
-        ]
-        if options:
-            raise UsageError(f"{', '.join(options)}: not with --back, which prints trees on stdout.")
+        if given := [flag(name) for name, value in options.items() if value and name != "terminals"]:
+            raise UsageError(f"{', '.join(given)}: not with --back, which prints trees on stdout.")
         if words is None:
             raise UsageError(
                 "--back needs --words FILE, the sentences that were parsed: linearised trees have no words."
             )
         if len(inputs or []) > 1:
             raise UsageError(f"--back was given {len(inputs or [])} files of parses: give one, or stdin.")
-        _print(words, (inputs or [STDIN])[0], terminals)
+        _print(words, (inputs or [STDIN])[0], options.get("terminals"))
         return
     if words is not None:
         raise UsageError("--words: only with --back. Without it the words come from the trees.")
-    if not inputs or out is None:
+    if not inputs or "out" not in options:
         raise UsageError(
             "give IN, files of bracketed trees, and --out DIR, the folder for the files; or --back --words "
             "FILE for the other direction."
         )
     if inputs.count(STDIN) > 1:
         raise UsageError(STDIN_TWICE)
-    from ..interface.trees import check_terminals
-    from ..interface.trees import trees as convert
-
-    check_terminals(terminals or "xx")
-    for written in convert(
-        [_lines(path) for path in inputs],
-        out,
-        name=name,
-        functions=functions,
-        traces=traces,
-        escapes=escapes,
-        terminals=terminals or "xx",
-    ):
+    for written in convert([_lines(path) for path in inputs], **options):
         stem = written.files[0].with_suffix("")
         kinds = ",".join(path.suffix[1:] for path in written.files)
         say(
@@ -139,8 +112,6 @@ def _print(words: Path, parses: Path, terminals: str | None) -> None:
     """Print a tree in brackets for each pair of lines, as soon as the pair is read."""
     if words == parses == STDIN:
         raise UsageError(STDIN_TWICE)
-    from ..interface.trees import brackets
-
     sink, count, repairs = output.stream(), 0, 0
     for parse in brackets(_lines(words), _lines(parses), terminals=terminals):
         sink.write(f"{parse}\n".encode())
@@ -153,6 +124,4 @@ def _lines(path: Path) -> Path | tuple[str, Iterator[str]]:
     """Return a file as it is, and standard input as lines with a name."""
     if path != STDIN:
         return path
-    from ..interface.trees import decoded
-
     return "standard input", decoded(open_input(None), "standard input")

@@ -14,9 +14,9 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from .. import console
 from ..errors import DataError, ModelError, TrainingError, UsageError, check_choice
@@ -33,6 +33,7 @@ from ..hardware import (
     threads_by_default,
 )
 from ..model.contents import find_model
+from ..options import Option, with_keywords
 from ..recipe import (
     BYTES_PER_PARAMETER,
     TRAINING_PRECISIONS,
@@ -46,6 +47,8 @@ from ..registry import LOGGERS, load
 from .progress import ProgressOption, showing
 
 if TYPE_CHECKING:
+    import nmt_cli
+
     from ..data.prepare import Summary
     from ..data.shards import ShardIndex
     from ..exchange.convert import Export
@@ -122,20 +125,41 @@ class Run:
         return next((record for record in reversed(self.records) if record.get("type") == "valid"), None)
 
 
+@dataclass(frozen=True)
+class TrainOptions:
+    """How and where a recipe is trained."""
+
+    run: Annotated[str | Path | None, Option("Run folder.  [default: runs/RECIPE]", "DIR", is_output=True)] = None
+    data: Annotated[
+        str | Path | None, Option("Folder of shards from `nmt preprocess`.  [default: data/RECIPE]", "DIR")
+    ] = None
+    devices: Annotated[int, Option("Number of processes on this machine, one per GPU.", "N", None, 1, 1024)] = 1
+    device: Annotated[str, Option("auto, cpu, cuda, cuda:N or mps (Apple, untested).", "D")] = "auto"
+    precision: Annotated[str, Option("auto, bf16, fp16 or fp32.  [default: the recipe's]", "P")] = ""
+    threads: Annotated[int, Option("CPU threads per process; 0: its share of the cores.", "N", None, 0, 1024)] = 0
+    memory_limit: Annotated[
+        str, Option("Maximum memory of a process, such as 4GiB.  [default: all free memory]", "SIZE")
+    ] = ""
+    compiled: Annotated[
+        bool,
+        Option(
+            "Compile the model with torch.compile: takes minutes at the start; for long trainings on GPUs.",
+            names=("--compile",),
+        ),
+    ] = False
+    loggers: Annotated[
+        Sequence[str],
+        Option("Also send training records to this logger: tensorboard; repeatable.", "NAME", names=("--logger",)),
+    ] = ()
+
+
+@with_keywords(TrainOptions)
 def train(
     recipe: str | Path = "demo",
     *,
-    run: str | Path | None = None,
-    data: str | Path | None = None,
-    devices: int = 1,
-    device: str = "auto",
-    precision: str = "",
-    threads: int = 0,
-    memory_limit: str = "",
-    compiled: bool = False,
-    loggers: Sequence[str] = (),
     overrides: Overrides = (),
     progress: ProgressOption = None,
+    **options: Unpack[nmt_cli.TrainKeywords],
 ) -> Run:
     """Train a model into a run folder, by default runs/RECIPE; a second call resumes.
 
@@ -144,9 +168,9 @@ def train(
     With several `devices`, each device has its own process; under torchrun, this process is one of them. An interrupt
     saves a checkpoint, then raises Stopped. Raises RecipeError, DataError, TrainingError, UsageError.
     """
-    changes = changes_of(overrides)
-    loaded, shards, folder, index, limit = _prepared(recipe, run, data, precision, memory_limit, loggers, changes)
-    if compiled:
+    chosen, changes = TrainOptions(**options), changes_of(overrides)
+    loaded, shards, folder, index, limit = _prepared(recipe, chosen, changes)
+    if chosen.compiled:
         # torch's own default is a folder of /tmp, into which another user can put code before
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder.absolute() / "compiled"))
         os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")  # they would be in /tmp all the same
@@ -157,94 +181,85 @@ def train(
         from ..training.rendezvous import joined, local_rank, started_by_torchrun
         from ..training.trainer import Trainer
 
-    if devices > 1 and not started_by_torchrun():
-        options = [f"--run={folder}", f"--data={shards}", f"--device={device}", f"--threads={threads}"]
-        options += [f"--precision={precision}", f"--memory-limit={memory_limit}"]
-        options += ["--compile"] if compiled else []
-        options += [f"--logger={name}" for name in loggers]
-        launch(devices, ["train", str(recipe), *options, *(f"--set={change}" for change in changes)])
+    if chosen.devices > 1 and not started_by_torchrun():
+        of_rank = {"recipe": recipe, "overrides": changes, **asdict(replace(chosen, run=folder, data=shards))}
+        launch(chosen.devices, ["train", "--as-rank", json.dumps(of_rank, default=str)])
         return Run(folder)
     keep_freed_memory()
     name = "cpu"
     with suppress(UsageError):  # a device that does not exist: reported below, once for all ranks
-        name = device_named(device, local_rank())
+        name = device_named(chosen.device, local_rank())
     start_training(name)
-    with showing(progress), joined(name) as group, torch_threads(threads or max(1, cores() // group.local_world_size)):
-        hardware = Hardware.find(device, loaded.train.precision, group.local_rank, limit)
+    with (
+        showing(progress),
+        joined(name) as group,
+        torch_threads(chosen.threads or max(1, cores() // group.local_world_size)),
+    ):
+        hardware = Hardware.find(chosen.device, loaded.train.precision, group.local_rank, limit)
         _check_device(hardware, loaded, index, group.world_size, group.local_world_size)
-        Trainer(loaded, shards, folder, hardware, group, loggers, "inductor" if compiled else "").train()
+        compiler = "inductor" if chosen.compiled else ""
+        Trainer(loaded, shards, folder, hardware, group, chosen.loggers, compiler).train()
     return Run(folder)
 
 
+@with_keywords(TrainOptions)
 def forecast(
     recipe: str | Path = "demo",
     *,
-    run: str | Path | None = None,
-    data: str | Path | None = None,
-    devices: int = 1,
-    device: str = "auto",
-    precision: str = "",
-    threads: int = 0,
-    memory_limit: str = "",
-    loggers: Sequence[str] = (),
     overrides: Overrides = (),
     progress: ProgressOption = None,
+    **options: Unpack[nmt_cli.TrainKeywords],
 ) -> Forecast:
     """Make all checks of `train`, with the same options, and return how long the training would take.
 
-    Nothing is written.
+    Nothing is written, and nothing is compiled.
 
     The estimate assumes that all `devices` are equal. Raises the same errors as `train`.
     """
-    loaded, shards, folder, index, limit = _prepared(
-        recipe, run, data, precision, memory_limit, loggers, changes_of(overrides)
-    )
+    chosen = TrainOptions(**options)
+    loaded, shards, folder, index, limit = _prepared(recipe, chosen, changes_of(overrides))
 
     with loading_torch("nmt train"):
         from ..training.dry_run import dry_run
 
     with (
         showing(progress),
-        torch_threads(threads or max(1, cores() // devices)),
+        torch_threads(chosen.threads or max(1, cores() // chosen.devices)),
         console.status("measuring some micro-batches"),
     ):
-        device_named(device, devices - 1)  # raises UsageError if there are fewer devices
-        hardware = Hardware.find(device, loaded.train.precision, 0, limit)
-        _check_device(hardware, loaded, index, devices, devices)
-        if hardware.device == "cpu" and (remark := busy(threads or cores())):
+        device_named(chosen.device, chosen.devices - 1)  # raises UsageError if there are fewer devices
+        hardware = Hardware.find(chosen.device, loaded.train.precision, 0, limit)
+        _check_device(hardware, loaded, index, chosen.devices, chosen.devices)
+        if hardware.device == "cpu" and (remark := busy(chosen.threads or cores())):
             console.warn(remark)
-        return dry_run(loaded, shards, folder, hardware, devices, loggers)
+        return dry_run(loaded, shards, folder, hardware, chosen.devices, chosen.loggers)
 
 
 def _prepared(
-    recipe: str | Path,
-    run: str | Path | None,
-    data: str | Path | None,
-    precision: str,
-    memory_limit: str,
-    loggers: Sequence[str],
-    changes: Sequence[str],
+    recipe: str | Path, options: TrainOptions, changes: Sequence[str]
 ) -> tuple[Recipe, Path, Path, ShardIndex, int]:
     """Return the recipe, the shard folder, the run folder, the shards' index and the memory limit in bytes (0: no
     limit).
 
     Raises NmtErrors, before torch is loaded.
     """
-    for name in loggers:
+    for name in options.loggers:
         load(LOGGERS, name, "--logger")
-    if precision:
-        check_choice("--precision", precision, TRAINING_PRECISIONS)
-    loaded = load_recipe(str(recipe), [*changes, *([f"train.precision={precision}"] if precision else [])])
-    limit = memory_size(memory_limit) if memory_limit else 0
-    shards = Path(data) if data else loaded.folder("data", "--data DIR and --run")
-    folder = Path(run) if run else loaded.folder("runs", "--run")
+    if options.precision:
+        check_choice("--precision", options.precision, TRAINING_PRECISIONS)
+        changes = [*changes, f"train.precision={options.precision}"]
+    loaded = load_recipe(str(recipe), changes)
+    limit = memory_size(options.memory_limit) if options.memory_limit else 0
+    shards = Path(options.data) if options.data else loaded.folder("data", "--data DIR and --run")
+    folder = Path(options.run) if options.run else loaded.folder("runs", "--run")
 
     from ..data.shards import INDEX_FILE, check_matches, open_index, with_earlier_defaults
 
     with suppress(OSError):  # of a wrong path: `open_index` reports it
         if not (shards / INDEX_FILE).exists():
-            options = [*(["--out", str(data)] if data else []), *(f"--set={change}" for change in changes)]
-            command = shlex.join(["nmt", "preprocess", str(recipe), *options])
+            out = ["--out", str(options.data)] if options.data else []
+            settings = [f"--set={change}" for change in changes]
+            command = shlex.join(["nmt", "preprocess", str(recipe), *out, *settings])
             raise DataError(f"{str(shards)!r} holds no prepared corpus (no {INDEX_FILE}). Make it first: {command}")
     index = open_index(shards)
     loaded = with_earlier_defaults(loaded, index)

@@ -11,91 +11,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..console import status
-from ..errors import DataError, UsageError, check_choice
-from ..evaluation.lengths import BOUNDS, BucketScores, by_length, parse_bounds
-from ..evaluation.metric import DEFAULT_TOKENIZER, MetricOptions, Protocol
-from ..evaluation.metrics import DEFAULT_METRICS, Score, Scorer, build, check_parallel
+from ..errors import DataError, UsageError
+from ..evaluation.lengths import BucketScores, by_length
+from ..evaluation.metric import MetricOptions, Protocol
+from ..evaluation.metrics import Score, Scorer, check_parallel
 from ..evaluation.outputs import check_outputs, count_faults, worst_lines
 from ..evaluation.references import remarks as reference_remarks
-from ..evaluation.significance import BOOTSTRAP, SAMPLES, SEED, TESTS, Row, compare, confidence
+from ..evaluation.significance import BOOTSTRAP, SAMPLES, SEED, Row, compare, confidence
 from ..evaluation.significance import remark as few_differences
-from ..languages import base
 from ..lines import decode_line, iter_lines, open_binary
+from ..options import with_keywords
+from .evaluation_options import EvaluationOptions, Text
 from .progress import ProgressOption, showing
+
+if TYPE_CHECKING:
+    import nmt_cli
 
 WORST = 5
 """Number of worst lines by default, without --worst."""
 HYPOTHESIS = "hypothesis"
 """The name of a system that was given without a name."""
 
-Text = Path | Sequence[str]
-"""A file, plain or compressed, or its lines."""
 System = tuple[str, Sequence[str]]
 """The name of a system, and its lines."""
-
-
-@dataclass(frozen=True)
-class EvaluationOptions:
-    """Options by the names of `nmt score`; `nmt score --help` describes each one."""
-
-    metrics: Sequence[str] | None = None
-    lowercase: bool = False
-    tokenize: str | None = None
-    ter_asian: bool = False
-    comet_model: Path | None = None
-    evalb_repair: bool = False
-    protocol: str | None = None
-    language: str | None = None
-    no_compounds: bool = False
-    tokenized_ref: bool = False
-    significance: str | None = None
-    confidence: bool = False
-    samples: int | None = None
-    seed: int | None = None
-    by_length: bool = False
-    lengths: str | None = None
-    worst: int | None = None
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The names of the metrics to compute: those that were given, else the defaults."""
-        return self.metrics or (DEFAULT_METRICS if self.protocol is None else ["bleu"])
-
-    @property
-    def metric_options(self) -> MetricOptions:
-        """The options of the metrics."""
-        protocol = None
-        if self.protocol is not None:
-            language = {"language": base(self.language)} if self.language else {}
-            protocol = Protocol(
-                self.protocol, compounds=not self.no_compounds, tokenized_references=self.tokenized_ref, **language
-            )
-        return MetricOptions(
-            lowercase=self.lowercase,
-            tokenize=self.tokenize or DEFAULT_TOKENIZER,
-            ter_asian=self.ter_asian,
-            protocol=protocol,
-            comet_model=self.comet_model,
-            evalb_repair=self.evalb_repair,
-        )
-
-    @property
-    def bounds(self) -> Sequence[int]:
-        """The upper bounds of the lengths; empty if scores by length are not asked for. Raises UsageError."""
-        return parse_bounds(self.lengths) if self.lengths is not None else BOUNDS if self.by_length else ()
-
-    def check_names(self) -> None:
-        """Raise UsageError for an unknown metric, tokenizer or significance test, and for wrong lengths.
-
-        No file is read yet.
-        """
-        check_choice("test of significance", self.significance or BOOTSTRAP, TESTS)
-        for name in self.names:
-            build(name, self.metric_options)
-        _ = self.bounds
 
 
 @dataclass(frozen=True)
@@ -256,71 +197,34 @@ class Evaluation:
         return value
 
 
+@with_keywords(EvaluationOptions)
 def evaluate(
     hypotheses: Text | Mapping[str, Text],
     references: Sequence[Text],
     *,
-    source: Text | None = None,
-    metrics: Sequence[str] | None = None,
-    lowercase: bool = False,
-    tokenize: str | None = None,
-    ter_asian: bool = False,
-    comet_model: str | Path | None = None,
-    evalb_repair: bool = False,
-    protocol: str | None = None,
-    language: str | None = None,
-    no_compounds: bool = False,
-    tokenized_ref: bool = False,
-    significance: str | None = None,
-    confidence: bool = False,
-    samples: int | None = None,
-    seed: int | None = None,
-    by_length: bool = False,
-    lengths: str | None = None,
-    worst: int | None = None,
     progress: ProgressOption = None,
+    **options: Unpack[nmt_cli.EvaluationKeywords],
 ) -> Evaluation:
-    """Score translations, or several systems by name, against references.
+    """Score translations, or several systems by name, against references. `nmt score --help` describes the options.
 
     `references` is a list of texts, each parallel to the translations.
 
     A text is a list of lines, or a `pathlib.Path`. If there are several systems, each is compared with the first. If
     `source` is given, the outputs are checked. Raises UsageError, DataError.
     """
-    options = EvaluationOptions(
-        metrics,
-        lowercase,
-        tokenize,
-        ter_asian,
-        Path(comet_model) if comet_model else None,
-        evalb_repair,
-        protocol,
-        language,
-        no_compounds,
-        tokenized_ref,
-        significance,
-        confidence,
-        samples,
-        seed,
-        by_length,
-        lengths,
-        worst,
-    )
-    for what, value in (("references", references), ("metrics", metrics or [])):
+    chosen = EvaluationOptions(**options)
+    for what, value in (("references", references), ("metrics", chosen.metrics)):
         if isinstance(value, str | Path):
             raise UsageError(f"{what} {str(value)[:60]!r}: expected a list of them.")
-    options.check_names()
-    systems = (
-        hypotheses
-        if isinstance(hypotheses, Mapping)
-        else {str(hypotheses) if isinstance(hypotheses, Path) else HYPOTHESIS: hypotheses}
-    )
+    name = str(hypotheses) if isinstance(hypotheses, Path) else HYPOTHESIS
+    systems = hypotheses if isinstance(hypotheses, Mapping) else {name: hypotheses}
+    chosen.check(len(systems))
     with showing(progress):
         return evaluated(
             [(name, _lines(text, name)) for name, text in systems.items()],
             [_lines(text, "a reference") for text in references],
-            _lines(source, "the source") if source is not None else None,
-            options,
+            _lines(chosen.source, "the source") if chosen.source is not None else None,
+            chosen,
         )
 
 

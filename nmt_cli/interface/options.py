@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from ..bounds import NUMBERS
 from ..errors import UsageError, check_choice
+from ..options import MOST_BEAM, Option, declared, flag
 from ..recipe import DecodeOptions, DecodeSection
 from ..registry import SEARCHES, UTILITIES, load
 from .loading import changed, decode_changes
@@ -22,10 +22,19 @@ if TYPE_CHECKING:
     from ..translation.options import TranslationOptions
 
 
+FORMAT = "Output format"
+"""A heading in --help."""
+NBEST = Option(
+    "Print the N best of each line, or N samples: INDEX ||| TRANSLATION ||| SCORE.", "N", FORMAT, 1, MOST_BEAM
+)
+NUMBERS = {"nbest": NBEST} | {name: one for name, one in declared(DecodeOptions).items() if one.least is not None}
+"""The numbers among the options of a translation that are not keys of a recipe, with their bounds."""
+
+
 class TranslateKeywords(DecodeOptions, total=False):
     """The keywords of one call. For an option that is None or not given, the recipe's value is used."""
 
-    nbest: int
+    nbest: Annotated[int, NBEST]
     alignment: bool
     confidence: bool
     calibration: Path | Calibration | None
@@ -148,12 +157,12 @@ def _chosen(changes: Sequence[str], key: str) -> str | None:
 
 
 def _options(names: Any) -> str:
-    return ", ".join("--" + name.replace("_", "-") for name in names)
+    return ", ".join(map(flag, names))
 
 
 def _number(name: str, value: object) -> float:
     """Return the value of the option `name`. Raises UsageError if it is out of its bounds."""
-    return NUMBERS[name].check(_options([name]), value)
+    return NUMBERS[name].check(flag(name), value)
 
 
 def _check_names(mbr: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from ..recipe import Option
+from ..options import Option
 from .keys import Keys
 
 MOST, MOST_SECONDS = 10**12, 10**7

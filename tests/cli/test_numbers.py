@@ -20,10 +20,9 @@ from typer.testing import CliRunner
 from untrained import write_untrained
 
 import nmt_cli as nmt
-from nmt_cli.bounds import NUMBERS
 from nmt_cli.cli.app import COMMANDS, app
 from nmt_cli.errors import UsageError
-from nmt_cli.interface.options import TranslateKeywords
+from nmt_cli.interface.options import NUMBERS, TranslateKeywords
 from nmt_cli.recipe import SECTIONS, DecodeSection, ModelSection, TrainSection
 from nmt_cli.registry import LENGTH_PENALTIES, load
 

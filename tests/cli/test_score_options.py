@@ -277,7 +277,7 @@ def test_options_of_metrics_are_refused_with_a_model(folder: Path) -> None:
         "3",
     ]
     assert fault(folder, 2, "--model", "missing", "--src", "src", "--ref", "ref", *options) == (
-        "--protocol, --confidence, --seed, --by-length, --comet-model, --worst: not with --model DIR, which scores REF by a model's probability."
+        "--comet-model, --protocol, --confidence, --seed, --by-length, --worst: not with --model DIR, which scores REF by a model's probability."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import os
@@ -9,9 +10,10 @@ import random
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from untrained import SMALLEST, sentence
@@ -28,7 +30,7 @@ from nmt_cli.cli import train as cli_train
 from nmt_cli.cli.export import export as export_command
 from nmt_cli.cli.import_model import import_model as import_command
 from nmt_cli.errors import DataError, ModelError, TrainingError
-from nmt_cli.interface.evaluation import EvaluationOptions
+from nmt_cli.interface.evaluation_options import EvaluationOptions, Text
 from nmt_cli.training.run import RunFolder
 from nmt_cli.training.trainer import Trainer
 
@@ -223,8 +225,9 @@ def test_a_forecast_makes_the_checks_and_writes_nothing(
 
 def test_the_commands_have_no_option_that_the_functions_lack() -> None:
     assert parameters(cli_preprocess.preprocess) - parameters(nmt.preprocess) == {"as_json"}
-    assert parameters(cli_train.train) - parameters(nmt.train) == {"tensorboard", "dry_run"}  # a logger; `forecast`
-    assert parameters(nmt.train) - parameters(nmt.forecast) == {"compiled"}
+    beside = {"tensorboard", "dry_run", "as_rank"}  # a logger; `forecast`; one of several processes
+    assert parameters(cli_train.train) - parameters(nmt.train) == beside
+    assert parameters(nmt.train) == parameters(nmt.forecast)
     assert parameters(cli_average.average) - parameters(nmt.average) == set()
     assert parameters(cli_init.init) ^ parameters(nmt.init) == {"progress"}
     assert parameters(cli_info.info) - parameters(nmt.info) == {"as_json", "table3", "report", "recipes"}
@@ -234,9 +237,19 @@ def test_the_commands_have_no_option_that_the_functions_lack() -> None:
     assert parameters(import_command) - parameters(nmt.import_model) == set()
     of_models = {"model", "target_language", "batch_tokens", "device", "precision"}  # Translator.score
     assert parameters(cli_score.score) - parameters(nmt.evaluate) - of_models == {"as_json", "width"}
-    assert parameters(nmt.evaluate) - {"hypotheses", "references", "source", "progress"} == set(
-        EvaluationOptions.__dataclass_fields__
-    )
+
+
+@pytest.mark.parametrize(("function", "typed", "keywords"), [(nmt.evaluate, EvaluationOptions, "EvaluationKeywords")])
+def test_the_stub_declares_the_keywords_of_the_options(function: Any, typed: type, keywords: str) -> None:
+    stub = ast.parse((Path(nmt.__file__).parent / "__init__.pyi").read_text(encoding="utf-8"))
+    [declared] = [node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == keywords]
+    hints = get_type_hints(typed)
+    for line in (node for node in declared.body if isinstance(node, ast.AnnAssign)):
+        assert isinstance(line.target, ast.Name)
+        kind = eval(ast.unparse(line.annotation), {"Path": Path, "Sequence": Sequence, "Text": Text})
+        assert kind == hints.pop(line.target.id)
+        assert line.target.id in parameters(function)
+    assert hints == {}
 
 
 def python(code: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
