@@ -142,8 +142,10 @@ DATASETS = {
 
 
 def trees(function: str) -> Any:
-    """Return a function of TREES. Raises UsageError if there is none."""
-    return load(TREES, function, "data.terminals is set: a function for trees,")
+    """Return a function of TREES. Raises UsageError if there are none."""
+    if not TREES:
+        raise UsageError("data.terminals is set, and this nmt has no parser: install the whole package.")
+    return load(TREES, function, "a function for trees")
 
 
 def load(registry: Mapping[str, str], name: str, what: str) -> Any:
