@@ -141,11 +141,11 @@ DATASETS = {
 """nmt data NAME: a Dataset (nmt_cli/corpora/dataset.py)."""
 
 
-def trees(function: str) -> Any:
+def tree_function(name: str) -> Any:
     """Return a function of TREES. Raises UsageError if there are none."""
     if not TREES:
         raise UsageError("data.terminals is set, and this nmt has no parser: install the whole package.")
-    return load(TREES, function, "a function for trees")
+    return load(TREES, name, "a function for trees")
 
 
 def load(registry: Mapping[str, str], name: str, what: str) -> Any:
