@@ -143,9 +143,11 @@ DATASETS = {
 """nmt data NAME: a Dataset (nmt_cli/corpora/dataset.py)."""
 
 
-def trees(function: str) -> Any:
-    """Return a function of TREES. Raises UsageError if there is none."""
-    return load(TREES, function, "data.terminals is set: a function for trees,")
+def tree_function(name: str) -> Any:
+    """Return a function of TREES. Raises UsageError if there are none."""
+    if not TREES:
+        raise UsageError("data.terminals is set, and this nmt has no parser: install the whole package.")
+    return load(TREES, name, "a function for trees")
 
 
 def load(registry: Mapping[str, str], name: str, what: str) -> Any:

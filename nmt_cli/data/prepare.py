@@ -31,7 +31,7 @@ from ..hardware import cores
 from ..lines import Changed
 from ..output_paths import output_folder, resolved
 from ..recipe import DataSection, Recipe
-from ..registry import trees
+from ..registry import tree_function
 from ..sides import PairSample, warn_about
 from ..text_files import check_replaced
 from .inputs import SPLITS, Inputs, find_inputs, fingerprint_of, named
@@ -106,7 +106,7 @@ def prepare(
     started = time.monotonic()
     with find_inputs(recipe.data, data_dirs) as inputs:
         if terminals := recipe.data.terminals:
-            trees("check")([*inputs.files["train_target"], *inputs.files["valid_target"]], terminals)
+            tree_function("check")([*inputs.files["train_target"], *inputs.files["valid_target"]], terminals)
         entries = inputs.entries()
         _check_not_empty(inputs, entries)
         names = _names_in(out)

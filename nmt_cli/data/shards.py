@@ -140,9 +140,7 @@ class ShardIndex(Record):
 def file_entry(path: Path, name: str | None = None) -> FileEntry:
     """Return the size and SHA-256 of a file. Raises DataError."""
     try:
-        with open(path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            return FileEntry(file=name or path.name, bytes=file.tell(), sha256=digest)
+        return FileEntry(file=name or path.name, bytes=path.stat().st_size, sha256=sha256(path))
     except OSError as error:
         raise DataError(f"cannot read {str(path)!r}: {error.strerror}.") from None
 

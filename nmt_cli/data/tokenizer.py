@@ -28,7 +28,7 @@ from typing import Any
 from ..errors import DataError
 from ..files import read_bounded, write_named
 from ..recipe import DataSection
-from ..registry import TOKENIZERS, load, trees
+from ..registry import TOKENIZERS, load, tree_function
 from .normalization import META_SPACE, kept, leaving_out, nfc, replacing
 from .sentencepiece_model import TAG, extension_of, is_word_list, stays_in_words
 
@@ -253,7 +253,7 @@ def learn_from_words(words: Iterable[tuple[str, int]], data: DataSection, side: 
     one token.
     """
     counted = list(words)
-    symbols = trees("symbols")((word for word, _ in counted), data.terminals) if data.terminals else []
+    symbols = tree_function("symbols")((word for word, _ in counted), data.terminals) if data.terminals else []
     whole = {"user_defined_symbols": [META_SPACE + symbol for symbol in symbols]} if symbols else {}
     return learn(counted, data, side, **whole, **_bpe(data, counted, side))
 

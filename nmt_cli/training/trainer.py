@@ -44,7 +44,7 @@ from ..model.folder import build, load_model, weights_of
 from ..model.transformer import Transformer, count_parameters
 from ..model.weights import write_model
 from ..recipe import Recipe
-from ..registry import trees
+from ..registry import tree_function
 from .in_flight import InFlight, StepMetrics, drain, error_message
 from .loader import RankBatch, TrainingText, Variation, rank_batches
 from .loggers import check_loggers
@@ -187,7 +187,7 @@ class Trainer:
                 else Transformer(self.recipe.model, *index.vocabularies)
             )
             if model.next_word is not None:
-                model.next_word.set(*trees("word_tables")(self.vocabulary, self.recipe.data.terminals))
+                model.next_word.set(*tree_function("word_tables")(self.vocabulary, self.recipe.data.terminals))
         else:
             progress, weights, optimizer_state = self.run.load(last_update, self.recipe, index)
             self.report.rewind(progress.metrics_bytes)
