@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from nmt_cli import __version__
 from nmt_cli.data.prepare import prepare
-from nmt_cli.hardware import cores, has_fast_bf16
+from nmt_cli.hardware import cores, fast_precision
 from nmt_cli.lines import read_parallel
 from nmt_cli.recipe import Recipe, load_recipe
 
@@ -43,7 +43,7 @@ def setup(threads: int) -> None:
     torch.set_num_threads(threads or cores())
     print(
         f"{date.today()} · nmt {__version__} · torch {torch.__version__} · Python {platform.python_version()} · {processor()}, "
-        f"{torch.get_num_threads()} threads · fast bf16: {has_fast_bf16('cpu')}"
+        f"{torch.get_num_threads()} threads · fast: {fast_precision('cpu')}"
     )
 
 

@@ -122,20 +122,18 @@ def listening(listener: Callable[[Progress], None]) -> Iterator[None]:
         _listener.reset(token)
 
 
+@dataclass
 class _Reported:
     """Replaces the tqdm bar within `listening`. It has the part of tqdm's interface that this package uses."""
 
-    def __init__(
-        self, listener: Callable[[Progress], None], what: str, total: float | None, unit: str, initial: float
-    ) -> None:
-        self.listener, self.what, self.total, self.unit, self.n, self.text = (
-            listener,
-            what,
-            total,
-            unit.strip(),
-            initial,
-            "",
-        )
+    listener: Callable[[Progress], None]
+    what: str
+    total: float | None
+    unit: str
+    n: float
+    text: str = ""
+
+    def __post_init__(self) -> None:
         self._report()
 
     def __enter__(self) -> Self:
@@ -175,7 +173,7 @@ def progress(
     the listener. `total` None means an unknown length.
     """
     if shown and (listener := _listener.get()) is not None:
-        return _Reported(listener, what, total, unit, initial)
+        return _Reported(listener, what, total, unit.strip(), initial)
     from tqdm import tqdm
 
     hidden = not (shown and on_terminal())

@@ -166,12 +166,14 @@ def fast_precision(device: str) -> str:
     """Return the precision in which the device multiplies matrices fast: bf16, else fp16 on a CUDA device with tensor
     cores for fp16, else fp32.
     """
-    if has_fast_bf16(device):
-        return "bf16"
+    if device == "cpu":
+        return "bf16" if cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"} else "fp32"
     if not device.startswith("cuda"):
         return "fp32"
     import torch
 
+    if torch.cuda.is_bf16_supported(including_emulation=False):
+        return "bf16"
     return "fp16" if torch.cuda.get_device_capability(device) >= (7, 0) else "fp32"
 
 
@@ -241,18 +243,6 @@ def out_of_memory(error: BaseException) -> bool:
 
     words = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc", "out of memory", "not enough memory")
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(word in str(error).lower() for word in words)
-
-
-def has_fast_bf16(device: str) -> bool:
-    """Return whether the hardware multiplies matrices in bf16."""
-    if device.startswith("cuda"):
-        import torch
-
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    if device != "cpu":
-        return False
-    flags = cpu_flags()
-    return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
 def cpu_flags() -> set[str]:

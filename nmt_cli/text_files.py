@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +17,6 @@ from typing import Any
 
 from .encodings import UTF8_MARK, refused, wide_encoding
 from .errors import DataError
-from .languages import NAMES
 from .lines import NO_TEXT, decode_line, iter_lines, open_binary
 
 HEAD = 1 << 20
@@ -40,10 +38,6 @@ TOOLS = {
     "Parquet": ", for example with duckdb",
 }
 """Formats → a tool that takes one side out of them."""
-FEWEST_ROWS = 10
-"""Number of rows of CSV that has not .csv in its name."""
-COLUMNS = re.compile("id|source|target|src|tgt|trg|text|translation|sentence|label|score|english", re.IGNORECASE)
-"""Names of columns."""
 MAGIC = {b"PAR1": "Parquet", b"%PDF-": "PDF", b"{\\rtf": "RTF", b"\xd0\xcf\x11\xe0": "a Microsoft Office file"}
 MARKUP = {
     "TMX": re.compile(r"<tmx[\s>]"),
@@ -112,7 +106,8 @@ def _format(text: str, lines: Sequence[str], path: Path) -> str:
     for name, separator in SEPARATED.items():
         if all(separator in line for line in lines):
             return name
-    return "CSV" if _delimiter(lines, path) else ""
+    is_table = ".csv" in path.suffixes and any(all(mark in line for line in lines) for mark in ",;")
+    return "CSV" if is_table else ""
 
 
 def _parsed(text: str) -> Any:
@@ -120,29 +115,6 @@ def _parsed(text: str) -> Any:
     with suppress(ValueError, RecursionError):
         return json.loads(text)
     return None
-
-
-def _delimiter(lines: Sequence[str], path: Path) -> str:
-    """Return the delimiter if the lines are CSV, else "".
-
-    Then all rows have as many cells, and this is no chance: there is a header, a quoted delimiter, or the name says it.
-    """
-    for delimiter in ",;":
-        with suppress(csv.Error):
-            rows = list(csv.reader(lines, delimiter=delimiter, strict=True))
-            whole = rows[:-1] if len(rows) >= FEWEST_ROWS else rows  # the last one may be cut
-            if len({len(row) for row in whole}) == 1 < len(rows[0]):
-                quoted = re.compile(rf'(^|{delimiter})"[^"]*{delimiter}[^"]*"({delimiter}|\r?$)')
-                likely = len(rows) >= FEWEST_ROWS and (_is_header(rows[0]) or any(map(quoted.search, lines)))
-                if likely or ".csv" in path.suffixes:
-                    return delimiter
-    return ""
-
-
-def _is_header(cells: Sequence[str]) -> bool:
-    """Return whether cells are names, two of which are usual ones for columns, or codes of languages."""
-    usual = [cell for cell in cells if COLUMNS.fullmatch(cell) or cell in NAMES]
-    return len(usual) >= 2 and all(re.fullmatch(r"\w[\w .-]{,30}", cell) for cell in cells)
 
 
 def _other_encoding(path: Path, limit: int | None) -> str:

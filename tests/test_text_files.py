@@ -21,11 +21,11 @@ PAIRS = [(f'The {n} cats, "see" <b> & dogs.', f"Die {n} Kätzchen; hören {n * n
 SENTENCES = "\n".join(f"This is the sentence of a café with the number {n}, and it is für zwei." for n in range(100))
 
 
-def table(delimiter: str, header: list[str], quoting: int = csv.QUOTE_MINIMAL, numbered: bool = False) -> str:
+def table(delimiter: str, header: list[str]) -> str:
     stream = io.StringIO()
-    writer = csv.writer(stream, delimiter=delimiter, quoting=quoting)  # type: ignore[arg-type]
+    writer = csv.writer(stream, delimiter=delimiter)
     writer.writerows([header] if header else [])
-    writer.writerows([[str(n), *pair] if numbered else pair for n, pair in enumerate(PAIRS)])
+    writer.writerows(PAIRS)
     return stream.getvalue()
 
 
@@ -52,7 +52,6 @@ SEPARATED = {
 OTHERS = {
     "CSV": table(",", ["source", "target"]),
     "CSV without a header": table(";", []),
-    "CSV with numbers": table(",", ["id", "en", "de"], csv.QUOTE_ALL, numbered=True),
     "JSONL": "".join(json.dumps(row) + "\n" for row in objects(nested=True)),
     "JSON": json.dumps(objects(), indent=2),
     "JSON in one line": json.dumps(objects()),
@@ -95,7 +94,7 @@ def test_the_command_for_a_table_writes_a_side(tmp_path: Path, name: str) -> Non
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_formats(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "text.en"
+    path = tmp_path / ("text.csv.zst" if name.startswith("CSV") else "text.en")
     path.write_bytes(zstd.compress(OTHERS[name].encode()))
     kind = name if name[0].islower() else name.split()[0]
     assert refusal(path).startswith(f"{str(path)!r} is {kind}: expected text, one sentence per line. Write ")

@@ -48,10 +48,8 @@ class _Member(io.RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         view = memoryview(buffer)
-        try:
+        with _naming(self.name):
             data = self._read(len(view))
-        except (*DAMAGE, OSError) as error:
-            raise _damaged(self.name, error) from None
         self._remaining -= len(data)
         if self._remaining < 0:
             raise _swollen(self.name)
@@ -107,10 +105,8 @@ def _opened(path: Path, name: str) -> Iterator[tuple[IO[bytes], int]]:
     elif path.suffix == ZIP:
         with zipfile.ZipFile(path) as archive:
             information = next(member for member in archive.infolist() if _plain(member.filename) == name)
-            try:
+            with _naming(f"{path}:{name}"):
                 packed = archive.open(information)
-            except DAMAGE as error:
-                raise _damaged(f"{path}:{name}", error) from None
             with packed:
                 yield packed, information.file_size
     else:
@@ -121,39 +117,31 @@ def _opened(path: Path, name: str) -> Iterator[tuple[IO[bytes], int]]:
 
 
 def _find_in_tar(archive: tarfile.TarFile, name: str, path: Path) -> tuple[IO[bytes], int]:
-    try:
+    with _naming(str(path)):
         for member in archive:
             if _plain(member.name) == name and member.isfile():
                 stream = archive.extractfile(member)
                 assert stream is not None  # a plain file
                 return stream, member.size
-    except (*DAMAGE, OSError) as error:
-        raise _damaged(str(path), error) from None
     raise DataError(f"{str(path)!r} does not hold {name!r}.")
 
 
 def _contents_of_tar(path: Path) -> dict[str, int]:
     with open_member(path, "") as unpacked:
-        try:
-            with tarfile.open(fileobj=unpacked, mode="r|") as archive:
-                sizes = {_plain(member.name): member.size for member in archive if member.isfile()}
-        except (*DAMAGE, OSError) as error:
-            raise _damaged(str(path), error) from None
+        with _naming(str(path)), tarfile.open(fileobj=unpacked, mode="r|") as archive:
+            sizes = {_plain(member.name): member.size for member in archive if member.isfile()}
         while unpacked.read(BUFFER):
             pass  # read to the end, where a compressed file has its checksum
     return sizes
 
 
 def _contents_of_zip(path: Path) -> dict[str, int]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return {
-                _plain(member.filename): member.file_size
-                for member in archive.infolist()
-                if not (member.is_dir() or stat.S_ISLNK(member.external_attr >> 16))
-            }
-    except (*DAMAGE, OSError) as error:
-        raise _damaged(str(path), error) from None
+    with _naming(str(path)), zipfile.ZipFile(path) as archive:
+        return {
+            _plain(member.filename): member.file_size
+            for member in archive.infolist()
+            if not (member.is_dir() or stat.S_ISLNK(member.external_attr >> 16))
+        }
 
 
 @contextmanager
@@ -177,8 +165,13 @@ def _most(size: int) -> int:
     return EXPANSION * size + SLACK
 
 
-def _damaged(name: str, error: object) -> DataError:
-    return DataError(f"{name!r} is a damaged or cut archive: {error}. Remove it to have it fetched again.")
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Raise an exception of the block as a DataError with the name of the archive, or of the file in it."""
+    try:
+        yield
+    except (*DAMAGE, OSError) as error:
+        raise DataError(f"{name!r} is a damaged or cut archive: {error}. Remove it to have it fetched again.") from None
 
 
 def _swollen(name: str) -> DataError:

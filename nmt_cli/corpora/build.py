@@ -233,23 +233,17 @@ def _write(
     """Write the files of one text under temporary names, and rename them when all are correct."""
     files = outputs(text, dataset.languages)
     counts: Counter[str] = Counter()
-    try:
-        targets = [out / file for file in files]
-        with output_files(targets, "the text", ours=lambda _: "no nmt data wrote it") as raw, ExitStack() as stack:
-            streams = [stack.enter_context(compressing(stream, file)) for file, stream in zip(files, raw, strict=True)]
-            if isinstance(text, Split):
-                _write_split(text, paths, streams, counts)
-            else:
-                _write_pairs(text, paths, streams, counts)
-        entries = [
-            WrittenFile(
-                file=file, bytes=(out / file).stat().st_size, sha256=sha256(out / file), lines=counts[f"lines {index}"]
-            )
-            for index, file in enumerate(files)
-        ]
-    except OSError as error:
-        failure = write_failed(error, out, "the text")
-        raise DataError(f"{failure} The archives are kept; run the same command again to resume.") from None
+    targets = [out / file for file in files]
+    with output_files(targets, "the text", ours=lambda _: "no nmt data wrote it") as raw, ExitStack() as stack:
+        streams = [stack.enter_context(compressing(stream, file)) for file, stream in zip(files, raw, strict=True)]
+        if isinstance(text, Split):
+            _write_split(text, paths, streams, counts)
+        else:
+            _write_pairs(text, paths, streams, counts)
+    entries = [
+        WrittenFile(file=file, bytes=path.stat().st_size, sha256=sha256(path), lines=counts[f"lines {index}"])
+        for index, (file, path) in enumerate(zip(files, targets, strict=True))
+    ]
     console.say(f"{', '.join(files)}: {_described(text, counts)}")
     return TextEntry(
         fingerprint=fingerprint,

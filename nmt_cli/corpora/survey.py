@@ -48,20 +48,24 @@ MOST_TOGETHER = 10
 Paths = Sequence[Path]
 
 
-@dataclass(frozen=True)
+@dataclass
 class SurveyedSide:
     """One side of the text."""
 
-    words: float
+    words: float = 0.0
     """Average number of words per line, over the pairs without an empty side."""
-    longest: int
+    longest: int = 0
     """Number of words of the longest line."""
-    scripts: dict[str, float]
-    """Share of letters by script, most frequent first. Names of scripts are those of Unicode (LATIN, CYRILLIC, CJK, …).
-    """
-    changed: Changed
-    characters: Counter[str]
+    letters: Counter[str] = field(default_factory=Counter)
+    """Number of letters by script in some of the lines. Names of scripts are those of Unicode (LATIN, CYRILLIC, …)."""
+    changed: Changed = field(default_factory=Changed)
+    characters: Counter[str] = field(default_factory=Counter)
     """How often each character occurs. A space stands for every beginning of a word, as SentencePiece counts."""
+
+    @property
+    def scripts(self) -> dict[str, float]:
+        """The share of letters by script, most frequent first."""
+        return {name: count / self.letters.total() for name, count in self.letters.most_common()}
 
 
 @dataclass(frozen=True)
@@ -102,18 +106,17 @@ def survey(source: Paths, target: Paths, normalized: Callable[[str], str]) -> Su
 
     Raises DataError if files are missing, damaged, not parallel or not UTF-8, and if the text has no pairs.
     """
-    keys, counts, scripts, copies = array("q"), array("I"), [Counter[str](), Counter[str]()], array("b")
-    replaced: Counter[str] = Counter()
-    changed, sample, characters = (Changed(), Changed()), PairSample(), (Counter[str](), Counter[str]())
+    keys, counts, copies = array("q"), array("I"), array("b")
+    sides, sample, replaced = (SurveyedSide(), SurveyedSide()), PairSample(), Counter[str]()
     with console.progress(None, "reading", " pairs") as bar:
         for number, pair in enumerate(sample.over(read_parallel(source, target, replaced))):
             keys.extend(hash(key(text)) for text in pair)
             copies.append(pair[0].strip() == pair[1].strip())
-            for side, text in enumerate(pair):
-                changed[side].add(text, spelled := normalized(text))
-                characters[side].update(f" {spelled}")
+            for side, text in zip(sides, pair, strict=True):
+                side.changed.add(text, spelled := normalized(text))
+                side.characters.update(f" {spelled}")
                 if number < ALL_SAMPLED or number % SAMPLED == 0:
-                    scripts[side].update(_script(letter) for letter in text if letter.isalpha())
+                    side.letters.update(_script(letter) for letter in text if letter.isalpha())
                 counts.append(words(text))
             bar.update(1)
     check_replaced(replaced)
@@ -124,9 +127,7 @@ def survey(source: Paths, target: Paths, normalized: Callable[[str], str]) -> Su
         np.frombuffer(keys, dtype=np.int64).reshape(-1, 2),
         lengths,
         np.frombuffer(copies, dtype=np.int8) > 0,
-        scripts,
-        changed,
-        characters,
+        sides,
         replaced,
         sample,
     )
@@ -136,9 +137,7 @@ def _counted(
     keys: NDArray[Any],
     lengths: NDArray[Any],
     copies: NDArray[Any],
-    scripts: Sequence[Counter[str]],
-    changed: Sequence[Changed],
-    characters: Sequence[Counter[str]],
+    sides: tuple[SurveyedSide, SurveyedSide],
     replaced: Mapping[str, int],
     sample: PairSample,
 ) -> Survey:
@@ -147,19 +146,11 @@ def _counted(
     _, first, inverse = np.unique(keys[:, 0] * 31 + keys[:, 1], return_index=True, return_inverse=True)
     repeated = whole & (first[inverse] != np.arange(len(keys)))
     unique = np.ones(len(keys), dtype=bool)
-    for side in range(2):
-        _, inverse, occurrences = np.unique(keys[:, side], return_inverse=True, return_counts=True)
+    for number, side in enumerate(sides):
+        _, inverse, occurrences = np.unique(keys[:, number], return_inverse=True, return_counts=True)
         unique &= occurrences[inverse] == 1
-    sides = [
-        SurveyedSide(
-            float(lengths[whole, side].mean()) if whole.any() else 0.0,
-            int(lengths[:, side].max()),
-            _shares(scripts[side]),
-            changed[side],
-            characters[side],
-        )
-        for side in range(2)
-    ]
+        side.words = float(lengths[whole, number].mean()) if whole.any() else 0.0
+        side.longest = int(lengths[:, number].max())
     more, fewer = lengths.max(axis=1), lengths.min(axis=1)
     odd = whole & (more >= ODD_WORDS) & (more >= ODD_RATIO * fewer)
     usable = whole & ~copies & ~odd
@@ -169,8 +160,7 @@ def _counted(
         int((copies & whole).sum()),
         int((repeated & ~copies).sum()),
         int(odd.sum()),
-        sides[0],
-        sides[1],
+        *sides,
         lengths,
         np.flatnonzero(unique & usable),
         keys,
@@ -189,10 +179,6 @@ def words(text: str) -> int:
 @lru_cache(maxsize=4096)
 def _script(letter: str) -> str:
     return unicodedata.name(letter, "OTHER").split()[0].split("-")[0]
-
-
-def _shares(scripts: Counter[str]) -> dict[str, float]:
-    return {name: count / scripts.total() for name, count in scripts.most_common()}
 
 
 def draw(text: Survey, sets: Mapping[str, int], seed: int = SEED) -> dict[str, NDArray[Any]]:
