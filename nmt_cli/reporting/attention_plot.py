@@ -48,7 +48,7 @@ def picture(view: View, seen: AttentionRecord) -> bytes:
     from matplotlib.figure import Figure
 
     installed = {font.name for font in font_manager.fontManager.ttflist}
-    style = {"font.family": [name for name in FONTS if name in installed], "text.parse_math": False}
+    style: Any = {"font.family": [name for name in FONTS if name in installed], "text.parse_math": False}
     style |= {"axes.linewidth": 0.6, "text.color": INK, "axes.edgecolor": EDGE}
     with rc_context(style), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of characters that no font has

@@ -119,9 +119,9 @@ def replacement(module: SelfAttention | CrossAttention) -> nn.Module:
 def works(device: torch.device, dtype: torch.dtype) -> bool:
     """Return whether this torch has attention over packed sentences, and its gradients, for this GPU."""
     packing = Packing(torch.tensor([5, 3])).to(str(device))
-    parts = [torch.ones(packing.size, 2, 2 * WIDTH_STEP, device=device, dtype=dtype, requires_grad=True)] * 3
+    x = torch.ones(packing.size, 2, 2 * WIDTH_STEP, device=device, dtype=dtype, requires_grad=True)
     try:
-        attend_packed(*parts, packing, packing, True).sum().backward()  # type: ignore[no-untyped-call]
+        attend_packed(x, x, x, packing, packing, True).sum().backward()  # type: ignore[no-untyped-call]
     except (AttributeError, ImportError, TypeError, NotImplementedError, RuntimeError):
         return False
     return True
