@@ -43,7 +43,7 @@ class EngineSearch(Owner, Search):
             options.nbest,
             options.bos,
             options.eos,
-            options.lookahead if options.stop_early else 0,
+            options.lookahead,
             options.min_length,
             options.token_log_probs,
             len(banned),
