@@ -46,8 +46,8 @@ from ..model.layers import DecoderLayer
 from ..model.monotonic import NextWords
 from ..model.packing import Packing
 from ..model.transformer import Transformer
+from ..search.protocols import alignment_layer
 from ..search.torch_arrays import TorchArrays
-from .alignment import alignment_layer
 
 LANES = {torch.float32: 16, torch.bfloat16: 32, torch.float16: 32}
 """S and C are multiples of this number, by the dtype of keys and values."""
