@@ -171,10 +171,15 @@ def open_models(
 def _reading(folder: Path) -> ModelFolder:
     """Return a model folder, and begin to check its files. Raises ModelError."""
     from ..model.contents import CONFIG, checking, read_config
+    from ..recipe import Recipe
     from ..translation.models import ModelFolder
 
     config = read_config(folder)
-    return ModelFolder(folder, config, read_recipe(config.recipe, repr(str(folder / CONFIG))), checking(folder, config))
+    try:
+        recipe = Recipe.from_dict(config.recipe, repr(str(folder / CONFIG)))
+    except RecipeError as error:
+        raise ModelError(str(error)) from None
+    return ModelFolder(folder, config, recipe, checking(folder, config))
 
 
 def workers_on(device: str, named: str, count: int | None) -> list[str]:
@@ -212,16 +217,6 @@ def _check_vocabularies(members: Sequence[ModelFolder]) -> None:
                 "SHA-256 in config.json): "
                 "the models of an ensemble must share their vocabulary, as models trained on the same shards do."
             )
-
-
-def read_recipe(values: dict[str, Any], where: str) -> Recipe:
-    """Return the recipe of a stored model. Raises ModelError if it is none; it names the file `where`."""
-    from ..recipe import Recipe
-
-    try:
-        return Recipe.from_dict(values, where)
-    except RecipeError as error:
-        raise ModelError(str(error)) from None
 
 
 def changed(recipe: Recipe, changes: Sequence[str]) -> Recipe:

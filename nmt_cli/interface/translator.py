@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..translation.pool import Pool
     from ..translation.scoring import Scored
     from ..translation.translator import LineTranslator
-    from .parsing import Parse, Parses
+    from .parsing import Parse
 
 T = TypeVar("T")
 
@@ -139,11 +139,7 @@ class Translator:
         empty. The translation of a line depends on the line, the model and the options only. Raises UsageError for a
         wrong option, and for a line that begins with >>CODE<< of a language that a model of several does not have.
         """
-        if isinstance(lines, str):
-            raise UsageError(
-                f"translate was given the text {lines[:60]!r}: expected a list or another iterable of lines. "
-                "Give [text]."
-            )
+        _refuse_text("translate", lines)
         if isinstance(lines, Sequence):
             return [translation for window in self.windows(lines, options) for translation in window]
         return self._stream(translation for window in self.windows(lines, options) for translation in window)
@@ -189,8 +185,7 @@ class Translator:
         Lines of all unfinished calls are translated together. This is for servers, with many callers who have a few
         lines each. If a future is cancelled, the search for its lines stops.
         """
-        if isinstance(lines, str):
-            raise UsageError(f"submit was given the text {lines[:60]!r}: expected a list of lines. Give [text].")
+        _refuse_text("submit", lines, "a list of lines")
         translator, language, checked = self._ready(lines, options)
         return translator.submit(list(checked), language)
 
@@ -305,10 +300,7 @@ class Translator:
         per line, in order. Raises ModelError if the model is not a parser. Raises UsageError for a wrong option, or if
         NLTK is needed (not `tokenized`) and not installed.
         """
-        if isinstance(lines, str):
-            raise UsageError(
-                f"parse was given the text {lines[:60]!r}: expected a list or another iterable of lines. Give [text]."
-            )
+        _refuse_text("parse", lines)
         from .parsing import Parses, terminals_of, treebank_words
 
         terminals = terminals_of(self.folders[0])
@@ -318,7 +310,8 @@ class Translator:
         )
         in_memory = isinstance(lines, Sequence)
         requests = map(_sentence, lines)
-        stream = _parsed(parses, list(requests) if in_memory else requests)
+        results = parses.translator.translate(parses.sentences(list(requests) if in_memory else requests))
+        stream = (parses.parse(result) for result in results)
         return list(stream) if in_memory else self._stream(stream)
 
     def score(
@@ -368,17 +361,18 @@ class Translator:
             return self._translators[key]
 
 
+def _refuse_text(method: str, lines: Iterable[object], expected: str = "a list or another iterable of lines") -> None:
+    """Raise UsageError for a text in place of lines."""
+    if isinstance(lines, str):
+        raise UsageError(f"{method} was given the text {lines[:60]!r}: expected {expected}. Give [text].")
+
+
 def _sentence(line: str) -> str:
     """Return a line unchanged. Raises UsageError if it is not a str, or contains a line end."""
     if isinstance(line, Line):
         raise UsageError(f"parse was given {line!r}: expected a str, for a tree has neither prefix nor terms.")
     _checked(line)
     return line
-
-
-def _parsed(parses: Parses, requests: Iterable[str]) -> Generator[Parse, None, None]:
-    for result in parses.translator.translate(parses.sentences(requests)):
-        yield parses.parse(result)
 
 
 def _checked(

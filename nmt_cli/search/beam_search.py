@@ -47,7 +47,7 @@ from .coverage import Coverage
 from .length_penalties import penalties_of
 from .min_length import Bans, MinLength
 from .protocols import AttentionDecoder, Decoder, RankingDecoder
-from .search import SearchOptions
+from .search import UNLIMITED, SearchOptions
 from .search_state import Sentences, split_off_finished, without
 from .sentence import FinishedSentences, Sentence
 
@@ -269,7 +269,7 @@ class BeamSearch:
     def _give_up(self, beam: Beam) -> None:
         """Close hypotheses that are complete, and those that cannot reach the n best within `lookahead` tokens."""
         hopeless = beam.sentences.complete[:, None]
-        if self.options.stop_early:
+        if self.options.lookahead:
             hopeless = hopeless | self._hopeless(beam, beam.open.log_probs)
         beam.open.log_probs = self.arrays.where(hopeless, NONE, beam.open.log_probs)
 
@@ -277,7 +277,8 @@ class BeamSearch:
         """Return whether hypotheses with these log-probabilities (B, W) cannot reach the n best within `lookahead`
         tokens: bool, (B, W).
         """
-        longest = self.arrays.minimum(beam.sentences.max_lengths + 1, beam.sentences.lengths + self.options.lookahead)
+        ahead = beam.sentences.lengths + (self.options.lookahead or UNLIMITED)
+        longest = self.arrays.minimum(beam.sentences.max_lengths + 1, ahead)
         if self.constraints.progresses:
             longest = self.arrays.where(self.constraints.demands(beam.constraints), beam.sentences.lengths + 1, longest)
         attainable = log_probs / self.penalties[longest][:, None]

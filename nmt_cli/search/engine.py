@@ -23,6 +23,7 @@ from ..engine.library import CSearchOptions
 from ..engine.model import EngineModel, Owner, Ranking, address, checked, expect, flattened, integers
 from .arrays import NUMPY, Array
 from .length_penalties import penalties_of
+from .protocols import alignment_layer
 from .search import ROWS, Search, SearchOptions, check_numbers
 from .sentence import FinishedSentences, Hypothesis, Sentence
 
@@ -43,7 +44,7 @@ class EngineSearch(Owner, Search):
             options.nbest,
             options.bos,
             options.eos,
-            options.lookahead if options.stop_early else 0,
+            options.lookahead,
             options.min_length,
             options.token_log_probs,
             len(banned),
@@ -177,8 +178,8 @@ class EngineDecoder(Owner):
         self.sentences, self.rows = len(numbers), 0
 
     def record_attention(self, layer: int | None = None) -> None:
-        """See `AttentionDecoder`. `layer` is an index from 0; None: the one that alignments use, the last but one."""
-        chosen = max(self.model.config.decoder_layers - 2, 0) if layer is None else layer
+        """See `AttentionDecoder`. `layer` is an index from 0; None: that of `alignment_layer`."""
+        chosen = alignment_layer(self.model.config) if layer is None else layer
         checked(self.library, self.library.nmt_decoder_record(self.handle, chosen))
 
     def attention(self) -> Array:

@@ -21,6 +21,7 @@ import numpy as np
 from .arrays import Array, Arrays
 
 if TYPE_CHECKING:
+    from ..recipe import ModelSection
     from .search import Search, SearchOptions
 
 
@@ -55,6 +56,13 @@ class GrowingDecoder(Decoder, Protocol):
     def add(self, sources: Sequence[Sequence[int]]) -> None:
         """Append sentences to those that the decoder holds. `sources` are their token ids, end symbols included."""
         ...
+
+
+def alignment_layer(config: ModelSection) -> int:
+    """Return the index of the decoder layer that alignments use, the last but one: among single layers, its attention
+    is nearest to alignments by people (Garg et al. 2019).
+    """
+    return max(config.decoder_layers - 2, 0)
 
 
 @runtime_checkable

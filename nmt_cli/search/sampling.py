@@ -58,24 +58,14 @@ class Samples(Rows):
         """Return the samples of each sentence, by score. Raises ModelError, see `check_numbers`."""
         details = self.log_probs[:, :, None][:, :, :0] if self.token_log_probs is None else self.token_log_probs
         columns = (self.tokens, self.lengths, self.log_probs, details)
-        return [
-            self._ranked(t, n, p, d, options)
-            for t, n, p, d in zip(*(column.tolist() for column in columns), strict=True)
-        ]
-
-    @staticmethod
-    def _ranked(
-        tokens: list[list[int]],
-        lengths: list[int],
-        log_probs: list[float],
-        details: list[list[float]],
-        options: SearchOptions,
-    ) -> list[Hypothesis]:
-        samples = [  # scored one by one: a power's last bit depends on its position in a vector
-            Hypothesis(t[: n - 1], p, options.score(p, n), tuple(d[:n]))
-            for t, n, p, d in zip(tokens, lengths, log_probs, details, strict=True)
-        ]
-        return check_numbers(sorted(samples, key=lambda h: -h.score)[: options.nbest])
+        results = list[list[Hypothesis]]()
+        for of_sentence in zip(*(column.tolist() for column in columns), strict=True):
+            samples = [  # scored one by one: a power's last bit depends on its position in a vector
+                Hypothesis(t[: n - 1], p, options.score(p, n), tuple(d[:n]))
+                for t, n, p, d in zip(*of_sentence, strict=True)
+            ]
+            results.append(check_numbers(sorted(samples, key=lambda h: -h.score)[: options.nbest]))
+        return results
 
 
 class SamplingSearch:

@@ -120,12 +120,10 @@ class SearchOptions:
     seconds: float = 0.0
     """If not 0: a kernel that can add several tokens at once adds as many as it can in about this time, up to `steps`.
     Sentences then leave together. This changes no result."""
-    stop_early: bool = True
-    """False: no hypothesis is given up before the longest output. This is the reference for a `lookahead` without
-    limit: the n best are the same."""
     lookahead: int = UNLIMITED
     """A hypothesis is given up if it could not become one of the n best even if its next `lookahead` tokens, end symbol
-    included, had probability 1."""
+    included, had probability 1. 0: none is given up before the longest output. This is the reference for UNLIMITED: the
+    n best are the same."""
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     diverse: DiverseOptions = field(default_factory=DiverseOptions)
     mbr: MbrOptions = field(default_factory=MbrOptions)

@@ -14,7 +14,7 @@ the bits that two texts share are counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ def chrf(texts: Sequence[str]) -> Scores:
     """Return sacrebleu's sentence chrF2 (Popović 2015) of all pairs, (n, n): characters 1- to 6-grams, without white
     space.
     """
-    return _over_distinct(["".join(text.split()) for text in texts], _chrf)
+    return _chrf(["".join(text.split()) for text in texts])
 
 
 def bleu(texts: Sequence[str]) -> Scores:
@@ -41,18 +41,11 @@ def bleu(texts: Sequence[str]) -> Scores:
     from sacrebleu.metrics.bleu import BLEU
 
     tokenize = BLEU().tokenizer
-    return _over_distinct([" ".join(tokenize(text.rstrip()).split()) for text in texts], _bleu)
-
-
-def _over_distinct(texts: list[str], score: Callable[[list[str]], Scores]) -> Scores:
-    """Return the scores of texts that may be equal, (n, n), from the scores of the distinct texts."""
-    index = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    of_text = np.array([index[text] for text in texts], dtype=np.int64)
-    return score(list(index))[np.ix_(of_text, of_text)]
+    return _bleu([tokenize(text.rstrip()).split() for text in texts])
 
 
 def _chrf(texts: list[str]) -> Scores:
-    """Return the scores of distinct texts without white space."""
+    """Return the scores of texts without white space."""
     characters = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     lengths = np.array([len(text) for text in texts], dtype=np.int64)
     precision, recall = np.zeros((len(texts), len(texts))), np.zeros((len(texts), len(texts)))
@@ -68,17 +61,16 @@ def _chrf(texts: list[str]) -> Scores:
     return np.asarray(100 * (1 + BETA**2) * precision * recall / np.where(divisor > 0, divisor, 1.0))
 
 
-def _bleu(texts: list[str]) -> Scores:
-    """Return the scores of distinct texts whose words are separated by single spaces."""
-    words = [text.split() for text in texts]
+def _bleu(words: list[list[str]]) -> Scores:
+    """Return the scores of texts, given their words."""
     index: dict[str, int] = {}
     symbols = np.array([index.setdefault(word, len(index)) for text in words for word in text], dtype=np.int64)
     lengths = np.array([len(text) for text in words], dtype=np.int64)
-    shape = (len(texts), len(texts))
+    shape = (len(words), len(words))
     smoothing, logs, orders, matched = (
         np.ones(shape),
         np.zeros(shape),
-        np.zeros((len(texts), 1)),
+        np.zeros((len(words), 1)),
         np.zeros(shape, dtype=bool),
     )
     for totals, matches in _ngram_matches(symbols, lengths, WORD_ORDER):

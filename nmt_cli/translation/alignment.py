@@ -7,9 +7,6 @@ The first of several layers is left out: it attends to the source token that is 
 tokens, such as articles and the full stop, get much attention from all output tokens. So each weight is divided by the
 sum of its column (S) before the largest weight in a row (T) is taken. docs/documents.md compares this with the
 attention of one layer.
-
-`alignment_layer` is the last layer but one: among single layers, its attention is nearest to alignments by people
-(Garg et al. 2019).
 """
 
 from __future__ import annotations
@@ -21,13 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..data.tokenizer import BOS
-from ..recipe import ModelSection
+from ..search.protocols import alignment_layer
 from .forced import ForcedModel
-
-
-def alignment_layer(config: ModelSection) -> int:
-    """Return the index of the decoder layer whose attention is nearest to an alignment: the last but one."""
-    return max(config.decoder_layers - 2, 0)
 
 
 def cross_attention(

@@ -46,8 +46,8 @@ from ..model.layers import DecoderLayer
 from ..model.monotonic import NextWords
 from ..model.packing import Packing
 from ..model.transformer import Transformer
+from ..search.protocols import alignment_layer
 from ..search.torch_arrays import TorchArrays
-from .alignment import alignment_layer
 
 LANES = {torch.float32: 16, torch.bfloat16: 32, torch.float16: 32}
 """S and C are multiples of this number, by the dtype of keys and values."""
@@ -367,32 +367,14 @@ class CachedDecoder:
 
         def self_attention(h: Tensor) -> Tensor:
             rows = self._rows(own.project(h, positions), own.sizes)  # (N, 3, H, K)
-            return cast(
-                Tensor,
-                own.output(
-                    _concat(
-                        [
-                            sub_batch.self_attention(number, rows, step, self.scale, value_size)
-                            for sub_batch, step in steps
-                        ]
-                    )
-                ),
-            )
+            parts = [one.self_attention(number, rows, step, self.scale, value_size) for one, step in steps]
+            return cast(Tensor, own.output(_concat(parts)))
 
         def cross_attention(h: Tensor) -> Tensor:
             rows = other.query(h).view(len(h), self.heads, -1)  # (N, H, K)
             weights = self.weights if number == self.recorded_layer else None
-            return cast(
-                Tensor,
-                other.output(
-                    _concat(
-                        [
-                            sub_batch.cross_attention(number, rows, step, self.scale, weights)
-                            for sub_batch, step in steps
-                        ]
-                    )
-                ),
-            )
+            parts = [one.cross_attention(number, rows, step, self.scale, weights) for one, step in steps]
+            return cast(Tensor, other.output(_concat(parts)))
 
         return layer.sublayers(x, self_attention, cross_attention)
 

@@ -295,29 +295,28 @@ class _Worker:
         return True
 
     def _take(self) -> list[_Task] | None:
-        """Wait until there is something to do. Return new sentences; None: the pool is closed."""
-        pool = self.pool
+        """Wait until there is something to do. Return new sentences from the queue; None: the pool is closed."""
+        pool, queue, tasks = self.pool, self.pool.queue, list[_Task]()
         load = sum(search.load for search in self.searches.values())
+        fresh_only = load > HALF
         with pool.changed:
             if not self.searches:
                 pool.busy.discard(self)
                 pool.changed.wait_for(lambda: pool.queue or pool.closed)
                 pool.busy.add(self)
-            return None if pool.closed else self._chosen(load)
-
-    def _chosen(self, load: float) -> list[_Task]:
-        """Take sentences from the queue, given how full the thread is. The lock is held."""
-        queue, tasks, fresh_only = self.pool.queue, list[_Task](), load > HALF
-        most = max(FEW_SENTENCES, -(-len(queue) // self.pool.workers))
-        while (
-            len(tasks) < most and load < (2 if fresh_only else 1) and (following := queue.take(fresh_only=fresh_only))
-        ):
-            client, task = following
-            client.running += 1
-            self.pool.running += 1
-            tasks.append(task)
-            load += share(client.models, client.options, task.sentence)
-            fresh_only = fresh_only or load >= 1
+            if pool.closed:
+                return None
+            most = max(FEW_SENTENCES, -(-len(queue) // pool.workers))
+            while len(tasks) < most and load < (2 if fresh_only else 1):
+                following = queue.take(fresh_only=fresh_only)
+                if following is None:
+                    break
+                client, task = following
+                client.running += 1
+                pool.running += 1
+                tasks.append(task)
+                load += share(client.models, client.options, task.sentence)
+                fresh_only = fresh_only or load >= 1
         return tasks
 
     def _advance(self, key: Hashable, entering: Sequence[_Task]) -> None:

@@ -15,12 +15,13 @@ from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..data.tags import Tags
 from ..data.tokenizer import Vocabulary
 from ..search.search import AT_ONCE
-from ..search.sentence import SearchResult, Sentence
+from ..search.sentence import Hypothesis, SearchResult, Sentence
 from .line import Candidate, Line, Translation
 from .models import Models
 from .options import TranslationOptions
@@ -127,13 +128,12 @@ class LineTranslator:
         client = Client(self.models.pool, self.models, self._prompt)
 
         def searched(results: Future[list[SearchResult]]) -> None:
+            try:
+                done = partial(future.set_result, self.results(prepared, results.result()))
+            except Exception as error:
+                done = partial(future.set_exception, error)
             with suppress(InvalidStateError):  # it was cancelled
-                try:
-                    future.set_result(self.results(prepared, results.result()))
-                except InvalidStateError:
-                    raise
-                except Exception as error:
-                    future.set_exception(error)
+                done()
 
         found = client.submit(prepared.sentences)
         future.add_done_callback(lambda _: client.close())  # its other sentences, if it was cancelled or failed
@@ -192,13 +192,9 @@ class LineTranslator:
         texts = iter(self.target.decode([h.tokens for result in results for h in result.hypotheses]))
         by_line: list[list[_Part]] = [[] for _ in prepared.texts]
         for line, sentence, result in zip(prepared.lines, prepared.sentences, results, strict=True):
-            by_line[line].append((sentence, result, [next(texts).replace("\n", " ") for _ in result.hypotheses]))
-        return [
-            self._translation(line, language, parts, number in prepared.too_long)
-            for number, (line, language, parts) in enumerate(
-                zip(prepared.texts, prepared.languages, by_line, strict=True)
-            )
-        ]
+            by_line[line].append((sentence, result, [(hypothesis, next(texts)) for hypothesis in result.hypotheses]))
+        lines = enumerate(zip(prepared.texts, prepared.languages, by_line, strict=True))
+        return [self._translation(*line, number in prepared.too_long) for number, line in lines]
 
     def _translation(self, line: str, language: str, parts: list[_Part], too_long: bool) -> Translation:
         if not parts:
@@ -207,7 +203,7 @@ class LineTranslator:
             return Translation(**vars(blank), source=line, nbest=(blank,), alignment=nothing, too_long=too_long)
         pieces = self._source_pieces
         source = tuple(pieces[token] for sentence, _, _ in parts for token in sentence.tokens[sentence.first :])
-        count = max(len(texts) for _, _, texts in parts)
+        count = max(len(outputs) for _, _, outputs in parts)
         nbest = tuple(self._candidate(parts, rank, len(source)) for rank in range(count))
         return Translation(
             **vars(nbest[0]),
@@ -220,10 +216,7 @@ class LineTranslator:
 
     def _candidate(self, parts: list[_Part], rank: int, source_tokens: int) -> Candidate:
         """Join the candidates of this rank of all parts. A part with fewer candidates contributes its last one."""
-        chosen = [
-            (result.hypotheses[min(rank, len(texts) - 1)], texts[min(rank, len(texts) - 1)])
-            for _, result, texts in parts
-        ]
+        chosen = [outputs[min(rank, len(outputs) - 1)] for _, _, outputs in parts]
         hypotheses = [hypothesis for hypothesis, _ in chosen]
         log_prob, (text, score) = sum(h.log_prob for h in hypotheses), (chosen[0][1], hypotheses[0].score)
         if len(parts) > 1:
@@ -244,8 +237,8 @@ class LineTranslator:
         return with_confidence(candidate, source_tokens, self.options.calibration)
 
 
-_Part = tuple[Sentence, SearchResult, list[str]]
-"""A sentence of a line, its search result, and the texts of its hypotheses."""
+_Part = tuple[Sentence, SearchResult, list[tuple[Hypothesis, str]]]
+"""A sentence of a line, its search result, and the hypotheses with their texts."""
 
 
 def _alignment(parts: list[_Part]) -> tuple[tuple[int, int], ...]:

@@ -39,7 +39,7 @@ SEARCHES = {
     "one ahead": replace(OPTIONS, nbest=2, alpha=1.2, lookahead=1),
     "three ahead": replace(OPTIONS, nbest=2, alpha=1.2, lookahead=3),
     "all ahead": replace(OPTIONS, nbest=2, alpha=1.2),
-    "to the end": replace(OPTIONS, nbest=2, alpha=1.2, stop_early=False),
+    "to the end": replace(OPTIONS, nbest=2, alpha=1.2, lookahead=0),
     "long": replace(OPTIONS, min_length=6),
     "long in text": replace(OPTIONS, min_length=6, textless=tuple(range(4, VOCABULARY, 2))),
     "longer than allowed": replace(OPTIONS, beam=1, min_length=50, textless=(4, 9, 17)),

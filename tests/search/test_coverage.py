@@ -31,7 +31,7 @@ from nmt_cli.search.ensemble import EnsembleDecoder
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.protocols import Decoder, GrowingDecoder
 from nmt_cli.search.running import search_all
-from nmt_cli.search.search import DiverseOptions, SearchOptions
+from nmt_cli.search.search import UNLIMITED, DiverseOptions, SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.alignment import cross_attention
 from nmt_cli.translation.cached_decoder import CachedDecoder
@@ -176,7 +176,8 @@ def test_sentences_that_join_others_are_searched_as_if_alone(kind: Callable[...,
 def test_stopping_early_loses_nothing(nbest: int, beta: float) -> None:
     model, batch = make(), sources(12)
     early, late = (
-        searched(CachedDecoder, model, batch, options(4, beta, nbest=nbest, stop_early=stop)) for stop in (True, False)
+        searched(CachedDecoder, model, batch, options(4, beta, nbest=nbest, lookahead=ahead))
+        for ahead in (UNLIMITED, 0)
     )
     assert early == late
 

@@ -174,7 +174,7 @@ def test_fewer_hypotheses_are_the_first_of_more_and_stopping_early_changes_nothi
     every = searched(sentences, options(6, 2, 0.7))
     for nbest in (1, 2, 5):
         assert searched(sentences, options(6, 2, 0.7, nbest=nbest)) == [row[:nbest] for row in every]
-    assert searched(sentences, options(6, 2, 0.7, stop_early=False)) == every
+    assert searched(sentences, options(6, 2, 0.7, lookahead=0)) == every
 
 
 @pytest.mark.parametrize("groups", [2, 4])

@@ -139,7 +139,7 @@ def test_too_short_hypotheses_are_searched_alike_alone_and_to_the_longest_output
 
     together = found(list(range(30)))
     assert together == [found([s])[0] for s in range(30)]
-    assert together == found(list(range(30)), stop_early=False)
+    assert together == found(list(range(30)), lookahead=0)
 
 
 def test_a_hypothesis_does_not_inherit_what_another_one_lacked() -> None:
@@ -239,16 +239,16 @@ def test_batched_is_single(beam: int, nbest: int) -> None:
 def test_stopping_early_loses_nothing(alpha: float, nbest: int) -> None:
     sentences, limits = list(range(40)), [3 + i % 9 for i in range(40)]
     early = search(sentences, limits, beam=4, alpha=alpha, nbest=nbest, spread=3.0)
-    late = search(sentences, limits, beam=4, alpha=alpha, nbest=nbest, spread=3.0, stop_early=False)
+    late = search(sentences, limits, beam=4, alpha=alpha, nbest=nbest, spread=3.0, lookahead=0)
     assert early == late
 
 
 def test_stopping_early_saves_steps_and_giving_up_the_hopeless_asks_the_model_less() -> None:
     steps, asked = [], []
-    for stop_early in (True, False):
+    for lookahead in (UNLIMITED, 0):
         toys = Toy(list(range(20)), 4, 7, 6.0), Toy(list(range(20)), 4, 9, 4.0)
         for toy, longest in zip(toys, (30, 12), strict=True):
-            beam_search(toy, [longest] * 20, options(beam=4, stop_early=stop_early))
+            beam_search(toy, [longest] * 20, options(beam=4, lookahead=lookahead))
         steps.append(toys[0].steps)
         asked.append(toys[1].asked)
     assert steps[0] < steps[1] == 31
@@ -333,7 +333,7 @@ def test_certain_endings_do_not_starve_the_beam() -> None:
                 logits[..., EOS] += 3.0
             return logits
 
-    found = beam_search(Ending([0], 3, 12), [4], options(3, alpha=3.0, nbest=3, stop_early=False))[0]
+    found = beam_search(Ending([0], 3, 12), [4], options(3, alpha=3.0, nbest=3, lookahead=0))[0]
     assert len(found) == 3
     assert max(len(h.tokens) for h in found) > 0
 
@@ -343,7 +343,7 @@ def test_equals_are_ranked_by_hypothesis_and_token() -> None:
         def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
             return torch.zeros_like(super().step(tokens, rows))
 
-    found = beam_search(Flat([0, 1], 3, 200), [2, 2], options(3, alpha=9.0, nbest=3, stop_early=False))
+    found = beam_search(Flat([0, 1], 3, 200), [2, 2], options(3, alpha=9.0, nbest=3, lookahead=0))
     assert [[h.tokens for h in row] for row in found] == [[[4, 4], [4, 5], [4, 6]]] * 2
 
 
@@ -382,7 +382,7 @@ def test_a_model_whose_logits_are_nan_is_named(kind: Any) -> None:
 
 @needs_engine
 @pytest.mark.parametrize(("beam", "nbest"), [(1, 1), (4, 3), (9, 9)])
-@pytest.mark.parametrize("more", [{}, {"lookahead": 3, "min_length": 2}, {"stop_early": False}])
+@pytest.mark.parametrize("more", [{}, {"lookahead": 3, "min_length": 2}, {"lookahead": 0}])
 def test_over_arrays_of_numpy_candidates_are_the_same(beam: int, nbest: int, more: dict[str, Any]) -> None:
     limits, found = [0, 1, 2, 5, 6, 6, 7], []
     for kind in (Toy, NumPyToy):

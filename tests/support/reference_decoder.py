@@ -22,8 +22,8 @@ from nmt_cli.model.layers import DecoderLayer
 from nmt_cli.model.precision import in_int8
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.search.engine import EngineDecoder
+from nmt_cli.search.protocols import alignment_layer
 from nmt_cli.search.torch_arrays import TorchArrays
-from nmt_cli.translation.alignment import alignment_layer
 from nmt_cli.translation.cached_decoder import CachedDecoder, mean_of_heads
 from nmt_cli.translation.models import engine_model
 

@@ -110,12 +110,11 @@ class Terms(Constraint):
         return sum(_weight(term) for term in value)
 
     def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> Automata:
-        automata = _padded([_automaton(sentence.inputs.get(self.name, ())) for sentence in sentences])
+        automata = [_automaton(sentence.inputs.get(self.name, ())) for sentence in sentences]
+        tables = {name: arrays.array(_padded([one[name] for one in automata])) for name in automata[0]}
         shape = len(sentences), width
-        reached = Reached(
-            arrays.zeros(shape, arrays.int64), arrays.zeros((*shape, automata["need"].shape[1]), arrays.int64)
-        )
-        return Automata(**{name: arrays.array(values) for name, values in automata.items()}, reached=reached)
+        have = arrays.zeros((*shape, tables["need"].shape[1]), arrays.int64)
+        return Automata(**tables, reached=Reached(arrays.zeros(shape, arrays.int64), have))
 
     def edit(self, state: Automata, step: Step, log_probs: Array) -> None:
         """See `Constraint`: an output that lacks a term does not end.
@@ -272,20 +271,8 @@ def _weight(term: Term) -> int:
     return max(len(alternative.tokens) for alternative in term)
 
 
-class _Automaton(NamedTuple):
-    """The tables of a sentence's automaton as lists; see `Automata`."""
-
-    tokens: list[int]
-    goto: list[list[int]]
-    ends: list[list[bool]]
-    open_ends: list[list[bool]]
-    depth: list[list[int]]
-    need: list[int]
-    weight: list[int]
-
-
-def _automaton(terms: Sequence[Term]) -> _Automaton:
-    """Build the automaton of all alternatives of all terms."""
+def _automaton(terms: Sequence[Term]) -> dict[str, np.ndarray]:
+    """Return the tables of the automaton of all alternatives of all terms; see `Automata`."""
     counts = Counter(terms)
     groups = list(counts)
     tokens = sorted({token for term in groups for alternative in term for token in alternative.tokens})
@@ -318,31 +305,22 @@ def _automaton(terms: Sequence[Term]) -> _Automaton:
             suffix[child] = goto[suffix[node]][local[token]] if node else 0
             goto[node][local[token]] = child
             waiting.append(child)
-    return _Automaton(
-        tokens, goto, ends, open_ends, depth, [counts[term] for term in groups], [_weight(term) for term in groups]
-    )
-
-
-def _padded(automata: Sequence[_Automaton]) -> dict[str, np.ndarray]:
-    """Return the tables of all sentences as arrays of one shape, padded with -1 or False."""
-    nodes, tokens, terms = (
-        max(len(table) for table in tables)
-        for tables in zip(*((a.goto, a.tokens, a.need) for a in automata), strict=True)
-    )
-    shapes = {
-        "tokens": (tokens,),
-        "goto": (nodes, 1 + tokens),
-        "ends": (nodes, terms),
-        "open_ends": (nodes, terms),
-        "depth": (nodes, terms),
-        "need": (terms,),
-        "weight": (terms,),
+    of_terms = len(children), len(groups)
+    return {
+        "tokens": np.array(tokens, np.int64),
+        "goto": np.array(goto, np.int64),
+        "ends": np.array(ends, np.bool_).reshape(of_terms),
+        "open_ends": np.array(open_ends, np.bool_).reshape(of_terms),
+        "depth": np.array(depth, np.int64).reshape(of_terms),
+        "need": np.array([counts[term] for term in groups], np.int64),
+        "weight": np.array([_weight(term) for term in groups], np.int64),
     }
-    padded: dict[str, np.ndarray] = {}
-    for name, shape in shapes.items():
-        dtype: Any = np.bool_ if "ends" in name else np.int64
-        padded[name] = values = np.full((len(automata), *shape), 0 if "ends" in name else -1, dtype)
-        for row, automaton in zip(values, automata, strict=True):
-            own = np.array(getattr(automaton, name), dtype)
-            row[tuple(slice(size) for size in own.shape)] = own
+
+
+def _padded(tables: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the tables of all sentences as one array, padded with -1 or False."""
+    shape = [max(sizes) for sizes in zip(*(table.shape for table in tables), strict=True)]
+    padded = np.full((len(tables), *shape), 0 if tables[0].dtype == np.bool_ else -1, tables[0].dtype)
+    for row, table in zip(padded, tables, strict=True):
+        row[tuple(slice(size) for size in table.shape)] = table
     return padded
