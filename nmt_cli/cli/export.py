@@ -39,7 +39,7 @@ def export(
     If the two differ on test sentences, the first difference is printed, and the exit code is 1.
     """
     from ..interface import commands
-    from ..model.contents import find_model
+    from ..model.folder_files import find_model
 
     folder = find_model(model)
     if folder != model:

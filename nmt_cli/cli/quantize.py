@@ -32,7 +32,7 @@ def quantize(
     or exported: keep MODEL.
     """
     from ..interface import commands
-    from ..model.contents import find_model
+    from ..model.folder_files import find_model
 
     folder = find_model(model)
     if folder != model:

@@ -33,7 +33,7 @@ from ..hardware import (
     memory_size,
     threads_by_default,
 )
-from ..model.contents import find_model
+from ..model.folder_files import find_model
 from ..recipe import (
     BYTES_PER_PARAMETER,
     TRAINING_PRECISIONS,

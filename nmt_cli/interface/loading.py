@@ -13,7 +13,7 @@ from ..device import is_host
 from ..engine.library import OFF, VARIABLE
 from ..errors import ModelError, NmtError, RecipeError, UsageError, check_choice
 from ..hardware import fast_precision, loading_torch
-from ..model.contents import check_int8
+from ..model.folder_files import check_int8
 from ..registry import PRECISIONS
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ..data.tags import Tags
     from ..data.tokenizer import Vocabulary
-    from ..model.contents import ModelConfig
+    from ..model.folder_files import ModelConfig
     from ..model.transformer import Transformer
     from ..recipe import Recipe
     from ..translation.forced import ForcedModel
@@ -72,7 +72,7 @@ class StoredModels:
         threads: int,
         checks: Sequence[Future[None]],
     ) -> None:
-        from ..model.contents import CONFIG
+        from ..model.folder_files import CONFIG
 
         self.folders, self.configs, self.devices, self.threads = folders, configs, devices, threads
         self.recipes = [
@@ -104,8 +104,8 @@ class StoredModels:
 
     @property
     def length_limits(self) -> tuple[int, int]:
-        """See `model.contents.length_limits`."""
-        from ..model.contents import length_limits
+        """See `model.folder_files.length_limits`."""
+        from ..model.folder_files import length_limits
 
         return length_limits(self.recipe.data, (config.safe_length for config in self.configs))
 
@@ -211,7 +211,7 @@ class StoredModels:
     def _packed(self, precision: str) -> Models:
         """Return the engine's models. They are packed while their files are checked."""
         from ..engine.model import EngineModel, use_threads
-        from ..model.contents import REMEDY, WEIGHTS
+        from ..model.folder_files import REMEDY, WEIGHTS
         from ..model.weights import mapped_weights
         from ..translation.models import EngineModels
 
@@ -280,7 +280,7 @@ def open_models(
     models are read in it, while their files are checked; else they are read when they are first needed.
     """
     from ..hardware import surely_cpu, threads_by_default
-    from ..model.contents import checking, find_model, read_config
+    from ..model.folder_files import checking, find_model, read_config
 
     folders = [find_model(path) for path in paths]
     for folder, path in zip(folders, paths, strict=True):

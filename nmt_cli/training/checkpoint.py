@@ -20,7 +20,7 @@ from .. import console
 from ..data.shards import ShardIndex
 from ..errors import ModelError
 from ..files import sha256
-from ..model.contents import CONFIG, METRICS, REMEDY, ModelConfig, check_files, foreign, read_config, read_metrics
+from ..model.folder_files import CONFIG, METRICS, REMEDY, ModelConfig, check_files, foreign, read_config, read_metrics
 from ..recipe import Recipe
 from ..records import Record, read_record
 from .metrics import by_chance, goodness, measure_in

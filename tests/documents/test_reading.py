@@ -79,7 +79,9 @@ def test_a_quotation_mark_without_partner_hides_no_sentence(language: str) -> No
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencex", None)
-    with pytest.raises(UsageError, match=r"a document needs the extra package sentencex .*: pip install .*'sentencex>="):
+    with pytest.raises(
+        UsageError, match=r"a document needs the extra package sentencex .*: pip install .*'sentencex>="
+    ):
         read_document("A", "text")
 
 
