@@ -52,8 +52,8 @@ def load_model(folder: Path, checked: Future[None] | None = None, *, quantized: 
     """Read a model folder into a Transformer in evaluation mode, fp32, on the CPU.
 
     `checked` is the future of `folder_files.checking`; without it the files are checked here. With `quantized` the
-    folder may be in int8; its model then equals one of `precision.int8`. Raises ModelError when a file is missing, truncated,
-    changed or of a newer format, or does not fit the recipe.
+    folder may be in int8; its model then equals one of `precision.int8`. Raises ModelError when a file is missing,
+    truncated, changed or of a newer format, or does not fit the recipe.
     """
     config = read_config(folder)
     if not quantized:
