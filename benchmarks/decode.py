@@ -45,7 +45,7 @@ from nmt_cli.errors import NmtError
 from nmt_cli.evaluation.metrics import compute
 from nmt_cli.exchange.convert import export
 from nmt_cli.hardware import cpu_flags
-from nmt_cli.model.contents import CONFIG, find_model, read_config
+from nmt_cli.model.folder_files import CONFIG, find_model, read_config
 from nmt_cli.recipe import Recipe
 from nmt_cli.records import to_json
 

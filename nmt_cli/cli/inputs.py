@@ -59,7 +59,7 @@ def say_model(folder: Path) -> None:
 
 def found(folder: Path) -> Path:
     """Return the model folder of a model or run folder, and print which it is of a run folder. Raises ModelError."""
-    from ..model.contents import find_model
+    from ..model.folder_files import find_model
 
     if (model := find_model(folder)) != folder:
         say_model(model)

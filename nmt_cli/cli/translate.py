@@ -60,7 +60,7 @@ def translate(
     outputs, searches and constraints.
     """
     from ..interface.translator import load
-    from ..model.contents import find_model
+    from ..model.folder_files import find_model
     from ..output_paths import check_output_file
     from .inputs import say_model, typed_at_terminal
 

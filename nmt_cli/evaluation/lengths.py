@@ -87,7 +87,7 @@ def buckets(words: Sequence[int], bounds: Sequence[int] = BOUNDS) -> list[Bucket
     for line, count in enumerate(words):
         lines[bisect_left(lows, count)].append(line)
     shortest, longest = (0, *(low + 1 for low in lows)), (*lows, None)
-    ranges = [Bucket(*one, tuple(own)) for *one, own in zip(shortest, longest, lines, strict=True)]
+    ranges = [Bucket(low, high, tuple(own)) for low, high, own in zip(shortest, longest, lines, strict=True)]
     return ranges if ranges[0].lines else ranges[1:]
 
 

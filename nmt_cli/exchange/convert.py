@@ -16,8 +16,8 @@ from ..console import status
 from ..data.tokenizer import Vocabulary
 from ..errors import ModelError, write_failed
 from ..files import system_error
-from ..model.contents import length_limits
 from ..model.folder import load_model
+from ..model.folder_files import length_limits
 from ..output_paths import check_output_folder, output_folder
 from ..registry import EXPORTERS, load
 from .exporter import Exporter, SourceModel

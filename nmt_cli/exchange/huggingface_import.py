@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -24,12 +25,12 @@ from ..model.parameters import parameters
 from ..model.weights import read_forms
 from ..recipe import Recipe
 from ..records import parse_json
-from .importer import LARGEST, Array, ForeignModel, Importer, ImportOptions, LazyArray, SourceFiles, languages, tags_of
+from .importer import LARGEST, Array, ForeignModel, Importer, ImportOptions, LazyArray, SourceFiles, languages
 from .layout import place_of, reordered
-from .marian import BIAS, EPSILON, LONGEST, Ids, converted, license_in, recipe_of, tokenizers_of, with_rows
+from .marian import BIAS, EPSILON, LONGEST, assembled, tags_in, with_rows
 from .marian_files import decoding
 from .marian_reference import MarianReader
-from .preprocess import replacements_in, steps_in
+from .preprocess import steps_in
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 LARGEST_CONFIG = 1 << 20
@@ -110,33 +111,27 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     marian_names = names_in(section)  # before anything of these sizes is read
     names = ("vocab.json", "target_vocab.json" if "target_vocab.json" in files.names else "vocab.json")
     sides = [_vocabulary(files, name) for name in names]
-    joint = sides[0] == sides[1]
     arrays, ties = marian_arrays(_tensors(files), config, (len(sides[0]), section["d_model"]), marian_names)
     _check_padding(config, sides[1])
     start, padded = padding_of(arrays, sides, section["d_model"])
     sides = [{piece: number for piece, number in side.items() if piece != "<pad>"} for side in sides]
-    ids = {side: Ids.of(of_side, unused=1) for side, of_side in zip(("source", "target"), sides, strict=True)}
-    section |= {"zero_start": not start.any()}
-    steps = steps_in("" if as_there else "replace-unicode-punctuation.perl | remove-non-printing-char.perl")
-    replaced, controls = replacements_in(steps)
-    models = [files.read("source.spm"), files.read("target.spm")]
-    tokenizers = tokenizers_of(models, ids, replaced, controls)
-    tags, about = tags_of(ids["source"].table), files.about("README.md")
     generation = {**config, **_json(files, "generation_config.json")}
     try:
         beam, exponent = int(generation.get("num_beams") or 1), float(generation.get("length_penalty", 1.0))
         longest = int(config.get("max_position_embeddings", 1024))
     except (TypeError, ValueError):
         raise ModelError("num_beams, length_penalty and max_position_embeddings are not numbers.") from None
-    recipe = recipe_of(
-        files.path.name, languages(options, _languages(files), tags), section, decoding(beam, exponent), ids, joint
-    )
-    longest = longest if as_there else 2 * LONGEST
-    recipe["model"]["max_positions"] = longest
-    recipe["data"]["max_length"] = min(LONGEST, longest - 1)
-    model = Recipe.from_dict(recipe, "config.json").model
+    section |= {"zero_start": not start.any(), "max_positions": longest if as_there else 2 * LONGEST}
+    steps = steps_in("" if as_there else "replace-unicode-punctuation.perl | remove-non-printing-char.perl")
+    codes = languages(options, _languages(files), tags_in(sides))
     called = {marian: theirs for theirs, marian in marian_names.items()}
-    weights = converted(arrays, model, ties, ids, lambda name: called.get(name, name))
+    foreign = assembled(
+        *(files, codes, arrays, section, ties, sides, steps, decoding(beam, exponent)),
+        unused=1,
+        called=lambda name: called.get(name, name),
+    )
+    weights, reader = dict(foreign.weights), cast(MarianReader, foreign.reader)
+    reader.start = start
     changes: list[tuple[str, int, Any]] = [(f"embeddings.{use}", BOS, start) for use in ("shared", "target")]
     if as_there:
         changes += [(f"embeddings.{use}", PAD, padded["row"]) for use in ("shared", "output")]
@@ -144,26 +139,13 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     for name, number, values in changes:
         if name in weights:
             weights[name] = weights[name].then(partial(with_rows, numbers=[number], values=values))
+    remarks = []
     if as_there:
-        order = np.arange(model.d_model).reshape(2, -1).T.ravel()
+        order = np.arange(section["d_model"]).reshape(2, -1).T.ravel()
         weights = {name: array.then(partial(reordered, name, order=order)) for name, array in weights.items()}
-    orders = {side: one.order for side, one in ids.items()}
-    reader = MarianReader(arrays, section, ties, orders, models, sides, steps)
-    reader.start = start
-    if as_there:
         reader.exponents, reader.padding, reader.features = "huggingface", padded, order
-    return ForeignModel(
-        toolkit="Hugging Face (MarianMT)",
-        recipe=recipe,
-        weights=weights,
-        vocabularies=(len(ids["source"].table), len(ids["target"].table)),
-        tokenizers=tokenizers,
-        reader=reader,
-        tags=tags,
-        license=license_in(files.about("LICENSE"), about),
-        remarks=["with the positions of transformers the model computes something else than what Marian trained"]
-        * as_there,
-    )
+        remarks = ["with the positions of transformers the model computes something else than what Marian trained"]
+    return replace(foreign, toolkit="Hugging Face (MarianMT)", weights=weights, remarks=remarks)
 
 
 def _json(files: SourceFiles, name: str, most: int = LARGEST_CONFIG) -> dict[str, Any]:

@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..data.sentencepiece_model import is_tag
 from ..errors import ModelError, shown_name, write_failed
 from ..files import read_bounded
 from ..languages import find, short
@@ -245,11 +244,6 @@ def languages(options: ImportOptions, found: tuple[str, str], tags: Sequence[str
         if reason := no_language(code):
             raise ModelError(f"the {side} language is {reason} Give --{side}-language CODE.")
     return source, target
-
-
-def tags_of(table: Sequence[str]) -> list[str]:
-    """Return the codes of the target languages that have a tag in a vocabulary."""
-    return [piece[2:-2] for piece in table if is_tag(piece)]
 
 
 def rows(matrix: Array, order: Array) -> Array:

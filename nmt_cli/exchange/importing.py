@@ -20,8 +20,8 @@ from ..data.tokenizer import EOS, Tokenizer, Vocabulary
 from ..errors import ModelError, check_choice, shown, shown_name
 from ..files import write_named
 from ..hardware import return_freed_memory
-from ..model.contents import TOKENIZERS, length_limits, not_imported
 from ..model.folder import load_model
+from ..model.folder_files import TOKENIZERS, length_limits, not_imported
 from ..model.weights import write_model
 from ..output_paths import check_output_folder, output_folder
 from ..recipe import Recipe

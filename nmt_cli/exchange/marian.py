@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,18 +25,18 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..data.sentencepiece_model import SPECIALS, with_pieces
+from ..data.sentencepiece_model import SPECIALS, is_tag, with_pieces
 from ..data.tokenizer import BOS, EOS, PAD, SOURCE_FILE, TARGET_FILE, UNK
 from ..errors import ModelError, UsageError, shown, shown_name
 from ..model.parameters import Parameter, parameters
 from ..model.transformer import NO_PROBABILITY
 from ..recipe import ModelSection, Recipe
 from .exporter import Exporter, SourceModel, check_form
-from .importer import Array, ForeignModel, Importer, ImportOptions, LazyArray, SourceFiles, languages, rows, tags_of
+from .importer import Array, ForeignModel, Importer, ImportOptions, LazyArray, SourceFiles, languages, rows
 from .layout import place_of
 from .marian_files import CONFIG, decoding_in, vocabulary_in, weights_in, yaml_values
 from .marian_reference import MarianReader
-from .preprocess import LARGEST_SCRIPT, preprocess_script, program, replacements_in, steps_in
+from .preprocess import LARGEST_SCRIPT, Step, preprocess_script, program, replacements_in, steps_in
 
 LONGEST = 512
 """Tokens of a line that an imported model reads at once; Marian itself has no limit."""
@@ -295,32 +295,65 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     most = max((size for array in arrays.values() for size in array.shape), default=0)
     by_name = {name: vocabulary_in(files, name, most) for name in {listed[0], listed[-1]}}
     sides = [by_name[listed[0]], by_name[listed[-1]]]
-    joint = sides[0] == sides[1]
-    if not joint and section["tie_embeddings"]:
+    if sides[0] != sides[1] and section["tie_embeddings"]:
         raise ModelError("the embeddings are tied, and source and target have two vocabularies.")
-    ids = {side: Ids.of(of_side) for side, of_side in zip(("source", "target"), sides, strict=True)}
     script = files.text("preprocess.sh", LARGEST_SCRIPT)
     steps = steps_in(script, options.skip_step)
-    replaced, controls = replacements_in(steps)
     left_out = sorted({program(step) for step in steps_in(script)} & {*options.skip_step})
-    models = [files.read(one) for one in ("source.spm", "target.spm")]
-    tags = tags_of(ids["source"].table)
-    about = files.about("README.md")
-    source, target = languages(options, _languages_in(about), tags)
-    recipe = recipe_of(files.path.name, (source, target), section, decoding_in(decoder), ids, joint)
-    model = Recipe.from_dict(recipe, f"the configuration of {shown_name(name)}").model
-    tokenizers = tokenizers_of(models, ids, replaced, controls)
-    reader = MarianReader(arrays, section, ties, {side: one.order for side, one in ids.items()}, models, sides, steps)
+    codes = languages(options, _languages_in(files.about("README.md")), tags_in(sides))
+    foreign = assembled(files, codes, arrays, section, ties, sides, steps, decoding_in(decoder))
+    remarks = [f"it was trained on text after {one}, a step of preprocess.sh that is left out" for one in left_out]
+    return replace(foreign, remarks=remarks)
+
+
+def tags_in(sides: Sequence[Mapping[str, int]]) -> list[str]:
+    """Return the codes of the target languages that have a tag in the source's vocabulary."""
+    return [piece[2:-2] for piece in sorted(sides[0], key=lambda piece: sides[0][piece]) if is_tag(piece)]
+
+
+def assembled(
+    files: SourceFiles,
+    codes: tuple[str, str],
+    arrays: Mapping[str, LazyArray],
+    section: Mapping[str, Any],
+    ties: Mapping[str, bool],
+    sides: Sequence[Mapping[str, int]],
+    steps: Sequence[Step],
+    decode: Mapping[str, Any],
+    unused: int = 0,
+    called: Callable[[str], str] = str,
+) -> ForeignModel:
+    """Return the model of Marian's arrays and options. `unused`: see `Ids.of`; `called`: see `converted`.
+
+    `sides`: piece → id, of source and target; `codes`: of their languages. Raises ModelError.
+    """
+    ids = {side: Ids.of(of_side, unused) for side, of_side in zip(("source", "target"), sides, strict=True)}
+    joint, origin = sides[0] == sides[1], files.path.name
+    data = {
+        "source_language": codes[0],
+        "target_language": codes[1],
+        "train_source": [origin],
+        "train_target": [origin],
+        "tokenizer": origin,
+        "joint_vocab": joint,
+        "separate_tokenizers": joint,
+        "vocab_size": len(ids["source"].table),
+        "max_length": min(LONGEST, section.get("max_positions", 2 * LONGEST) - 1),
+        **({} if joint else {"target_vocab_size": len(ids["target"].table)}),
+    }
+    recipe = {"data": data, "model": dict(section), "decode": dict(decode)}
+    model = Recipe.from_dict(recipe, f"the configuration of {shown_name(origin)}").model
+    models = [files.read("source.spm"), files.read("target.spm")]
+    orders = {side: one.order for side, one in ids.items()}
     return ForeignModel(
         toolkit="Marian",
         recipe=recipe,
-        weights=converted(arrays, model, ties, ids),
+        weights=converted(arrays, model, ties, ids, called),
         vocabularies=(len(ids["source"].table), len(ids["target"].table)),
-        tokenizers=tokenizers,
-        reader=reader,
-        tags=tags,
-        license=license_in(files.about("LICENSE"), about),
-        remarks=[f"it was trained on text after {name}, a step of preprocess.sh that is left out" for name in left_out],
+        tokenizers=tokenizers_of(models, ids, *replacements_in(steps)),
+        reader=MarianReader(arrays, section, ties, orders, models, sides, steps),
+        tags=tags_in(sides),
+        license=license_in(files.about("LICENSE"), files.about("README.md")),
     )
 
 
@@ -341,31 +374,6 @@ def tokenizers_of(
         except (ValueError, KeyError, AttributeError, TypeError, RuntimeError) as error:
             raise ModelError(f"{side}.spm is not a SentencePiece model, or a damaged one ({error}).") from None
     return written
-
-
-def recipe_of(
-    origin: str,
-    codes: tuple[str, str],
-    section: Mapping[str, Any],
-    decode: Mapping[str, Any],
-    ids: Mapping[str, Ids],
-    joint: bool,
-) -> dict[str, dict[str, Any]]:
-    """Return the recipe of an imported model. `origin` names where it comes from."""
-    data = {
-        "source_language": codes[0],
-        "target_language": codes[1],
-        "train_source": [origin],
-        "train_target": [origin],
-        "tokenizer": origin,
-        "joint_vocab": joint,
-        "separate_tokenizers": joint,
-        "vocab_size": len(ids["source"].table),
-        "max_length": LONGEST,
-    }
-    if not joint:
-        data["target_vocab_size"] = len(ids["target"].table)
-    return {"data": data, "model": dict(section), "decode": dict(decode)}
 
 
 def _languages_in(about: str) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from typing import IO, Any, Literal
 import numpy as np
 
 from ..errors import ModelError, extra_module, shown, shown_name
-from ..model.contents import MOST_TOKENS
+from ..model.folder_files import MOST_TOKENS
 from .importer import UNREADABLE, Array, LazyArray, SourceFiles, check_density
 
 DAMAGED = (*UNREADABLE, KeyError, TypeError, OverflowError, struct.error)

@@ -14,7 +14,7 @@ from ..console import status
 from ..data.tokenizer import LARGEST
 from ..errors import ModelError
 from ..files import follow_links, read_bounded, write_named
-from ..model.contents import (
+from ..model.folder_files import (
     CARD,
     WEIGHTS,
     check_fp32,

@@ -72,7 +72,7 @@ def calibrate(
     `overrides` change keys of [decode]. For each run folder, `chosen` is called with the model folder in it. Raises
     UsageError, ModelError, and DataError for too few lines.
     """
-    from ..model.contents import find_model
+    from ..model.folder_files import find_model
     from .translator import load
 
     folders = models_named(

@@ -32,7 +32,7 @@ from ..hardware import (
     memory_size,
     threads_by_default,
 )
-from ..model.contents import find_model
+from ..model.folder_files import find_model
 from ..options import Option, with_keywords
 from ..recipe import (
     BYTES_PER_PARAMETER,

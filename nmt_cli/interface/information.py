@@ -147,7 +147,7 @@ def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], Val
     folder.
     """
     from ..data.tokenizer import Vocabulary
-    from ..model.contents import CONFIG, check_files, find_model, read_config, read_metrics
+    from ..model.folder_files import CONFIG, check_files, find_model, read_config, read_metrics
     from ..model.weights import check_weights
     from ..recipe import Recipe
     from ..training.run import RunFolder

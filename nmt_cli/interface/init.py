@@ -36,7 +36,7 @@ from ..evaluation.metric import DEFAULT_TOKENIZER
 from ..hardware import Hardware, busy, cores
 from ..languages import canonical, find
 from ..lines import read_parallel
-from ..model.contents import find_model, read_config, read_metrics
+from ..model.folder_files import find_model, read_config, read_metrics
 from ..output_paths import output_file, output_folder
 from ..recipe import RECIPE_SUFFIX, Recipe, no_language, recipe_names
 from ..sides import sample_files, warn_about

@@ -79,8 +79,8 @@ class StoredModels:
 
     @property
     def length_limits(self) -> tuple[int, int]:
-        """See `model.contents.length_limits`."""
-        from ..model.contents import length_limits
+        """See `model.folder_files.length_limits`."""
+        from ..model.folder_files import length_limits
 
         return length_limits(self.recipe.data, (member.config.safe_length for member in self.members))
 
@@ -143,7 +143,7 @@ def open_models(
     the files may still be checked when this returns: call `check` before any result is used.
     """
     from ..hardware import surely_cpu, threads_by_default
-    from ..model.contents import find_model
+    from ..model.folder_files import find_model
 
     folders = [find_model(path) for path in paths]
     for folder, path in zip(folders, paths, strict=True):
@@ -170,7 +170,7 @@ def open_models(
 
 def _reading(folder: Path) -> ModelFolder:
     """Return a model folder, and begin to check its files. Raises ModelError."""
-    from ..model.contents import CONFIG, checking, read_config
+    from ..model.folder_files import CONFIG, checking, read_config
     from ..recipe import Recipe
     from ..translation.models import ModelFolder
 

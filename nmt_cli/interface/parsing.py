@@ -123,7 +123,7 @@ def terminals_of(folder: Path) -> str:
 
     Raises ModelError if the model in `folder` is not a parser.
     """
-    from ..model.contents import read_config
+    from ..model.folder_files import read_config
 
     data = read_config(folder).recipe.get("data")
     terminals = data.get("terminals") if isinstance(data, dict) else None

@@ -5,9 +5,9 @@
     tokenizer.model     SentencePiece (with separate vocabularies tokenizer.source.model and tokenizer.target.model)
     metrics.json        the model's scores, with their signature
 
-config.json also holds the SHA-256 of its own content; `contents` checks it. `weights.write_model` fills a folder that
-the caller creates (`files.new_folder`), `load_model` checks and reads a folder. `contents.find_model` returns the
-model to use in a run folder. This module does not interpret the bytes of tokenizers. Nothing is pickled.
+config.json also holds the SHA-256 of its own content; `folder_files` checks it. `weights.write_model` fills a folder
+that the caller creates (`files.new_folder`), `load_model` checks and reads a folder. `folder_files.find_model` returns
+the model to use in a run folder. This module does not interpret the bytes of tokenizers. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..errors import ModelError
 from ..recipe import Recipe
-from .contents import REMEDY, WEIGHTS, ModelConfig, check_fp32, checked_recipe, read_config
+from .folder_files import REMEDY, WEIGHTS, ModelConfig, check_fp32, checked_recipe, read_config
 from .positions import Sinusoidal
 from .precision import with_integers, without_weights
 from .transformer import Transformer
@@ -51,9 +51,9 @@ def weights_of(model: Transformer) -> dict[str, Tensor]:
 def load_model(folder: Path, checked: Future[None] | None = None, *, quantized: bool = False) -> LoadedModel:
     """Read a model folder into a Transformer in evaluation mode, fp32, on the CPU.
 
-    `checked` is the future of `contents.checking`; without it the files are checked here. With `quantized` the folder
-    may be in int8; its model then equals one of `precision.int8`. Raises ModelError when a file is missing, truncated,
-    changed or of a newer format, or does not fit the recipe.
+    `checked` is the future of `folder_files.checking`; without it the files are checked here. With `quantized` the
+    folder may be in int8; its model then equals one of `precision.int8`. Raises ModelError when a file is missing,
+    truncated, changed or of a newer format, or does not fit the recipe.
     """
     config = read_config(folder)
     if not quantized:

@@ -32,8 +32,8 @@ from ..device import is_host
 from ..hardware import expect_reproducible_products
 from ..recipe import ModelSection
 from ..registry import PRECISIONS, load
-from .contents import check_int8
 from .embeddings import Int8Embedding
+from .folder_files import check_int8
 from .layers import FeedForward
 from .parameters import SCALES, Form
 from .transformer import Transformer

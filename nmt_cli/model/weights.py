@@ -22,7 +22,7 @@ from ..files import sha256
 from ..hardware import loading_torch
 from ..recipe import ModelSection, Recipe
 from ..records import to_json
-from .contents import CONFIG, FORMAT_VERSION, METRICS, REMEDY, WEIGHTS, ModelConfig
+from .folder_files import CONFIG, FORMAT_VERSION, METRICS, REMEDY, WEIGHTS, ModelConfig
 from .parameters import SCALES, TABLES, Form, foreign_part, parameters
 
 LARGEST_HEADER = 1 << 24

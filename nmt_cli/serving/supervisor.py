@@ -23,7 +23,7 @@ from uvicorn.supervisors import multiprocess
 from ..data.workers import end_with_parent
 from ..errors import NmtError, Terminated
 from ..hardware import cores, keep_freed_memory, surely_cpu
-from ..model.contents import find_model, read_config
+from ..model.folder_files import find_model, read_config
 from . import logs
 from .files import Files
 from .models import ServedModels

@@ -30,7 +30,8 @@ from ..data.tokenizer import LARGEST, Vocabulary
 from ..errors import DataError, ModelError, RecipeError, UsageError
 from ..files import follow_links, read_bounded
 from ..hardware import Hardware
-from ..model.contents import (
+from ..model.folder import build, load_model, weights_of
+from ..model.folder_files import (
     AVERAGED,
     CHOICES,
     CONFIG,
@@ -41,7 +42,6 @@ from ..model.contents import (
     read_config,
     read_metrics,
 )
-from ..model.folder import build, load_model, weights_of
 from ..model.transformer import Transformer
 from ..model.weights import write_model
 from ..output_paths import check_output_folder, output_folder

@@ -19,7 +19,7 @@ from typing import Any
 from .. import console
 from ..data.shards import ShardIndex
 from ..errors import ModelError
-from ..model.contents import CONFIG, METRICS, REMEDY, ModelConfig, check_files, foreign, read_config, read_metrics
+from ..model.folder_files import CONFIG, METRICS, REMEDY, ModelConfig, check_files, foreign, read_config, read_metrics
 from ..recipe import Recipe
 from ..records import Record, read_record
 from .metrics import by_chance, goodness, measure_in

@@ -27,7 +27,7 @@ from .. import console
 from ..data.shards import FILE_KEYS, ShardIndex
 from ..errors import ModelError, NmtError, TrainingError, UsageError, write_failed
 from ..files import Lock, clear_partial, link_atomic, new_folder, sha256, system_error
-from ..model.contents import CONFIG, WEIGHTS, check_files
+from ..model.folder_files import CONFIG, WEIGHTS, check_files
 from ..recipe import DecodeSection, Recipe, TrainSection
 from ..records import to_json
 from .checkpoint import OPTIMIZER_STATE, STATE, Checkpoint, State, best_of, trained_on

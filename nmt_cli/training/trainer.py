@@ -39,8 +39,8 @@ from ..data.tokenizer import Vocabulary
 from ..device import is_host
 from ..errors import DataError, ModelError, Stopped, TrainingError
 from ..hardware import Hardware
-from ..model.contents import find_model
 from ..model.folder import build, load_model, weights_of
+from ..model.folder_files import find_model
 from ..model.transformer import Transformer, count_parameters
 from ..model.weights import write_model
 from ..recipe import Recipe

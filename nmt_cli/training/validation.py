@@ -29,7 +29,7 @@ from ..evaluation.metric import MetricOptions
 from ..evaluation.metrics import build, compute
 from ..evaluation.tokenizers import default_tokenizer
 from ..hardware import Hardware
-from ..model.contents import length_limits
+from ..model.folder_files import length_limits
 from ..model.transformer import Transformer
 from ..recipe import Recipe
 from ..translation.models import models_of

@@ -31,7 +31,7 @@ from ..engine.library import OFF, VARIABLE
 from ..engine.model import PRECISIONS, EngineModel, unsupported, use_threads
 from ..errors import ModelError, NmtError
 from ..hardware import fast_precision, loading_torch
-from ..model.contents import REMEDY, WEIGHTS, check_int8
+from ..model.folder_files import REMEDY, WEIGHTS, check_int8
 from ..search.constraints.prefix import Prefix
 from ..search.engine import EngineDecoder, EngineSearch
 from ..search.ensemble import EnsembleDecoder
@@ -43,7 +43,7 @@ from .pool import Client, Pool
 if TYPE_CHECKING:
     import torch
 
-    from ..model.contents import ModelConfig
+    from ..model.folder_files import ModelConfig
     from ..model.transformer import Transformer
     from ..recipe import ModelSection, Recipe
     from ..search.protocols import GrowingDecoder
@@ -245,7 +245,7 @@ class ModelFolder:
     config: ModelConfig
     recipe: Recipe
     checked: Future[None]
-    """See `model.contents.checking`."""
+    """See `model.folder_files.checking`."""
 
     def check(self) -> None:
         """Wait until the files are checked. Raises ModelError."""

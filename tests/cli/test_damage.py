@@ -18,7 +18,7 @@ from waiting import wait_until
 from nmt_cli.corpora import manifest
 from nmt_cli.data.shards import read_index
 from nmt_cli.errors import NmtError
-from nmt_cli.model.contents import read_config
+from nmt_cli.model.folder_files import read_config
 from nmt_cli.parsing.records import conversion_of
 from nmt_cli.training.checkpoint import Checkpoint
 

@@ -18,8 +18,8 @@ import nmt_cli as nmt
 from nmt_cli.cli import app
 from nmt_cli.engine.library import library
 from nmt_cli.errors import ModelError, UsageError
-from nmt_cli.model.contents import CONFIG, WEIGHTS, ModelConfig, read_config
 from nmt_cli.model.folder import load_model
+from nmt_cli.model.folder_files import CONFIG, WEIGHTS, ModelConfig, read_config
 from nmt_cli.model.precision import convert
 
 Made = Callable[..., Path]

@@ -20,8 +20,15 @@ from torch import Tensor
 
 from nmt_cli import __version__
 from nmt_cli.errors import ModelError
-from nmt_cli.model.contents import FORMAT_VERSION, check_files, find_model, not_an_average, read_config, read_metrics
 from nmt_cli.model.folder import load_model, read_tensors, weights_of
+from nmt_cli.model.folder_files import (
+    FORMAT_VERSION,
+    check_files,
+    find_model,
+    not_an_average,
+    read_config,
+    read_metrics,
+)
 from nmt_cli.model.transformer import Transformer, attention_mask, count_parameters
 from nmt_cli.model.weights import write_model
 from nmt_cli.recipe import Recipe
