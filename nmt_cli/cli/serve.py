@@ -9,9 +9,10 @@ from typing import Annotated
 from ..errors import UsageError, check_choice, install_command
 from ..interface.loading import check_precision, decode_changes, models_named
 from ..recipe import DecodeOptions
-from ..serving.settings import MOST_SECONDS, Limits
+from ..serving.keys import Keys, read_keys
+from ..serving.settings import MOST_SECONDS, Limits, Settings
 from .arguments import DEFAULT_MODEL, MODEL_FOLDER, DecodeOverrides, Device, Devices, Precision, model_option, option
-from .typed_options import options_of
+from .typed_options import Given, options_from, options_of
 
 ACCESS = "Access"
 """A heading in --help."""
@@ -26,15 +27,33 @@ PACKAGES = {
 """Modules that `nmt serve` needs → their packages, which the extra `serve` installs."""
 
 
-@options_of(DecodeOptions, "beam")
+@options_from(
+    Settings,
+    host=option("Address to listen on; 0.0.0.0: on all of this machine.", "ADDRESS"),
+    port=option("Port to listen on; 0: any that is free.", "N", min=0, max=65535),
+    cors=option(
+        "Origin whose web pages may use the server, such as https://example.org; *: all. Repeatable.", "ORIGIN", ACCESS
+    ),
+    grace=option("At the end: time for requests that are under way.", "S", min=0, max=MOST_SECONDS),
+    log=option("Log on stderr: plain, or json for an object per line. Texts are not in it.", "FORMAT"),
+    overrides=DecodeOverrides,
+    device=Device,
+    devices=Devices,
+    processes=option(
+        "Processes that serve, each with the models in memory and --devices workers: one that dies is replaced.",
+        "N",
+        min=1,
+        max=256,
+    ),
+    precision=Precision,
+)
 @options_of(Limits, into="limits")
+@options_of(DecodeOptions, "beam", into="search")
 def serve(
     *,
     model: Annotated[
         list[Path] | None, model_option(f"{MODEL_FOLDER}; once for each language pair.{DEFAULT_MODEL}")
     ] = None,
-    host: Annotated[str, option("Address to listen on; 0.0.0.0: on all of this machine.", "ADDRESS")] = "127.0.0.1",
-    port: Annotated[int, option("Port to listen on; 0: any that is free.", "N", min=0, max=65535)] = 8080,
     keys: Annotated[
         Path | None,
         option("API keys, one per line, with a name behind it for the log: requests need one of them.", "FILE", ACCESS),
@@ -42,35 +61,9 @@ def serve(
     no_keys: Annotated[
         bool, option("Let other machines use the server without a key.", heading=ACCESS, names=("--no-keys",))
     ] = False,
-    cors: Annotated[
-        list[str] | None,
-        option(
-            "Origin whose web pages may use the server, such as https://example.org; *: all. Repeatable.",
-            "ORIGIN",
-            ACCESS,
-        ),
-    ] = None,
+    options: Given,
     limits: Limits,
-    grace: Annotated[
-        float, option("At the end: time for requests that are under way.", "S", min=0, max=MOST_SECONDS)
-    ] = 30.0,
-    log: Annotated[
-        str, option("Log on stderr: plain, or json for an object per line. Texts are not in it.", "FORMAT")
-    ] = "plain",
-    options: DecodeOptions,
-    overrides: DecodeOverrides = None,
-    device: Device = "auto",
-    devices: Devices = None,
-    processes: Annotated[
-        int,
-        option(
-            "Processes that serve, each with the models in memory and --devices workers: one that dies is replaced.",
-            "N",
-            min=1,
-            max=256,
-        ),
-    ] = 1,
-    precision: Precision = "auto",
+    search: Given,
 ) -> None:
     """Serve translations over HTTP, with a page for people.
 
@@ -83,32 +76,22 @@ def serve(
             f"nmt serve needs the extra package{'s' * (len(missing) > 1)} {', '.join(missing)}: "
             f"{install_command('serve')}."
         )
-    check_choice("--log", log, ("plain", "json"))
+    check_choice("--log", options["log"], ("plain", "json"))
     if keys and no_keys:
         raise UsageError("--keys and --no-keys were both given: with keys, requests need one. Give one of the two.")
-    if limits.quota and processes > 1:
+    if limits.quota and options["processes"] > 1:
         raise UsageError("--quota and --processes: each process would count by itself. Give one of the two.")
-    check_precision(precision)
-    decode_changes(overrides or [], {})
-    from ..serving.keys import Keys, read_keys
-    from ..serving.settings import Settings
-
+    check_precision(options["precision"])
+    decode_changes(options.get("overrides", ()), {})
+    several: Given = {name: tuple(options.pop(name, ())) for name in ("cors", "overrides")}
     settings = Settings(
         models=tuple(models_named(model)),
-        host=host,
-        port=port,
         keys=read_keys(keys) if keys else Keys(),
         open_to_all=no_keys,
         limits=limits,
-        cors=tuple(cors or ()),
-        device=device,
-        devices=devices,
-        processes=processes,
-        precision=precision,
-        overrides=tuple(overrides or ()),
-        beam=options["beam"],
-        log=log,
-        grace=grace,
+        **options,
+        **several,
+        **search,
     )
     from ..hardware import keep_freed_memory
     from ..serving.run import serve as run

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace, UnionType
@@ -42,14 +43,14 @@ def options_of(typed: type, *only: str, into: str = "options") -> Callable[[Comm
 
 
 def options_from(function: Callable[..., Any], *, into: str = "options", **shown: Any) -> Callable[[Command], Command]:
-    """Give a command the parameters of a Python function, which has their types and defaults.
+    """Give a command the parameters of a Python function or dataclass, which has their types and defaults.
 
     `shown`: an option or argument of typer for each, or a type with one where the type differs. They take the place of
     the command's parameter `into`: a dictionary of those that were given, for the function.
     """
     parameters = inspect.signature(function).parameters
     annotations = {name: parameters[name].annotation for name in shown}
-    hints = get_type_hints(SimpleNamespace(__annotations__=annotations), function.__globals__)
+    hints = get_type_hints(SimpleNamespace(__annotations__=annotations), vars(sys.modules[function.__module__]))
     options = []
     for name, one in shown.items():
         own = get_origin(one) is Annotated
@@ -118,7 +119,7 @@ def _of_command(kind: Any) -> Any:
     sequence is a list.
     """
     kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
-    several = [get_args(one)[0] for one in kinds if get_origin(one) is Sequence]
+    several = [get_args(one)[0] for one in kinds if get_origin(one) in (Sequence, tuple)]
     of_paths = bool(several) and Path in get_args(several[0])
     read = list[Path] if of_paths else Path if Path in kinds else list[several[0]] if several else kind  # type: ignore
     return read | None if type(None) in kinds else read
