@@ -41,10 +41,7 @@ POSITIONS = {
 
 # --- training ---
 
-SCHEDULES = {
-    "inverse_sqrt": "nmt_cli.training.schedule:inverse_sqrt",
-    "constant": "nmt_cli.training.schedule:constant",
-}
+SCHEDULES = {"inverse_sqrt": "nmt_cli.training.schedule:inverse_sqrt", "constant": "nmt_cli.training.schedule:constant"}
 """train.schedule: (step, [train]) → the shape of the learning rate (nmt_cli/training/schedule.py)."""
 LOGGERS = {"tensorboard": "nmt_cli.training.loggers:TensorBoardLogger"}
 """--logger of nmt train: class that gets the training records, in addition to the run's own metrics.jsonl."""
