@@ -200,6 +200,15 @@ def test_a_signal_saves_and_the_run_resumes(place: Path, tmp_path: Path, world: 
 
 
 LATE = {
+    "when all is done": """
+def train(self, was=Trainer.train):
+    progress = was(self)
+    own(signal.SIGTERM)
+    atexit.register(lambda: own(signal.SIGHUP))
+    return progress
+import atexit
+Trainer.train = train
+""",
     "at the last update": "at_update(10, lambda t: (job(signal.SIGTERM), everywhere()) if last() else None)",
     "in the last validation": "in_validation(lambda v: (job(signal.SIGINT), everywhere()) if next(validations) else None)",
     "while the last checkpoint is saved": "before(Trainer, 'write_checkpoint', lambda t: (job(signal.SIGTERM), everywhere()) if t.progress.update == 10 and rank() == 0 and not signals else None)",

@@ -5,7 +5,6 @@ training goes on and ends as the uninterrupted run did.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,16 +19,8 @@ pytestmark = pytest.mark.slow
 SIZE, TAKEN = 12, 8
 """Megabytes: of the disk, and of a file that takes most of it until it is removed."""
 SAVING = ["--set", "train.updates=110", "--set", "train.keep=100"]
-LOGGING = [
-    "--set",
-    "train.updates=60",
-    "--set",
-    "train.log_every=1",
-    "--set",
-    "train.valid_every=1000",
-    "--set",
-    "train.checkpoint_every=20",
-]
+LOGGED = ("updates=60", "log_every=1", "valid_every=1000", "checkpoint_every=20")
+LOGGING = [word for setting in LOGGED for word in ("--set", f"train.{setting}")]
 FILL = """
 import os
 from nmt_cli.training.trainer import Trainer
@@ -107,11 +98,3 @@ def test_records_that_do_not_fit_are_told_and_written_again(place: Path, disk: P
 def test_a_run_that_has_no_room_to_begin(place: Path, disk: Path) -> None:
     os.system(filling(disk))
     assert full(nmt(place, "train", "numbers.toml", "--run", disk / "run", *SAVING, code=1))
-
-
-def test_an_average_that_does_not_fit(place: Path, roomy: Path, disk: Path) -> None:
-    for name in ("step-00000090", "step-00000105"):
-        shutil.copytree(roomy / "checkpoints" / name, disk / "run/checkpoints" / name)
-    os.system(filling(disk))
-    assert full(nmt(place, "average", disk / "run", code=1))
-    assert not (disk / "run/averaged").exists()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -100,18 +100,8 @@ def test_what_would_be_another_experiment_is_refused_key_by_key(place: Path, run
 
 
 def test_what_may_change_is_accepted(place: Path, run: Path) -> None:
-    said = train(
-        place,
-        run,
-        *(word for change in ACCEPTED for word in ("--set", change)),
-        "--precision",
-        "bf16",
-        "--devices",
-        "2",
-        "--threads",
-        "1",
-        prelude=FORKED,
-    )
+    changes = [word for change in ACCEPTED for word in ("--set", change)]
+    said = train(place, run, *changes, *["--precision", "bf16", "--devices", "2", "--threads", "1"], prelude=FORKED)
     assert "resuming after update 50" in said
     assert "2 × cpu in bf16, micro-batches of up to 256 tokens" in said
     assert "finished at update 53" in said
@@ -147,15 +137,6 @@ def test_keys_that_may_change_are_those_of_the_recipe() -> None:
     assert set(REFUSED) <= fixed
 
 
-def test_shards_of_another_text_are_refused(place: Path, run: Path) -> None:
-    (place / "other").mkdir()
-    for file in place.glob("*.[ed][ne]"):
-        (place / "other" / file.name).write_text(file.read_text(encoding="utf-8").replace("n", "q"), encoding="utf-8")
-    nmt(place, "preprocess", "numbers.toml", "--data-dir", "other", "--out", "data/other")
-    said = train(place, run, "--set", "train.updates=60", "--data", "data/other", code=1)
-    assert "began with shards of another text or tokenizer" in said
-
-
 # --- the newest checkpoint ---
 
 
@@ -163,31 +144,9 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def change(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-5] ^= 1
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize(
-    ("file", "damage"),
-    [
-        ("state.safetensors", cut),
-        ("state.safetensors", change),
-        ("state.safetensors", Path.unlink),
-        ("model.safetensors", change),
-        ("state.json", cut),
-        ("state.json", Path.unlink),
-        ("config.json", cut),
-        ("config.json", Path.unlink),
-        ("tokenizer.model", Path.unlink),
-    ],
-    ids=lambda value: getattr(value, "__name__", value),
-)
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_offered(
-    file: str, damage: Callable[[Path], None], place: Path, done: Path, run: Path
-) -> None:
-    damage(run / "checkpoints/step-00000050" / file)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_offered(place: Path, run: Path) -> None:
+    """Whatever is damaged: test_damage.py."""
+    cut(run / "checkpoints/step-00000050/state.safetensors")
     said = train(place, run, *SHORT, code=1)
     assert f"the newest checkpoint, '{run}/checkpoints/step-00000050', is damaged:" in said
     assert "The one before it is step-00000045: to resume from there, remove" in said
@@ -205,3 +164,40 @@ def test_of_a_damaged_first_checkpoint_it_is_said_that_there_is_none_before(plac
             shutil.rmtree(folder)
     cut(run / "checkpoints/step-00000050/state.json")
     assert "There is none before it: to start again, remove" in train(place, run, *SHORT, code=1)
+
+
+# --- its folder ---
+
+
+def test_pruning_leaves_a_checkpoint_that_holds_something_of_the_users(place: Path, run: Path) -> None:
+    (run / "checkpoints/step-00000045/notes.txt").write_text("mine")
+    changes = ("updates=54", "checkpoint_every=1", "keep=1", "keep_best=1", "average=1")
+    train(place, run, *(word for change in changes for word in ("--set", f"train.{change}")))
+    kept = {path.name for path in (run / "checkpoints").iterdir()}
+    assert kept == {"step-00000045", "step-00000054", (run / "best").resolve().name}
+    assert (run / "checkpoints/step-00000045/notes.txt").read_text() == "mine"
+
+
+FAILS = """
+from nmt_cli.errors import TrainingError
+from nmt_cli.training.trainer import Trainer
+def fail(self):
+    raise TrainingError("failed at the start")
+Trainer.train_updates = fail
+"""
+
+
+def test_latest_points_to_a_run_that_has_a_checkpoint_and_leaves_other_links(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    number_words(tmp_path_factory, tmp_path)
+    latest, one = tmp_path / "runs/latest", ("--set", "train.updates=1")
+    latest.parent.mkdir()
+    latest.symlink_to("../elsewhere")
+    train(tmp_path, Path("runs/one"), *one)
+    assert os.readlink(latest) == "../elsewhere"
+    latest.unlink()
+    train(tmp_path, Path("runs/two"), *one, prelude=FAILS, code=1)
+    assert not latest.is_symlink()
+    train(tmp_path, Path("runs/three"), *one)
+    assert os.readlink(latest) == "three"

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import forked
 import kills
 import pytest
 
@@ -30,10 +29,4 @@ def shared(factory: pytest.TempPathFactory, name: str, build: Callable[[Path], o
 
 def number_words(factory: pytest.TempPathFactory, folder: Path) -> None:
     """Copy into `folder` what `kills.prepare` makes: text of number words, the recipe numbers.toml, and its shards."""
-
-    def build(aside: Path) -> None:
-        kills.write_text(aside)
-        (aside / "numbers.toml").write_text(kills.RECIPE, encoding="utf-8")
-        forked.nmt(aside, "preprocess", "numbers.toml", "--data-dir", ".")
-
-    shutil.copytree(shared(factory, "number-words", build), folder, symlinks=True, dirs_exist_ok=True)
+    shutil.copytree(shared(factory, "number-words", kills.prepare), folder, symlinks=True, dirs_exist_ok=True)
