@@ -16,10 +16,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from forked import run
+from forked import run, sets
 from forked_ranks import FORKED
-from kills import differences, records, run_errors
-from shared import number_words
+from shared import differences, records, run_errors
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +51,6 @@ class Job:
         code: int = 0,
         resumed: bool = False,
     ) -> None:
-        chosen = [word for setting in (*SETTINGS, *settings) for word in ("--set", setting)]
         done = run(
             place,
             "train",
@@ -63,7 +61,7 @@ class Job:
             world,
             "--threads",
             "1",
-            *chosen,
+            *sets(*SETTINGS, *settings),
             prelude=FORKED + PATIENT + prelude,
         )
         self.folder, self.stderr = folder, done.stderr.decode()
@@ -74,15 +72,6 @@ class Job:
         assert "Traceback" not in self.stderr, self.stderr
         assert run_errors(folder) == []
         assert ("resuming after update" in self.said) == resumed, self.stderr
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with recipe and shards."""
-    folder = tmp_path_factory.mktemp("endings")
-    number_words(tmp_path_factory, folder)
-    run(folder, "--version")  # what forks the jobs has started: it is not part of a job's time
-    return folder
 
 
 @pytest.fixture(scope="module", params=WORLDS, ids=lambda world: f"{world} ranks")

@@ -10,17 +10,15 @@ from pathlib import Path
 
 import pytest
 from disks import small_disk
-from forked import nmt
-from kills import differences, run_errors
-from shared import number_words
+from forked import nmt, sets
+from shared import differences, run_errors
 
 pytestmark = pytest.mark.slow
 
 SIZE, TAKEN = 12, 8
 """Megabytes: of the disk, and of a file that takes most of it until it is removed."""
-SAVING = ["--set", "train.updates=110", "--set", "train.keep=100"]
-LOGGED = ("updates=60", "log_every=1", "valid_every=1000", "checkpoint_every=20")
-LOGGING = [word for setting in LOGGED for word in ("--set", f"train.{setting}")]
+SAVING = sets("train.updates=110", "train.keep=100")
+LOGGING = sets("train.updates=60", "train.log_every=1", "train.valid_every=1000", "train.checkpoint_every=20")
 FILL = """
 import os
 from nmt_cli.training.trainer import Trainer
@@ -37,14 +35,6 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own in memory, mostly taken."""
     with small_disk(tmp_path, SIZE, TAKEN) as path:
         yield path
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with recipe and shards."""
-    folder = tmp_path_factory.mktemp("full-disk")
-    number_words(tmp_path_factory, folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import forked
 import pytest
-from kills import differences, records, run_errors
-from shared import number_words
+from shared import differences, number_words, records, run_errors
 
 pytestmark = pytest.mark.slow
 

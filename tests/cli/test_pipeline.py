@@ -13,9 +13,8 @@ from pathlib import Path
 
 import forked
 import pytest
-from forked_ranks import FORKED
+from forked import sets
 from safetensors.torch import load_file
-from waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -163,11 +162,6 @@ def test_info_of_recipe_run_and_model(trained: Path) -> None:
     assert b"139,328" in nmt("info", "runs/numbers", folder=trained).stdout
 
 
-def sets(*changes: str) -> list[str]:
-    """The options for changes of the recipe."""
-    return [word for change in changes for word in ("--set", change)]
-
-
 QUICK = sets(
     "train.updates=12",
     "train.adam_epsilon=1e-4",
@@ -255,30 +249,11 @@ def test_recipe_and_shards_that_do_not_match(place: Path) -> None:
     assert "vocab_size: the shards have 80, the recipe 81" in message
 
 
-def test_two_trainings_do_not_meddle_in_one_run(place: Path) -> None:
-    held = place / "busy"
-    prelude = f"{FORKED}at_update(2, lambda t: hold({str(held)!r}))"
-    process = forked.start(place, "train", "numbers.toml", "--run", "runs/busy", prelude=prelude)
-    try:
-        wait_until(held.exists, by=process)
-        assert "another nmt train is using 'runs/busy'" in error_of(
-            "train", "numbers.toml", "--run", "runs/busy", folder=place
-        )
-    finally:
-        process.kill()
-        process.communicate()
-
-
 def test_validation_pairs_beyond_the_longest_position_are_left_out_and_told(place: Path) -> None:
     options = sets("model.max_positions=9", "data.max_length=8", "train.updates=2", "train.valid_bleu_sentences=4")
     nmt("preprocess", "numbers.toml", "--data-dir", ".", "--out", "data/short", *options, folder=place)
     done = nmt("train", "numbers.toml", "--data", "data/short", "--run", "runs/short", *options, folder=place)
     assert b"longer than model.max_positions = 9" in done.stderr
-
-
-def test_no_write_permission_for_the_run(place: Path) -> None:
-    (place / "file").write_text("in the way", encoding="utf-8")
-    assert "cannot write the run at" in error_of("train", "numbers.toml", "--run", "file/run", folder=place)
 
 
 def test_a_memory_limit_is_planned_for_and_named_when_too_small(place: Path) -> None:

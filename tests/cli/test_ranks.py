@@ -15,8 +15,7 @@ from pathlib import Path
 import forked
 import pytest
 from forked_ranks import FORKED
-from kills import differences, run_errors
-from shared import number_words
+from shared import differences, number_words, run_errors
 from waiting import LIMIT, alive, wait_until
 
 pytestmark = pytest.mark.slow

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 import sealed
-from forked import nmt
+from forked import nmt, sets
 from forked_ranks import FORKED
-from kills import differences
-from shared import number_words
+from shared import differences, number_words
 
 from nmt_cli.files import sha256
 from nmt_cli.recipe import SECTIONS
@@ -20,20 +19,12 @@ from nmt_cli.training.run import MAY_CHANGE
 
 pytestmark = pytest.mark.slow
 
-SHORT = ["--set", "train.updates=50", "--set", "train.valid_bleu_sentences=4"]
+SHORT = sets("train.updates=50", "train.valid_bleu_sentences=4")
 
 
 def train(place: Path, run: Path, *options: str, prelude: str = "", code: int = 0) -> str:
     """Return what `nmt train` prints, blanks squeezed."""
     return " ".join(nmt(place, "train", "numbers.toml", "--run", run, *options, prelude=prelude, code=code).split())
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with recipe and shards."""
-    folder = tmp_path_factory.mktemp("resume")
-    number_words(tmp_path_factory, folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +82,7 @@ ACCEPTED = [
 
 
 def test_what_would_be_another_experiment_is_refused_key_by_key(place: Path, run: Path) -> None:
-    changes = [word for key, (_, after) in REFUSED.items() for word in ("--set", f"{key}={after}")]
+    changes = sets(*(f"{key}={after}" for key, (_, after) in REFUSED.items()))
     said = train(place, run, *SHORT, *changes, code=1)
     for key, (before, after) in REFUSED.items():
         assert f"{key}: the run has {before}, the recipe {after}" in said
@@ -100,8 +91,9 @@ def test_what_would_be_another_experiment_is_refused_key_by_key(place: Path, run
 
 
 def test_what_may_change_is_accepted(place: Path, run: Path) -> None:
-    changes = [word for change in ACCEPTED for word in ("--set", change)]
-    said = train(place, run, *changes, *["--precision", "bf16", "--devices", "2", "--threads", "1"], prelude=FORKED)
+    said = train(
+        place, run, *sets(*ACCEPTED), *["--precision", "bf16", "--devices", "2", "--threads", "1"], prelude=FORKED
+    )
     assert "resuming after update 50" in said
     assert "2 × cpu in bf16, micro-batches of up to 256 tokens" in said
     assert "finished at update 53" in said
@@ -172,7 +164,7 @@ def test_of_a_damaged_first_checkpoint_it_is_said_that_there_is_none_before(plac
 def test_pruning_leaves_a_checkpoint_that_holds_something_of_the_users(place: Path, run: Path) -> None:
     (run / "checkpoints/step-00000045/notes.txt").write_text("mine")
     changes = ("updates=54", "checkpoint_every=1", "keep=1", "keep_best=1", "average=1")
-    train(place, run, *(word for change in changes for word in ("--set", f"train.{change}")))
+    train(place, run, *sets(*(f"train.{change}" for change in changes)))
     kept = {path.name for path in (run / "checkpoints").iterdir()}
     assert kept == {"step-00000045", "step-00000054", (run / "best").resolve().name}
     assert (run / "checkpoints/step-00000045/notes.txt").read_text() == "mine"
