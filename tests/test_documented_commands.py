@@ -14,14 +14,14 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
-from itertools import groupby, pairwise
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 import forked
 import in_small
 import pytest
-from documented import DOCUMENTS, MARKS, RESULTS, ROOT, Command, chosen, commands, split, unknown_options, wrong
+from documented import DOCUMENTS, MARKS, RESULTS, ROOT, chosen, commands, split, unknown_options, wrong
 from marian_models import marian
 from shared import shared
 from untrained import write_untrained_parser
@@ -35,30 +35,22 @@ COMMANDS = [command for document in DOCUMENTS if document.exists() for command i
 SHOWN = [command for command in COMMANDS if command.shown]
 
 
-def to_run() -> Iterator[Command]:
-    """Yield the commands that are run: those without a mark; of benchmarks that differ in sizes and paths the first."""
-    seen = set()
-    for command in (one for one in SHOWN if not one.mark):
-        name, _, rest = command.text.partition(".py ")
-        rest = re.sub(r"( --model \S+)+", " --model", f" {rest}")
-        rest = re.sub(r" --(sentences|sweep|rounds|seconds|jobs)(?= )", "", rest)
-        kind = name, re.sub(r" ([\w.-]*/|[A-Z]{2})\S*| \d[\d.]*(?= |$)", "", rest)
-        if not name.startswith("python benchmarks/") or kind not in seen:
-            seen.add(kind)
-            yield command
-
-
-RUN = {where: list(group) for where, group in groupby(to_run(), key=lambda command: command.section)}
-"""By section of a document; a command in a sentence is one of its own."""
+RUN = {
+    where: list(group)
+    for where, group in groupby(
+        (one for one in SHOWN if not one.mark and one.document != RESULTS and "benchmarks/" not in one.text),
+        key=lambda command: command.section,
+    )
+}
+"""By section of a document; a command in a sentence is one of its own. Of benchmarks the options are checked."""
 
 LINES = {
-    "en": "medical.en input input.en input.gz source source.en SOURCE SRC FILE text.en valid.en test.en "
-    "newstest2014.en test_2016_flickr.en 200_LINES_OF_TEST_2016",
-    "de": "medical.de output.de reference.de reference REFERENCE REF target text.de valid.de test.de newstest2014.de "
-    "eubridge.en uedin-syntax.en terms.txt train.de",
+    "en": "medical.en input input.en input.gz source source.en text.en valid.en newstest2014.en",
+    "de": "medical.de output.de reference.de target text.de valid.de test.de newstest2014.de eubridge.en uedin-syntax.en "
+    "terms.txt",
 }
 """Names of texts in the documents, by language."""
-FOLDERS = "DIR MULTI30K TATOEBA text"
+FOLDERS = "DIR text"
 """Names of folders with corpora."""
 OTHER_FILES = {
     "page.html": "<p>the <b>dog</b> sleeps.</p>\n",
@@ -70,17 +62,7 @@ OTHER_FILES = {
     "mine.toml": 'extends = "both.toml"\n[train]\nboth_directions = false\n',
 }
 TREE = "(ROOT (S (NP (DT the) (NN {})) (VP (VBZ {})) (. .)))\n"
-SMALLER = {
-    "nmt serve": "--port 0 --device cpu",
-    "nmt train": "--device cpu",
-    "decode.py": "--sentences 4 --sweep 2 --rounds 1 --threads 1",
-    "invariance.py": "--sentences 4 --reference 2 --threads 1",
-    "machines.py": "--rounds 1",
-    "prepare.py": "--pairs 3000 --vocab 420",
-    "scores.py": "--only multi30k_en_de --seeds 1",
-    "serve.py": "--seconds 0.5 --rounds 1 --clients 2",
-    "train.py": "--rounds 1 --threads 1",
-}
+SMALLER = {"nmt serve": "--port 0 --device cpu", "nmt train": "--device cpu"}
 """Options behind a command that make it small; the last one counts."""
 
 
@@ -238,10 +220,6 @@ def prepare(folder: Path, things: Path, lines: Sequence[str]) -> None:
             (folder / name).write_text(written, encoding="utf-8")
     for word in {word for word in named if re.fullmatch(r"opus-[\d-]+\.zip", word)}:
         marian().zip(folder / word)
-    if "benchmarks/" in text:
-        (folder / "benchmarks").mkdir()
-        for table in (ROOT / "benchmarks").glob("*.toml"):
-            shutil.copy(table, folder / "benchmarks")
     if "data/demo/" in text and "preprocess demo" not in text:
         (folder / "data").symlink_to(things / "data")
     for word in named:
@@ -289,12 +267,7 @@ def run(folder: Path, line: str, servers: list[forked.Process] | None = None) ->
 
 def simple(folder: Path, words: list[str], text: bytes, servers: list[forked.Process] | None) -> bytes:
     """Run a command; return what it prints. Raises AssertionError if it fails."""
-    script = Path(words[1]).name if words[0] == "python" and words[1].endswith(".py") else ""
-    words = [*words, *split(SMALLER.get(script or " ".join(words[:2]), ""))]
-    if script and words.count("--model") > 1:  # one is enough
-        first = next(one for before, one in pairwise(words) if before == "--model" and (folder / one).exists())
-        models = [number for number, word in enumerate(words) if word == "--model"]
-        words = [word for number, word in enumerate(words) if not {number, number - 1} & {*models}] + ["--model", first]
+    words = [*words, *split(SMALLER.get(" ".join(words[:2]), ""))]
     if "--devices" in words:
         words[words.index("--devices") + 1] = "1"
     if words[0] == "pip":  # checked by `wrong`
@@ -305,8 +278,6 @@ def simple(folder: Path, words: list[str], text: bytes, servers: list[forked.Pro
         return serve(folder, words[1:], servers)
     if words[0] == "nmt":
         done = forked.run(folder, *words[1:], text=text, prelude=in_small.SMALL)
-    elif script:
-        done = forked.run(folder, script, text=text, prelude=in_small.benchmark(script, words[1:]))
     else:
         if not shutil.which(words[0]):
             pytest.skip(f"{words[0]} is not installed")

@@ -40,3 +40,11 @@ def test_a_table_of_values_has_all_of_them(page: str, head: str, column: int, va
     assert {name for name in values if not name.startswith(tuple(families))} == {
         name for name in listed if not name.endswith("…")
     }
+
+
+def test_every_promise_names_a_test_that_exists() -> None:
+    text = (DOCS / "reliability.md").read_text(encoding="utf-8")
+    rows = [row for row in text.splitlines() if row.startswith("| ") and ".py`" in row.split("|")[-2]]
+    assert len(rows) > 50
+    named = {name for row in rows for name in re.findall(r"`([\w/]+\.py)`", row.split("|")[-2])}
+    assert [name for name in sorted(named) if not (DOCS.parent / "tests" / name).is_file()] == []

@@ -50,7 +50,7 @@ TRAINING = (
     *("training/test_averaging", "training/test_table3", "training/test_trainer", "training/test_update"),
     *("translation/test_real_invariance", "translation/test_scoring"),
 )
-FILES = ("cli/test_edges", "cli/test_outputs", "test_files", "test_output_paths")
+FILES = ("cli/test_edges", "cli/test_matrix", "test_files", "test_output_paths")
 """The tests of a setting: of what multiplies matrices to translate, or to train; of files and users."""
 
 AVX512 = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"})

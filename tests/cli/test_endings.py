@@ -12,13 +12,14 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from forked import run
+from forked import run, sets
 from forked_ranks import FORKED
-from kills import differences, records, run_errors
-from shared import number_words
+from shared import differences, records, run_errors
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +52,6 @@ class Job:
         code: int = 0,
         resumed: bool = False,
     ) -> None:
-        chosen = [word for setting in (*SETTINGS, *settings) for word in ("--set", setting)]
         done = run(
             place,
             "train",
@@ -62,10 +62,10 @@ class Job:
             world,
             "--threads",
             "1",
-            *chosen,
+            *sets(*SETTINGS, *settings),
             prelude=FORKED + PATIENT + prelude,
         )
-        self.folder, self.stderr = folder, done.stderr.decode()
+        self.place, self.world, self.folder, self.stderr = place, world, folder, done.stderr.decode()
         self.said = " ".join(self.stderr.split())
         lines = [line for line in self.stderr.strip().splitlines() if not line.startswith("next: ")]
         self.last_line = lines[-1] if lines else ""
@@ -73,15 +73,6 @@ class Job:
         assert "Traceback" not in self.stderr, self.stderr
         assert run_errors(folder) == []
         assert ("resuming after update" in self.said) == resumed, self.stderr
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with recipe and shards."""
-    folder = tmp_path_factory.mktemp("endings")
-    number_words(tmp_path_factory, folder)
-    run(folder, "--version")  # what forks the jobs has started: it is not part of a job's time
-    return folder
 
 
 @pytest.fixture(scope="module", params=WORLDS, ids=lambda world: f"{world} ranks")
@@ -98,11 +89,17 @@ def untouched(place: Path, world: int) -> Path:
     return job.folder
 
 
-def ends_equal(place: Path, job: Job, world: int, untouched: Path) -> None:
+@pytest.fixture
+def start(place: Path, tmp_path: Path, world: int) -> Callable[..., Job]:
+    """Runs a job in a folder of the test's own."""
+    return partial(Job, place, tmp_path / "run", world)
+
+
+def ends_equal(job: Job, untouched: Path) -> None:
     """Resumed, the job's run ends as the uninterrupted one. Two ranks are enough to see it."""
-    if world > 2:
+    if job.world > 2:
         return
-    resumed = Job(place, job.folder, world, resumed=any((job.folder / "checkpoints").iterdir()))
+    resumed = Job(job.place, job.folder, job.world, resumed=any((job.folder / "checkpoints").iterdir()))
     assert "finished at update 10" in resumed.last_line
     assert differences(job.folder, untouched) == []
 
@@ -148,13 +145,13 @@ Validator.combine = combine
 """
 
 
-def test_out_of_patience_and_then_started_again(place: Path, tmp_path: Path, world: int) -> None:
+def test_out_of_patience_and_then_started_again(start: Callable[..., Job]) -> None:
     settings = ("train.patience=1", "train.updates=50")
-    job = Job(place, tmp_path / "run", world, *settings, prelude=WORSE)
+    job = start(*settings, prelude=WORSE)
     assert "finished at update 10" in job.last_line
     assert "no better validation for a while" in job.last_line
     before = (job.folder / "metrics.jsonl").read_bytes()
-    again = Job(place, tmp_path / "run", world, *settings, resumed=True)
+    again = start(*settings, resumed=True)
     assert "no better validation for a while" in again.last_line
     assert (job.folder / "metrics.jsonl").read_bytes() == before
 
@@ -166,8 +163,8 @@ def test_a_finished_run_that_is_started_again(place: Path, tmp_path: Path, world
     assert differences(folder, untouched) == []
 
 
-def test_another_number_of_ranks_resumes(place: Path, tmp_path: Path, world: int) -> None:
-    Job(place, tmp_path / "run", world, "train.updates=5")
+def test_another_number_of_ranks_resumes(place: Path, tmp_path: Path, start: Callable[..., Job], world: int) -> None:
+    start("train.updates=5")
     job = Job(place, tmp_path / "run", 5 - world, resumed=True)
     assert "finished at update 10" in job.last_line
     Job(place, tmp_path / "run", 1, "train.updates=12", resumed=True)
@@ -189,16 +186,25 @@ STOPS = {
 
 
 @pytest.mark.parametrize("how", STOPS)
-def test_a_signal_saves_and_the_run_resumes(place: Path, tmp_path: Path, world: int, untouched: Path, how: str) -> None:
+def test_a_signal_saves_and_the_run_resumes(start: Callable[..., Job], untouched: Path, how: str) -> None:
     prelude, code = STOPS[how]
-    job = Job(place, tmp_path / "run", world, prelude=prelude, code=code)
+    job = start(prelude=prelude, code=code)
     assert job.said.count(SAVED) == 1
     assert job.last_line.startswith("stopped at update")
     assert "error:" not in job.said
-    ends_equal(place, job, world, untouched)
+    ends_equal(job, untouched)
 
 
 LATE = {
+    "when all is done": """
+def train(self, was=Trainer.train):
+    progress = was(self)
+    own(signal.SIGTERM)
+    atexit.register(lambda: own(signal.SIGHUP))
+    return progress
+import atexit
+Trainer.train = train
+""",
     "at the last update": "at_update(10, lambda t: (job(signal.SIGTERM), everywhere()) if last() else None)",
     "in the last validation": "in_validation(lambda v: (job(signal.SIGINT), everywhere()) if next(validations) else None)",
     "while the last checkpoint is saved": "before(Trainer, 'write_checkpoint', lambda t: (job(signal.SIGTERM), everywhere()) if t.progress.update == 10 and rank() == 0 and not signals else None)",
@@ -206,10 +212,8 @@ LATE = {
 
 
 @pytest.mark.parametrize("moment", LATE)
-def test_a_signal_that_comes_too_late_to_stop_anything(
-    place: Path, tmp_path: Path, world: int, untouched: Path, moment: str
-) -> None:
-    job = Job(place, tmp_path / "run", world, prelude=LATE[moment])
+def test_a_signal_that_comes_too_late_to_stop_anything(start: Callable[..., Job], untouched: Path, moment: str) -> None:
+    job = start(prelude=LATE[moment])
     assert "finished at update 10" in job.last_line
     assert differences(job.folder, untouched) == []
 
@@ -222,21 +226,16 @@ AT_ONCE = {
 
 
 @pytest.mark.parametrize("how", AT_ONCE)
-def test_a_second_ctrl_c_stops_at_once(place: Path, tmp_path: Path, world: int, untouched: Path, how: str) -> None:
-    job = Job(place, tmp_path / "run", world, prelude=AT_ONCE[how], code=130)
+def test_a_second_ctrl_c_stops_at_once(start: Callable[..., Job], untouched: Path, how: str) -> None:
+    job = start(prelude=AT_ONCE[how], code=130)
     assert "error:" not in job.said
     assert SAVED not in job.said
-    ends_equal(place, job, world, untouched)
+    ends_equal(job, untouched)
 
 
 @pytest.mark.parametrize(("number", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
-def test_a_signal_before_the_first_update_ends_it(
-    place: Path, tmp_path: Path, world: int, number: str, code: int
-) -> None:
-    job = Job(
-        place,
-        tmp_path / "run",
-        world,
+def test_a_signal_before_the_first_update_ends_it(start: Callable[..., Job], number: str, code: int) -> None:
+    job = start(
         prelude=f"before(Trainer, 'load_or_initialize', lambda t: (job(signal.{number}), forever()) if last() else None)",
         code=code,
     )
@@ -276,16 +275,16 @@ FAIL = "from nmt_cli.errors import TrainingError\ndef fail(text):\n    raise Tra
 
 
 @pytest.mark.parametrize("where", FAILING)
-def test_an_error_is_reported_once_and_ends_all(place: Path, tmp_path: Path, world: int, where: str) -> None:
+def test_an_error_is_reported_once_and_ends_all(start: Callable[..., Job], where: str) -> None:
     prelude, text = FAILING[where]
-    job = Job(place, tmp_path / "run", world, prelude=FAIL + prelude, code=1)
+    job = start(prelude=FAIL + prelude, code=1)
     assert job.last_line == f"error: {text}"
     assert job.stderr.count("error:") == 1
 
 
-def test_a_gradient_that_is_not_finite_is_reported_once(place: Path, tmp_path: Path, world: int) -> None:
+def test_a_gradient_that_is_not_finite_is_reported_once(start: Callable[..., Job]) -> None:
     spoil = "at_update(7, lambda t: setattr(t.updater.gradients, 'losses', lambda rows, was=t.updater.gradients.losses: (lambda loss, nll: (loss * float('nan'), nll))(*was(rows))) if last() else None)"
-    job = Job(place, tmp_path / "run", world, prelude=spoil, code=1)
+    job = start(prelude=spoil, code=1)
     assert job.last_line.startswith("error: the gradient of ")
     assert " is not finite at update 7 " in job.last_line
     assert job.stderr.count("error:") == 1
@@ -338,7 +337,7 @@ GPU = {
 
 
 @pytest.mark.parametrize("call", GPU)
-def test_a_gpu_error_in_a_collective_is_no_dead_rank(place: Path, tmp_path: Path, world: int, call: str) -> None:
+def test_a_gpu_error_in_a_collective_is_no_dead_rank(start: Callable[..., Job], call: str) -> None:
     kind, message, reported = GPU[call]
     raising = f"""
 def broken(*_, was=process_group.dist.{call}, **options):
@@ -349,27 +348,24 @@ process_group.dist.{call} = broken
 Trainer.broken = False
 at_update(7, lambda t: setattr(Trainer, 'broken', True))
 """
-    job = Job(place, tmp_path / "run", world, prelude=raising, code=1)
-    assert job.last_line.startswith(f"error: rank {world - 1} of {world}")
+    job = start(prelude=raising, code=1)
+    assert job.last_line.startswith(f"error: rank {job.world - 1} of {job.world}")
     assert reported in job.last_line
     assert sum(line.startswith("error:") for line in job.stderr.splitlines()) == 1
     assert LOST not in job.said
 
 
-def test_a_run_folder_that_another_training_has(place: Path, tmp_path: Path, world: int) -> None:
+def test_a_run_folder_that_another_training_has(start: Callable[..., Job], tmp_path: Path) -> None:
     (tmp_path / "run/checkpoints").mkdir(parents=True)
     with (tmp_path / "run/.lock").open("w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        job = Job(place, tmp_path / "run", world, code=1)
+        job = start(code=1)
     assert job.last_line.startswith("error: another nmt train is using")
     assert job.stderr.count("error:") == 1
 
 
-def test_an_error_of_usage_keeps_its_status(place: Path, tmp_path: Path, world: int) -> None:
-    job = Job(
-        place,
-        tmp_path / "run",
-        world,
+def test_an_error_of_usage_keeps_its_status(start: Callable[..., Job]) -> None:
+    job = start(
         prelude="from nmt_cli.errors import UsageError\ndef fail(t):\n    if rank() == 0:\n        raise UsageError('tensorboard is not there')\nbefore(Trainer, 'load_or_initialize', fail)",
         code=2,
     )
@@ -399,34 +395,28 @@ DYING = {
 
 
 @pytest.mark.parametrize("who", DYING)
-def test_a_rank_that_dies_ends_the_job_within_seconds(
-    place: Path, tmp_path: Path, world: int, untouched: Path, who: str
-) -> None:
+def test_a_rank_that_dies_ends_the_job_within_seconds(start: Callable[..., Job], untouched: Path, who: str) -> None:
     prelude, rank = DYING[who]
-    job = Job(place, tmp_path / "run", world, prelude=prelude, code=1)
+    job = start(prelude=prelude, code=1)
     assert (
         job.last_line
-        == f"error: rank {rank % world} of {world} was killed by SIGKILL, and so the others were ended. Run the same command to resume from the last checkpoint."
+        == f"error: rank {rank % job.world} of {job.world} was killed by SIGKILL, and so the others were ended. Run the same command to resume from the last checkpoint."
     )
     assert job.stderr.count(LOST) <= 1
-    ends_equal(place, job, world, untouched)
+    ends_equal(job, untouched)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone lets a process know that its parent has died")
 def test_ranks_save_and_end_when_the_process_that_started_them_is_killed(
-    place: Path, tmp_path: Path, world: int, untouched: Path
+    start: Callable[..., Job], untouched: Path
 ) -> None:
-    job = Job(
-        place,
-        tmp_path / "run",
-        world,
-        prelude="at_update(4, lambda t: (job(signal.SIGKILL), signalled()) if last() else None)",
-        code=-signal.SIGKILL,
+    job = start(
+        prelude="at_update(4, lambda t: (job(signal.SIGKILL), signalled()) if last() else None)", code=-signal.SIGKILL
     )
     with (job.folder / ".lock").open("w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)  # rank 0 has it until it ends
     assert SAVED in (job.folder / "train.log").read_text(encoding="utf-8")
-    ends_equal(place, job, world, untouched)
+    ends_equal(job, untouched)
 
 
 # --- a rank that works for long, and one that hangs ---
@@ -450,24 +440,14 @@ def work():  # until the others have heard several times that this rank still wo
 
 
 @pytest.mark.parametrize("where", ["first", "last"])
-def test_ranks_wait_for_each_other_as_long_as_one_works(
-    place: Path, tmp_path: Path, world: int, untouched: Path, where: str
-) -> None:
-    job = Job(
-        place,
-        tmp_path / "run",
-        world,
-        prelude=f"{BEATS}in_validation(lambda v: work(), {where})\nbefore(RunFolder, 'save', lambda r: work())",
-    )
+def test_ranks_wait_for_each_other_as_long_as_one_works(start: Callable[..., Job], untouched: Path, where: str) -> None:
+    job = start(prelude=f"{BEATS}in_validation(lambda v: work(), {where})\nbefore(RunFolder, 'save', lambda r: work())")
     assert "finished at update 10" in job.last_line
     assert differences(job.folder, untouched) == []
 
 
-def test_a_rank_that_hangs_ends_the_job_after_the_timeout(place: Path, tmp_path: Path, world: int) -> None:
-    job = Job(
-        place,
-        tmp_path / "run",
-        world,
+def test_a_rank_that_hangs_ends_the_job_after_the_timeout(start: Callable[..., Job]) -> None:
+    job = start(
         prelude="from datetime import timedelta\nlaunch.TERMINATE, launch.KILL = 1, 2\ndef hang(trainer):\n"
         "    torch.distributed.distributed_c10d._set_pg_timeout(timedelta(seconds=1))\n"
         "    if last():\n        forever()\nat_update(7, hang)",

@@ -5,31 +5,20 @@ training goes on and ends as the uninterrupted run did.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from disks import small_disk
-from forked import nmt
-from kills import differences, run_errors
-from shared import number_words
+from forked import nmt, sets
+from shared import differences, run_errors
 
 pytestmark = pytest.mark.slow
 
 SIZE, TAKEN = 12, 8
 """Megabytes: of the disk, and of a file that takes most of it until it is removed."""
-SAVING = ["--set", "train.updates=110", "--set", "train.keep=100"]
-LOGGING = [
-    "--set",
-    "train.updates=60",
-    "--set",
-    "train.log_every=1",
-    "--set",
-    "train.valid_every=1000",
-    "--set",
-    "train.checkpoint_every=20",
-]
+SAVING = sets("train.updates=110", "train.keep=100")
+LOGGING = sets("train.updates=60", "train.log_every=1", "train.valid_every=1000", "train.checkpoint_every=20")
 FILL = """
 import os
 from nmt_cli.training.trainer import Trainer
@@ -46,14 +35,6 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own in memory, mostly taken."""
     with small_disk(tmp_path, SIZE, TAKEN) as path:
         yield path
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with recipe and shards."""
-    folder = tmp_path_factory.mktemp("full-disk")
-    number_words(tmp_path_factory, folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -107,11 +88,3 @@ def test_records_that_do_not_fit_are_told_and_written_again(place: Path, disk: P
 def test_a_run_that_has_no_room_to_begin(place: Path, disk: Path) -> None:
     os.system(filling(disk))
     assert full(nmt(place, "train", "numbers.toml", "--run", disk / "run", *SAVING, code=1))
-
-
-def test_an_average_that_does_not_fit(place: Path, roomy: Path, disk: Path) -> None:
-    for name in ("step-00000090", "step-00000105"):
-        shutil.copytree(roomy / "checkpoints" / name, disk / "run/checkpoints" / name)
-    os.system(filling(disk))
-    assert full(nmt(place, "average", disk / "run", code=1))
-    assert not (disk / "run/averaged").exists()

@@ -1,7 +1,7 @@
 """Training stopped at any moment, by a signal or by kill -9, ends as the uninterrupted run did, to the bit.
 
-The machinery is in `tests/support/kills.py`. Where a test names the moment, a prelude run in
-the training process itself puts a signal there: `at(owner, "function", n)` before the function's n-th call.
+A test names the moment: a prelude that runs in the training process itself puts a signal there, by
+`at(owner, "function", n)` before the function's n-th call.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ import signal
 from pathlib import Path
 
 import forked
-import kills
 import pytest
-from kills import differences, records, run_errors
-from shared import number_words
+from shared import differences, number_words, records, run_errors
 
 pytestmark = pytest.mark.slow
 
@@ -36,6 +34,7 @@ from pathlib import Path
 from nmt_cli import files
 from nmt_cli.training import run, trainer, validation
 from nmt_cli.training.report import Report
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started the tests may ignore it
 """
 SHORT = ["--set", "train.updates=110", "--set", "train.valid_bleu_sentences=5"]
 """Neither a multiple of the updates between validations nor of those between checkpoints; an epoch has 58."""
@@ -85,14 +84,13 @@ def ends_equal(place: Place, run: Path, untouched: Path) -> None:
     assert differences(run, untouched) == []
 
 
-def test_killed_at_random_moments_in_bf16_it_ends_equal(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kills, "start", forked.start)
-    account, found = kills.killed_runs(
-        place.folder, 2, 1, "--precision", "bf16", "--set", "train.updates=30", "--set", "train.valid_bleu_sentences=5"
-    )
-    assert account.hits.total() == 2
-    assert not account.complaints, "\n".join(account.complaints)
-    assert found == []
+def test_killed_in_bf16_it_ends_equal(place: Place) -> None:
+    options = ("--precision", "bf16", "--set", "train.updates=30", "--set", "train.valid_bleu_sentences=5")
+    place.train("bf16", *options)
+    killed = "at(trainer.Trainer, 'train_step', 28)"
+    place.train("killed-bf16", *options, prelude=killed, code=-signal.SIGKILL)
+    place.train("killed-bf16", *options)
+    assert differences(place.runs / "killed-bf16", place.runs / "bf16") == []
 
 
 @pytest.mark.parametrize(
@@ -134,21 +132,43 @@ Report.record = half
     ends_equal(place, place.runs / "half", untouched)
 
 
-@pytest.mark.parametrize("update", [40, 58, 109])
-def test_stopped_after_any_update_it_saves_and_ends_equal(update: int, place: Place, untouched: Path) -> None:
+@pytest.mark.parametrize(
+    ("update", "number"), [(1, signal.SIGHUP), (40, signal.SIGTERM), (58, signal.SIGINT), (109, signal.SIGTERM)]
+)
+def test_stopped_after_any_update_it_saves_and_ends_equal(
+    update: int, number: signal.Signals, place: Place, untouched: Path
+) -> None:
     run = place.fresh("stopped")
-    said = place.train(
-        "stopped", prelude=f"at(trainer.Trainer, 'train_step', {update}, sends=signal.SIGTERM)", code=143
-    )
-    assert f"stopped at update {update} and saved" in said
+    prelude = f"at(trainer.Trainer, 'train_step', {update}, sends=signal.{number.name})"
+    assert f"stopped at update {update} and saved" in place.train("stopped", prelude=prelude, code=128 + number)
     assert (run / "last").resolve().name == f"step-{update:08d}"
     ends_equal(place, run, untouched)
 
 
-@pytest.mark.parametrize("call", ["trainer.Trainer, 'train_step', 110", "validation.Validator, 'translate', 6"])
-def test_stopped_in_the_last_update_or_validation_it_finishes(call: str, place: Place, untouched: Path) -> None:
-    run = place.fresh("stopped")
-    assert "finished at update 110" in place.train("stopped", prelude=f"at({call}, sends=signal.SIGTERM)")
+def test_under_nohup_it_does_not_hear_sighup(place: Place, untouched: Path) -> None:
+    run = place.fresh("nohup")
+    ignored = "signal.signal(signal.SIGHUP, signal.SIG_IGN); at(trainer.Trainer, 'train_step', 9, sends=signal.SIGHUP)"
+    place.train("nohup", prelude=ignored)
+    assert differences(run, untouched) == []
+
+
+ATEXIT = "import atexit; atexit.register(lambda: os.kill(os.getpid(), signal.SIGTERM)); "
+
+
+@pytest.mark.parametrize(
+    "prelude",
+    [
+        "at(trainer.Trainer, 'train_step', 110, sends=signal.SIGTERM)",
+        "at(validation.Validator, 'translate', 6, sends=signal.SIGTERM)",
+        f"{ATEXIT}at(trainer.Trainer, 'train', 1, after=True, sends=signal.SIGTERM)",
+        f"{ATEXIT}at(trainer.Trainer, 'train', 1, after=True, sends=signal.SIGHUP)",
+    ],
+)
+def test_a_signal_that_comes_too_late_changes_nothing(prelude: str, place: Place, untouched: Path) -> None:
+    """In the last update or validation, when training has ended, and while the process ends."""
+    run = place.fresh("late")
+    said = place.train("late", prelude=prelude)
+    assert ("finished at update 110" in said, "stopped " in said, "Exception" in said) == (True, False, False)
     ends_equal(place, run, untouched)
 
 

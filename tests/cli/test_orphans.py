@@ -1,13 +1,11 @@
-"""No process outlives the `nmt` that started it, even if that was killed by SIGKILL: workers end in the middle of their work, and ranks end with plain lines."""
+"""No process outlives the `nmt` that started it, even if that was killed by SIGKILL: workers end in the middle of their work, and
+ranks that join too late end at once. Ranks that train are in test_ranks.py and test_endings.py.
+"""
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
@@ -85,66 +83,16 @@ def test_workers_end_with_a_parent_that_is_killed(
     wait_until(lambda: not any(map(alive, workers)), lambda: f"they run: {workers}")
 
 
-@pytest.fixture
-def numbers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a recipe and its shards."""
-    folder = tmp_path_factory.mktemp("orphans")
-    number_words(tmp_path_factory, folder)
-    return folder
-
-
 TRAIN = ["train", "numbers.toml", "--devices", "2", "--run", "runs/one", "--set", "train.valid_bleu_sentences=0"]
 TRAIN += ["--set", 'train.best_metric="nll"']
-
-
-def ranks_of(launcher: int) -> list[int]:
-    """The processes that a launcher has started."""
-    tasks = Path(f"/proc/{launcher}/task").glob("*/children")
-    return [int(number) for task in tasks for number in task.read_text(encoding="ascii").split()]
-
-
-@pytest.fixture
-def launcher(numbers: Path) -> Iterator[subprocess.Popen[str]]:
-    """`nmt train` that starts its ranks as a user's does, and says everything in the file "said"."""
-    with (numbers / "said").open("w", encoding="utf-8") as said:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "nmt_cli", *TRAIN],
-            cwd=numbers,
-            stdout=subprocess.DEVNULL,
-            stderr=said,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "400"},
-        )
-    yield process
-    process.kill()
-    process.wait()
 
 
 GONE = "error: the process that started the ranks is gone, so they end. Run the same command to resume from the last checkpoint."
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
-def test_ranks_of_a_launcher_that_is_killed_save_and_end_with_plain_lines(
-    numbers: Path, launcher: subprocess.Popen[str]
+def test_ranks_that_join_after_their_launcher_was_killed_end_at_once(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    metrics = numbers / "runs/one/metrics.jsonl"
-    begun = lambda: metrics.exists() and b'"update"' in metrics.read_bytes()  # noqa: E731
-    wait_until(begun, lambda: (numbers / "said").read_text(), by=launcher)
-    ranks = ranks_of(launcher.pid)
-    assert len(ranks) == 2
-    launcher.kill()
-    wait_until(lambda: not any(map(alive, ranks)), lambda: f"they run: {ranks}")
-    said = (numbers / "said").read_text(encoding="utf-8").strip().splitlines()
-    # the first rank that notices it stops all of them, so GONE of rank 0 may come before, after or not at all
-    [stopped] = [line for line in said if line.startswith("stopped at update ")]
-    assert stopped.endswith(" and saved; run the same command to resume")
-    for noise in ("frame #", "Traceback", "c10d", "[rank"):
-        assert noise not in "\n".join(said)
-    saved = json.loads(metrics.read_text(encoding="utf-8").splitlines()[-1])
-    assert saved["update"] > 0
-
-
-def test_ranks_that_join_after_their_launcher_was_killed_end_at_once(numbers: Path) -> None:
     """Nobody answers at its store, where they would wait for ten minutes."""
     prelude = FORKED + dedent("""
         from nmt_cli.training import rendezvous
@@ -164,9 +112,10 @@ def test_ranks_that_join_after_their_launcher_was_killed_end_at_once(numbers: Pa
             os.kill(launcher, signal.SIGKILL)
         threading.Thread(target=kill).start()
     """)
-    process = forked.start(numbers, *TRAIN, prelude=prelude)
+    number_words(tmp_path_factory, tmp_path)
+    process = forked.start(tmp_path, *TRAIN, prelude=prelude)
     assert process.wait(LIMIT) == -signal.SIGKILL
-    ranks = [int(file.name.removeprefix("rank-")) for file in numbers.glob("rank-*")]
+    ranks = [int(file.name.removeprefix("rank-")) for file in tmp_path.glob("rank-*")]
     wait_until(lambda: not any(map(alive, ranks)), lambda: f"they run: {ranks}")
     said = process.communicate()[1].decode()
     assert said.splitlines()[-1] == GONE, said

@@ -7,17 +7,14 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import forked
 import pytest
-from forked_ranks import FORKED
+from forked import sets
 from safetensors.torch import load_file
-from waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -117,11 +114,6 @@ def trained(place: Path) -> Path:
     return place
 
 
-def same_weights(one: Path, other: Path) -> bool:
-    a, b = load_file(one / "model.safetensors"), load_file(other / "model.safetensors")
-    return a.keys() == b.keys() and all(a[name].equal(b[name]) for name in a)
-
-
 def records(run: Path) -> list[dict[str, object]]:
     lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [{k: v for k, v in json.loads(line).items() if k not in ("seconds", "tokens_per_second")} for line in lines]
@@ -161,13 +153,6 @@ def test_nothing_in_a_run_is_pickled(trained: Path) -> None:
     assert suffixes == {".safetensors", ".json", ".jsonl", ".model", ".log"}
 
 
-def test_training_that_is_done_does_nothing_when_run_again(trained: Path) -> None:
-    before = (trained / "runs/numbers/metrics.jsonl").read_bytes()
-    done = nmt("train", "numbers.toml", folder=trained)
-    assert b"finished at update 480" in done.stderr
-    assert (trained / "runs/numbers/metrics.jsonl").read_bytes() == before
-
-
 def test_info_of_recipe_run_and_model(trained: Path) -> None:
     for what in ("numbers.toml", "runs/numbers", "runs/numbers/averaged"):
         values = json.loads(nmt("info", what, "--json", folder=trained).stdout)
@@ -177,66 +162,13 @@ def test_info_of_recipe_run_and_model(trained: Path) -> None:
     assert b"139,328" in nmt("info", "runs/numbers", folder=trained).stdout
 
 
-SHORT = [
-    word
-    for change in ("updates=140", "valid_every=60", "valid_bleu_sentences=5", "checkpoint_every=30")
-    for word in ("--set", f"train.{change}")
-]
-
-
-@pytest.fixture(scope="module")
-def untouched(place: Path) -> Path:
-    """A short run without interruption."""
-    nmt("train", "numbers.toml", "--run", "runs/untouched", *SHORT, folder=place)
-    return place / "runs/untouched"
-
-
-def stopped(place: Path, run: str, number: signal.Signals) -> tuple[int, str]:
-    """A short run that got a signal after the first checkpoint: its exit code, and what it said."""
-    prelude = f"{FORKED}at_update(41, lambda t: own({int(number)}))"
-    done = forked.run(place, "train", "numbers.toml", "--run", run, *SHORT, prelude=prelude)
-    said = done.stderr.decode()
-    assert "Traceback" not in said
-    return done.returncode, said
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_saves_and_the_resumed_run_equals_the_uninterrupted_one(
-    place: Path, untouched: Path, number: signal.Signals, code: int
-) -> None:
-    ended, said = stopped(place, f"runs/stopped-{code}", number)
-    assert ended == code, said
-    assert "saved" in said
-    run = place / f"runs/stopped-{code}"
-    nmt("train", "numbers.toml", "--run", run, *SHORT, folder=place)
-    assert same_weights(run / "last", untouched / "last")
-    assert (
-        [r for r in records(run) if r["type"] == "valid"]
-        == [r for r in records(untouched) if r["type"] == "valid"]
-        != []
-    )
-
-
-def test_a_killed_run_goes_on_after_its_last_checkpoint_with_equal_weights(place: Path, untouched: Path) -> None:
-    ended, said = stopped(place, "runs/killed", signal.SIGKILL)
-    assert ended == -signal.SIGKILL, said
-    done = nmt("train", "numbers.toml", "--run", "runs/killed", *SHORT, folder=place)
-    assert b"resuming after update" in done.stderr
-    assert same_weights(place / "runs/killed/last", untouched / "last")
-    assert records(place / "runs/killed") == records(untouched)
-
-
-QUICK = [
-    word
-    for change in (
-        "train.updates=12",
-        "train.adam_epsilon=1e-4",
-        "model.dropout=0.0",
-        "train.valid_bleu_sentences=0",
-        "train.best_metric=nll",
-    )
-    for word in ("--set", change)
-]
+QUICK = sets(
+    "train.updates=12",
+    "train.adam_epsilon=1e-4",
+    "model.dropout=0.0",
+    "train.valid_bleu_sentences=0",
+    "train.best_metric=nll",
+)
 """Adam's epsilon of 1e-9 would make whole steps of rounding where the true gradient is zero, as for the keys' biases."""
 
 
@@ -265,37 +197,14 @@ def test_micro_batches_change_nothing_but_rounding(place: Path, whole: Path) -> 
     assert largest_difference(whole, place / "runs/cut") < 2e-5
 
 
-def test_early_stopping_by_patience(place: Path) -> None:
-    options = [
-        "--set",
-        "train.lr_factor=1e-9",
-        "--set",
-        "train.valid_every=2",
-        "--set",
-        "train.patience=3",
-        "--set",
-        "train.best_metric=bleu",
-        "--set",
-        "train.valid_bleu_sentences=2",
-    ]
-    done = nmt("train", "numbers.toml", "--run", "runs/patient", *options, folder=place)
-    assert b"no better validation" in done.stderr
-    assert len([r for r in records(place / "runs/patient") if r["type"] == "valid"]) == 4
-
-
 def test_separate_vocabularies_and_the_other_architectures_train_and_translate(place: Path) -> None:
-    options = [
-        "--set",
+    options = sets(
         "data.joint_vocab=false",
-        "--set",
         "data.vocab_size=60",
-        "--set",
         "model.tie_embeddings=false",
-        "--set",
         "model.norm=pre",
-        "--set",
         "model.positions=learned",
-    ]
+    )
     nmt("preprocess", "numbers.toml", "--data-dir", ".", "--out", "data/separate", *options, folder=place)
     nmt(
         "train",
@@ -340,52 +249,11 @@ def test_recipe_and_shards_that_do_not_match(place: Path) -> None:
     assert "vocab_size: the shards have 80, the recipe 81" in message
 
 
-def test_a_run_refuses_to_become_another_experiment(trained: Path) -> None:
-    message = error_of("train", "numbers.toml", "--set", "train.warmup=61", "--set", "model.d_ff=64", folder=trained)
-    assert "train.warmup: the run has 60, the recipe 61" in message
-    assert "model.d_ff: the run has 128, the recipe 64" in message
-
-
-def test_a_run_may_be_lengthened(trained: Path) -> None:
-    shutil.copytree(trained / "runs/numbers", trained / "runs/longer", symlinks=True)
-    done = nmt("train", "numbers.toml", "--run", "runs/longer", "--set", "train.updates=485", folder=trained)
-    assert b"resuming after update 480" in done.stderr
-    assert b"finished at update 485" in done.stderr
-
-
-def test_two_trainings_do_not_meddle_in_one_run(place: Path) -> None:
-    held = place / "busy"
-    prelude = f"{FORKED}at_update(2, lambda t: hold({str(held)!r}))"
-    process = forked.start(place, "train", "numbers.toml", "--run", "runs/busy", prelude=prelude)
-    try:
-        wait_until(held.exists, by=process)
-        assert "another nmt train is using 'runs/busy'" in error_of(
-            "train", "numbers.toml", "--run", "runs/busy", folder=place
-        )
-    finally:
-        process.kill()
-        process.communicate()
-
-
 def test_validation_pairs_beyond_the_longest_position_are_left_out_and_told(place: Path) -> None:
-    options = [
-        "--set",
-        "model.max_positions=9",
-        "--set",
-        "data.max_length=8",
-        "--set",
-        "train.updates=2",
-        "--set",
-        "train.valid_bleu_sentences=4",
-    ]
+    options = sets("model.max_positions=9", "data.max_length=8", "train.updates=2", "train.valid_bleu_sentences=4")
     nmt("preprocess", "numbers.toml", "--data-dir", ".", "--out", "data/short", *options, folder=place)
     done = nmt("train", "numbers.toml", "--data", "data/short", "--run", "runs/short", *options, folder=place)
     assert b"longer than model.max_positions = 9" in done.stderr
-
-
-def test_no_write_permission_for_the_run(place: Path) -> None:
-    (place / "file").write_text("in the way", encoding="utf-8")
-    assert "cannot write the run at" in error_of("train", "numbers.toml", "--run", "file/run", folder=place)
 
 
 def test_a_memory_limit_is_planned_for_and_named_when_too_small(place: Path) -> None:
@@ -407,37 +275,13 @@ def test_a_memory_limit_is_planned_for_and_named_when_too_small(place: Path) -> 
 
 
 def test_a_loss_that_is_not_finite_stops_with_update_and_batch(place: Path) -> None:
-    options = [
-        "--set",
-        "train.lr_factor=1e6",
-        "--set",
-        "train.adam_beta2=0.0",
-        "--set",
-        "train.adam_epsilon=1e-16",
-        "--set",
-        "train.checkpoint_every=1",
-    ]
+    options = sets(
+        "train.lr_factor=1e6", "train.adam_beta2=0.0", "train.adam_epsilon=1e-16", "train.checkpoint_every=1"
+    )
     message = error_of("train", "numbers.toml", "--run", "runs/nan", *options, folder=place)
     assert "the gradient is not finite at update" in message
     assert "pairs of up to" in message
     assert "is saved in" in message
-
-
-def test_a_cut_model_folder(trained: Path, tmp_path: Path) -> None:
-    shutil.copytree(trained / "runs/numbers/averaged", tmp_path / "model")
-    path = tmp_path / "model/model.safetensors"
-    path.write_bytes(path.read_bytes()[:-100])
-    message = error_of("translate", "--model", "model", folder=tmp_path, text=b"one\n")
-    assert "model.safetensors" in message
-    assert "changed or damaged" in message
-
-
-def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_it_offered(trained: Path, tmp_path: Path) -> None:
-    shutil.copytree(trained / "runs/numbers", tmp_path / "run", symlinks=True)
-    (tmp_path / "run/checkpoints/step-00000480/state.safetensors").write_bytes(b"cut")
-    message = error_of("train", "numbers.toml", "--run", tmp_path / "run", folder=trained)
-    assert "step-00000480" in message
-    assert "step-00000400" in message
 
 
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from pathlib import Path
 import forked
 import pytest
 from forked_ranks import FORKED
-from kills import differences, run_errors
-from shared import number_words
+from shared import differences, number_words, run_errors
 from waiting import LIMIT, alive, wait_until
 
 pytestmark = pytest.mark.slow
@@ -111,6 +110,21 @@ def test_a_rank_that_dies_ends_the_job_with_its_cause(runs: Path) -> None:
     assert "Run the same command to resume from the last checkpoint." in job.said()
     assert "Traceback" not in job.said()
     assert not any(map(alive, ranks))
+    assert run_errors(job.run) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone lets a process know that its parent has died")
+def test_ranks_of_a_launcher_that_is_killed_save_and_end_with_plain_lines(runs: Path) -> None:
+    job = Job(runs / "orphaned", *SHORT, held=True)
+    ranks = job.ranks()
+    job.process.kill()
+    assert job.ended() == -signal.SIGKILL
+    wait_until(lambda: not any(map(alive, ranks)), lambda: f"they run: {ranks}")
+    said = job.stderr.read_text(encoding="utf-8").strip().splitlines()
+    # the first rank that notices it stops all of them: what rank 0 says of it may come before, after or not at all
+    [stopped] = [line for line in said if line.startswith("stopped at update ")]
+    assert stopped.endswith(" and saved; run the same command to resume")
+    assert not [line for line in said for noise in ("frame #", "Traceback", "c10d", "[rank") if noise in line]
     assert run_errors(job.run) == []
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import sealed
-from forked import nmt
+from forked import nmt, sets
 from forked_ranks import FORKED
-from kills import differences
-from shared import number_words
+from shared import differences, number_words
 
 from nmt_cli.files import sha256
 from nmt_cli.recipe import SECTIONS
@@ -20,20 +19,12 @@ from nmt_cli.training.run import MAY_CHANGE
 
 pytestmark = pytest.mark.slow
 
-SHORT = ["--set", "train.updates=50", "--set", "train.valid_bleu_sentences=4"]
+SHORT = sets("train.updates=50", "train.valid_bleu_sentences=4")
 
 
 def train(place: Path, run: Path, *options: str, prelude: str = "", code: int = 0) -> str:
     """Return what `nmt train` prints, blanks squeezed."""
     return " ".join(nmt(place, "train", "numbers.toml", "--run", run, *options, prelude=prelude, code=code).split())
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with recipe and shards."""
-    folder = tmp_path_factory.mktemp("resume")
-    number_words(tmp_path_factory, folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +82,7 @@ ACCEPTED = [
 
 
 def test_what_would_be_another_experiment_is_refused_key_by_key(place: Path, run: Path) -> None:
-    changes = [word for key, (_, after) in REFUSED.items() for word in ("--set", f"{key}={after}")]
+    changes = sets(*(f"{key}={after}" for key, (_, after) in REFUSED.items()))
     said = train(place, run, *SHORT, *changes, code=1)
     for key, (before, after) in REFUSED.items():
         assert f"{key}: the run has {before}, the recipe {after}" in said
@@ -101,16 +92,7 @@ def test_what_would_be_another_experiment_is_refused_key_by_key(place: Path, run
 
 def test_what_may_change_is_accepted(place: Path, run: Path) -> None:
     said = train(
-        place,
-        run,
-        *(word for change in ACCEPTED for word in ("--set", change)),
-        "--precision",
-        "bf16",
-        "--devices",
-        "2",
-        "--threads",
-        "1",
-        prelude=FORKED,
+        place, run, *sets(*ACCEPTED), *["--precision", "bf16", "--devices", "2", "--threads", "1"], prelude=FORKED
     )
     assert "resuming after update 50" in said
     assert "2 × cpu in bf16, micro-batches of up to 256 tokens" in said
@@ -147,15 +129,6 @@ def test_keys_that_may_change_are_those_of_the_recipe() -> None:
     assert set(REFUSED) <= fixed
 
 
-def test_shards_of_another_text_are_refused(place: Path, run: Path) -> None:
-    (place / "other").mkdir()
-    for file in place.glob("*.[ed][ne]"):
-        (place / "other" / file.name).write_text(file.read_text(encoding="utf-8").replace("n", "q"), encoding="utf-8")
-    nmt(place, "preprocess", "numbers.toml", "--data-dir", "other", "--out", "data/other")
-    said = train(place, run, "--set", "train.updates=60", "--data", "data/other", code=1)
-    assert "began with shards of another text or tokenizer" in said
-
-
 # --- the newest checkpoint ---
 
 
@@ -163,31 +136,9 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def change(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-5] ^= 1
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize(
-    ("file", "damage"),
-    [
-        ("state.safetensors", cut),
-        ("state.safetensors", change),
-        ("state.safetensors", Path.unlink),
-        ("model.safetensors", change),
-        ("state.json", cut),
-        ("state.json", Path.unlink),
-        ("config.json", cut),
-        ("config.json", Path.unlink),
-        ("tokenizer.model", Path.unlink),
-    ],
-    ids=lambda value: getattr(value, "__name__", value),
-)
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_offered(
-    file: str, damage: Callable[[Path], None], place: Path, done: Path, run: Path
-) -> None:
-    damage(run / "checkpoints/step-00000050" / file)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_offered(place: Path, run: Path) -> None:
+    """Whatever is damaged: test_damage.py."""
+    cut(run / "checkpoints/step-00000050/state.safetensors")
     said = train(place, run, *SHORT, code=1)
     assert f"the newest checkpoint, '{run}/checkpoints/step-00000050', is damaged:" in said
     assert "The one before it is step-00000045: to resume from there, remove" in said
@@ -205,3 +156,40 @@ def test_of_a_damaged_first_checkpoint_it_is_said_that_there_is_none_before(plac
             shutil.rmtree(folder)
     cut(run / "checkpoints/step-00000050/state.json")
     assert "There is none before it: to start again, remove" in train(place, run, *SHORT, code=1)
+
+
+# --- its folder ---
+
+
+def test_pruning_leaves_a_checkpoint_that_holds_something_of_the_users(place: Path, run: Path) -> None:
+    (run / "checkpoints/step-00000045/notes.txt").write_text("mine")
+    changes = ("updates=54", "checkpoint_every=1", "keep=1", "keep_best=1", "average=1")
+    train(place, run, *sets(*(f"train.{change}" for change in changes)))
+    kept = {path.name for path in (run / "checkpoints").iterdir()}
+    assert kept == {"step-00000045", "step-00000054", (run / "best").resolve().name}
+    assert (run / "checkpoints/step-00000045/notes.txt").read_text() == "mine"
+
+
+FAILS = """
+from nmt_cli.errors import TrainingError
+from nmt_cli.training.trainer import Trainer
+def fail(self):
+    raise TrainingError("failed at the start")
+Trainer.train_updates = fail
+"""
+
+
+def test_latest_points_to_a_run_that_has_a_checkpoint_and_leaves_other_links(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    number_words(tmp_path_factory, tmp_path)
+    latest, one = tmp_path / "runs/latest", ("--set", "train.updates=1")
+    latest.parent.mkdir()
+    latest.symlink_to("../elsewhere")
+    train(tmp_path, Path("runs/one"), *one)
+    assert os.readlink(latest) == "../elsewhere"
+    latest.unlink()
+    train(tmp_path, Path("runs/two"), *one, prelude=FAILS, code=1)
+    assert not latest.is_symlink()
+    train(tmp_path, Path("runs/three"), *one)
+    assert os.readlink(latest) == "three"

@@ -11,10 +11,10 @@ import pytest
 
 
 @contextmanager
-def small_disk(folder: Path, size: int, taken: int = 0) -> Iterator[Path]:
-    """A file system of its own of `size` megabytes, of which a file `taken` takes as many; it lives in a process's own name space."""
+def small_disk(folder: Path, size: int, taken: int = 0, mode: str = "rw") -> Iterator[Path]:
+    """A file system of its own of `size` megabytes, of which a file `taken` takes as many; with the mode `ro` it is empty and read-only. It lives in a process's own name space."""
     (folder / "disk").mkdir()
-    mount = f"mount -t tmpfs -o size={size}m none {folder / 'disk'} && echo mounted && exec cat"
+    mount = f"mount -t tmpfs -o size={size}m,{mode} none {folder / 'disk'} && echo mounted && exec cat"
     try:
         holder = subprocess.Popen(
             ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount],
@@ -30,7 +30,8 @@ def small_disk(folder: Path, size: int, taken: int = 0) -> Iterator[Path]:
         if holder.stdout.readline() != b"mounted\n":
             pytest.skip("mounting a small disk is not allowed here")
         path = Path(f"/proc/{holder.pid}/root{folder / 'disk'}")
-        (path / "taken").write_bytes(bytes(taken * 2**20))
+        if mode != "ro":
+            (path / "taken").write_bytes(bytes(taken * 2**20))
         yield path
         holder.stdin.close()
 

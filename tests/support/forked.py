@@ -216,3 +216,8 @@ def nmt(folder: Path, *arguments: object, prelude: str = "", code: int = 0) -> s
     assert done.returncode == code, said
     assert "Traceback" not in said, said
     return said
+
+
+def sets(*changes: str) -> list[str]:
+    """Return the options for changes of the recipe."""
+    return [word for change in changes for word in ("--set", change)]

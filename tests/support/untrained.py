@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,15 +52,13 @@ def write_untrained(
     **features: Any,
 ) -> Path:
     """Make `folder` a model folder: weights drawn from `seed`, a vocabulary learned from the sentences of seed `text`; `pair`: its languages; `tags`: those of its vocabulary, which change its output much."""
-    rng = random.Random(text)
     languages: dict[str, Any] = {"source_language": pair[0], "target_language": pair[1]}
     recipe = Recipe(
         data=DataSection(generator="teaching", vocab_size=330, max_length=40, **languages),
         model=ModelSection(**{**SMALLEST, **features}),
         decode=DecodeSection(max_extra=max_extra, beam=beam),
     )
-    texts = [sentence(rng, rng.randint(2, 9)) for _ in range(300)]
-    tokenizer = learn_tagged(texts, recipe.data, tags) if tags else learn_bpe(texts, recipe.data)
+    tokenizer = vocabulary(text, tuple(tags))
     torch.manual_seed(seed)
     size = tokenizer.vocab_size
     folder.mkdir(parents=True)
@@ -71,8 +70,13 @@ def write_untrained(
     return folder
 
 
-def learn_tagged(texts: Sequence[str], data: DataSection, tags: Sequence[str]) -> Tokenizer:
-    """A vocabulary with control tokens >>TAG<<."""
+@cache
+def vocabulary(text: int, tags: tuple[str, ...]) -> Tokenizer:
+    """Learned from the sentences of seed `text`; with control tokens >>TAG<<."""
+    rng, data = random.Random(text), DataSection(generator="teaching", vocab_size=330, max_length=40)
+    texts = [sentence(rng, rng.randint(2, 9)) for _ in range(300)]
+    if not tags:
+        return learn_bpe(texts, data)
     options = _bpe(data, Counter(word for text in texts for word in text.split()).items())
     symbols = [f">>{tag}<<" for tag in tags]
     return _learn_exactly(texts, data.vocab_size, {**options, "control_symbols": symbols})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from forked import run
 from forked_ranks import FORKED
-from kills import prepare
+from shared import prepare
 
 SETTINGS = ["train.updates=20", "train.valid_bleu_sentences=0", "train.best_metric=nll"]
 SHORT = ["--threads", "1", *(word for setting in SETTINGS for word in ("--set", setting))]
