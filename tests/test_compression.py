@@ -9,12 +9,12 @@ import shutil
 import subprocess
 import tarfile
 import threading
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from backports import zstd
+from website import zipped
 
 from nmt_cli.compression import FORMATS, Damaged, Unpacked, compressing
 from nmt_cli.errors import DataError
@@ -83,12 +83,11 @@ def test_other_padding_is_refused(suffix: str, length: int) -> None:
 
 @every_format
 def test_what_follows_the_last_stream_is_named_by_its_byte(suffix: str, tmp_path: Path) -> None:
-    packed, path, name = PACK[suffix](ONE), tmp_path / "text", FORMATS[suffix].name
-    others = [PACK[other](TWO) for other in FORMATS if other != suffix]
-    for rest in (b"more text\n", b"B", b"\x1f?", *others):
+    packed, path = PACK[suffix](ONE), tmp_path / "text"
+    said = rf"text' is a damaged or cut archive: what follows from byte {len(packed):,} on is no {FORMATS[suffix].name}"
+    for rest in (b"more text\n", b"B", b"\x1f?", *(PACK[other](TWO) for other in FORMATS if other != suffix)):
         path.write_bytes(packed + rest)
-        message = rf"text' is a damaged or cut archive: what follows from byte {len(packed):,} on is no {name} data\. Fetch or"
-        with open_binary(path) as stream, pytest.raises(DataError, match=message):
+        with open_binary(path) as stream, pytest.raises(DataError, match=said):
             list(iter_lines(stream))
 
 
@@ -183,15 +182,11 @@ def test_text_with_such_a_name_and_text_about_archives_is_read(tmp_path: Path) -
 
 @pytest.mark.parametrize("content", [b"", bytes(1000), b"\x1f\x8b\x00" + bytes(range(1, 256)), bytes(range(256))])
 def test_what_is_neither_compressed_nor_text_is_refused_by_its_name(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "text.gz").write_bytes(content)
-    with (
-        open_binary(tmp_path / "text.gz") as stream,
-        pytest.raises(
-            DataError, match=r"text\.gz' is named \.gz, but is neither compressed nor text; it begins with b'"
-        ),
-    ):
+    for name in ("text.gz", "text"):
+        (tmp_path / name).write_bytes(content)
+    said = r"text\.gz' is named \.gz, but is neither compressed nor text; it begins with b'"
+    with open_binary(tmp_path / "text.gz") as stream, pytest.raises(DataError, match=said):
         list(iter_lines(stream))
-    (tmp_path / "text").write_bytes(content)
     with open_binary(tmp_path / "text") as stream:
         assert stream.read() == content
 
@@ -203,18 +198,11 @@ def tar(kind: int) -> bytes:
     return stream.getvalue()
 
 
-def zipped() -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        archive.writestr("a.en", "text\n")
-    return stream.getvalue()
-
-
 ARCHIVES = {
-    "ustar": (tar(tarfile.USTAR_FORMAT), r"a tar archive: expected a text file\. Unpack it, .*: tar -xf FILE"),
-    "gnu": (tar(tarfile.GNU_FORMAT), "tar -xf FILE"),
-    "pax": (tar(tarfile.PAX_FORMAT), "tar -xf FILE"),
-    "zip": (zipped(), "a zip archive.*unzip FILE"),
+    "ustar": (tar(tarfile.USTAR_FORMAT), "a tar archive: expected a text file.*: tar -xf FILE"),
+    "gnu": (tar(tarfile.GNU_FORMAT), "a tar archive"),
+    "pax": (tar(tarfile.PAX_FORMAT), "a tar archive"),
+    "zip": (zipped({"a.en": "text\n"}), "a zip archive.*unzip FILE"),
     "7z": (b"7z\xbc\xaf\x27\x1c\x00\x04", "a 7z archive.*7z x FILE"),
     "rar": (b"Rar!\x1a\x07\x01\x00", "a RAR archive.*unrar x FILE"),
 }
@@ -225,7 +213,7 @@ ARCHIVES = {
 def test_archives_of_several_files_are_refused(kind: str, pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
     content, message = ARCHIVES[kind]
     (tmp_path / "text").write_bytes(pack(content))
-    with open_binary(tmp_path / "text") as stream, pytest.raises(DataError, match=rf"text' is {message}|{message}"):
+    with open_binary(tmp_path / "text") as stream, pytest.raises(DataError, match=rf"text' is {message}"):
         stream.read()
     read, write = os.pipe()
     with open(write, "wb", buffering=0) as pipe:

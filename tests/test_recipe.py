@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +106,11 @@ def test_the_papers_parser_holds_the_papers_numbers() -> None:
 
 @pytest.mark.parametrize("name", ["wsj_parsing", "gum_parsing"])
 def test_the_parsers_recipes_let_long_trees_through(name: str) -> None:
-    recipe = load_recipe(name)
-    assert (recipe.data.target_tokenization, recipe.data.joint_vocab) == ("words", False)
-    assert recipe.data.max_length >= 400
-    assert recipe.data.max_ratio >= 100
-    assert recipe.decode.max_extra == 300
+    data = load_recipe(name).data
+    assert (data.target_tokenization, data.joint_vocab) == ("words", False)
+    assert data.max_length >= 400
+    assert data.max_ratio >= 100
+    assert load_recipe(name).decode.max_extra == 300
 
 
 def test_the_defaults_are_base_and_head_sizes_follow_d_model() -> None:
@@ -125,69 +124,48 @@ def test_the_defaults_are_base_and_head_sizes_follow_d_model() -> None:
 
 
 FAULTS = """
-[model] ; d_modell = 512 → model.d_modell: unknown key. Did you mean 'd_model'?
-[train] ; update = 5 → train.update: unknown key. Did you mean 'updates'?
-[decode] ; beem = 5 → decode.beem: unknown key. Did you mean 'beam'?
-[train] ; xyzzy = 5 → train.xyzzy: unknown key.
-[trian] ; updates = 5 → trian: unknown section. Did you mean 'train'?
-[model] ; label_smoothing = 0.1 → model.label_smoothing: unknown key. It belongs in [train].
-[train] ; dropout = 0.1 → train.dropout: unknown key. It belongs in [model].
-[decode] ; vocab_size = 10 → decode.vocab_size: unknown key. It belongs in [data].
-[train] ; beam = 5 → train.beam: unknown key. It belongs in [decode].
-[train] ; updates = "1000" → train.updates = '1000': input should be a valid integer
-[train] ; updates = 1000.0 → train.updates = 1000.0: input should be a valid integer
-[train] ; updates = true → train.updates = True: input should be a valid integer
-[model] ; dropout = "0.1" → model.dropout = '0.1': input should be a valid number
-[model] ; tie_embeddings = 1 → model.tie_embeddings = 1: input should be a valid boolean
-[model] ; tie_embeddings = "true" → model.tie_embeddings = 'true': input should be a valid boolean
-[model] ; norm = 1 → model.norm = 1: input should be a valid string
-[model] ; norm = "Pre" → model.norm = 'Pre': expected layer or rms.
-[decode] ; beam = 0 → decode.beam = 0: expected at least 1
-[model] ; dropout = 0.96 → model.dropout = 0.96: expected at most 0.95
-[train] ; lr_factor = inf → train.lr_factor = inf: input should be a finite number
-[decode] ; alpha = nan → decode.alpha = nan: input should be a finite number
-[model] ; num_heads = [] → model.num_heads = []: input should be a valid integer
-train_source = ["a"] ; train_target = ["b"] → data: generator = 'teaching' makes its own text: leave train_source and valid_source out
-min_length = 9 ; max_length = 8 → data: min_length = 9 exceeds max_length = 8
-[model] ; num_heads = 7 → model: d_model = 512 is not a multiple of num_heads = 7: give d_k and d_v
-[model] ; d_model = 33 ; num_heads = 1 → model: d_model = 33 is odd: sinusoids come in pairs of sine and cosine
-[train] ; batch_tokens = 1000 ; micro_batch_tokens = 2000 → train: micro_batch_tokens = 2000 exceeds batch_tokens = 1000
-[train] ; checkpoint_every = 0 ; checkpoint_minutes = 0.0 → train: checkpoint_every = 0 and checkpoint_minutes = 0: nothing would ever be saved
-[train] ; average = 6 → train: average = 6 exceeds keep = 5: averaging would miss pruned checkpoints
-[train] ; best_metric = "bleu" ; valid_bleu_sentences = 0 → train: best_metric = "bleu" needs valid_bleu_sentences > 0
-target_tokenization = "words" → data: target_tokenization = "words" needs joint_vocab = false: the source is learned as BPE, by itself
-terminals = "tags" → data: terminals = "tags" needs target_tokenization = "words": each symbol of a tree is one token
-target_vocab_size = 9 → data: target_vocab_size = 9 needs joint_vocab = false: a joint vocabulary has vocab_size = 37000 pieces
-target_vocab_size = 7 ; joint_vocab = false ; [model] ; tie_embeddings = false → data: target_vocab_size = 7: expected 8 or more, or 0 for vocab_size = 37000
-joint_vocab = false → model.tie_embeddings = true needs data.joint_vocab = true: two vocabularies cannot share one matrix
-[model] ; max_positions = 256 → data.max_length = 256 must be below model.max_positions = 256: a sentence and its end symbol would not fit
-joint_vocab = false ; [model] ; tie_embeddings = false ; [train] ; both_directions = true → train.both_directions = true needs data.joint_vocab = true: source and target change places
-[train] ; batch_tokens = 256 → data.max_length = 256 must be below train.batch_tokens = 256
+data = 3 → data = 3: input should be a valid dictionary
+[train] ; updates = 5 → data: this section is missing
+[data] ; → data: train_source and train_target are needed (files below --data-dir)
+[data] ; train_source = ["a", "b"] ; train_target = ["c"] → data: train_source names 2 file(s), train_target 1
+[data] ; train_source = ["a"] ; train_target = ["c"] ; valid_source = ["v"] → data: valid_source names 1 file(s), valid_target 0
++ [model] ; d_modell = 512 → model.d_modell: unknown key. Did you mean 'd_model'?
++ [train] ; xyzzy = 5 → train.xyzzy: unknown key.
++ [trian] ; updates = 5 → trian: unknown section. Did you mean 'train'?
++ [model] ; label_smoothing = 0.1 → model.label_smoothing: unknown key. It belongs in [train].
++ [train] ; updates = "1000" → train.updates = '1000': input should be a valid integer
++ [train] ; updates = 1000.0 → train.updates = 1000.0: input should be a valid integer
++ [train] ; updates = true → train.updates = True: input should be a valid integer
++ [model] ; dropout = "0.1" → model.dropout = '0.1': input should be a valid number
++ [model] ; tie_embeddings = 1 → model.tie_embeddings = 1: input should be a valid boolean
++ [model] ; norm = 1 → model.norm = 1: input should be a valid string
++ [model] ; norm = "Pre" → model.norm = 'Pre': expected layer or rms.
++ [model] ; dropout = 0.96 → model.dropout = 0.96: expected at most 0.95
++ train_source = ["a"] ; train_target = ["b"] → data: generator = 'teaching' makes its own text
++ min_length = 9 ; max_length = 8 → data: min_length = 9 exceeds max_length = 8
++ [model] ; num_heads = 7 → model: d_model = 512 is not a multiple of num_heads = 7
++ [model] ; d_model = 33 ; num_heads = 1 → model: d_model = 33 is odd
++ [train] ; batch_tokens = 1000 ; micro_batch_tokens = 2000 → train: micro_batch_tokens = 2000 exceeds batch_tokens = 1000
++ [train] ; checkpoint_every = 0 ; checkpoint_minutes = 0.0 → train: checkpoint_every = 0 and checkpoint_minutes = 0
++ [train] ; average = 6 → train: average = 6 exceeds keep = 5
++ [train] ; best_metric = "bleu" ; valid_bleu_sentences = 0 → train: best_metric = "bleu" needs valid_bleu_sentences > 0
++ target_tokenization = "words" → data: target_tokenization = "words" needs joint_vocab = false
++ terminals = "tags" → data: terminals = "tags" needs target_tokenization = "words"
++ target_vocab_size = 9 → data: target_vocab_size = 9 needs joint_vocab = false
++ target_vocab_size = 7 ; joint_vocab = false ; [model] ; tie_embeddings = false → data: target_vocab_size = 7: expected 8 or more, or 0 for vocab_size = 37000
++ joint_vocab = false → model.tie_embeddings = true needs data.joint_vocab = true
++ [model] ; max_positions = 256 → data.max_length = 256 must be below model.max_positions = 256
++ joint_vocab = false ; [model] ; tie_embeddings = false ; [train] ; both_directions = true → train.both_directions = true needs data.joint_vocab = true
++ [train] ; batch_tokens = 256 → data.max_length = 256 must be below train.batch_tokens = 256
 """
-"""What follows TEACHING, in lines, and what is said of it."""
-FILES = [
-    (
-        'train_source = ["a", "b"]\ntrain_target = ["c"]',
-        "data: train_source names 2 file(s), train_target 1: they are read in pairs",
-    ),
-    (
-        'train_source = ["a"]\ntrain_target = ["c"]\nvalid_source = ["v"]',
-        "data: valid_source names 1 file(s), valid_target 0: they are read in pairs",
-    ),
-    ("", "data: train_source and train_target are needed (files below --data-dir)"),
-]
+"""A recipe, its lines split by ;, after a + those that follow TEACHING, and how the one fault that is named begins."""
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [(f"[data]\n{text}", said) for text, said in FILES]
-    + [
-        (TEACHING + text.replace(" ; ", "\n"), said)
-        for text, said in (line.split(" → ") for line in FAULTS.splitlines()[1:])
-    ],
-)
-def test_an_unknown_key_a_wrong_value_and_a_contradiction_are_named(text: str, said: str, tmp_path: Path) -> None:
-    assert faults(text, tmp_path)[1:] == [f"  - {said}"]
+@pytest.mark.parametrize("line", FAULTS.splitlines()[1:])
+def test_an_unknown_key_a_wrong_value_and_a_contradiction_are_named(line: str, tmp_path: Path) -> None:
+    text, said = line.split(" → ")
+    [fault] = faults(text.replace("+ ", TEACHING).replace(" ; ", "\n").rstrip(";"), tmp_path)[1:]
+    assert fault.startswith(f"  - {said}")
 
 
 def test_faulty_lists_toml_and_values_are_named(tmp_path: Path) -> None:
@@ -241,13 +219,6 @@ def test_all_faults_are_reported_in_one_error(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["data = 3", 'data = "teaching"', "data = []"])
-def test_a_section_must_be_a_table(text: str, tmp_path: Path) -> None:
-    (line,) = faults(text, tmp_path)[1:]
-    assert re.match("  - data = .*dictionary", line)
-    assert faults("[train]\nupdates = 5", tmp_path)[1:] == ["  - data: this section is missing"]
-
-
 # Files
 
 
@@ -262,23 +233,15 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
             load_recipe(f"{tmp_path}/{name}")
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("dmeo", ". Did you mean 'demo'"),
-        ("wmt14_en_de_bsae", ". Did you mean 'wmt14_en_de_base', "),
-        ("multi30k_ende", ". Did you mean 'multi30k_en_de'"),
-        ("xyzzy", ". Give the path of a .toml file"),
-    ],
-)
-def test_an_unknown_name_is_told_the_nearest(name: str, said: str) -> None:
-    with pytest.raises(RecipeError, match=re.escape(f"no recipe is called {name!r}{said}")) as error:
-        load_recipe(name)
-    assert "`nmt info --recipes` lists them" in str(error.value)
-    assert sum(known in str(error.value) for known in recipe_names()) <= 4
-
-
-# --set
+def test_an_unknown_name_is_told_the_nearest() -> None:
+    for name, said in (
+        ("wmt14_en_de_bsae", "Did you mean 'wmt14_en_de_base', "),
+        ("xyzzy", "the path of a .toml file"),
+    ):
+        with pytest.raises(RecipeError, match=f"{name!r}.*{said}") as error:
+            load_recipe(name)
+        assert "`nmt info --recipes` lists them" in str(error.value)
+        assert sum(known in str(error.value) for known in recipe_names()) <= 4
 
 
 # Extending
@@ -320,38 +283,24 @@ def test_a_recipe_extends_files_lists_are_replaced_and_the_stored_one_is_whole(t
     assert stored | {"name": "demo"} == load_recipe("demo").to_dict()
 
 
-@pytest.mark.parametrize(
-    ("texts", "said"),
-    [
-        ({"a": 'extends = "a.toml"\n'}, r"a.toml' extends itself: recipe '.*a.toml' → recipe '.*a.toml'. Remove one"),
-        (
-            {"a": 'extends = "b.toml"\n', "b": 'extends = "a.toml"\n'},
-            r"a.toml' extends itself: recipe '.*a.toml' → recipe '.*b.toml' → recipe '.*a.toml'",
-        ),
-        (
-            {"a": 'extends = "wmt14_en_de_bas"\n'},
-            r"recipe '.*a.toml' extends 'wmt14_en_de_bas': no recipe is called 'wmt14_en_de_bas'. Did you mean 'wmt14_en_de_base'",
-        ),
-        (
-            {"a": 'extends = "gone.toml"\n'},
-            r"recipe '.*a.toml' extends 'gone.toml': cannot read recipe '.*/gone.toml': No such file",
-        ),
-        ({"a": "extends = 7\n"}, r"extends = 7: expected the name of a recipe, or the path of a .toml file"),
-        (
-            {"a": 'extends = "demo"\n[model]\nd_modell = 1\n'},
-            r"a.toml' \(with recipe 'demo' under it\) has 1 error:\n  - model.d_modell: unknown key. Did you mean 'd_model'",
-        ),
-        ({"a": 'extends = "demo"\nmodel = 3\n'}, r"model = 3"),
-        ({"a": 'extends = "b.toml"\n', "b": "model = 3\n[data]\n"}, r"model = 3"),
-        (
-            {"a": 'extends = "b.toml"\n', "b": "[oops\n"},
-            r"a.toml' extends 'b.toml': recipe '.*b.toml' is not valid TOML",
-        ),
-    ],
-)
-def test_what_is_wrong_with_extending_is_named(texts: dict[str, str], said: str, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=said):
-        load_recipe(chain(tmp_path, **texts))
+BY_NAME = {
+    'extends = "a.toml"': r"a.toml' extends itself: recipe '.*a.toml' → recipe '.*a.toml'\.",
+    'extends = "b.toml"': r"a.toml' extends itself: recipe '.*a.toml' → recipe '.*b.toml' → recipe '.*a.toml'",
+    'extends = "wmt14_en_de_bas"': r"recipe '.*a.toml' extends 'wmt14_en_de_bas': .* Did you mean 'wmt14_en_de_base'",
+    'extends = "gone.toml"': r"recipe '.*a.toml' extends 'gone.toml': cannot read recipe '.*/gone.toml': No such file",
+    "extends = 7": "extends = 7: expected the name",
+    'extends = "demo"\n[model]\nd_modell = 1': r"a.toml' \(with recipe 'demo' .*\n  - model.d_modell: .*'d_model'",
+    'extends = "demo"\nmodel = 3': "model = 3",
+    'extends = "section.toml"': "model = 3",
+    'extends = "oops.toml"': "a.toml' extends 'oops.toml': recipe '.*oops.toml' is not valid TOML",
+}
+
+
+@pytest.mark.parametrize("text", BY_NAME)
+def test_what_is_wrong_with_extending_is_named(text: str, tmp_path: Path) -> None:
+    others = {"b": 'extends = "a.toml"\n', "section": "model = 3\n[data]\n", "oops": "[oops\n"}
+    with pytest.raises(RecipeError, match=BY_NAME[text]):
+        load_recipe(chain(tmp_path, a=text, **others))
 
 
 def test_overrides_are_laid_over_the_file(tmp_path: Path) -> None:
@@ -384,13 +333,10 @@ def test_overrides_are_laid_over_the_file(tmp_path: Path) -> None:
     assert load_recipe(own(tmp_path, TEACHING), ["decode.beam=9"]).decode.beam == 9
 
 
-@pytest.mark.parametrize("override", ["updates=7", "train.updates", "train.=7", ".updates=7", "", "="])
+@pytest.mark.parametrize("override", ["updates=7", "train.updates", "train.=7", ".updates=7", ""])
 def test_an_override_that_is_no_override_is_quoted(override: str) -> None:
-    with pytest.raises(
-        RecipeError, match=r"expected section\.key=value, for example --set train\.updates=1000"
-    ) as error:
+    with pytest.raises(RecipeError, match=rf"--set {re.escape(repr(override))}.* expected section\.key=value"):
         load_recipe("demo", [override])
-    assert f"--set {override!r}" in str(error.value)
 
 
 def test_overrides_are_checked_like_the_file(tmp_path: Path) -> None:
@@ -411,9 +357,7 @@ def warned_anew() -> None:
     console.WARNED.clear()
 
 
-@pytest.mark.parametrize(
-    ("value", "warns"), [(0.0, False), (0, False), (3.0, True), (-1, True), ("high", True), ([1], True), (None, True)]
-)
+@pytest.mark.parametrize(("value", "warns"), [(0.0, False), (0, False), (3.0, True), ("high", True), (None, True)])
 @pytest.mark.usefixtures("warned_anew")
 def test_a_retired_key_is_ignored_with_a_warning_where_it_had_an_effect(
     value: Any, warns: bool, capfd: pytest.CaptureFixture[str]
@@ -423,8 +367,8 @@ def test_a_retired_key_is_ignored_with_a_warning_where_it_had_an_effect(
         assert Recipe.from_dict(stored, "'m/config.json'") == Recipe.from_dict(
             {**MINIMAL, "decode": {"beam": 5}}, "test"
         )
-    said = f"warning: 'm/config.json': decode.prune = {value!r} is ignored: nmt 0.1.0 retired this key. decode.lookahead says when search gives up a hypothesis.\n"
-    assert capfd.readouterr() == ("", said if warns else "")  # once
+    said = capfd.readouterr().err
+    assert said.count(f"'m/config.json': decode.prune = {value!r} is ignored") == said.count("\n") == warns  # once
     assert stored["decode"] == {"beam": 5, "prune": value}
 
 
@@ -492,22 +436,11 @@ def test_every_number_of_a_recipe_has_bounds() -> None:
 # Extremes: each is refused at once, before memory is taken
 
 
-NESTED = (
-    "is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or lists of texts."
-)
+NESTED = "is nested too deeply"
 EXTREMES = {
-    "a width": ("[model]\nd_model = 1000000000", "model.d_model = 1000000000: expected at most 65,536"),
     "layers": ("[model]\nencoder_layers = 100_000", "model.encoder_layers = 100000: expected at most 1,000"),
-    "positions": (
-        "[model]\nmax_positions = 9999999999",
-        "model.max_positions = 9999999999: expected at most 1,048,576",
-    ),
-    "a beam": ("[decode]\nbeam = 100_000", "decode.beam = 100000: expected at most 1,024"),
-    "digits": (f"[model]\nd_model = {'9' * 5000}", "holds a number of more than 4,300 digits: no key takes one."),
-    "hexadecimal digits": (
-        f"[model]\nd_model = 0x{'f' * 5000}",
-        "model.d_model = a number of about 6,020 digits: expected at most 65,536",
-    ),
+    "digits": (f"[model]\nd_model = {'9' * 5000}", "more than 4,300 digits"),
+    "hexadecimal digits": (f"[model]\nd_model = 0x{'f' * 5000}", "d_model = a number of about 6,020 digits"),
     "a fraction of 400 digits": (f"[decode]\nalpha = 1{'0' * 400}", "input should be a valid number"),
     "lists": (f"[model]\nd_model = {'[' * 5000}{']' * 5000}", NESTED),
     "lists that Python still reads": (f"[model]\nd_model = {'[' * 300}{']' * 300}", NESTED),
@@ -517,44 +450,25 @@ EXTREMES = {
     "unknown keys": ("\n".join(f"key{number} = 1" for number in range(20_000)), "  - … and 19,970 more"),
     "the product": (
         "[model]\nd_model = 65536\nd_ff = 1048576\nencoder_layers = 1000\ndecoder_layers = 1000",
-        "the model has 326,423,609,344,000 parameters, which take 4,750.1 TiB to train: expected at most 1,000,000,000,000.",
+        "the model has 326,423,609,344,000 parameters, which take 4,750.1 TiB to train",
     ),
-    "the product of positions": (
-        "[model]\nd_model = 65536\nmax_positions = 1048576",
-        "max_positions = 1048576 times d_model = 65536 are 68,719,476,736 numbers for positions: expected at most 268,435,456",
-    ),
-    "a NUL in a name": (
-        'tokenizer = "a\\u0000b"',
-        "data.tokenizer: 'a\\x00b' holds a NUL character: no file name has one",
-    ),
-    "bytes": ("#" * 2**20, "has more than 1,048,576 bytes: that is no recipe."),
+    "the product of positions": ("[model]\nd_model = 65536\nmax_positions = 1048576", "are 68,719,476,736 numbers"),
+    "a NUL in a name": ('tokenizer = "a\\u0000b"', "data.tokenizer: 'a\\x00b' holds a NUL character"),
+    "bytes": ("#" * 2**20, "has more than 1,048,576 bytes"),
+}
+EXTREME_OVERRIDES = {
+    f"model.d_model={'9' * 5000}": "more than 4,300 digits",
+    f"model.d_model={'[' * 5000}": NESTED,
+    f"model.d_model={'[' * 300}{']' * 300}": NESTED,
+    "data.tokenizer=\udcff": "data.tokenizer: '\\udcff' is not UTF-8",
 }
 
 
-@pytest.mark.parametrize("name", EXTREMES)
-def test_an_extreme_is_refused_in_words(name: str, tmp_path: Path) -> None:
-    text, said = EXTREMES[name]
+@pytest.mark.parametrize("given", [*EXTREMES, *EXTREME_OVERRIDES], ids=lambda given: given[:20])
+def test_an_extreme_is_refused_in_words(given: str, tmp_path: Path) -> None:
+    text, said = EXTREMES.get(given) or ("", EXTREME_OVERRIDES[given])
     with pytest.raises(RecipeError) as error:
-        load_recipe(own(tmp_path, TEACHING + text))
-    assert said in str(error.value)
-    assert len(str(error.value)) < 3000
-
-
-@pytest.mark.parametrize(
-    ("override", "said"),
-    [
-        (f"model.d_model={'9' * 5000}", "…"),
-        (f"model.d_model={'9' * 5000}", "holds a number of more than 4,300 digits: no key takes one."),
-        (f"model.d_model={'[' * 5000}", NESTED),
-        (f"model.d_model={'[' * 300}{']' * 300}", NESTED),
-        ("model.d_model=1e9", "input should be a valid integer"),
-        ("decode.beam=100000", "decode.beam = 100000: expected at most 1,024"),
-        ("data.tokenizer=\udcff", "data.tokenizer: '\\udcff' is not UTF-8"),
-    ],
-)
-def test_an_extreme_override_is_refused_in_words(override: str, said: str) -> None:
-    with pytest.raises(RecipeError) as error:
-        load_recipe("demo", [override])
+        load_recipe(own(tmp_path, TEACHING + text), [] if text else [given])
     assert said in str(error.value)
     assert len(str(error.value)) < 3000
 
@@ -586,8 +500,7 @@ def test_a_long_chain_is_named_in_short(tmp_path: Path) -> None:
         (tmp_path / f"r{number}.toml").write_text(f'extends = "r{number + 1}.toml"\n')
     (tmp_path / "r1500.toml").write_text(TEACHING)
     with pytest.raises(
-        RecipeError,
-        match=r"a chain of more than 32 recipes that extend each other: recipe '.*r0.toml' → recipe '.*r1.toml' → … → recipe '.*r32.toml'. Put their keys",
+        RecipeError, match=r"more than 32 recipes .*: recipe '.*r0.toml' → .* → … → recipe '.*r32.toml'"
     ):
         load_recipe(str(tmp_path / "r0.toml"))
     assert load_recipe(str(tmp_path / "r1469.toml")).data.generator == "teaching"
@@ -599,14 +512,11 @@ def test_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     assert (recipe.name, recipe.data.generator) == ("own", "teaching")
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32-le"])
 def test_a_recipe_in_utf_16_is_named(encoding: str, tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_bytes(TEACHING.encode(encoding))
     name = encoding.upper().replace("-LE", "LE").replace("-BE", "BE")
-    with pytest.raises(
-        RecipeError,
-        match=rf"own\.toml' is {name} text: expected UTF-8\. Convert it: iconv -f {name} -t UTF-8 FILE > FILE\.utf8",
-    ):
+    with pytest.raises(RecipeError, match=rf"own\.toml' is {name} text: expected UTF-8.* iconv -f {name} -t UTF-8 "):
         load_recipe(str(tmp_path / "own.toml"))
 
 
@@ -624,17 +534,15 @@ def test_a_name_that_no_file_can_have_is_an_error(path: str) -> None:
     assert len(str(error.value)) < 3000
 
 
-@pytest.mark.parametrize(
-    "file", ["latest.toml", "..toml", "...toml", ".toml", ".hidden.toml", "a\nb.toml", "größe 1.5.toml"]
-)
-def test_a_name_that_no_folder_of_runs_can_have_is_refused(file: str, tmp_path: Path) -> None:
-    (tmp_path / file).write_text(TEACHING)
-    recipe, said = (
-        load_recipe(str(tmp_path / file)),
-        r"cannot name a folder in runs/: .* Rename the recipe's file, or give --run DIR\.",
-    )
-    with nullcontext() if file[0] == "g" else pytest.raises(RecipeError, match=said):
-        assert recipe.folder("runs", "--run") == Path("runs/größe 1.5")
+def test_a_name_that_no_folder_of_runs_can_have_is_refused(tmp_path: Path) -> None:
+    for name in ("latest.toml", "..toml", "...toml", ".toml", ".hidden.toml", "a\nb.toml", "größe 1.5.toml"):
+        (tmp_path / name).write_text(TEACHING)
+        recipe = load_recipe(str(tmp_path / name))
+        if name[0] == "g":
+            assert recipe.folder("runs", "--run") == Path("runs/größe 1.5")
+        else:
+            with pytest.raises(RecipeError, match=r"cannot name a folder in runs/: .* --run DIR"):
+                recipe.folder("runs", "--run")
 
 
 RENAMED_KEYS = [
@@ -656,9 +564,7 @@ def test_a_key_under_its_old_name_is_read(text: str, section: str, key: str, val
 def test_a_key_under_both_names_is_refused_unless_they_agree(tmp_path: Path) -> None:
     text = 'extends = "demo"\n[model]\nresidual = "post"\nnorm = "{}"\n'
     [line] = faults(text.format("pre"), tmp_path)
-    assert line.endswith(
-        "model.norm = 'pre' is the old name of model.residual, which is 'post' here. Remove one of the two."
-    )
+    assert "model.norm = 'pre' is the old name of model.residual, which is 'post' here" in line
     assert load_recipe(own(tmp_path, text.format("post"))).model.residual == "post"
     assert load_recipe("demo").model.residual == "pre"
     assert load_recipe("demo", ["model.norm=post"]).model.residual == "post"

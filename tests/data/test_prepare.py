@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -72,6 +73,26 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
+@pytest.fixture(scope="module")
+def prepared_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("prepared")
+    write(folder, "train", sentences(400))
+    write(folder, "valid", sentences(20, seed=1))
+    prepare(recipe(), [folder], folder / "out", workers=1)
+    return folder / "out"
+
+
+@pytest.fixture
+def shards_there(prepared_once: Path, out: Path) -> dict[str, bytes]:
+    """Shards of `text` in `out`; what they hold."""
+    shutil.copytree(prepared_once, out)
+    return contents(out)
+
+
+def toml() -> str:
+    return "[data]\n" + "".join(f"{role} = {json.dumps(names)}\n" for role, names in NAMES.items())
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
@@ -106,8 +127,7 @@ def test_two_workers_write_the_same(text: Path, out: Path, tmp_path: Path, monke
     assert contents(out) == contents(tmp_path / "two")
 
 
-def test_a_second_run_does_nothing(text: Path, out: Path) -> None:
-    prepare(recipe(), [text], out, workers=1)
+def test_a_second_run_does_nothing(text: Path, out: Path, shards_there: dict[str, bytes]) -> None:
     before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
     assert not prepare(recipe(), [text], out, workers=1).fresh
     assert not prepare(recipe(shard_pairs=7), [text], out, workers=1).fresh
@@ -116,16 +136,19 @@ def test_a_second_run_does_nothing(text: Path, out: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
 
 
-def test_other_shards_are_not_overwritten(text: Path, out: Path) -> None:
-    prepare(recipe(), [text], out, workers=1)
-    before = contents(out)
+def test_other_or_damaged_shards_are_not_overwritten(text: Path, out: Path, shards_there: dict[str, bytes]) -> None:
     write(text, "train", sentences(300))
-    with pytest.raises(DataError) as caught:
+    changed = r"vocab_size: was 330, is 310.*train_source: the contents of 'train.en' have changed.*--force"
+    with pytest.raises(DataError, match=f"(?s){changed}") as caught:
         prepare(recipe(vocab_size=310), [text], out, workers=1)
-    changes = ("data.vocab_size: was 330, is 310", "train_source: the contents of 'train.en' have changed")
-    assert all(part in str(caught.value) for part in (*changes, "--force", "another --out"))
     assert "valid_source" not in str(caught.value)
-    assert contents(out) == before
+    assert contents(out) == shards_there
+    write(text, "train", sentences(400))
+    (out / "train-00000.safetensors").unlink()
+    with pytest.raises(DataError, match=r"train-00000.safetensors' is missing"):
+        prepare(recipe(), [text], out, workers=1)
+    prepare(recipe(), [text], out, force=True, workers=1)
+    assert contents(out) == shards_there
 
 
 def test_force_replaces_shards(text: Path, out: Path) -> None:
@@ -147,41 +170,24 @@ def test_a_folder_with_other_files_is_not_replaced(text: Path, out: Path) -> Non
     assert prepare(recipe(), [text], out, workers=1).fresh  # an empty folder is free
 
 
-def test_damaged_shards_are_named_and_made_anew_by_force(text: Path, out: Path) -> None:
-    prepare(recipe(), [text], out, workers=1)
-    (out / "train-00000.safetensors").unlink()
-    with pytest.raises(DataError, match=r"train-00000.safetensors' is missing.*make the shards again"):
-        prepare(recipe(), [text], out, workers=1)
-    prepare(recipe(), [text], out, force=True, workers=1)
-    verify(out)
-
-
 @pytest.mark.parametrize("name", ["train-00000.safetensors", "tokenizer.model", "notes.txt", "mine/valid.source.txt"])
-def test_force_replaces_only_unchanged_shards_without_other_files(text: Path, out: Path, name: str) -> None:
-    prepare(recipe(), [text], out, workers=1)
+def test_force_replaces_only_unchanged_shards_without_other_files(
+    text: Path, out: Path, shards_there: dict[str, bytes], name: str
+) -> None:
     (out / name).parent.mkdir(exist_ok=True)
     (out / name).write_bytes(b"mine")
-    before = contents(out)
-    why = "was changed after it was written" if name in verify_names(out) else "which nmt preprocess did not write"
-    with pytest.raises(UsageError, match=rf"out' is not replaced: .*'{name.partition('/')[0]}'.*{why}. Choose another"):
+    why = "was changed after it was written" if name in shards_there else "which nmt preprocess did not write"
+    with pytest.raises(UsageError, match=rf"out' is not replaced: .*'{name.partition('/')[0]}'.*{why}"):
         prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
-    assert contents(out) == before
-
-
-def verify_names(folder: Path) -> set[str]:
-    return {entry.file for entry in shards.listed(shards.read_index(folder))}
-
-
-def test_force_does_not_replace_a_folder_without_an_index(text: Path, out: Path) -> None:
-    out.mkdir()
-    (out / "tokenizer.model").write_bytes(b"mine")
+    assert contents(out) == {**shards_there, name: b"mine"}
+    (out / INDEX_FILE).unlink()
     with pytest.raises(UsageError, match=r"out' is not replaced: nmt preprocess did not write it"):
         prepare(recipe(), [text], out, force=True, workers=1)
-    assert contents(out) == {"tokenizer.model": b"mine"}
 
 
-def test_an_index_that_lists_files_elsewhere_is_not_believed(text: Path, out: Path) -> None:
-    prepare(recipe(), [text], out, workers=1)
+def test_an_index_that_lists_files_elsewhere_is_not_believed(
+    text: Path, out: Path, shards_there: dict[str, bytes]
+) -> None:
     paths = [out.parent / "mine", out.parent / "absolute"]
     for name, path in zip(("../mine", str(paths[1])), paths, strict=True):
         path.write_text("mine")
@@ -191,24 +197,25 @@ def test_an_index_that_lists_files_elsewhere_is_not_believed(text: Path, out: Pa
     assert [path.read_text() for path in paths] == ["mine"] * 2
 
 
-def test_shards_in_use_are_not_replaced(text: Path, out: Path) -> None:
-    prepare(recipe(), [text], out, workers=1)
-    before = contents(out)
+def test_shards_in_use_are_not_replaced(text: Path, out: Path, shards_there: dict[str, bytes]) -> None:
     with shards.hold(out):
         with pytest.raises(DataError, match="are in use: an nmt train reads them"):
             prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
-        assert contents(out) == before
+        assert contents(out) == shards_there
         assert not prepare(recipe(), [text], out, workers=1).fresh  # looking at them is no use of them
     assert prepare(recipe(vocab_size=310), [text], out, force=True, workers=1).fresh
+    with shards.held_alone(out.with_name("new")), pytest.raises(DataError, match="another nmt preprocess writes"):
+        prepare(recipe(), [text], out.with_name("new"), workers=1)
+    assert not out.with_name("new").exists()
 
 
-def test_a_command_that_was_killed_between_two_renames_leaves_the_earlier_shards(text: Path, out: Path) -> None:
-    prepare(recipe(), [text], out, workers=1)
-    before = contents(out)
+def test_a_command_that_was_killed_between_two_renames_leaves_the_earlier_shards(
+    text: Path, out: Path, shards_there: dict[str, bytes]
+) -> None:
     out.rename(out.with_name(".out.old-999999999"))
     (out.with_name(".out.partial-999999999") / "text").mkdir(parents=True)
     assert not prepare(recipe(), [text], out, workers=1).fresh
-    assert contents(out) == before
+    assert contents(out) == shards_there
     assert sorted(os.listdir(out.parent)) == ["out", "text"]
 
 
@@ -242,18 +249,13 @@ def test_min_length(text: Path, out: Path) -> None:
     assert min(corpus.source_lengths[pairs].min(), corpus.target_lengths[pairs].min()) >= 3
 
 
-def test_lines_are_those_of_the_line_contract(text: Path, out: Path) -> None:
+def test_lines_are_those_of_the_line_contract(text: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (text / "valid.en").write_bytes(ODD.encode() + b"\r\ngr\xfcn dog\nlast")
     (text / "valid.de").write_bytes(b"\xef\xbb\xbfeins\nzwei\ndrei\n")
     summary = prepare(recipe(), [text], out, workers=1)
     assert valid_text(out) == ([ODD, "gr\ufffdn dog", "last"], ["eins", "zwei", "drei"])
     assert summary.replaced == {str(text / "valid.en"): 1}
-
-
-def test_invalid_utf8_is_told(text: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (text / "valid.en").write_bytes("é\n".encode() * 12 + b"\xff\n" * 8)
-    prepare(recipe(), [text], out, workers=1)
-    assert "valid.en: 8 line(s) hold invalid UTF-8" in capsys.readouterr().err
+    assert "valid.en: 1 line(s) hold invalid UTF-8" in capsys.readouterr().err
 
 
 def test_several_and_compressed_files(text: Path, out: Path) -> None:
@@ -266,46 +268,30 @@ def test_several_and_compressed_files(text: Path, out: Path) -> None:
     assert decoded(out, "train") == sentences(50, seed=2) + sentences(400)
 
 
-def test_separate_vocabularies(text: Path, out: Path) -> None:
-    index = prepare(recipe(joint_vocab=False, vocab_size=300), [text], out, workers=1).index
-    assert not index.joint
-    assert index.tokenizer_sha256 == Vocabulary.load(out).sha256
-    assert decoded(out, "train") == sentences(400)
-
-
-def test_two_tokenizers_over_one_vocabulary(text: Path, out: Path, tmp_path: Path) -> None:
+def test_two_tokenizers_over_one_vocabulary(text: Path, out: Path, tmp_path: Path, prepared_once: Path) -> None:
     """As an imported model has them: nmt itself learns no such tokenizers."""
-    folder = tmp_path / "two"
-    folder.mkdir()
-    for side, rule in (("source", "nfc"), ("target", "identity")):
-        prepare(recipe(normalization=rule), [text], tmp_path / side, workers=1)
-        (folder / f"tokenizer.{side}.model").write_bytes((tmp_path / side / "tokenizer.model").read_bytes())
-    vocabulary = Vocabulary.load(folder)
+    prepare(recipe(normalization="identity"), [text], tmp_path / "target", workers=1)
+    (tmp_path / "two").mkdir()
+    for side, folder in (("source", prepared_once), ("target", tmp_path / "target")):
+        shutil.copy(folder / "tokenizer.model", tmp_path / "two" / f"tokenizer.{side}.model")
+    vocabulary = Vocabulary.load(tmp_path / "two")
     assert vocabulary.source.sha256 != vocabulary.target.sha256
     assert (vocabulary.joint, vocabulary.shared) == (False, True)
-    two = recipe(tokenizer=str(folder), separate_tokenizers=True)
+    two = recipe(tokenizer=str(tmp_path / "two"), separate_tokenizers=True)
     summary = prepare(two, [text], out, workers=1)
     assert (summary.index.joint, summary.index.data["separate_tokenizers"]) == (False, True)
     assert decoded(out, "train") == sentences(400)
     assert Vocabulary.load(out).files.keys() == vocabulary.files.keys()
     assert not prepare(two, [text], out, workers=1).fresh
-    with pytest.raises(
-        DataError,
-        match=r"holds two tokenizers over one joint vocabulary, but data\.joint_vocab = true: "
-        r"set data\.separate_tokenizers = true\.$",
+    unlike = prepare(recipe(joint_vocab=False, vocab_size=300), [text], tmp_path / "unlike", workers=1).index
+    assert unlike.tokenizer_sha256 == Vocabulary.load(tmp_path / "unlike").sha256
+    for folder, separate, said in (
+        (tmp_path / "two", False, "two tokenizers over one joint vocabulary, but data.joint_vocab = true"),
+        (prepared_once, True, "one joint vocabulary, but data.separate_tokenizers = true"),
+        (tmp_path / "unlike", True, "two vocabularies, but data.separate_tokenizers = true"),
     ):
-        prepare(recipe(tokenizer=str(folder)), [text], tmp_path / "other", workers=1)
-    with pytest.raises(
-        DataError, match=r"holds one joint vocabulary, but data\.separate_tokenizers = true: change one of them\.$"
-    ):
-        prepare(
-            recipe(tokenizer=str(tmp_path / "source"), separate_tokenizers=True), [text], tmp_path / "other", workers=1
-        )
-    prepare(recipe(joint_vocab=False, vocab_size=300), [text], tmp_path / "unlike", workers=1)
-    with pytest.raises(DataError, match=r"holds two vocabularies, but data\.separate_tokenizers = true"):
-        prepare(
-            recipe(tokenizer=str(tmp_path / "unlike"), separate_tokenizers=True), [text], tmp_path / "other", workers=1
-        )
+        with pytest.raises(DataError, match=said):
+            prepare(recipe(tokenizer=str(folder), separate_tokenizers=separate), [text], tmp_path / "no", workers=1)
     with pytest.raises(RecipeError, match="separate_tokenizers = true needs joint_vocab = true and a tokenizer"):
         recipe(separate_tokenizers=True)
 
@@ -335,25 +321,24 @@ def test_keys_that_came_later_leave_the_fingerprint_of_earlier_shards() -> None:
     assert len({fingerprint_of(recipe(**words, terminals=kind).data, {}) for kind in kinds}) == 5
 
 
-def test_an_existing_tokenizer_is_used(text: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare(recipe(), [text], out, workers=1)
-    (text / "own.model").write_bytes((out / "tokenizer.model").read_bytes())
+def test_an_existing_tokenizer_is_used(
+    text: Path, prepared_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(prepared_once / "tokenizer.model", text / "own.model")
     monkeypatch.setattr(Vocabulary, "learn", None)
-    for number, place in enumerate(("own.model", str(text / "own.model"), str(out))):
+    for number, place in enumerate(("own.model", str(text / "own.model"), str(prepared_once))):
         index = prepare(recipe(tokenizer=place), [text], tmp_path / f"again{number}", workers=1).index
-        assert index.tokenizer_sha256 == Tokenizer.load(out / "tokenizer.model").sha256
-        assert [entry.file for entry in index.inputs["tokenizer"]] == [
-            "tokenizer.model" if number == 2 else "own.model"
-        ]
+        assert index.tokenizer_sha256 == Tokenizer.load(text / "own.model").sha256
+        file = "tokenizer.model" if number == 2 else "own.model"
+        assert [entry.file for entry in index.inputs["tokenizer"]] == [file]
     (text / "own.model").write_bytes(b"damaged")
-    with pytest.raises(DataError, match="is not a SentencePiece model"):
-        prepare(recipe(tokenizer="own.model"), [text], tmp_path / "more", workers=1)
-    with pytest.raises(
-        DataError, match=r"data.tokenizer = 'absent': there is no such file; looked for '.*text/absent' and 'absent'"
+    for changes, said in (
+        ({"tokenizer": "own.model"}, "is not a SentencePiece model"),
+        ({"tokenizer": "absent"}, "data.tokenizer = 'absent': there is no such file; looked for '.*text/absent'"),
+        ({"tokenizer": str(prepared_once), "joint_vocab": False}, "one joint vocabulary, but data.joint_vocab = false"),
     ):
-        prepare(recipe(tokenizer="absent"), [text], tmp_path / "more", workers=1)
-    with pytest.raises(DataError, match=r"holds one joint vocabulary, but data.joint_vocab = false"):
-        prepare(recipe(tokenizer=str(out), joint_vocab=False), [text], tmp_path / "more", workers=1)
+        with pytest.raises(DataError, match=said):
+            prepare(recipe(**changes), [text], tmp_path / "more", workers=1)
 
 
 def test_no_validation_files(text: Path, out: Path) -> None:
@@ -363,20 +348,23 @@ def test_no_validation_files(text: Path, out: Path) -> None:
     assert valid_text(out) == ([], [])
 
 
-def test_empty_and_useless_text(text: Path, out: Path) -> None:
-    for split, what in (("train", "training"), ("valid", "validation")):
-        pairs = [(text / f"{split}.{side}").read_bytes() for side in ("en", "de")]
-        write(text, split, [])
-        with pytest.raises(DataError, match=rf"the {what} text is empty: .*{split}.en', .*{split}.de' hold no lines"):
-            prepare(recipe(), [text], out, workers=1)
-        for side, lines in zip(("en", "de"), pairs, strict=True):
-            (text / f"{split}.{side}").write_bytes(lines)
-    write(text, "train", [("", "Hund")] * 9 + [("dog", "")] * 3)
-    with pytest.raises(
-        DataError,
-        match=r"all 12 train pairs were dropped \(empty 12, too_long 0, ratio 0\). Check .* data.min_length = 1",
+def test_empty_useless_and_unequal_text(text: Path, out: Path) -> None:
+    write(text, "none", [])
+    write(text, "useless", [("", "Hund")] * 9 + [("dog", "")] * 3)
+    for changes, said in (
+        (
+            {"train_source": ["none.en"], "train_target": ["none.de"]},
+            "the training text is empty: .*none.en', .*none.de'",
+        ),
+        ({"valid_source": ["none.en"], "valid_target": ["none.de"]}, "the validation text is empty: .*none.en'"),
+        (
+            {"train_source": ["useless.en"], "train_target": ["useless.de"], "vocab_size": 267},
+            r"all 12 train pairs were dropped \(empty 12, too_long 0, ratio 0\).* data.min_length = 1",
+        ),
+        ({"valid_target": ["useless.de"]}, "valid.en' has 20 lines, '.*useless.de' has 12 lines"),
     ):
-        prepare(recipe(vocab_size=267), [text], out, workers=1)
+        with pytest.raises(DataError, match=said):
+            prepare(recipe(**changes), [text], out, workers=1)
     assert not out.exists()
 
 
@@ -387,31 +375,22 @@ def test_a_vocabulary_larger_than_the_text_has_the_pieces_that_there_are(text: P
     assert prepare(recipe(vocab_size=9000), [text], out, workers=1).fresh is False
 
 
-def test_unequal_sides(text: Path, out: Path) -> None:
-    write(text, "short", sentences(19, seed=1))
-    with pytest.raises(DataError, match=r"valid.en' has 20 lines, '.*short.de' has 19 lines"):
-        prepare(recipe(valid_target=["short.de"]), [text], out, workers=1)
-
-
 def test_missing_inputs_are_named_with_their_neighbours(text: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataError, match=r"the recipe's files \(train.en\) need a folder: give --data-dir DIR"):
-        prepare(recipe(), [], out)
-    with pytest.raises(DataError, match=r"no file '.*train.en.gz'. Similar names in its folder: train.en"):
-        prepare(recipe(train_source=["train.en.gz"]), [text], out)
-    with pytest.raises(DataError, match=r"no file '.*zzz'. Its folder holds: train.de, train.en, valid.de, valid.en"):
-        prepare(recipe(train_source=["zzz"]), [text], out)
-    with pytest.raises(DataError, match=r"the folder '.*nowhere' does not exist. Check --data-dir"):
-        prepare(recipe(), [text / "nowhere"], out)
-    monkeypatch.setattr(os, "listdir", failing(PermissionError(errno.EACCES, "Permission denied")))
-    with pytest.raises(DataError, match=r"cannot look for '.*zzz': Permission denied"):
-        prepare(recipe(train_source=["zzz"]), [text], out)
-    out.mkdir()
-    with pytest.raises(DataError, match=r"cannot write the shards at '.*out': no write permission"):
-        prepare(recipe(), [text], out)
-    monkeypatch.undo()
     (text / "folder").mkdir()
-    with pytest.raises(DataError, match=r"folder' is not a plain file"):
-        prepare(recipe(train_source=["folder"]), [text], out)
+
+    def refused(folders: list[Path], said: str, *names: str) -> None:
+        with pytest.raises(DataError, match=said):
+            prepare(recipe(**({"train_source": list(names)} if names else {})), folders, out)
+
+    refused([], r"the recipe's files \(train.en\) need a folder: give --data-dir DIR")
+    refused([text], r"no file '.*train.en.gz'. Similar names in its folder: train.en", "train.en.gz")
+    refused([text], r"no file '.*zzz'. Its folder holds: folder, train.de, train.en, valid.de, valid.en", "zzz")
+    refused([text / "nowhere"], r"the folder '.*nowhere' does not exist. Check --data-dir")
+    refused([text], "folder' is not a plain file", "folder")
+    monkeypatch.setattr(os, "listdir", failing(PermissionError(errno.EACCES, "Permission denied")))
+    refused([text], r"cannot look for '.*zzz': Permission denied", "zzz")
+    out.mkdir()
+    refused([text], r"cannot write the shards at '.*out': no write permission")
 
 
 def test_a_file_is_taken_from_the_first_folder_that_has_it(text: Path, out: Path, tmp_path: Path) -> None:
@@ -476,36 +455,26 @@ def failing(error: BaseException) -> Callable[..., Any]:
 def test_a_fault_midway_leaves_the_earlier_shards(
     text: Path,
     out: Path,
+    shards_there: dict[str, bytes],
     monkeypatch: pytest.MonkeyPatch,
-    error: BaseException,
-    kind: type[BaseException],
-    message: str | None,
     at: str,
+    error: Any,
+    kind: Any,
+    message: str | None,
 ) -> None:
-    prepare(recipe(), [text], out, workers=1)
-    before = contents(out)
     monkeypatch.setattr(f"nmt_cli.files.{at}", failing(error))
-    with pytest.raises(kind, match=message):
-        prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
-    assert contents(out) == before
-    assert sorted(os.listdir(out.parent)) == sorted([text.name, out.name])
-    with pytest.raises(kind, match=message):
-        prepare(recipe(), [text], out.with_name("new"), workers=1)
-    assert sorted(os.listdir(out.parent)) == sorted([text.name, out.name])
+    for folder in (out, out.with_name("new")):
+        with pytest.raises(kind, match=message):
+            prepare(recipe(vocab_size=310), [text], folder, force=True, workers=1)
+        assert contents(out) == shards_there
+        assert sorted(os.listdir(out.parent)) == sorted([text.name, out.name])
 
 
 def test_places_that_cannot_be_written(text: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(DataError, match=r"file' is a file, expected a folder"):
-        prepare(recipe(), [text], tmp_path / "file", workers=1)
-    with pytest.raises(DataError, match=r"cannot write the shards at '.*file/out'"):
-        prepare(recipe(), [text], tmp_path / "file" / "out", workers=1)
-
-
-def test_two_commands_do_not_write_to_one_folder(text: Path, out: Path) -> None:
-    with shards.held_alone(out), pytest.raises(DataError, match="or another nmt preprocess writes there"):
-        prepare(recipe(), [text], out, workers=1)
-    assert not out.exists()
+    for place, said in (("file", "file' is a file, expected a folder"), ("file/out", "cannot write the shards at '")):
+        with pytest.raises(DataError, match=said):
+            prepare(recipe(), [text], tmp_path / place, workers=1)
 
 
 @pytest.mark.parametrize("exists", [True, False])
@@ -526,9 +495,7 @@ def test_a_dead_worker_is_an_error_not_a_hang() -> None:
 def test_ctrl_c_leaves_nothing_behind(text: Path, out: Path, tmp_path: Path) -> None:
     write(text, "train", sentences(400))
     file = tmp_path / "tiny.toml"
-    file.write_text(
-        "[data]\nvocab_size = 330\n" + "".join(f"{role} = {json.dumps(names)}\n" for role, names in NAMES.items())
-    )
+    file.write_text(toml() + "vocab_size = 330\n")
     script = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from pathlib import Path; from nmt_cli.data import prepare as module; from nmt_cli.recipe import load_recipe\n"
@@ -555,36 +522,29 @@ def test_ctrl_c_leaves_nothing_behind(text: Path, out: Path, tmp_path: Path) -> 
     assert sorted(os.listdir(tmp_path)) == ["script.py", "text", "tiny.toml"]
 
 
-def run(*arguments: str) -> Any:
-    app = typer.Typer()
-    app.command()(preprocess)
-    return CliRunner().invoke(app, list(arguments), catch_exceptions=False)
-
-
 def test_the_command(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(text, "train", [*sentences(400), ("dog", "")])
-    Path("tiny.toml").write_text(
-        "[data]\n" + "".join(f"{role} = {json.dumps(names)}\n" for role, names in NAMES.items())
-    )
-    arguments = ("tiny.toml", "--data-dir", "text", "--set", "data.vocab_size=330", "--workers", "1")
-    result = run(*arguments)
-    assert result.exit_code == 0
-    assert result.stdout == ""
-    for part in (
-        "vocabulary  330 pieces, joint",
-        "training    400 of 401 pairs; dropped: 1 empty;",
-        "validation  20 of 20 pairs; dropped: none",
-    ):
+    Path("tiny.toml").write_text(toml())
+    app = typer.Typer()
+    app.command()(preprocess)
+
+    def run(*more: str) -> Any:
+        arguments = ["tiny.toml", "--data-dir", "text", "--set", "data.vocab_size=330", "--workers", "1", *more]
+        return CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+    result = run()
+    assert (result.exit_code, result.stdout) == (0, "")
+    for part in ("330 pieces, joint", "400 of 401 pairs; dropped: 1 empty;", "20 of 20 pairs; dropped: none"):
         assert part in result.stderr
     assert result.stderr.endswith("next: nmt train tiny.toml --set data.vocab_size=330\n")
     assert open_index("data/tiny").recipe == "tiny"
-    again = run(*arguments, "--json")
+    again = run("--json")
     assert "nothing to do: data/tiny already holds these shards" in again.stderr
     summary = json.loads(again.stdout)
     assert summary["fresh"] is False
     assert summary["splits"]["train"]["dropped"]["empty"] == 1
-    elsewhere = run(*arguments, "--out", "my shards")
+    elsewhere = run("--out", "my shards")
     assert elsewhere.stderr.endswith("next: nmt train tiny.toml --data 'my shards' --set data.vocab_size=330\n")
 
 

@@ -126,42 +126,36 @@ def test_small_texts_get_their_pieces_and_small_vocabularies_are_refused() -> No
     assert learn_bpe(SENTENCES, section(vocab_size=largest.vocab_size)).sha256 == largest.sha256
     words = count_words(SENTENCES).items()
     assert learn_from_words(words, section(vocab_size=5000)).table == largest.table
-    with pytest.raises(
-        DataError, match=r"data.vocab_size = 100 is too small: .* need (\d+). Give --set data.vocab_size=\1 or more"
-    ):
+    with pytest.raises(DataError, match=r"data.vocab_size = 100 is too small: .* (\d+).* data.vocab_size=\1"):
         learn_bpe(SENTENCES, section(vocab_size=100))
+    for nothing in ([], ["", " "]):
+        with pytest.raises(DataError, match="the training text is empty"):
+            learn_bpe(nothing, section())
 
 
-@pytest.mark.parametrize("sentences", [[], ["", " "]])
-def test_no_text(sentences: list[str]) -> None:
-    with pytest.raises(DataError, match="the training text is empty"):
-        learn_bpe(sentences, section())
-
-
-def test_missing_and_damaged_models_are_named(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_missing_damaged_and_other_models_are_named(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    other = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES), model_writer=other, vocab_size=60, model_type="bpe", minloglevel=2
+    )
+    damaged = (b"", b"words, no model" * 9, tokenizer.model[: len(tokenizer.model) // 2])
+    for data, said in (
+        *((data, "bad.model' is not a SentencePiece model, or a damaged one") for data in damaged),
+        (
+            other.getvalue(),
+            "pad = -1, unk = 0, bos = 1, eos = 2; expected pad = 0, unk = 1, bos = 2, eos = 3.*--pad_id=0",
+        ),
+    ):
+        (tmp_path / "bad.model").write_bytes(data)
+        with pytest.raises(DataError, match=said):
+            Tokenizer.load(tmp_path / "bad.model")
     with pytest.raises(DataError, match=r"there is no tokenizer at '.*absent'"):
         Tokenizer.load(tmp_path / "absent")
     with pytest.raises(DataError, match=r"cannot read the tokenizer"):
         Tokenizer.load(tmp_path)
-    for damaged in (b"", b"words, no model" * 9, tokenizer.model[: len(tokenizer.model) // 2]):
-        (tmp_path / "bad.model").write_bytes(damaged)
-        with pytest.raises(DataError, match=r"bad.model' is not a SentencePiece model, or a damaged one"):
-            Tokenizer.load(tmp_path / "bad.model")
 
 
-def test_a_tokenizer_with_other_ids_is_refused_with_the_reason(tmp_path: Path) -> None:
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES), model_writer=model, vocab_size=60, model_type="bpe", minloglevel=2
-    )
-    (tmp_path / "other.model").write_bytes(model.getvalue())
-    with pytest.raises(
-        DataError, match=r"pad = -1, unk = 0, bos = 1, eos = 2; expected pad = 0, unk = 1, bos = 2, eos = 3.*--pad_id=0"
-    ):
-        Tokenizer.load(tmp_path / "other.model")
-
-
-def test_a_joint_vocabulary_is_one_tokenizer(tmp_path: Path) -> None:
+def test_a_joint_vocabulary_is_one_tokenizer_separate_ones_are_two(tmp_path: Path) -> None:
     joint = Vocabulary.learn([count_words(SENTENCES + GERMAN).items()], section())
     joint.save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [JOINT_FILE]
@@ -170,9 +164,7 @@ def test_a_joint_vocabulary_is_one_tokenizer(tmp_path: Path) -> None:
         assert vocabulary.source is vocabulary.target
         assert vocabulary.sha256 == joint.source.sha256
         assert vocabulary.source_size == vocabulary.target_size == 300
-
-
-def test_separate_vocabularies_are_two(tmp_path: Path) -> None:
+    (tmp_path / JOINT_FILE).unlink()
     two = Vocabulary.learn([count_words(SENTENCES).items(), count_words(GERMAN).items()], section(joint_vocab=False))
     two.save(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [SOURCE_FILE, TARGET_FILE]
@@ -180,12 +172,13 @@ def test_separate_vocabularies_are_two(tmp_path: Path) -> None:
     assert not again.joint
     assert again.sha256 == two.sha256 != two.source.sha256
     assert again.target.decode(again.target.encode(["der Hund"])) == ["der Hund"]
-    (tmp_path / TARGET_FILE).unlink()
-    with pytest.raises(DataError, match=r"no tokenizer at .*target"):
-        Vocabulary.load(tmp_path)
-    (tmp_path / SOURCE_FILE).unlink()
-    with pytest.raises(DataError, match=r"holds no tokenizer; expected tokenizer.model, or"):
-        Vocabulary.load(tmp_path)
+    for file, said in (
+        (TARGET_FILE, "no tokenizer at .*target"),
+        (SOURCE_FILE, "no tokenizer; expected tokenizer.model"),
+    ):
+        (tmp_path / file).unlink()
+        with pytest.raises(DataError, match=said):
+            Vocabulary.load(tmp_path)
 
 
 SYMBOLS = ["(S (NP XX )NP (VP XX )VP )S", "(S (VP XX (NP-SBJ=1 XX )NP-SBJ=1 )VP ﬁ İ )S", "(S XX )S"]
@@ -233,9 +226,7 @@ def test_the_targets_vocabulary_may_be_of_symbols_and_have_a_size_of_its_own() -
     assert (both.source_size, both.target_size) == (290, 4 + 11)
     assert both.target.sha256 == learn_symbols(words[1], section(vocab_size=20)).sha256
     small = section(vocab_size=290, target_vocab_size=30, joint_vocab=False)
-    with pytest.raises(
-        DataError, match=r"data\.target_vocab_size = 30 is too small: .* Give --set data\.target_vocab_size="
-    ):
+    with pytest.raises(DataError, match=r"data\.target_vocab_size = 30 is too small: .* data\.target_vocab_size="):
         Vocabulary.learn(words, small)
 
 
@@ -263,12 +254,9 @@ def test_each_side_may_leave_rare_characters_to_bytes() -> None:
     assert "二" in both.target.table
     assert rare[40] not in both.target.table
     assert both.target.decode(both.target.encode([rare])) == [rare]
-    with pytest.raises(DataError, match=r"data\.vocab_size = 290 is too small: .* or lower data\.character_coverage"):
-        Vocabulary.learn(words, section(**values | {"target_character_coverage": 0.0}))
-    with pytest.raises(
-        DataError, match=r"data\.vocab_size = 290 is too small: .* or lower data\.target_character_coverage"
-    ):
-        Vocabulary.learn(words, section(**values | {"target_character_coverage": 1.0}))
+    for coverage, key in ((0.0, "character_coverage"), (1.0, "target_character_coverage")):
+        with pytest.raises(DataError, match=rf"vocab_size = 290 is too small: .* lower data\.{key}"):
+            Vocabulary.learn(words, section(**values | {"target_character_coverage": coverage}))
 
 
 def test_every_unknown_word_of_a_list_of_words_is_one_unknown_token() -> None:

@@ -160,11 +160,8 @@ def test_every_output_is_a_tree(kind: str, search: str, beam: int) -> None:
     lines = random_lines(8)
     rng = random.Random(beam)
     for what in ("nothing", "open", "close", "end", "unknown"):
-        longest = [
-            len(line.split()) * (2 if kind == "both" else 1) + rng.choice([0, 1, 2, 3, 10, 40]) for line in lines
-        ]
-        decoder = Noise(len(lines), beam, symbols(kind).vocab_size, liked(kind, what))
-        found = run_to_end(SEARCHES[search](decoder, options(kind, beam)), sentences(kind, lines, longest))
+        longest = [len(line.split()) * (1 + (kind == "both")) + rng.choice([0, 1, 2, 3, 10, 40]) for line in lines]
+        found = searched(kind, lines, longest, beam, what, search=search)
         for line, most, hypotheses in zip(lines, longest, found, strict=True):
             assert hypotheses
             for hypothesis in hypotheses:
@@ -233,27 +230,29 @@ def test_a_wide_beam_is_brute_force_over_all_trees(kind: str, line: str, longest
 def searched(
     kind: str,
     lines: Sequence[str],
-    longest: int,
+    longest: Sequence[int],
     beam: int = 4,
     what: str = "nothing",
     prefix: Sequence[int] = (),
+    search: str = "beam",
     **more: Any,
 ) -> list[list[Hypothesis]]:
     decoder = Noise(len(lines), beam, symbols(kind).vocab_size, liked(kind, what))
-    return run_to_end(
-        BeamSearch(decoder, options(kind, beam, **more)), sentences(kind, lines, [longest] * len(lines), prefix)
-    )
+    return run_to_end(SEARCHES[search](decoder, options(kind, beam, **more)), sentences(kind, lines, longest, prefix))
 
 
 @pytest.mark.parametrize("kind", TERMINALS)
 def test_a_sentence_without_words_ends_at_once(kind: str) -> None:
-    assert [[h.tokens for h in row] for row in searched(kind, ["", " "], 9, what="open", min_length=1)] == [[[]], [[]]]
+    assert [[h.tokens for h in row] for row in searched(kind, ["", " "], [9, 9], what="open", min_length=1)] == [
+        [[]],
+        [[]],
+    ]
 
 
 @pytest.mark.parametrize("kind", TERMINALS)
 def test_an_output_that_is_too_short_is_the_first_terminals(kind: str) -> None:
     """With a score that says so."""
-    for row in searched(kind, ["the dog barks at cats"], 3):
+    for row in searched(kind, ["the dog barks at cats"], [3]):
         assert all(len(h.tokens) == 3 and h.score < TOO_LOW for h in row)
         assert not any(symbol.startswith(("(", ")")) for h in row for symbol in shown(kind, h.tokens))
 
@@ -266,28 +265,22 @@ def test_a_model_whose_output_is_not_a_number_is_noticed(search: str) -> None:
         run_to_end(SEARCHES[search](decoder, options("words", 4)), sentences("words", ["the dog"], [9]))
 
 
-def test_a_model_that_only_opens_brackets_opens_few_of_them() -> None:
-    for row in searched("words", ["the dog"], 300, what="open"):
-        assert [longest_chain(shown("words", h.tokens)) for h in row] == [MOST_OPENED] * len(row)
-
-
-def test_a_deep_tree_is_closed() -> None:
-    """Its brackets are as many as may be open at once."""
-    line = " ".join(["dog"] * 40)
-    for h in searched("words", [line], 1000, beam=1, what="open")[0]:
-        assert is_tree(shown("words", h.tokens), "words", line.split())
-        depths = list(
-            itertools.accumulate((symbol[0] == "(") - (symbol[0] == ")") for symbol in shown("words", h.tokens))
-        )
-        assert max(depths) == 256
+def test_a_model_that_only_opens_brackets_opens_few_of_them_and_closes_all() -> None:
+    """Of a deep tree as many as may be open at once."""
+    for h in searched("words", ["the dog"], [300], what="open")[0]:
+        assert longest_chain(shown("words", h.tokens)) == MOST_OPENED
+    words = ["dog"] * 40
+    for h in searched("words", [" ".join(words)], [1000], beam=1, what="open")[0]:
+        output = shown("words", h.tokens)
+        assert is_tree(output, "words", words)
+        assert max(itertools.accumulate((symbol[0] == "(") - (symbol[0] == ")") for symbol in output)) == 256
 
 
 def test_a_prefix_is_the_beginning_of_a_tree() -> None:
     [prefix] = symbols("words").encode(["(S (NP the"])
-    for row in searched("words", ["the dog barks"], 30, prefix=prefix):
-        assert all(
-            h.tokens[:3] == prefix and is_tree(shown("words", h.tokens), "words", ["the", "dog", "barks"]) for h in row
-        )
+    for h in searched("words", ["the dog barks"], [30], prefix=prefix)[0]:
+        assert h.tokens[:3] == prefix
+        assert is_tree(shown("words", h.tokens), "words", ["the", "dog", "barks"])
 
 
 @pytest.mark.parametrize(
@@ -295,9 +288,9 @@ def test_a_prefix_is_the_beginning_of_a_tree() -> None:
 )
 def test_no_prefix_makes_a_sentence_fail(prefix: str) -> None:
     [tokens] = symbols("words").encode([prefix])
-    for row in searched("words", ["the dog"], 30, prefix=tokens[:30]):
-        assert row
-        assert all(h.tokens[: len(tokens)] == tokens[:30] for h in row)
+    [row] = searched("words", ["the dog"], [30], prefix=tokens[:30])
+    assert row
+    assert all(h.tokens[: len(tokens)] == tokens[:30] for h in row)
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -441,11 +434,8 @@ def test_lines_in_trees_out(kind: str, search: str) -> None:
             assert is_tree(symbols_of(candidate.text), kind, line.split())
             assert candidate.score > TOO_LOW
     assert [result for line in lines()[:4] for result in translated(kind, [line], search)] == together(kind, search)[:4]
-
-
-@pytest.mark.parametrize("kind", ["words", "both"])
-def test_lines_that_come_and_go_do_not_matter(kind: str) -> None:
-    assert translated(kind, lines(), workers=2) == together(kind, "beam")
+    if search == "beam":
+        assert translated(kind, lines(), workers=2) == together(kind, "beam")  # lines that come and go
 
 
 CODE = f"""
@@ -483,40 +473,26 @@ def test_words_can_differ_from_the_text_that_the_model_reads() -> None:
     assert is_tree(symbols_of(result.text), "words", ["the", "dog", "."])
 
 
-def test_a_value_of_the_translator_overrides_the_default() -> None:
-    [result] = translated("both", [LINE], constraints={"tree": "both"})
-    assert is_tree(symbols_of(result.text), "both", LINE.split())
-
-
-@pytest.mark.parametrize("value", [None, ""])
-def test_without_a_value_terminals_are_xx_if_the_vocabulary_has_it(value: Any) -> None:
-    [encoded] = TreeConstraint(value, symbols("xx")).encode(["the dog"], symbols("xx"), 9)
-    assert shown("xx", [token for token, _ in encoded]) == ["XX", "XX"]
-    with pytest.raises(
-        UsageError,
-        match=r"tree (None|''): the vocabulary of the model does not have the symbol XX\. Give the kind of terminals",
+def test_without_a_value_terminals_are_xx_and_wrong_values_are_named() -> None:
+    for value in (None, ""):
+        [encoded] = TreeConstraint(value, symbols("xx")).encode(["the dog"], symbols("xx"), 9)
+        assert shown("xx", [token for token, _ in encoded]) == ["XX", "XX"]
+    for value, kind, said in (
+        (
+            None,
+            "words",
+            r"tree None: the vocabulary of the model does not have the symbol XX\. Give the kind of terminals",
+        ),
+        ("xx", "tags", "tree 'xx': .* does not have the symbol XX"),
+        ("both", "xx", "tree 'both': .* does not have tags"),
+        ("leaves", "words", "tree 'leaves': expected xx, tags, words or both"),
     ):
-        TreeConstraint(value, symbols("words"))
-
-
-@pytest.mark.parametrize(
-    ("value", "kind", "message"),
-    [
-        ("leaves", "words", r"tree 'leaves': expected xx, tags, words or both, the kind of terminals"),
-        ("both", "xx", r"tree 'both': the vocabulary of the model does not have tags\. Give the kind"),
-        ("xx", "tags", r"tree 'xx': the vocabulary of the model does not have the symbol XX"),
-    ],
-)
-def test_wrong_values_are_named(value: str, kind: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        TreeConstraint(value, symbols(kind))
+        with pytest.raises(UsageError, match=said):
+            TreeConstraint(value, symbols(kind))
 
 
 def test_unknown_words_are_written_only_where_the_constraint_allows_them() -> None:
     """Another constraint does not let the search write <unk>."""
-    free = line_translator(model("words"), source(), symbols("words"), DecodeSection()).search
-    assert UNK in free.banned_tokens
-    parser = line_translator(
-        model("words"), source(), symbols("words"), DecodeSection(constraints=["tree"]), constraints={"tree": "words"}
-    ).search
-    assert UNK not in parser.banned_tokens
+    for decode, constraints in ((DecodeSection(), {}), (DecodeSection(constraints=["tree"]), {"tree": "words"})):
+        translator = line_translator(model("words"), source(), symbols("words"), decode, constraints=constraints)
+        assert (UNK in translator.search.banned_tokens) == (not constraints)

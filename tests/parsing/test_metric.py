@@ -4,6 +4,7 @@ without words, and every message."""
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -270,29 +271,23 @@ def scorer(gold: Sequence[str], repair: bool = False) -> Scorer:
 def test_what_does_not_count_is_counted_and_described() -> None:
     parses = [GOLD, "", GOLD.replace("cat", "rat"), GOLD[:-1], "(())", GOLD.replace("(DT a) ", ""), GOLD + " dog"]
     found = scorer([GOLD] * 7)
-    score = found.score(parses)
-    assert score.value == 100
-    assert (
-        score.details
-        == "P 100.00 R 100.00 complete 100.00 tagging accuracy 100.00 (matched = 6 gold = 6 test = 6 valid = 1 skipped = 2 errors = 4 repaired = 0)"
-    )
+    assert found.score(parses).value == 100
     counted = BracketCounts(6, 6, 6, 1, valid=1, skipped=2, errors=4, words=6, correct_tags=6)
     assert found.counts(parses) == counted._asdict()
-    assert found.remarks(parses) == [
-        "4 of 7 sentences have the status error and do not count, as in EVALB: line 3: the parse has the word 'rat', the reference 'cat'; "
-        "line 4: the parse has 1 bracket(s) that never close; "
-        "line 6: the parse has 5 words, the reference 6, without those that are deleted by their part of speech; …. "
-        "To compare over the words and parts of speech of the reference instead, give --evalb-repair.",
-        "2 of 7 sentences are skipped and do not count, as in EVALB, for the parse has no words that count: line 2, 5.",
-    ]
-    [said] = scorer([GOLD]).remarks([GOLD + " dog"])
-    assert said.startswith(
-        "1 of 1 sentences have the status error and do not count, as in EVALB: line 1: in the parse, 'dog' is no part of a tree in brackets."
-    )
-    said = scorer([GOLD[:-1], GOLD]).remarks([GOLD + ")", GOLD])[0].split(": ", 2)[2]
-    assert said.startswith(
-        "the reference has 1 bracket(s) that never close, the parse has 1 bracket(s) that close what is not open."
-    )
+    errors, skipped = found.remarks(parses)
+    assert errors.startswith("4 of 7 sentences have the status error")
+    for said in (
+        "line 3: the parse has the word 'rat', the reference 'cat'; ",
+        "line 4: the parse has 1 bracket(s) that never close; ",
+        "line 6: the parse has 5 words, the reference 6, ",
+        "--evalb-repair",
+    ):
+        assert said in errors
+    assert skipped.startswith("2 of 7 sentences are skipped")
+    assert skipped.endswith(": line 2, 5.")
+    assert "line 1: in the parse, 'dog' is no part" in scorer([GOLD]).remarks([GOLD + " dog"])[0]
+    [said] = scorer([GOLD[:-1], GOLD]).remarks([GOLD + ")", GOLD])
+    assert "the reference has 1 bracket(s) that never close, the parse has 1 bracket(s) that close what" in said
 
 
 def test_nothing_is_remarked_where_all_is_valid_and_nothing_to_match_is_zero() -> None:
@@ -305,9 +300,8 @@ def test_nothing_is_remarked_where_all_is_valid_and_nothing_to_match_is_zero() -
 @pytest.mark.parametrize("root", ["ROOT", "S1", ""])
 def test_roots_that_count_are_remarked_on(root: str) -> None:
     other = GOLD.replace("TOP", root, 1)
-    assert scorer([GOLD, other, other]).remarks([other, other, GOLD]) == [
-        "2 references and 2 parses have a root called ROOT, S1 or nothing, which counts as a constituent: COLLINS.prm deletes TOP alone. Call it TOP on both sides if it should not count."
-    ]
+    [said] = scorer([GOLD, other, other]).remarks([other, other, GOLD])
+    assert said.startswith("2 references and 2 parses have a root called ROOT, S1 or nothing")
     assert scorer([other], repair=True).remarks([GOLD]) == []
 
 
@@ -319,10 +313,7 @@ def test_the_sums_over_valid_sentences_give_the_shares() -> None:
         [[GOLD, "(TOP (S (NP (NN dogs)) (VP (VBP bark))))", GOLD]],
     )
     assert score.value == pytest.approx(100 * 8 / 9)
-    assert (
-        score.details
-        == "P 88.89 R 88.89 complete 50.00 tagging accuracy 100.00 (matched = 8 gold = 9 test = 9 valid = 2 skipped = 1 errors = 0 repaired = 0)"
-    )
+    assert score.details.startswith("P 88.89 R 88.89 complete 50.00 tagging accuracy 100.00 (matched = 8 gold = 9 ")
 
 
 def test_the_form_of_a_hypothesis_is_that_of_all_its_lines() -> None:
@@ -344,12 +335,8 @@ def test_the_form_of_a_hypothesis_is_that_of_all_its_lines() -> None:
 
 def test_a_mixture_of_forms_is_refused_unless_it_is_repaired() -> None:
     parses = ["", GOLD, "(S (NP XX )NP XX )S"]
-    with pytest.raises(DataError) as error:
+    with pytest.raises(DataError, match=r"line 2 .* \('\(TOP \(S .*…'\), line 3 .*\('\(S .*--evalb-repair"):
         rows(parses, [GOLD] * 3)
-    assert str(error.value) == (
-        "a hypothesis mixes two forms: line 2 is a tree in brackets ('(TOP (S (NP (DT The) (NN dog)) (VP (VBD …'), line 3 a linearised one ('(S (NP XX )NP XX )S'). "
-        "Give one form only; or --evalb-repair, which compares both over the words of the reference."
-    )
     assert [found.matched for found in rows(parses, [GOLD] * 3, repair=True)] == [0, 6, 1]
 
 
@@ -368,37 +355,29 @@ def test_precision_and_recall_of_a_hand_worked_parse() -> None:
     assert counts(GOLD, parse) == (4, 6, 5)
     score = compute("evalb", [parse], [[GOLD]])
     assert score.value == pytest.approx(100 * 8 / 11)  # F1 = 2 · 4 / (6 + 5)
-    assert (
-        score.details
-        == "P 80.00 R 66.67 complete 0.00 (matched = 4 gold = 6 test = 5 valid = 1 skipped = 0 errors = 0 repaired = 0)"
-    )
+    assert score.details.startswith("P 80.00 R 66.67 complete 0.00 (")
 
 
-@pytest.mark.parametrize("tag", [",", ":", "``", "''", "."])
-def test_punctuation_takes_no_position_inside_a_sentence(tag: str) -> None:
+def test_punctuation_takes_no_position_inside_a_sentence_what_collins_prm_keeps_does() -> None:
     # words a 0 b 1; NP 0-1 with or without the punctuation between, S 0-2 with or without that at the end
-    gold = f"(TOP (S (NP (NN a)) ({tag} x) (VP (VB b)) ({tag} y)))"
-    for parse in (
-        "(S (NP XX XX )NP (VP XX )VP XX )S",
-        "(S (NP XX )NP (VP XX XX )VP )S XX",
-        "(S (NP XX )NP (VP XX XX XX )VP )S",
-    ):
-        assert counts(gold, parse) == (3, 3, 3)
+    for tag in (",", ":", "``", "''", "."):
+        gold = f"(TOP (S (NP (NN a)) ({tag} x) (VP (VB b)) ({tag} y)))"
+        for parse in (
+            "(S (NP XX XX )NP (VP XX )VP XX )S",
+            "(S (NP XX )NP (VP XX XX )VP )S XX",
+            "(S (NP XX )NP (VP XX XX XX )VP )S",
+        ):
+            assert counts(gold, parse) == (3, 3, 3)
+    for tag in ("-LRB-", "-RRB-", "HYPH", "$", "#", "SYM", "NN"):
+        assert counts(f"(TOP (S (NP (NN a)) ({tag} x) (VP (VB b))))", "(S (NP XX XX )NP (VP XX )VP )S") == (2, 3, 3)
 
 
-@pytest.mark.parametrize("tag", ["-LRB-", "-RRB-", "HYPH", "$", "#", "SYM", "NN"])
-def test_what_collins_prm_does_not_delete_takes_its_position(tag: str) -> None:
-    assert counts(f"(TOP (S (NP (NN a)) ({tag} x) (VP (VB b))))", "(S (NP XX XX )NP (VP XX )VP )S") == (2, 3, 3)
-
-
-@pytest.mark.parametrize("root", ["TOP", "ROOT", "S1", ""])
-def test_the_root_of_the_reference_does_not_count(root: str) -> None:
-    assert counts(f"({root} (NP (NN a)))", "(NP XX )NP") == (1, 1, 1)
-    assert counts("(NP (NN a))", "(NP XX )NP") == (1, 1, 1)
-    for parse in ("(TOP (NP (NN a)))", "(ROOT (NP (NN a)))", "( (NP (NN a)))"):
-        assert row(f"({root} (NP (NN a)))", parse, repair=True) == BracketCounts(
-            1, 1, 1, 1, valid=1, words=1, correct_tags=1
-        )
+def test_the_root_of_the_reference_does_not_count() -> None:
+    one = BracketCounts(1, 1, 1, 1, valid=1, words=1, correct_tags=1)
+    for gold in ("(TOP (NP (NN a)))", "(ROOT (NP (NN a)))", "(S1 (NP (NN a)))", "( (NP (NN a)))", "(NP (NN a))"):
+        assert counts(gold, "(NP XX )NP") == (1, 1, 1)
+        for parse in ("(TOP (NP (NN a)))", "(ROOT (NP (NN a)))", "( (NP (NN a)))"):
+            assert row(gold, parse, repair=True) == one
 
 
 def test_labels_count_as_in_brackets_and_malformed_parses_are_repaired() -> None:
@@ -523,21 +502,17 @@ def test_a_line_is_read_as_it_stands() -> None:
 @pytest.mark.parametrize(
     ("gold", "said"),
     [
-        (
-            "(S (NP XX )NP XX )S",
-            "the reference, line 2, is a linearised tree: without parts of speech evalb does not know what is punctuation",
-        ),
+        ("(S (NP XX )NP XX )S", "the reference, line 2, is a linearised tree"),
         ("XX", "the reference, line 2, is a linearised tree"),
-        ("a dog", "the reference, line 2: 'a' is no part of a tree. Give the trees in brackets, one per line"),
-        ("(S (NN a)) (NN b c)", "the reference, line 2: 'b' is no part of a tree."),
-        ("x" * 50, f"the reference, line 2: '{'x' * 40}…' is no part of a tree."),
+        ("a dog", "the reference, line 2: 'a' is no part of a tree"),
+        ("(S (NN a)) (NN b c)", "the reference, line 2: 'b' is no part of a tree"),
+        ("x" * 50, f"the reference, line 2: '{'x' * 40}…' is no part of a tree"),
     ],
 )
 def test_a_reference_that_is_no_tree_is_named(gold: str, said: str) -> None:
-    for parses in ([GOLD, GOLD], ["XX", "XX"]):
-        with pytest.raises(DataError) as error:
-            compute("evalb", parses, [[GOLD, gold]])
-        assert said in str(error.value)
+    for parse in (GOLD, "XX"):
+        with pytest.raises(DataError, match=re.escape(said)):
+            compute("evalb", [parse, parse], [[GOLD, gold]])
 
 
 def test_it_is_scored_when_asked_for_and_with_one_reference() -> None:
