@@ -1,43 +1,18 @@
-"""The typed, strict recipe: one experiment, without settings of the machine.
-
-    TOML text ──▶ load_recipe ──▶ Recipe(data, model, train, decode) ──▶ every command
-                  keys of the recipe that it `extends` are added, --set section.key=value is applied, then all is
-                  checked
-
-A recipe is data. The whole recipe is checked before any work starts: unknown keys, wrong types and contradictions are
-reported together, each with the nearest correct name. Every number has bounds, far beyond any model that was ever
-trained, and so has the number of parameters (`MOST_PARAMETERS`). So a value that must be a mistake is refused before
-memory is allocated. The recipe is stored in shards, runs and model folders (`Recipe.to_dict`), and every later command
-reads it from there (`Recipe.from_dict`). The model's width and the vocabulary's size are keys of the recipe. Values
-that depend on the machine (devices, micro-batches, precision) are derived elsewhere.
-
-Sources of the defaults: "Attention Is All You Need", sections 3 and 5, table 3 (base).
-"""
+"""The sections of a recipe: every key with its type, bounds, default and rules."""
 
 from __future__ import annotations
 
-import copy
-import io
-import json
-import os
 import re
-import stat
-import sys
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
-from importlib import resources
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypedDict, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from .console import warn_once
-from .encodings import refused, wide_encoding
-from .errors import RecipeError, did_you_mean, expected, shown, shown_name
-from .options import MOST_BEAM, Option
-from .registry import (
+from ..errors import expected, shown
+from ..options import MOST_BEAM, Option
+from ..registry import (
     ACTIVATIONS,
     CONSTRAINTS,
     LENGTH_PENALTIES,
@@ -50,118 +25,8 @@ from .registry import (
     UTILITIES,
 )
 
-# Keys of earlier versions
-
-
-RETIRED = {
-    "decode.prune": (0.0, "nmt 0.1.0 retired this key. decode.lookahead says when search gives up a hypothesis.")
-}
-"""A key that is read and ignored → the value that had no effect, and the text of the warning about any other value."""
-RENAMED: dict[str, tuple[str, tuple[str, ...] | None]] = {
-    "model.norm": ("residual", ("post", "pre")),  # `norm` is now the kind of norm
-    "data.target_pieces": ("target_tokenization", None),
-}
-"""The old name of a key → its new name, and the values with which the old name is still read; None: any value."""
-
-
-def with_present_names(values: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return `values` with the keys in RENAMED under their present names. Raises RecipeError for a key given twice."""
-    for old, (now, old_values) in RENAMED.items():
-        section, key = old.split(".")
-        table = values.get(section)
-        if not isinstance(table, dict) or key not in table or (old_values and table[key] not in old_values):
-            continue
-        if now in table and table[now] != table[key]:
-            raise RecipeError(
-                f"{where}: {old} = {shown(table[key])} is the old name of {section}.{now}, which is "
-                f"{shown(table[now])} here. Remove one of the two."
-            )
-        values = {**values, section: {now if name == key else name: value for name, value in table.items()}}
-    return values
-
-
-def without_retired(values: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return `values` without the keys in RETIRED; warn about keys that had an effect."""
-    for retired, (neutral, why) in RETIRED.items():
-        section, key = retired.split(".")
-        table = values.get(section)
-        if isinstance(table, dict) and key in table:
-            values = {**values, section: {name: value for name, value in table.items() if name != key}}
-            if table[key] != neutral:
-                warn_once(f"{retired} = {table[key]!r} is ignored: {why}", where)
-    return values
-
-
-# Errors, all at once
-
-MOST = 30
-"""Largest number of errors that are listed for one dictionary."""
-LIMITS = {
-    "greater_than_equal": ("at least", "ge"),
-    "less_than_equal": ("at most", "le"),
-    "greater_than": ("more than", "gt"),
-    "less_than": ("less than", "lt"),
-}
-"""pydantic's names of bounds → the words in messages, and the key under which pydantic stores the bound."""
-
-
-def describe(error: ValidationError, values: dict[str, Any]) -> str:
-    """Return "has N errors:" and a line for each error of a recipe's `values`."""
-    lines, count = _lines(error), error.error_count()
-    if count > MOST:
-        lines.append(f"… and {count - MOST:,} more")
-    else:
-        lines += [line for line in _contradictions_besides(error, values) if line not in lines]
-        count = len(lines)
-    return f"has {count:,} error{'s' * (count != 1)}:\n" + "\n".join(f"  - {line}" for line in lines)
-
-
-def _lines(error: ValidationError) -> list[str]:
-    lines = []
-    for item in error.errors()[:MOST]:
-        path = shown_name(".".join(str(part) for part in item["loc"]))
-        section, _, key = path.partition(".")
-        if item["type"] == "extra_forbidden":
-            homes = [name for name, kind in SECTIONS.items() if key in kind.model_fields and name != section]
-            inside = SECTIONS[section].model_fields if key and section in SECTIONS else SECTIONS
-            hint = f" It belongs in [{homes[0]}]." if homes else did_you_mean(key or section, list(inside))
-            lines.append(f"{path}: unknown {'key' if key else 'section'}.{hint}")
-        elif item["type"] == "value_error":
-            lines += [f"{path + ': ' if path else ''}{line}" for line in str(item["ctx"]["error"]).splitlines()]
-        elif item["type"] == "missing":
-            lines.append(f"{path}: this section is missing")
-        elif item["type"] in LIMITS:
-            words, bound = LIMITS[item["type"]]
-            lines.append(f"{path} = {shown(item['input'])}: expected {words} {item['ctx'][bound]:,}")
-        else:
-            lines.append(f"{path or 'the recipe'} = {shown(item['input'])}: {item['msg'][:1].lower()}{item['msg'][1:]}")
-    return lines
-
-
-def _contradictions_besides(error: ValidationError, values: dict[str, Any]) -> list[str]:
-    """Check `values` again without the wrong keys, and return the contradictions that remain, except those that mention
-    a wrong key.
-    """
-    left_out, remaining = set(), copy.deepcopy(values)
-    for item in error.errors():
-        if item["type"] == "value_error" or not item["loc"]:
-            continue
-        *path, key = [part for part in item["loc"] if isinstance(part, str)]
-        table = remaining
-        for part in path:
-            table = table.get(part, {})
-        left_out.add(key)
-        table.pop(key, None)
-    try:
-        Recipe.model_validate(remaining)
-    except ValidationError as more:
-        return [line for line in _lines(more) if not any(key in line for key in left_out)]
-    return []
-
 
 # The sections
-
-
 class Section(BaseModel):
     """A frozen part of a recipe. It refuses unknown keys and values of a wrong type."""
 
@@ -179,21 +44,33 @@ class Section(BaseModel):
 
 
 TrainingPrecision = Literal["auto", "bf16", "fp16", "fp32"]
+
+
 BleuTokenizer = Literal[
     "", "13a", "zh", "char", "intl", "none", "ja-mecab", "ko-mecab", "flores101", "flores200", "spBLEU-1K"
 ]
+
+
 TRAINING_PRECISIONS: tuple[str, ...] = get_args(TrainingPrecision)
+
+
 MANY = 10**12
 """Upper bound of counts that take no memory: updates, pairs of a shard, …"""
+
+
 MOST_PARAMETERS = 10**12
+
+
 BYTES_PER_PARAMETER = 16
 """Bytes per parameter in training: weight, gradient and Adam's two moments in fp32."""
+
+
 MOST_POSITIONS = 2**28
 """Largest size of a table of positions, max_positions × d_model."""
+
+
 LATEST = "latest"
 """Name of the link to the latest run, in the folder of runs."""
-DEEPEST = 16
-"""Largest depth of nested dictionaries and lists in a recipe."""
 
 
 def _file_name(name: str) -> str:
@@ -547,6 +424,8 @@ class TrainSection(Section):
 
 SEARCH, SAMPLING, RULES = "Search", "Sampling and minimum Bayes risk", "Constraints"
 """Headings of options in --help."""
+
+
 _search = partial(Option, heading=SEARCH)
 
 
@@ -713,158 +592,8 @@ class DecodeOptions(TypedDict, total=False):
     batch_tokens: int | None
 
 
-class Recipe(Section):
-    """The whole experiment."""
-
-    name: str = Field(default="", exclude=True)
-    """The name of the recipe's file without .toml; not a key of the file."""
-    data: DataSection
-    model: ModelSection = ModelSection()
-    train: TrainSection = TrainSection()
-    decode: DecodeSection = DecodeSection()
-
-    def contradictions(self) -> Iterator[str]:
-        data, model, train = self.data, self.model, self.train
-        if model.tie_embeddings and not data.joint_vocab:
-            yield (
-                "model.tie_embeddings = true needs data.joint_vocab = true: two vocabularies cannot share one matrix"
-            )
-        if train.both_directions and not data.joint_vocab:
-            yield "train.both_directions = true needs data.joint_vocab = true: source and target change places"
-        if model.monotonic_attention and (
-            not data.terminals or (data.terminals, data.target_tokenization) == ("words", "bpe")
-        ):
-            yield (
-                f'model.monotonic_attention = true with data.terminals = "{data.terminals}" and '
-                f'data.target_tokenization = "{data.target_tokenization}": '
-                "it is for parsers, and which words a tree has must follow from its tokens: both, tags, xx, or "
-                "words that are one token each"
-            )
-        if data.max_length >= model.max_positions:
-            yield (
-                f"data.max_length = {data.max_length} must be below model.max_positions = "
-                f"{model.max_positions}: a sentence and its end symbol would not fit"
-            )
-        if data.max_length >= train.batch_tokens:
-            yield (f"data.max_length = {data.max_length} must be below train.batch_tokens = {train.batch_tokens}")
-        parameters = model.parameters(data.vocab_size, data.target_size)
-        if parameters > MOST_PARAMETERS:
-            yield (
-                f"the model has {parameters:,} parameters, which take {parameters * BYTES_PER_PARAMETER / 2**40:,.1f} "
-                f"TiB to train: expected at most {MOST_PARAMETERS:,}. Reduce model.d_model, model.d_ff, the layers or "
-                "data.vocab_size"
-            )
-
-    def folder(self, parent: str, option: str) -> Path:
-        """Return PARENT/NAME, the default folder of a command. The user can choose another folder by `option`.
-
-        Raises RecipeError if the recipe's name cannot be the name of a folder in PARENT.
-        """
-        if self.name in ("", LATEST) or self.name.startswith(".") or not self.name.isprintable() or "/" in self.name:
-            why = (
-                f"{parent}/{LATEST} is kept for the link to the latest run"
-                if self.name == LATEST
-                else "expected a name that can be printed and does not begin with a dot"
-            )
-            raise RecipeError(
-                f"the recipe's name {shown(self.name)} cannot name a folder in {parent}/: {why}. Rename the "
-                f"recipe's file, or give {option} DIR."
-            )
-        return Path(parent) / self.name
-
-    @property
-    def constraint_values(self) -> dict[str, str]:
-        """Values of the constraints in `decode.constraints` that come from other sections of the recipe."""
-        return {name: self.data.terminals for name in self.decode.constraints if name == "tree"}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a plain dictionary for JSON; `from_dict` reads it back."""
-        return {"name": self.name, **self.model_dump()}
-
-    @staticmethod
-    def from_dict(values: dict[str, Any], where: str) -> Recipe:
-        """Check a plain dictionary and return its recipe.
-
-        `where` names the dictionary in error messages. Old names of keys are read; retired keys are ignored.
-
-        Raises RecipeError.
-        """
-        if _is_deep(values):
-            raise _too_deep(where)
-        if isinstance(values, dict):
-            values = without_retired(with_present_names(values, where), where)
-        try:
-            return Recipe.model_validate(values)
-        except ValidationError as error:
-            description = describe(error, values)
-        raise RecipeError(f"{where} {description}")
-
-
-def _is_deep(values: Any, deepest: int = DEEPEST) -> bool:
-    """Return whether dictionaries and lists are nested more than `deepest` times."""
-    inner = [*values.values()] if isinstance(values, dict) else values
-    return isinstance(inner, list) and (not deepest or any(_is_deep(value, deepest - 1) for value in inner))
-
-
-def _too_deep(where: str) -> RecipeError:
-    return RecipeError(
-        f"{where} is nested too deeply: expected sections of keys, whose values are numbers, texts, true, false or "
-        "lists of texts."
-    )
-
-
-SECTIONS: dict[str, type[Section]] = {
-    "data": DataSection,
-    "model": ModelSection,
-    "train": TrainSection,
-    "decode": DecodeSection,
-}
-
-
-# Files
-
-RECIPE_SUFFIX = ".toml"
-LARGEST = 2**20
-"""Largest size of a recipe's file, in bytes."""
-LONGEST_CHAIN = 32
-"""Largest number of recipes in a chain of `extends`."""
 LANGUAGE_CODE = re.compile(r"(?=.{1,35}\Z)[A-Za-z0-9]+([-_][A-Za-z0-9]+)*", re.ASCII)
 """Pattern of the codes of languages, as BCP 47 writes them: en, pt-BR, zh-Hant."""
-
-
-def recipe_folder() -> Any:
-    """Return the folder of the recipes that ship with the package (in a checkout: `recipes/` at its top)."""
-    packaged = resources.files("nmt_cli") / "recipes"
-    return packaged if packaged.is_dir() else Path(__file__).resolve().parent.parent / "recipes"
-
-
-WHERE_RECIPES = (
-    "Give the path of a .toml file (nmt init writes one for your text), or a name: `nmt info --recipes` lists them."
-)
-"""What errors say about an unknown recipe."""
-
-
-def recipe_names() -> list[str]:
-    """Return the names of the recipes that ship with the package."""
-    return sorted(
-        item.name.removesuffix(RECIPE_SUFFIX) for item in recipe_folder().iterdir() if item.name.endswith(RECIPE_SUFFIX)
-    )
-
-
-def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe by name (`demo`) or path (`my/own.toml`) and apply `section.key=value` overrides to it.
-
-    `extends = "other"` at a file's head names another recipe, or a path beside the file. The recipe inherits each key
-    of the other recipe that the file does not set. Raises `RecipeError` for an unknown name and for TOML that does not
-    parse; errors of keys and values are reported together.
-    """
-    values, name, where = _read(name_or_path, [])
-    apply_overrides(values, overrides)
-    recipe = Recipe.from_dict({"name": name, **values}, where)
-    for key in ("source_language", "target_language"):
-        if reason := no_language(getattr(recipe.data, key)):
-            raise RecipeError(f"{where}: data.{key} = {reason}")
-    return recipe
 
 
 def no_language(code: str) -> str:
@@ -875,157 +604,3 @@ def no_language(code: str) -> str:
         f"{shown(code)}: expected the code of a language, such as en or pt-BR: letters, digits and "
         "hyphens, at most 35 characters."
     )
-
-
-def toml_value(value: object) -> str:
-    """Return a text, number, boolean or a list of these as TOML on one line.
-
-    Raises RecipeError for text that UTF-8 cannot hold, such as the name of a file in another encoding, and TypeError
-    for other types.
-    """
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(toml_value, value))}]"
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise RecipeError(f"{shown(value)} is not UTF-8, and a recipe is UTF-8 text: rename it.") from None
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int):
-        return f"{value:_}" if abs(value) >= 10_000 else str(value)
-    if isinstance(value, float):
-        return repr(value)
-    raise TypeError(f"{type(value).__name__} is not a type of TOML")
-
-
-def toml_comment(text: str) -> str:
-    """Return a comment of TOML: "# text". Characters that cannot be printed are escaped, so it is one line of UTF-8."""
-    return "# " + "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
-
-
-def _read(name_or_path: str, children: Sequence[str]) -> tuple[dict[str, Any], str, str]:
-    """Return a recipe's plain dictionary with the inherited keys, its name, and its location for messages.
-
-    `children`: the locations of the recipes that extend it, the outermost first.
-    """
-    text, name, where = _find(name_or_path)
-    if where in children:
-        raise RecipeError(
-            f"{children[0]} extends itself: {' → '.join([*children, where])}. Remove one of these `extends`."
-        )
-    if len(children) >= LONGEST_CHAIN:
-        raise RecipeError(
-            f"a chain of more than {LONGEST_CHAIN} recipes that extend each other: {children[0]} → "
-            f"{children[1]} → … → {where}. Put their keys into fewer files."
-        )
-    try:
-        values = with_present_names(_parsed(text, where), where)
-    except tomllib.TOMLDecodeError as error:
-        raise RecipeError(f"{where} is not valid TOML: {error}") from None
-    if "name" in values:
-        raise RecipeError(f"{where}: name is not a key; a recipe is called after its file. Remove it.")
-    parent = values.pop("extends", "")
-    if not isinstance(parent, str):
-        raise RecipeError(f"{where}: extends = {parent!r}: expected the name of a recipe, or the path of a .toml file")
-    if not parent:
-        return values, name, where
-    beside = Path(name_or_path).parent / parent
-    try:
-        under, _, parent_location = _read(
-            str(beside) if _is_path(name_or_path) and _is_path(parent) else parent, [*children, where]
-        )
-    except RecipeError as error:
-        raise error if children else RecipeError(f"{where} extends {parent!r}: {error}") from None
-    for section, keys in values.items():
-        inherited = under.get(section)
-        under[section] = {**inherited, **keys} if isinstance(inherited, dict) and isinstance(keys, dict) else keys
-    return under, name, f"{where} (with {parent_location} under it)"
-
-
-def _parsed(text: str, where: str) -> dict[str, Any]:
-    """Return TOML as a dictionary. Raises TOMLDecodeError if it is not TOML, RecipeError if Python cannot read it."""
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        raise
-    except RecursionError:
-        raise _too_deep(where) from None
-    except ValueError:  # an integer with more digits than Python allows
-        raise RecipeError(
-            f"{where} holds a number of more than {sys.get_int_max_str_digits():,} digits: no key takes one."
-        ) from None
-
-
-def folder_beside(name_or_path: str) -> Path | None:
-    """Return the folder of a recipe that is the user's own file; None for a recipe that ships with the package."""
-    return Path(name_or_path).parent if _is_path(name_or_path) else None
-
-
-def _is_path(name_or_path: str) -> bool:
-    return name_or_path.endswith(RECIPE_SUFFIX) or "/" in name_or_path
-
-
-def _find(name_or_path: str) -> tuple[str, str, str]:
-    """Return the text, the name and the location of a recipe. Raises RecipeError if it cannot be read."""
-    if not _is_path(name_or_path):
-        names = recipe_names()
-        if name_or_path in names:
-            return (
-                (recipe_folder() / f"{name_or_path}{RECIPE_SUFFIX}").read_text(encoding="utf-8"),
-                name_or_path,
-                f"recipe {name_or_path!r}",
-            )
-        beside = f"{name_or_path}{RECIPE_SUFFIX}"
-        if os.path.isfile(beside):
-            raise RecipeError(f"no recipe is called {shown(name_or_path)}. Did you mean the file {shown(beside)}?")
-        raise RecipeError(
-            f"no recipe is called {shown(name_or_path)}.{did_you_mean(name_or_path, names, most=3)} {WHERE_RECIPES}"
-        )
-    path = Path(name_or_path)
-    where = f"recipe {shown(str(path))}"
-    try:
-        if not (stat.S_ISREG(kind := os.stat(path).st_mode) or stat.S_ISDIR(kind)):
-            raise RecipeError(f"{where} is a device or a pipe: expected a plain file, which is read more than once.")
-        with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
-        if len(content) > LARGEST:
-            raise RecipeError(f"{where} has more than {LARGEST:,} bytes: that is no recipe.")
-        if encoding := wide_encoding(content):
-            raise RecipeError(refused(where, encoding))
-        return io.TextIOWrapper(io.BytesIO(content), "utf-8-sig").read(), path.stem, where
-    except UnicodeDecodeError as error:
-        raise RecipeError(f"{where} is not UTF-8 text: {error}") from None
-    except (OSError, ValueError) as error:  # a ValueError: a NUL in the file name
-        reason = error.strerror if isinstance(error, OSError) else "a file name holds no NUL character"
-        near = ""
-        if isinstance(error, FileNotFoundError):
-            near = did_you_mean(path.name, sorted(file.name for file in path.parent.glob(f"*{RECIPE_SUFFIX}")))
-        raise RecipeError(f"cannot read {where}: {reason}.{near} {WHERE_RECIPES}") from None
-
-
-def apply_overrides(values: dict[str, Any], overrides: Sequence[str]) -> None:
-    """Set keys in a recipe's plain dictionary; each override is section.key=value.
-
-    If a key is given twice, the last value counts, and a warning names both. Raises RecipeError for another form.
-    """
-    given: dict[str, str] = {}
-    for override in overrides:
-        key, separator, text = override.partition("=")
-        section, dot, name = (key := key.strip()).partition(".")
-        if (before := given.get(key, override)) != override:
-            warn_once(f"--set {shown(before)} has no effect, because {shown(override)} comes after it")
-        given[key] = override
-        where = f"--set {shown(override)}"
-        if not (separator and dot and section and name):
-            raise RecipeError(f"{where}: expected section.key=value, for example --set train.updates=1000")
-        try:
-            value = _parsed(f"value = {text.strip()}", where)["value"]
-        except tomllib.TOMLDecodeError:
-            value = text.strip()  # a bare word is a string
-        table = values.setdefault(section, {})
-        if not isinstance(table, dict):
-            raise RecipeError(f"{where}: {section!r} is not a section; sections are {', '.join(SECTIONS)}")
-        [(section, keys)] = with_present_names({section: {name: value}}, where).items()
-        table.update(keys)

@@ -84,7 +84,7 @@ def test_the_papers_recipes_hold_the_papers_numbers(name: str) -> None:
 def test_the_papers_parser_holds_the_papers_numbers() -> None:
     # section 6.3, and what it leaves as in the base model; the settings that the recipe's head names undo what is not the paper's
     head = (
-        (Path(__file__).parents[1] / "recipes" / "wsj_parsing.toml").read_text(encoding="utf-8").partition("extends")[0]
+        (Path(__file__).parents[2] / "recipes" / "wsj_parsing.toml").read_text(encoding="utf-8").partition("extends")[0]
     )
     recipe = load_recipe("wsj_parsing", re.findall(r"--set '?([^\s']+)", head))
     model, base = recipe.model, load_recipe("wmt14_en_de_base")
