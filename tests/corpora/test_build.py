@@ -102,43 +102,35 @@ def test_the_manifest_tells_what_is_there(make: Make, tmp_path: Path) -> None:
         assert (file["bytes"], file["lines"]) == (path.stat().st_size, text(path).count("\n"))
 
 
-def test_the_same_archives_give_the_same_bytes(make: Make, tmp_path: Path) -> None:
+def test_the_same_archives_give_the_same_bytes(make: Make, tmp_path: Path, downloads: Path) -> None:
+    """And one that is packed otherwise gives the same text."""
     make()
     before = {name: (tmp_path / "out" / name).read_bytes() for name in ("train.en.gz", "sub/train.de.gz")}
     for name in before:
-        os.utime(tmp_path / "out" / name, (1, 1))
         (tmp_path / "out" / name).unlink()
     assert make().fresh
-    assert {name: (tmp_path / "out" / name).read_bytes() for name in before} == before
-    assert before["train.en.gz"][3:8] == bytes(5)  # no name, no time
-
-
-def test_an_archive_that_is_packed_otherwise_gives_the_same_text(make: Make, tmp_path: Path, downloads: Path) -> None:
-    make()
-    before = (tmp_path / "out/train.en.gz").read_bytes()
     (downloads / "one.tgz").unlink()
     (downloads / "one.zip").write_bytes(zipped(one()))
     build_dataset("made", MADE, tmp_path / "again", downloads)
-    assert (tmp_path / "again/train.en.gz").read_bytes() == before
+    for folder in ("out", "again"):
+        assert {name: (tmp_path / folder / name).read_bytes() for name in before} == before
+    assert before["train.en.gz"][3:8] == bytes(5)  # no name, no time
 
 
-def test_again_it_does_nothing(make: Make, tmp_path: Path, downloads: Path) -> None:
+def test_again_it_makes_nothing_but_the_text_that_is_missing(make: Make, tmp_path: Path, downloads: Path) -> None:
     make()
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    (downloads / "one.tgz").unlink()
+    (tmp_path / "out/test.de").unlink()
+    assert make().fresh
+    assert text(tmp_path / "out/test.de") == "X\nY\nZ\n"
+    train = tmp_path / "out/train.en.gz"
+    assert train.stat().st_mtime_ns == times[train]
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
     for path in downloads.iterdir():
         path.unlink()
     assert make().fresh is False
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == times
-
-
-def test_it_goes_on_with_the_text_that_is_missing(make: Make, tmp_path: Path, downloads: Path) -> None:
-    make()
-    (tmp_path / "out/test.de").unlink()
-    (downloads / "one.tgz").unlink()  # not needed for it
-    time = (tmp_path / "out/train.en.gz").stat().st_mtime_ns
-    assert make().fresh
-    assert text(tmp_path / "out/test.de") == "X\nY\nZ\n"
-    assert (tmp_path / "out/train.en.gz").stat().st_mtime_ns == time
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -153,33 +145,20 @@ def test_a_file_that_was_changed_since_is_left_and_told(missing: bool, make: Mak
     assert (tmp_path / "out/test.en").read_text() == "mine\n"
 
 
-def test_files_of_others_are_not_overwritten(make: Make, tmp_path: Path) -> None:
+def test_files_and_folders_of_others_are_not_overwritten(make: Make, tmp_path: Path, downloads: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/train.en.gz").write_text("mine")
     with pytest.raises(DataError, match=r"holds 'train.en.gz' already, and no manifest.json"):
         make()
     assert (tmp_path / "out/train.en.gz").read_text() == "mine"
-
-
-def test_a_folder_of_another_data_set_is_refused(make: Make, tmp_path: Path, downloads: Path) -> None:
+    (tmp_path / "out/train.en.gz").unlink()
     make()
     with pytest.raises(DataError, match="holds the data set 'made', not 'other'"):
         build_dataset("other", MADE, tmp_path / "out", downloads)
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("{", "It is no manifest of nmt data"),
-        ("{}", "It is no manifest of nmt data"),
-        ('{"format_version": 99}', "has format version 99"),
-    ],
-)
-def test_a_manifest_that_is_none_is_named(content: str, said: str, make: Make, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/manifest.json").write_text(content)
-    with pytest.raises(DataError, match=said):
-        make()
+    for content, said in (("{}", "It is no manifest of nmt data"), ('{"format_version": 99}', "format version 99")):
+        (tmp_path / "out/manifest.json").write_text(content)
+        with pytest.raises(DataError, match=said):
+            make()
 
 
 def test_fetched_archives_are_removed_where_that_is_asked_for(make: Make, downloads: Path, tmp_path: Path) -> None:
@@ -219,7 +198,7 @@ def test_a_file_that_no_manifest_records_is_replaced_by_the_same_bytes_alone(mak
 
 def test_unequal_line_counts_name_both_counts_and_leave_nothing(make: Make, tmp_path: Path, downloads: Path) -> None:
     (downloads / "one.tgz").write_bytes(tgz(one() | {"training/a.en": "a\nb\n"}))
-    with pytest.raises(DataError, match=r"one.tgz:training/a.en' has 2 lines, .*one.tgz:training/a.de' 4 lines"):
+    with pytest.raises(DataError, match=r"one.tgz:training/a.en' has 2 lines, .*one.tgz:training/a.de' (has )?4 lines"):
         make()
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"test.en", "test.de", "manifest.json", "sub"}
     assert list((tmp_path / "out/sub").iterdir()) == []
@@ -227,20 +206,15 @@ def test_unequal_line_counts_name_both_counts_and_leave_nothing(make: Make, tmp_
     make(verify=False)  # what was written of it before goes for another archive now
 
 
-def test_a_test_set_of_another_length_is_refused(make: Make) -> None:
-    longer = replace(MADE, texts=(replace(MADE.texts[0], lines=4),))  # type: ignore[arg-type]
-    with pytest.raises(
-        DataError, match=r"'test.en' and 'test.de' come to 3 lines, expected 4: .*test.tgz' is not the archive"
-    ):
-        make(longer)
-
-
-def test_text_without_any_pair_is_refused(make: Make, downloads: Path) -> None:
+def test_a_test_set_of_another_length_and_text_without_any_pair_are_refused(make: Make, downloads: Path) -> None:
+    test, train = MADE.texts
+    assert isinstance(test, Joined)
+    assert isinstance(train, Joined)
+    with pytest.raises(DataError, match=r"'test.en' and 'test.de' come to 3 lines, expected 4: .*test.tgz'"):
+        make(replace(MADE, texts=(replace(test, lines=4),)))
     (downloads / "one.tgz").write_bytes(tgz({"training/a.en": "\n", "training/a.de": "x\n"}))
-    text = MADE.texts[1]
-    assert isinstance(text, Joined)
     with pytest.raises(DataError, match="come to no pair at all: 1 were read"):
-        make(replace(MADE, texts=(replace(text, parts=text.parts[:1]),)))
+        make(replace(MADE, texts=(replace(train, parts=train.parts[:1]),)))
 
 
 def test_a_missing_member_is_named_before_any_text_is_written(make: Make, tmp_path: Path, downloads: Path) -> None:
