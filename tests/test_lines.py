@@ -86,25 +86,13 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("kind", COMPRESS)
-@pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("data", [b"", f"{ODD}\nzwei\n".encode() * 5000])
-def test_archives_are_known_by_their_first_bytes(tmp_path: Path, kind: str, named: bool, data: bytes) -> None:
-    path = tmp_path / ("text" + (f".{kind}" if named and kind != "plain" else ""))
-    path.write_bytes(COMPRESS[kind](data))
-    with open_binary(path) as stream:
-        assert stream.read() == data
-        assert stream.name == str(path)
-    with open_binary(path) as stream:
-        assert list(iter_lines(stream)) == lines_of(data)
-
-
-@pytest.mark.parametrize("kind", ["gz", "xz", "bz2", "zst"])
-def test_a_cut_or_changed_archive_is_named(tmp_path: Path, kind: str) -> None:
-    path, data = tmp_path / f"text.{kind}", COMPRESS[kind](os.urandom(20_000))
-    for damaged, said in ((data[:-5000], " is a damaged or cut archive"), (data[:9000] + bytes(100) + data[9100:], "")):
-        path.write_bytes(damaged)
-        with open_binary(path) as stream, pytest.raises(DataError, match=rf"text\.{kind}'{said}"):
-            list(iter_lines(stream))
+def test_archives_are_known_by_their_first_bytes(tmp_path: Path, kind: str, data: bytes) -> None:
+    for path in (tmp_path / "text", tmp_path / ("text" if kind == "plain" else f"text.{kind}")):
+        path.write_bytes(COMPRESS[kind](data))
+        with open_binary(path) as stream:
+            assert stream.read() == data
+            assert stream.name == str(path)
 
 
 def test_missing_files_and_folders_and_unequal_numbers_are_named(tmp_path: Path) -> None:
@@ -133,19 +121,14 @@ def test_parallel_files_are_read_in_pairs_and_in_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("source", "target"), [(5, 3), (3, 5), (1, 0), (0, 1), (4, 3)])
 def test_unequal_sides_name_both_counts_and_where_they_part(tmp_path: Path, source: int, target: int) -> None:
-    files = [
-        write(tmp_path / name, *(b"line %d" % i for i in range(1, count + 1)))
-        for name, count in (("s", source), ("t", target))
-    ]
-    shorter = min(source, target)
+    files = [tmp_path / "s", tmp_path / "t"]
+    for file, count in zip(files, (source, target), strict=True):
+        write(file, *(b"line %d" % i for i in range(1, count + 1)))
     with pytest.raises(DataError) as caught:
         list(read_parallel(files[:1], files[1:]))
-    text = str(caught.value)
-    for name, count in zip(files, (source, target), strict=True):
-        assert str(name) in text
-        assert f"{count} line" in text
-    assert f"part at line {shorter + 1}" in text
-    assert f"reads 'line {shorter + 1}'" in text
+    apart = min(source, target) + 1
+    for said in (str(files[0]), str(files[1]), f"{source} line", f"{target} line", f"line {apart}", f"'line {apart}'"):
+        assert said in str(caught.value)
 
 
 @pytest.mark.parametrize(("length", "end"), [(60, ""), (61, "…")])
@@ -183,15 +166,17 @@ def test_utf_16_is_known_by_its_mark_or_its_zero_bytes(head: bytes, encoding: st
 @pytest.mark.parametrize("kind", COMPRESS)
 def test_utf_16_is_refused_by_the_name_of_its_file(tmp_path: Path, kind: str) -> None:
     (tmp_path / "text").write_bytes(COMPRESS[kind]("\nEin Haus.\n".encode("utf-16-le")))
-    with (
-        open_binary(tmp_path / "text") as stream,
-        pytest.raises(
-            DataError, match=rf"^'{tmp_path}/text' is UTF-16LE text: expected UTF-8\. Convert it: iconv -f UTF-16LE"
-        ),
-    ):
+    said = rf"^'{tmp_path}/text' is UTF-16LE text: expected UTF-8.*iconv -f UTF-16LE"
+    with open_binary(tmp_path / "text") as stream, pytest.raises(DataError, match=said):
         list(iter_lines(stream))
     with open_binary(tmp_path / "text") as stream:
         assert len(list(iter_lines(stream, any_bytes=True))) == 3
+
+
+def test_the_example_shows_how_two_texts_differ() -> None:
+    changed = Changed()
+    changed.add("cafe\u0301", "caf\u00e9")
+    assert changed.described("target") == r"1 target line, such as 'cafe\u0301', now 'caf\xe9'"
 
 
 def test_a_mark_that_comes_byte_by_byte_is_seen() -> None:
@@ -209,13 +194,3 @@ def test_a_mark_that_comes_byte_by_byte_is_seen() -> None:
     with open_descriptor(read, "the pipe") as stream, pytest.raises(DataError, match=r"^the pipe is UTF-16 text"):
         list(iter_lines(stream, any_bytes=True))
     thread.join()
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "shown"),
-    [("cafe\u0301", "caf\u00e9", r"'cafe\u0301', now 'caf\xe9'"), ("½ Glas", "1/2 Glas", "'½ Glas', now '1/2 Glas'")],
-)
-def test_the_example_shows_how_two_texts_differ(before: str, after: str, shown: str) -> None:
-    changed = Changed()
-    changed.add(before, after)
-    assert changed.described("target") == f"1 target line, such as {shown}"

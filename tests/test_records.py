@@ -123,11 +123,7 @@ def test_what_is_no_json_of_ours_is_named(data: bytes, tmp_path: Path) -> None:
 
 
 def test_a_changed_value_is_noticed_by_the_hash(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"its content does not have the SHA-256 that it states \(content_sha256\)\. Restore it\."
-    ):
-        read(to_json(EXAMPLE).replace(b'"count": 3', b'"count": 4'), tmp_path)
     values = json.loads(to_json(EXAMPLE))
-    del values["content_sha256"]
-    with pytest.raises(DataError, match="does not have the SHA-256"):
-        read(json.dumps(values).encode(), tmp_path)
+    for changed in ({**values, "count": 4}, {key: values[key] for key in values if key != "content_sha256"}):
+        with pytest.raises(DataError, match=r"the SHA-256 that it states \(content_sha256\)\. Restore it\."):
+            read(json.dumps(changed).encode(), tmp_path)

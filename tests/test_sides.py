@@ -75,11 +75,10 @@ def test_nothing_is_said_about_parallel_text(pairs: list[Pair], said: Said) -> N
 def test_shifted_sides(pairs: list[Pair], said: Said, lines: int) -> None:
     source, target = 449 + max(0, -lines), 449 + max(0, lines)
     texts = [repr(text[:60] + "…" * (len(text) > 60)) for text in pairs[448 + abs(lines)]]
-    assert said(shifted(pairs, lines)[:512]) == (
-        f"warning: 'text.en' and 'text.de' are shifted against each other: line {source} of 'text.en' "
-        f"belongs to line {target} of 'text.de', such as {texts[0]} to {texts[1]}. "
-        "A model learns nothing from shifted text: correct the files.\n"
-    )
+    warning = said(shifted(pairs, lines)[:512])
+    assert warning.startswith("warning: 'text.en' and 'text.de' are shifted against each other: ")
+    assert f"line {source} of 'text.en' belongs to line {target} of 'text.de', such as {' to '.join(texts)}." in warning
+    assert warning.count("\n") == 1
 
 
 def test_sides_that_are_shifted_late_or_not_parallel(pairs: list[Pair], said: Said) -> None:
