@@ -26,7 +26,7 @@ from common import nmt, print_rows
 
 import nmt_cli
 from nmt_cli.evaluation.tokenizers import default_tokenizer
-from nmt_cli.lines import read_parallel
+from nmt_cli.text.lines import read_parallel
 from nmt_cli.training.checkpoint import best_of
 from nmt_cli.training.run import RunFolder
 

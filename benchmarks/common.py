@@ -17,9 +17,10 @@ from typing import TypeVar
 
 from nmt_cli import __version__
 from nmt_cli.data.prepare import prepare
-from nmt_cli.hardware import cores, fast_precision
-from nmt_cli.lines import read_parallel
+from nmt_cli.device.hardware import fast_precision
+from nmt_cli.device.processor import cores
 from nmt_cli.recipe import Recipe, load_recipe
+from nmt_cli.text.lines import read_parallel
 
 T = TypeVar("T")
 NMT = (sys.executable, "-m", "nmt_cli")

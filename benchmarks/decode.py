@@ -41,13 +41,13 @@ from common import NMT, Memory, medians, print_rows, setup, spread_over, test_se
 from decode_side import Answer, Job, Process, pipes, started, tokenizers
 
 from nmt_cli.data.tokenizer import Vocabulary
+from nmt_cli.device.processor import cpu_flags
 from nmt_cli.errors import NmtError
 from nmt_cli.evaluation.metrics import compute
 from nmt_cli.exchange.convert import export
-from nmt_cli.hardware import cpu_flags
 from nmt_cli.model.folder_files import CONFIG, find_model, read_config
 from nmt_cli.recipe import Recipe
-from nmt_cli.records import to_json
+from nmt_cli.storage.sealed_json import to_json
 
 COMPUTE_TYPES = ("int8", "int8_bfloat16", "bfloat16", "float32")
 BATCHES = (32, 64)

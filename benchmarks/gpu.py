@@ -31,8 +31,9 @@ from common import nmt, parallel_lines, print_rows, sets, setup
 from decode_side import tokenizers
 
 from nmt_cli.data.tokenizer import Vocabulary
-from nmt_cli.device import peak_memory, release_cached_memory, reset_peak_memory, start_training, synchronize
-from nmt_cli.hardware import Hardware
+from nmt_cli.device.hardware import Hardware
+from nmt_cli.device.memory import peak_memory, release_cached_memory, reset_peak_memory
+from nmt_cli.device.torch_device import start_training, synchronize
 from nmt_cli.model.folder import load_model
 from nmt_cli.recipe import Recipe, load_recipe
 from nmt_cli.training.process_group import ProcessGroup

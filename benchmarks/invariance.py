@@ -27,8 +27,8 @@ import torch
 from common import setup, test_set
 
 from nmt_cli.data.tokenizer import Vocabulary
+from nmt_cli.device.processor import cpu_flags
 from nmt_cli.engine.library import NEEDS, VARIABLE, path_of
-from nmt_cli.hardware import cpu_flags
 from nmt_cli.model.folder import load_model
 from nmt_cli.model.folder_files import find_model, length_limits, read_config
 from nmt_cli.model.transformer import Transformer

@@ -26,7 +26,7 @@ import numpy as np
 from common import NMT, Memory, print_rows, setup
 
 from nmt_cli.data.tokenizer import Tokenizer
-from nmt_cli.hardware import cores
+from nmt_cli.device.processor import cores
 
 LANGUAGES = ("en", "de")
 TYPES = 1_000_000

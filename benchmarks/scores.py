@@ -27,7 +27,7 @@ from typing import Any
 from common import nmt, parallel_lines, print_rows, processor
 
 from nmt_cli import __version__
-from nmt_cli.hardware import cores
+from nmt_cli.device.processor import cores
 
 DIR = "DIR"
 """In the commands of the table: the folder of the data set."""

@@ -32,7 +32,7 @@ from decode_side import tokenizers
 
 import nmt_cli as nmt
 from nmt_cli import Translator
-from nmt_cli.hardware import cores
+from nmt_cli.device.processor import cores
 
 PEER = """\
 import ctranslate2, sentencepiece, uvicorn

@@ -51,7 +51,8 @@ from nmt_cli import __version__
 from nmt_cli.data.batches import Batch
 from nmt_cli.data.shards import Corpus, Split
 from nmt_cli.data.tokenizer import SPECIALS, Vocabulary
-from nmt_cli.hardware import Hardware, keep_freed_memory
+from nmt_cli.device.hardware import Hardware
+from nmt_cli.device.memory import keep_freed_memory
 from nmt_cli.model.positions import sinusoids
 from nmt_cli.recipe import Recipe
 from nmt_cli.training.loader import rank_batches

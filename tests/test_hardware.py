@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from nmt_cli import hardware
-from nmt_cli.device import communication, widest_float
+from nmt_cli.device.hardware import Hardware, device_named, fast_precision
+from nmt_cli.device.processor import cores
+from nmt_cli.device.torch_device import communication, widest_float
 from nmt_cli.errors import UsageError
-from nmt_cli.hardware import Hardware, cores, device_named, fast_precision
 
 
 def test_openmps_limit_of_threads_counts(monkeypatch: pytest.MonkeyPatch) -> None:

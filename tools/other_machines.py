@@ -21,8 +21,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from nmt_cli.device.processor import cpu_flags
 from nmt_cli.engine.library import NEEDS, OFF, VARIABLE, path_of
-from nmt_cli.hardware import cpu_flags
 
 ROOT = Path(__file__).parents[1]
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow")

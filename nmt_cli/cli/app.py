@@ -192,7 +192,7 @@ def _system_error(error: BaseException) -> str | None:
 
 def _out_of_memory(error: BaseException) -> bool:
     """Return whether torch is loaded and `error` means that it could not allocate memory."""
-    from ..hardware import out_of_memory
+    from ..device.memory import out_of_memory
 
     return "torch" in sys.modules and isinstance(error, RuntimeError) and out_of_memory(error)
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 from ..console import on_terminal, say
 from ..errors import DataError, UsageError
 from ..interface.attention import attend as attended
-from ..lines import decode_line, iter_lines
 from ..recipe import DecodeOptions
+from ..text.lines import decode_line, iter_lines
 from . import output
 from .arguments import (
     DEFAULT_MODEL,

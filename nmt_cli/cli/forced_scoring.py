@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from .. import console
 from ..console import say, warn
-from ..device import is_host
+from ..device.torch_device import is_host
 from ..errors import DataError, UsageError
 from ..interface.loading import check_precision, open_models
-from ..lines import read_pairs, read_parallel
 from ..options import Option
+from ..text.lines import read_pairs, read_parallel
 from . import output
 from .arguments import STDIN, STDIN_TWICE, model_option
 from .inputs import open_input, say_model

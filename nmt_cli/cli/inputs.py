@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from ..console import say, warn
 from ..errors import DataError, UsageError
-from ..lines import decode_line, iter_lines, open_binary, open_descriptor
+from ..text.lines import decode_line, iter_lines, open_binary, open_descriptor
 from .arguments import STDIN, STDIN_TWICE
 
 if TYPE_CHECKING:

@@ -68,7 +68,7 @@ def parse(
     from ..interface.parsing import Parses, terminals_of, treebank_words
     from ..interface.translator import load
     from ..model.folder_files import find_model
-    from ..output_paths import check_output_file
+    from ..storage.output_paths import check_output_file
     from .inputs import say_model, typed_at_terminal
 
     models = models_named(model)

@@ -93,7 +93,7 @@ def serve(
         **several,
         **search,
     )
-    from ..hardware import keep_freed_memory
+    from ..device.memory import keep_freed_memory
     from ..serving.run import serve as run
 
     keep_freed_memory()

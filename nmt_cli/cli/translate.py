@@ -61,7 +61,7 @@ def translate(
     """
     from ..interface.translator import load
     from ..model.folder_files import find_model
-    from ..output_paths import check_output_file
+    from ..storage.output_paths import check_output_file
     from .inputs import say_model, typed_at_terminal
 
     check_document(form, rules)

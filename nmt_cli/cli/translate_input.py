@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..console import warn
 from ..errors import DataError, UsageError
-from ..lines import decode_line, iter_lines, open_binary
 from ..options import Option, flag
 from ..recipe import RULES
-from ..scripts import IN_SCRIPT
+from ..text.lines import decode_line, iter_lines, open_binary
+from ..text.scripts import IN_SCRIPT
 from .arguments import STDIN
 from .inputs import entries, open_input
 

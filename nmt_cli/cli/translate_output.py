@@ -179,8 +179,8 @@ def writing(path: Path | None, what: str) -> Iterator[BinaryIO]:
 
     `what` names its content in errors.
     """
-    from ..compression import compressing
-    from ..output_paths import output_file
+    from ..storage.output_paths import output_file
+    from ..text.compression import compressing
 
     if path is None:
         yield output.stream()

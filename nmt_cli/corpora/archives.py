@@ -23,8 +23,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
 
-from ..compression import Damaged, Unpacked
 from ..errors import DataError
+from ..text.compression import Damaged, Unpacked
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from .. import console
-from ..compression import compressing
 from ..errors import DataError, write_failed
-from ..files import Lock, clear_partial, sha256
-from ..lines import decode_line, iter_lines, read_pairs
-from ..output_paths import output_files
+from ..storage.files import Lock, clear_partial, sha256
+from ..storage.output_paths import output_files
+from ..text.compression import compressing
+from ..text.lines import decode_line, iter_lines, read_pairs
 from . import split
 from .archives import check_holds, contents, open_member
 from .dataset import Archive, Dataset, Joined, Split, members_of, outputs

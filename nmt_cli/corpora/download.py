@@ -34,7 +34,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .. import __version__, console
 from ..errors import DataError, write_failed
-from ..files import flush_to_disk, rename_flushed, sha256, write_atomic
+from ..storage.files import flush_to_disk, rename_flushed, sha256, write_atomic
 from .dataset import Archive, Source
 
 ATTEMPTS, PAUSE, LONGEST_PAUSE = 5, 1.0, 60.0

@@ -13,8 +13,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..errors import DataError
-from ..files import write_named
-from ..records import Record, read_record, to_json
+from ..storage.files import write_named
+from ..storage.sealed_json import Record, read_record, to_json
 
 NAME = "manifest.json"
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from ..errors import DataError
-from ..lines import decode_line, iter_lines
+from ..text.lines import decode_line, iter_lines
 
 OPENING = re.compile(r"<seg(\s[^>]*)?>", re.IGNORECASE)
 CLOSING = re.compile(r"</seg\s*>", re.IGNORECASE)

@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 
 from .. import console
 from ..errors import DataError
-from ..lines import Changed, read_parallel
-from ..scripts import IN_SCRIPT
-from ..sides import PairSample
-from ..text_files import check_replaced
+from ..text.lines import Changed, read_parallel
+from ..text.other_formats import check_replaced
+from ..text.parallel_check import PairSample
+from ..text.scripts import IN_SCRIPT
 from .split import SEED, key
 
 SAMPLED = 50

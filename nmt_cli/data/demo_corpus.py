@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..lines import open_binary
+from ..text.lines import open_binary
 
 LANGUAGES = ("en", "de")
 SPLITS = ("train", "valid", "test")

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, write_failed
-from ..lines import BUFFER, open_binary, read_parallel
 from ..recipe import DataSection
-from ..text_files import check_text_files
+from ..text.lines import BUFFER, open_binary, read_parallel
+from ..text.other_formats import check_text_files
 from .shards import TEXT, FileEntry, Split, file_entry
 
 ROLES = ("train_source", "train_target", "valid_source", "valid_target")

@@ -25,15 +25,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import console
+from ..device.processor import cores
 from ..errors import DataError, write_failed
-from ..files import clear_partial, write_named
-from ..hardware import cores
-from ..lines import Changed
-from ..output_paths import output_folder, resolved
 from ..recipe import DataSection, Recipe
 from ..registry import tree_function
-from ..sides import PairSample, warn_about
-from ..text_files import check_replaced
+from ..storage.files import clear_partial, write_named
+from ..storage.output_paths import output_folder, resolved
+from ..text.lines import Changed
+from ..text.other_formats import check_replaced
+from ..text.parallel_check import PairSample, warn_about
 from .inputs import SPLITS, Inputs, find_inputs, fingerprint_of, named
 from .shard_writer import Block, ShardWriter, id_type
 from .shards import (

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..files import write_named
+from ..storage.files import write_named
 from .shards import Ids, Lengths, ShardEntry, Split, SplitEntry
 
 

@@ -31,10 +31,10 @@ from pydantic import BaseModel, ConfigDict
 
 from .. import __version__
 from ..errors import DataError, write_failed
-from ..files import Lock, sha256, write_named
-from ..lines import iter_lines, open_binary
 from ..recipe import DataSection, Recipe, with_present_names
-from ..records import Record, read_record, to_json
+from ..storage.files import Lock, sha256, write_named
+from ..storage.sealed_json import Record, read_record, to_json
+from ..text.lines import iter_lines, open_binary
 
 FORMAT_VERSION = Record.newest
 INDEX_FILE = "index.json"

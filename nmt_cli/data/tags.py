@@ -16,7 +16,7 @@ from functools import cached_property
 
 from .. import console
 from ..errors import UsageError, shown
-from ..languages import find
+from ..text.languages import find
 from .tokenizer import Tokenizer
 
 OWN = re.compile(r" *>>([^\s<>]{1,40})<< *")

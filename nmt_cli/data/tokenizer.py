@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
-from ..files import read_bounded, write_named
 from ..recipe import DataSection
 from ..registry import TOKENIZERS, load, tree_function
+from ..storage.files import read_bounded, write_named
 from .normalization import META_SPACE, kept, leaving_out, nfc, replacing
 from .sentencepiece_model import TAG, extension_of, is_word_list, stays_in_words
 

@@ -19,8 +19,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from ..device.signals import blocked
 from ..errors import DataError
-from ..hardware import blocked
 
 FROM_TERMINAL = (signal.SIGINT, signal.SIGHUP)
 INTERVAL = 0.5

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..errors import DataError
-from ..lines import well_formed
 from ..registry import FORMATS, load
+from ..text.lines import well_formed
 from .format import Format
 from .projection import project
 from .runs import Part, parts_of

@@ -13,7 +13,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
-from ..placeholders import find_placeholders
+from ..text.placeholders import find_placeholders
 from .items import Boundary, Item, Markup, Text, Untranslated, matched
 from .segment import OBJECT, Placed, Segment, Stay, stand_ins
 from .sentences import Splitter

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 
 from ..errors import UsageError, extra_module
-from ..languages import base
+from ..text.languages import base
 
 SPLIT_SENTENCES = {"0": "never", "1": "at punctuation and line ends", "nonewlines": "at punctuation only"}
 """Values of `split_sentences`. The names are those of DeepL's interface."""

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..device.processor import cpu_flags
 from ..errors import UsageError, expected, shown
-from ..hardware import cpu_flags
 
 ABI = 2
 """The number of the interface in src/nmt.h. The library reports its own one, and they must be equal."""

@@ -24,7 +24,7 @@ from typing import Any
 
 from .. import console
 from ..errors import DataError, ModelError, UsageError, install_command
-from ..files import sha256
+from ..storage.files import sha256
 from .metric import MetricSpec, SentenceStatisticsMetric
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1"}

@@ -20,8 +20,8 @@ from itertools import chain
 from statistics import median
 
 from ..errors import DataError
-from ..placeholders import find_placeholders
-from ..scripts import IN_SCRIPT, UNSPACED
+from ..text.placeholders import find_placeholders
+from ..text.scripts import IN_SCRIPT, UNSPACED
 from .metrics import check_parallel
 from .references import present_first
 

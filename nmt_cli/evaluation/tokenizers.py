@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
-from ..languages import canonical
-from ..scripts import IN_HAN, IN_KANA, IN_SCRIPT
+from ..text.languages import canonical
+from ..text.scripts import IN_HAN, IN_KANA, IN_SCRIPT
 from .metric import DEFAULT_TOKENIZER
 
 CHINESE, CHARACTERS = "zh", "char"

@@ -15,11 +15,11 @@ from safetensors import SafetensorError
 from ..console import status
 from ..data.tokenizer import Vocabulary
 from ..errors import ModelError, write_failed
-from ..files import system_error
 from ..model.folder import load_model
 from ..model.folder_files import length_limits
-from ..output_paths import check_output_folder, output_folder
 from ..registry import EXPORTERS, load
+from ..storage.files import system_error
+from ..storage.output_paths import check_output_folder, output_folder
 from .exporter import Exporter, SourceModel
 from .sentences import sentences
 from .verification import Verification, verify

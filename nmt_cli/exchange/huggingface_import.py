@@ -24,7 +24,7 @@ from ..errors import ModelError, shown, shown_name
 from ..model.parameters import parameters
 from ..model.weights import read_forms
 from ..recipe import Recipe
-from ..records import parse_json
+from ..storage.sealed_json import parse_json
 from .importer import LARGEST, Array, ForeignModel, Importer, ImportOptions, LazyArray, SourceFiles, languages
 from .layout import place_of, reordered
 from .marian import BIAS, EPSILON, LONGEST, assembled, tags_in, with_rows

@@ -26,9 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ModelError, shown_name, write_failed
-from ..files import read_bounded
-from ..languages import find, short
 from ..recipe import no_language
+from ..storage.files import read_bounded
+from ..text.languages import find, short
 from .exporter import Reader
 
 Array = npt.NDArray[Any]

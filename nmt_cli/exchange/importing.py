@@ -17,15 +17,15 @@ from random import Random
 from ..console import status
 from ..data.normalization import UNSEEN
 from ..data.tokenizer import EOS, Tokenizer, Vocabulary
+from ..device.memory import return_large_arrays as return_freed_memory
 from ..errors import ModelError, check_choice, shown, shown_name
-from ..files import write_named
-from ..hardware import return_freed_memory
 from ..model.folder import load_model
 from ..model.folder_files import TOKENIZERS, length_limits, not_imported
 from ..model.weights import write_model
-from ..output_paths import check_output_folder, output_folder
 from ..recipe import Recipe
 from ..registry import IMPORTERS, load
+from ..storage.files import write_named
+from ..storage.output_paths import check_output_folder, output_folder
 from .exporter import Reader, SourceModel
 from .huggingface_import import model_type
 from .importer import ForeignModel, Importer, ImportOptions, SourceFiles

@@ -13,7 +13,6 @@ from pathlib import Path
 from ..console import status
 from ..data.tokenizer import LARGEST
 from ..errors import ModelError
-from ..files import follow_links, read_bounded, write_named
 from ..model.folder_files import (
     CARD,
     WEIGHTS,
@@ -25,7 +24,8 @@ from ..model.folder_files import (
     read_metrics,
 )
 from ..model.weights import check_weights, forms_of, mapped_weights, quantize_weights, write_model
-from ..output_paths import check_output_folder, output_folder
+from ..storage.files import follow_links, read_bounded, write_named
+from ..storage.output_paths import check_output_folder, output_folder
 
 WHAT = "the model in int8"
 

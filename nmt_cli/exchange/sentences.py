@@ -17,8 +17,8 @@ from random import Random
 from ..data.demo_corpus import pairs
 from ..data.tokenizer import EOS, Tokenizer
 from ..errors import DataError
-from ..languages import base
-from ..lines import decode_line, iter_lines, open_binary
+from ..text.languages import base
+from ..text.lines import decode_line, iter_lines, open_binary
 from .exporter import SourceModel
 
 GENERATED = 32

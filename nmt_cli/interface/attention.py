@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import DataError, UsageError, install_command
-from ..lines import well_formed
+from ..text.lines import well_formed
 from .commands import Overrides, changes_of
 from .options import TranslateKeywords
 
@@ -171,8 +171,8 @@ def _record(translator: Translator, text: str, target: str | None, options: Tran
 
 
 def _write_page(path: Path, record: AttentionRecord) -> Path:
-    from ..output_paths import output_file
     from ..reporting.attention_page import not_a_page, page
+    from ..storage.output_paths import output_file
 
     content = page(record).encode("utf-8")
     with output_file(path, "the page", ours=not_a_page) as stream:
@@ -182,8 +182,8 @@ def _write_page(path: Path, record: AttentionRecord) -> Path:
 
 def _write_pictures(path: Path, record: AttentionRecord, kind: str | None) -> list[Path]:
     """Write one picture to the file `path`, or one picture per kind into the folder `path`. Return the files."""
-    from ..output_paths import output_file
     from ..reporting.attention_plot import not_a_picture, picture
+    from ..storage.output_paths import output_file
 
     if path.suffix.lower() == PNG:
         [view] = [view for view in record.views if view.kind == (kind or "cross")] or record.views[:1]

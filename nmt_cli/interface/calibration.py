@@ -44,7 +44,7 @@ class Calibrated:
 
 def check_calibration_path(out: Path, inputs: Sequence[Path]) -> None:
     """Raise UsageError unless `out` can be written: a new file, or an earlier calibration that is none of `inputs`."""
-    from ..output_paths import check_output_file
+    from ..storage.output_paths import check_output_file
     from ..translation.confidence import not_a_calibration
 
     check_output_file(out, WHAT, inputs)
@@ -91,8 +91,8 @@ def calibrate(
         language = loaded.stored.tags.chosen(target_language)
         rows, chrf = measured(translator, source, reference, language)
 
-    from ..output_paths import output_file
-    from ..records import to_json
+    from ..storage.output_paths import output_file
+    from ..storage.sealed_json import to_json
     from ..translation.confidence import Calibration, not_a_calibration, rank_correlation
 
     calibration = Calibration.fit(rows, chrf)

@@ -19,19 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from .. import console
+from ..device.hardware import Hardware, device_named, loading_torch
+from ..device.memory import free_memory, keep_freed_memory, memory_size
+from ..device.processor import busy, cores, threads_by_default
 from ..errors import DataError, ModelError, TrainingError, UsageError, check_choice
-from ..files import read_bounded
-from ..hardware import (
-    Hardware,
-    busy,
-    cores,
-    device_named,
-    free_memory,
-    keep_freed_memory,
-    loading_torch,
-    memory_size,
-    threads_by_default,
-)
 from ..model.folder_files import find_model
 from ..options import Option, with_keywords
 from ..recipe import (
@@ -44,6 +35,7 @@ from ..recipe import (
     toml_value,
 )
 from ..registry import LOGGERS, load
+from ..storage.files import read_bounded
 from .progress import ProgressOption, showing
 
 if TYPE_CHECKING:
@@ -176,7 +168,7 @@ def train(
         os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")  # they would be in /tmp all the same
 
     with loading_torch("nmt train", shown=os.environ.get("RANK", "0") == "0"):
-        from ..device import start_training
+        from ..device.torch_device import start_training
         from ..training.launch import launch
         from ..training.rendezvous import joined, local_rank, started_by_torchrun
         from ..training.trainer import Trainer

@@ -22,8 +22,8 @@ from ..evaluation.outputs import check_outputs, count_faults, worst_lines
 from ..evaluation.references import remarks as reference_remarks
 from ..evaluation.significance import BOOTSTRAP, SAMPLES, SEED, Row, compare, confidence
 from ..evaluation.significance import remark as few_differences
-from ..lines import decode_line, iter_lines, open_binary
 from ..options import with_keywords
+from ..text.lines import decode_line, iter_lines, open_binary
 from .evaluation_options import EvaluationOptions, Text
 from .progress import ProgressOption, showing
 

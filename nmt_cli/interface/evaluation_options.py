@@ -12,9 +12,9 @@ from ..evaluation.lengths import BOUNDS, parse_bounds
 from ..evaluation.metric import DEFAULT_TOKENIZER, MetricOptions, Protocol
 from ..evaluation.metrics import DEFAULT_METRICS, build
 from ..evaluation.significance import BOOTSTRAP, TESTS
-from ..languages import base
 from ..options import Option, flags
 from ..registry import METRICS
+from ..text.languages import base
 
 Text = Path | Sequence[str]
 """A file, plain or compressed, or its lines."""

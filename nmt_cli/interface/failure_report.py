@@ -17,9 +17,11 @@ from importlib import metadata
 from pathlib import Path
 
 from .. import __version__
+from ..device.hardware import loading_torch
+from ..device.memory import free_memory
+from ..device.processor import cores, cpu_flags
 from ..engine import library
 from ..errors import NmtError
-from ..hardware import cores, cpu_flags, free_memory, loading_torch
 
 VARIABLES = (library.VARIABLE, "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "LANG")
 """Environment variables that change what is computed or printed."""

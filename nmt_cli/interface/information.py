@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import console
+from ..device.hardware import loading_torch
 from ..errors import NeedsTorch, UsageError
-from ..hardware import loading_torch
 from .commands import Overrides, changes_of, torch_threads
 from .progress import ProgressOption, showing
 
 if TYPE_CHECKING:
-    from ..hardware import Hardware
+    from ..device.hardware import Hardware
     from ..recipe import Recipe
 
 Values = dict[str, Any]
@@ -79,9 +79,9 @@ def info(
 
 def _here(recipe: Recipe, vocabularies: tuple[int, int], device: str, devices: int, probe: bool) -> Values:
     """Return the estimates for the recipe on this machine: parameters, memory, kernels, with `probe` also the time."""
+    from ..device.hardware import Hardware
     from ..engine.library import summary as engine_summary
     from ..engine.model import unsupported
-    from ..hardware import Hardware
     from ..training.estimate import estimate
 
     hardware = Hardware.find(device, recipe.train.precision)
@@ -113,7 +113,7 @@ def _training(recipe: Recipe, hardware: Hardware) -> str:
 
 def _measured(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int) -> float:
     """Measure and return the seconds per update, with as many threads as a training uses."""
-    from ..hardware import cores
+    from ..device.processor import cores
 
     with loading_torch("--probe"):
         from ..training.speed import speed_of
@@ -126,7 +126,7 @@ def table3(*, devices: int = 1, device: str = "auto", probe: bool = False, progr
     """Return `device`, `precision`, `devices` and `rows`: for each row of the paper's table 3 the paper's figures and
     ours, with `probe` also the hours on this machine.
     """
-    from ..hardware import Hardware
+    from ..device.hardware import Hardware
     from ..training.table3 import ROWS, compare
 
     hardware = Hardware.find(device, "auto")

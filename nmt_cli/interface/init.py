@@ -24,23 +24,24 @@ from typing import Any
 import numpy as np
 
 from .. import console
-from ..compression import FORMATS
 from ..corpora.split import HELD_OUT
 from ..corpora.survey import Survey, draw, survey, write_parts
 from ..data.batches import EpochPlan
 from ..data.normalization import nearly
 from ..data.tags import listed
 from ..data.tokenizer import Vocabulary
+from ..device.hardware import Hardware
+from ..device.processor import busy, cores
 from ..errors import ModelError, UsageError
 from ..evaluation.metric import DEFAULT_TOKENIZER
-from ..hardware import Hardware, busy, cores
-from ..languages import canonical, find
-from ..lines import read_parallel
 from ..model.folder_files import find_model, read_config, read_metrics
-from ..output_paths import output_file, output_folder
 from ..recipe import RECIPE_SUFFIX, Recipe, no_language, recipe_names
-from ..sides import sample_files, warn_about
-from ..text_files import check_text_files
+from ..storage.output_paths import output_file, output_folder
+from ..text.compression import FORMATS
+from ..text.languages import canonical, find
+from ..text.lines import read_parallel
+from ..text.other_formats import check_text_files
+from ..text.parallel_check import sample_files, warn_about
 from ..training import presets
 from ..training.presets import Preset, Section
 from ..training.times import BYTES_PER_PARAMETER, Speed, seconds_to_save, validation_seconds

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..console import status
+from ..device.hardware import loading_torch
 from ..errors import ModelError, RecipeError, UsageError, check_choice
-from ..hardware import loading_torch
 from ..registry import PRECISIONS
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ def open_models(
     models are read in it, while their files are checked; else they are read when they are first needed. Without `wait`
     the files may still be checked when this returns: call `check` before any result is used.
     """
-    from ..hardware import surely_cpu, threads_by_default
+    from ..device.hardware import surely_cpu
+    from ..device.processor import threads_by_default
     from ..model.folder_files import find_model
 
     folders = [find_model(path) for path in paths]
@@ -153,7 +154,7 @@ def open_models(
     if surely_cpu(device):
         workers = workers_on("cpu", device, devices)
     else:
-        from ..hardware import Hardware
+        from ..device.hardware import Hardware
 
         with loading_torch(f"--device {device}"):
             workers = workers_on(Hardware.find(device).device, device, devices)
@@ -187,7 +188,7 @@ def workers_on(device: str, named: str, count: int | None) -> list[str]:
 
     `device` is the detected device, `named` is --device, `count` is --devices. Raises UsageError.
     """
-    from ..hardware import cores
+    from ..device.processor import cores
 
     if device == "cpu":
         return ["cpu"] * (count or cores())

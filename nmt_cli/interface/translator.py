@@ -62,7 +62,7 @@ def load(
     """
     check_precision(precision)
     folders = [] if model is None else [model] if isinstance(model, str | Path) else list(model)
-    from ..hardware import keep_freed_memory
+    from ..device.memory import keep_freed_memory
 
     keep_freed_memory()
     paths = models_named([Path(folder) for folder in folders])

@@ -17,13 +17,13 @@ from typing import BinaryIO
 
 from ..console import warn
 from ..errors import DataError, UsageError, check_choice
-from ..files import sha256
-from ..lines import decoded_lines, open_binary, parallel
-from ..output_paths import output_files
 from ..parsing.brackets import Leaf, Tree, between_spaces, plain, read_trees
 from ..parsing.linearization import TERMINALS, delinearise, linearise, repaired
 from ..parsing.records import Conversion, conversion_of
-from ..records import read_record, to_json
+from ..storage.files import sha256
+from ..storage.output_paths import output_files
+from ..storage.sealed_json import read_record, to_json
+from ..text.lines import decoded_lines, open_binary, parallel
 from .parsing import Parse
 
 WRITTEN = ("words", "linear", "ptb")

@@ -18,8 +18,8 @@ from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, Validati
 
 from .. import console
 from ..errors import ModelError, NmtError, UsageError, shown
-from ..files import read_bounded, sha256
-from ..records import Record, parse_json, read_record
+from ..storage.files import read_bounded, sha256
+from ..storage.sealed_json import Record, parse_json, read_record
 
 if TYPE_CHECKING:
     from ..recipe import DataSection, Recipe

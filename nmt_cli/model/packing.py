@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from ..device import is_host, to_device
+from ..device.torch_device import is_host, to_device
 
 ROWS = 64
 """N is a multiple of this number."""

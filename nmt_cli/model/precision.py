@@ -28,8 +28,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..device import is_host
-from ..hardware import expect_reproducible_products
+from ..device.processor import expect_reproducible_products
+from ..device.torch_device import is_host
 from ..recipe import ModelSection
 from ..registry import PRECISIONS, load
 from .embeddings import Int8Embedding

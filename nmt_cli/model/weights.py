@@ -17,11 +17,11 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from .. import __version__
+from ..device.hardware import loading_torch
 from ..errors import ModelError, shown, shown_name
-from ..files import sha256
-from ..hardware import loading_torch
 from ..recipe import ModelSection, Recipe
-from ..records import to_json
+from ..storage.files import sha256
+from ..storage.sealed_json import to_json
 from .folder_files import CONFIG, FORMAT_VERSION, METRICS, REMEDY, WEIGHTS, ModelConfig
 from .parameters import SCALES, TABLES, Form, foreign_part, parameters
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import DataError
-from ..records import Record, read_record
+from ..storage.sealed_json import Record, read_record
 
 
 class Conversion(Record):

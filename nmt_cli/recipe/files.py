@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ..console import warn_once
-from ..encodings import refused, wide_encoding
 from ..errors import RecipeError, did_you_mean, shown
+from ..text.encodings import refused, wide_encoding
 from .recipe import SECTIONS, Recipe, _too_deep, with_present_names
 from .sections import no_language
 

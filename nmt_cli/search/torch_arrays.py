@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..device import is_host, widest_float
+from ..device.torch_device import is_host, widest_float
 from .arrays import NONE, OTHERS, Arrays, ban
 
 LOGITS_IN_CACHE = 1 << 18

@@ -13,9 +13,9 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from .. import detection
-from ..languages import VARIANTS, base, find, name_of
 from ..registry import FORMATS
+from ..text import detection
+from ..text.languages import VARIANTS, base, find, name_of
 from .authorization import deepl_key
 from .context import Context, context_of
 from .models import Served

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import DataError, UsageError
-from ..lines import decode_line, iter_lines, open_binary
+from ..text.lines import decode_line, iter_lines, open_binary
 
 SHORTEST = 8
 """Smallest number of characters of a key."""

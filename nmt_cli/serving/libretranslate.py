@@ -15,10 +15,10 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response
 from starlette.responses import JSONResponse
 
-from .. import detection
 from ..documents.format import Format
-from ..languages import find, name_of
 from ..registry import FORMATS, load
+from ..text import detection
+from ..text.languages import find, name_of
 from .authorization import required_key
 from .context import Context, context_of
 from .models import Served

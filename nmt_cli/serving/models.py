@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import ModelError, NmtError, UsageError, shown
 from ..interface.loading import decode_changes
 from ..interface.translator import Translator, load
-from ..languages import find, normalized, short
+from ..text.languages import find, normalized, short
 from ..translation.line import Translation
 from .settings import Settings
 

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 from starlette.requests import Request
 
-from ..lines import well_formed
+from ..text.lines import well_formed
 from .refusal import Refusal
 
 Parameters = dict[str, Any]

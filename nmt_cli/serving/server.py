@@ -22,8 +22,8 @@ from collections.abc import Iterator
 
 import uvicorn
 
-from .. import detection
 from ..errors import NmtError, UsageError
+from ..text import detection
 from . import logs
 from .app import build_app
 from .context import Context

@@ -21,8 +21,10 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import multiprocess
 
 from ..data.workers import end_with_parent
+from ..device.hardware import surely_cpu
+from ..device.memory import keep_freed_memory
+from ..device.processor import cores
 from ..errors import NmtError, Terminated
-from ..hardware import cores, keep_freed_memory, surely_cpu
 from ..model.folder_files import find_model, read_config
 from . import logs
 from .files import Files

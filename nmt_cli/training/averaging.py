@@ -27,9 +27,8 @@ from torch import Tensor
 from .. import console
 from ..data.shards import check_matches, hold, open_index
 from ..data.tokenizer import LARGEST, Vocabulary
+from ..device.hardware import Hardware
 from ..errors import DataError, ModelError, RecipeError, UsageError
-from ..files import follow_links, read_bounded
-from ..hardware import Hardware
 from ..model.folder import build, load_model, weights_of
 from ..model.folder_files import (
     AVERAGED,
@@ -44,9 +43,10 @@ from ..model.folder_files import (
 )
 from ..model.transformer import Transformer
 from ..model.weights import write_model
-from ..output_paths import check_output_folder, output_folder
 from ..recipe import Recipe
-from ..records import read_record
+from ..storage.files import follow_links, read_bounded
+from ..storage.output_paths import check_output_folder, output_folder
+from ..storage.sealed_json import read_record
 from .checkpoint import STATE, Checkpoint, State, best_of, trained_on
 from .metrics import NAMES, by_chance, goodness, measure_in, perplexity, shown
 from .progress import Progress

@@ -21,7 +21,7 @@ from ..data.shards import ShardIndex
 from ..errors import ModelError
 from ..model.folder_files import CONFIG, METRICS, REMEDY, ModelConfig, check_files, foreign, read_config, read_metrics
 from ..recipe import Recipe
-from ..records import Record, read_record
+from ..storage.sealed_json import Record, read_record
 from .metrics import by_chance, goodness, measure_in
 from .progress import Progress
 

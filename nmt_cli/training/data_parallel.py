@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.parallel import DistributedDataParallel
 
-from ..device import random_state, restore_random_state
+from ..device.torch_device import random_state, restore_random_state
 from .loader import PackedBatch
 from .parameters import Weights
 from .process_group import ProcessGroup

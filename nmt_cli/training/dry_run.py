@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from ..device import is_host
-from ..hardware import Hardware
+from ..device.hardware import Hardware
+from ..device.torch_device import is_host
 from ..model.transformer import count_parameters
 from ..recipe import Recipe
 from .estimate import tokens_per_rank

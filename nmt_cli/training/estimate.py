@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..data.batches import buckets_of
-from ..device import is_host
-from ..hardware import Hardware
+from ..device.hardware import Hardware
+from ..device.torch_device import is_host
 from ..model.parameters import count_numbers
 from ..model.weights import forms_of
 from ..recipe import ModelSection, Recipe

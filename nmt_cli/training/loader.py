@@ -27,8 +27,8 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from ..data.batches import MAX_PADDING, Batch, EpochPlan, Indices, Pair, collate, micro_batches
 from ..data.shards import Corpus
 from ..data.tokenizer import PAD
-from ..device import copies_from_pinned_memory, is_host, to_device
-from ..hardware import Hardware
+from ..device.hardware import Hardware
+from ..device.torch_device import copies_from_pinned_memory, is_host, to_device
 from ..model.packing import Packing
 from .process_group import ProcessGroup
 

@@ -14,9 +14,9 @@ from collections.abc import Callable
 import torch
 
 from ..data.batches import EpochPlan, collate
-from ..device import is_host, memory_in_use, peak_memory, release_cached_memory, reset_peak_memory
+from ..device.memory import memory_in_use, out_of_memory, peak_memory, release_cached_memory, reset_peak_memory
+from ..device.torch_device import is_host
 from ..errors import TrainingError
-from ..hardware import out_of_memory
 from .estimate import estimate_micro_batch, tokens_per_rank
 from .loader import MicroBatch
 from .update import Updater

@@ -26,8 +26,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ..device.memory import out_of_memory
 from ..errors import TrainingError
-from ..hardware import out_of_memory
 
 TIMEOUT = timedelta(minutes=10)
 """The time that a collective waits for a rank.

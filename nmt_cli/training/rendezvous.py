@@ -24,7 +24,7 @@ import torch.distributed as dist
 
 from .. import console
 from ..data.workers import end_with_parent
-from ..device import abort_communication, communication
+from ..device.torch_device import abort_communication, communication
 from ..errors import NmtError, Stopped, TrainingError, UsageError
 from . import process_group
 from .process_group import RESUME, PeerFailed, PeerLost, ProcessGroup, summary

@@ -21,7 +21,7 @@ from typing import Any
 
 from .. import console
 from ..errors import TrainingError, write_failed
-from ..files import flush_to_disk
+from ..storage.files import flush_to_disk
 from .loggers import Logger, open_loggers
 from .run import RunFolder
 

@@ -26,10 +26,10 @@ from safetensors import SafetensorError
 from .. import console
 from ..data.shards import FILE_KEYS, ShardIndex
 from ..errors import ModelError, NmtError, TrainingError, UsageError, write_failed
-from ..files import Lock, clear_partial, link_atomic, new_folder, sha256, system_error
 from ..model.folder_files import CONFIG, WEIGHTS, check_files
 from ..recipe import DecodeSection, Recipe, TrainSection
-from ..records import to_json
+from ..storage.files import Lock, clear_partial, link_atomic, new_folder, sha256, system_error
+from ..storage.sealed_json import to_json
 from .checkpoint import OPTIMIZER_STATE, STATE, Checkpoint, State, best_of, trained_on
 from .progress import Progress
 from .times import BYTES_PER_PARAMETER

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 from ..data.batches import EpochPlan, Indices, collate, micro_batches
-from ..device import synchronize
-from ..hardware import Hardware
+from ..device.hardware import Hardware
+from ..device.torch_device import synchronize
 from ..model.transformer import Transformer
 from ..recipe import Recipe
 from .estimate import estimate_micro_batch

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from ..hardware import Hardware
+from ..device.hardware import Hardware
 from ..recipe import Recipe, load_recipe
 from .estimate import estimate
 

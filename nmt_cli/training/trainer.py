@@ -36,9 +36,9 @@ from ..data.directions import BothDirections
 from ..data.safe_length import safe_length
 from ..data.shards import Corpus, ShardIndex, check_matches, hold, verify
 from ..data.tokenizer import Vocabulary
-from ..device import is_host
+from ..device.hardware import Hardware
+from ..device.torch_device import is_host
 from ..errors import DataError, ModelError, Stopped, TrainingError
-from ..hardware import Hardware
 from ..model.folder import build, load_model, weights_of
 from ..model.folder_files import find_model
 from ..model.transformer import Transformer, count_parameters

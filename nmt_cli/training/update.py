@@ -22,9 +22,11 @@ from torch import Tensor, nn
 from .. import console
 from ..data.batches import collate
 from ..data.tokenizer import UNK
-from ..device import is_host, random_state, release_cached_memory, restore_random_state
+from ..device.hardware import Hardware
+from ..device.memory import out_of_memory, release_cached_memory
+from ..device.processor import expect_reproducible_products
+from ..device.torch_device import is_host, random_state, restore_random_state
 from ..errors import TrainingError
-from ..hardware import Hardware, expect_reproducible_products, out_of_memory
 from ..kernels.choice import apply_kernels, switched_off
 from ..kernels.chunked_loss import chunked_loss, supports
 from ..model.transformer import Transformer

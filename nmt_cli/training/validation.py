@@ -23,12 +23,12 @@ from .. import console
 from ..data.batches import EpochPlan, Indices, collate, micro_batches
 from ..data.shards import Corpus, ShardIndex, valid_text
 from ..data.tokenizer import Vocabulary
-from ..device import is_host
+from ..device.hardware import Hardware
+from ..device.torch_device import is_host
 from ..errors import DataError, TrainingError
 from ..evaluation.metric import MetricOptions
 from ..evaluation.metrics import build, compute
 from ..evaluation.tokenizers import default_tokenizer
-from ..hardware import Hardware
 from ..model.folder_files import length_limits
 from ..model.transformer import Transformer
 from ..recipe import Recipe

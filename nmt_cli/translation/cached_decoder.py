@@ -41,7 +41,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..device import is_host, widest_float
+from ..device.torch_device import is_host, widest_float
 from ..model.layers import DecoderLayer
 from ..model.monotonic import NextWords
 from ..model.packing import Packing

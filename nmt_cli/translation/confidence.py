@@ -24,7 +24,7 @@ from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 from ..data.normalization import META_SPACE
 from ..data.tokenizer import BYTE
 from ..errors import DataError, UsageError
-from ..records import Record, parse_json, read_record
+from ..storage.sealed_json import Record, parse_json, read_record
 from .line import Candidate, WordProbability
 from .split import gap
 

@@ -36,8 +36,8 @@ from typing import Any
 from weakref import WeakSet
 
 from ..data.workers import end_with_parent
+from ..device.signals import ENDING, blocked
 from ..errors import NmtError, UsageError
-from ..hardware import ENDING, blocked
 from ..search.protocols import SearchModels
 from ..search.running import search_all
 from ..search.search import SearchOptions
@@ -262,7 +262,7 @@ def _begin_on_device(load: Callable[[str], SearchModels], devices: Any, parent: 
     """Load the models, in a new process, on the next device."""
     global _models, _failure
     end_with_parent(parent)
-    from ..device import start_process
+    from ..device.torch_device import start_process
 
     device = devices.get()
     try:

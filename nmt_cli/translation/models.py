@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..console import warn_once
-from ..device import is_host
+from ..device.hardware import fast_precision, loading_torch
+from ..device.torch_device import is_host
 from ..engine.library import OFF, VARIABLE
 from ..engine.model import PRECISIONS, EngineModel, unsupported, use_threads
 from ..errors import ModelError, NmtError
-from ..hardware import fast_precision, loading_torch
 from ..model.folder_files import REMEDY, WEIGHTS, check_int8
 from ..search.constraints.prefix import Prefix
 from ..search.engine import EngineDecoder, EngineSearch
@@ -150,7 +150,8 @@ class TorchModels(Models):
     models: Sequence[Transformer]
 
     def __init__(self, models: Sequence[Transformer], precision: str, workers: int, cores: int) -> None:
-        from ..device import accelerator_memory, let_forks_compute
+        from ..device.memory import accelerator_memory
+        from ..device.torch_device import let_forks_compute
         from ..model.precision import convert
 
         super().__init__([convert(model, precision) for model in models], workers, cores)
@@ -181,7 +182,7 @@ class TorchModels(Models):
     def computing(self) -> Iterator[None]:
         import torch
 
-        from ..device import current
+        from ..device.torch_device import current
 
         with torch.inference_mode(), current(self.device):
             yield

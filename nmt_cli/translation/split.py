@@ -16,7 +16,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from ..scripts import HAN, KANA
+from ..text.scripts import HAN, KANA
 
 Encode = Callable[[list[str]], list[list[int]]]
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ..data.tokenizer import PAD
-from ..device import is_host
+from ..device.torch_device import is_host
 from ..model.attention import CrossAttention, SelfAttention, record_attention
 from ..model.layers import DecoderLayer, EncoderLayer
 from ..model.transformer import Transformer

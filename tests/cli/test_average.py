@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from shared import number_words
 
 import nmt_cli as nmt
-from nmt_cli.files import sha256
+from nmt_cli.storage.files import sha256
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from nmt_cli.cli import app as command_line
 from nmt_cli.cli.calibrate import calibrate
 from nmt_cli.cli.translate import translate
 from nmt_cli.errors import NmtError, UsageError
-from nmt_cli.records import to_json
+from nmt_cli.storage.sealed_json import to_json
 from nmt_cli.translation.confidence import Calibration, read_calibration
 
 app = typer.Typer()

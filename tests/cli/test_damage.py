@@ -164,7 +164,7 @@ def test_verify_reads_all_and_says_so(place: Path) -> None:
 
 
 def test_a_tokenizer_of_another_size_is_refused_though_the_hashes_fit(place: Path) -> None:
-    from nmt_cli.files import sha256
+    from nmt_cli.storage.files import sha256
 
     averaged = place / "run/averaged"
     shutil.copy(FIXTURE / "model/tokenizer.model", averaged / "tokenizer.model")
@@ -185,7 +185,7 @@ def test_records_that_vanished_are_mentioned_and_training_resumes(place: Path) -
 
 @pytest.mark.parametrize("value", [None, "text", True])
 def test_a_score_that_is_no_number_is_not_the_best(value: object, place: Path) -> None:
-    from nmt_cli.files import sha256
+    from nmt_cli.storage.files import sha256
 
     step = place / "run/checkpoints/step-00000004"
     metrics = json.loads((step / "metrics.json").read_text())

@@ -15,8 +15,8 @@ import sealed
 from untrained import sentence, write_untrained, write_untrained_parser
 
 import nmt_cli as nmt
-from nmt_cli.files import sha256
 from nmt_cli.model.folder_files import UNKNOWN_SAFE_LENGTH, read_config
+from nmt_cli.storage.files import sha256
 
 OLD = Path(__file__).parents[1] / "fixtures/format_1"
 SAFE = 20

@@ -13,8 +13,8 @@ from forked import nmt, sets
 from forked_ranks import FORKED
 from shared import differences, number_words
 
-from nmt_cli.files import sha256
 from nmt_cli.recipe import SECTIONS
+from nmt_cli.storage.files import sha256
 from nmt_cli.training.run import MAY_CHANGE
 
 pytestmark = pytest.mark.slow

@@ -20,8 +20,8 @@ from untrained import sentence, write_untrained
 
 from nmt_cli.cli.translate import translate
 from nmt_cli.data.tokenizer import Tokenizer
+from nmt_cli.device.processor import cores
 from nmt_cli.errors import DataError, NmtError, UsageError
-from nmt_cli.hardware import cores
 from nmt_cli.interface.loading import workers_on
 
 app = typer.Typer()

@@ -462,7 +462,7 @@ def test_a_fault_midway_leaves_the_earlier_shards(
     kind: Any,
     message: str | None,
 ) -> None:
-    monkeypatch.setattr(f"nmt_cli.files.{at}", failing(error))
+    monkeypatch.setattr(f"nmt_cli.storage.files.{at}", failing(error))
     for folder in (out, out.with_name("new")):
         with pytest.raises(kind, match=message):
             prepare(recipe(vocab_size=310), [text], folder, force=True, workers=1)
@@ -551,7 +551,7 @@ def test_the_command(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.slow
 def test_preprocess_needs_no_torch() -> None:
     imports = "nmt_cli.data.prepare, nmt_cli.data.shards, nmt_cli.cli.preprocess"
-    late = {"numpy", "pydantic", "sentencepiece", "multiprocessing"}
+    late = {"numpy", "sentencepiece", "multiprocessing"}
     for modules, absent in ((imports, {"torch"}), ("nmt_cli.cli.preprocess", late)):
         code = f"import sys, {modules}; sys.exit(bool({absent} & set(sys.modules)))"
         subprocess.run([sys.executable, "-c", code], cwd=Path(shards.__file__).parents[2], check=True)

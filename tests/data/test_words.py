@@ -16,8 +16,8 @@ import sentencepiece
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe, learn_from_words
 from nmt_cli.data.words import WordCounts, WordEncoder, count_words
 from nmt_cli.errors import DataError
-from nmt_cli.lines import read_parallel
 from nmt_cli.recipe import DataSection
+from nmt_cli.text.lines import read_parallel
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 NORMALIZATIONS = ("nfc", "identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf")

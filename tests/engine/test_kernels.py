@@ -18,8 +18,8 @@ import pytest
 from engine_flags import COMPILER, FLAGS, INCLUDED, SETS
 from numpy.typing import NDArray
 
+from nmt_cli.device.processor import cpu_flags
 from nmt_cli.engine.library import NEEDS
-from nmt_cli.hardware import cpu_flags
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ import pytest
 
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.evaluation.outputs import CHECKS, check_outputs, count_faults, is_copy, repeated, repetitions, worst_lines
-from nmt_cli.lines import decode_line, iter_lines, open_binary
+from nmt_cli.text.lines import decode_line, iter_lines, open_binary
 
 SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
 REAL = pytest.mark.skipif(

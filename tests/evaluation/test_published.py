@@ -16,7 +16,7 @@ from forked import run
 
 from nmt_cli.evaluation.metric import MetricOptions
 from nmt_cli.evaluation.metrics import Scorer, compute
-from nmt_cli.lines import decode_line, iter_lines, open_binary
+from nmt_cli.text.lines import decode_line, iter_lines, open_binary
 
 SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
 PUBLISHED = SHARED / "wmt-system-outputs"

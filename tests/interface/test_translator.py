@@ -24,9 +24,9 @@ from waiting import LIMIT
 import nmt_cli as nmt
 from nmt_cli.cli.translate import translate as command
 from nmt_cli.errors import ModelError
-from nmt_cli.files import sha256
 from nmt_cli.interface.options import TranslateKeywords
 from nmt_cli.model import contents
+from nmt_cli.storage.files import sha256
 from nmt_cli.translation.pool import PoolClosed
 
 app = typer.Typer()
@@ -125,7 +125,7 @@ def test_a_call_is_the_command(
 ) -> None:
     options, file = CASES[name], tmp_path / "file"
     if name == "calibration":
-        from nmt_cli.records import to_json
+        from nmt_cli.storage.sealed_json import to_json
         from nmt_cli.translation.confidence import DEFAULT
 
         file.write_bytes(to_json(DEFAULT.model_copy(update={"intercept": 0.5})))

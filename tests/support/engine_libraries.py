@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from nmt_cli.device.processor import cpu_flags
 from nmt_cli.engine import library as engine
-from nmt_cli.hardware import cpu_flags
 
 
 def runs(name: str) -> bool:

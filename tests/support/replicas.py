@@ -20,7 +20,7 @@ from torch import Tensor
 
 from nmt_cli.data.batches import EpochPlan
 from nmt_cli.data.shards import Corpus
-from nmt_cli.hardware import Hardware
+from nmt_cli.device.hardware import Hardware
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe
 from nmt_cli.training import data_parallel

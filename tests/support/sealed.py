@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.records import HASH, content_hash
+from nmt_cli.storage.sealed_json import HASH, content_hash
 
 
 def change(path: Path, **values: Any) -> None:

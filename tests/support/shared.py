@@ -23,7 +23,7 @@ import forked
 import pytest
 
 from nmt_cli.errors import NmtError
-from nmt_cli.files import follow_links
+from nmt_cli.storage.files import follow_links
 from nmt_cli.training.checkpoint import Checkpoint
 
 SOURCE = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]

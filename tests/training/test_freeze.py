@@ -11,8 +11,8 @@ from replicas import V
 from torch import Tensor
 
 from nmt_cli.data.batches import EpochPlan
+from nmt_cli.device.hardware import Hardware
 from nmt_cli.errors import TrainingError
-from nmt_cli.hardware import Hardware
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import TrainSection
 from nmt_cli.training.loader import TrainingText

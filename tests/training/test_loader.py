@@ -16,7 +16,7 @@ import torch
 from nmt_cli.data.batches import EpochPlan, Pair, collate
 from nmt_cli.data.directions import BothDirections
 from nmt_cli.data.shards import Corpus
-from nmt_cli.hardware import Hardware
+from nmt_cli.device.hardware import Hardware
 from nmt_cli.training import loader
 from nmt_cli.training.loader import FlatBatch, MicroBatch, PackedBatch, RankBatch, TrainingText, rank_batches
 from nmt_cli.training.process_group import ProcessGroup

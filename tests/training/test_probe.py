@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from nmt_cli.data.batches import EpochPlan
-from nmt_cli.device import memory_in_use
+from nmt_cli.device.hardware import Hardware
+from nmt_cli.device.memory import memory_in_use, memory_size
 from nmt_cli.errors import TrainingError, UsageError
-from nmt_cli.hardware import Hardware, memory_size
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe
 from nmt_cli.training.probe import choose_micro_batch, find_max_batch, measure_peak

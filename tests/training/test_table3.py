@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from forked import run
 
-from nmt_cli.hardware import Hardware
+from nmt_cli.device.hardware import Hardware
 from nmt_cli.recipe import Recipe, load_recipe, recipe_folder, recipe_names
 from nmt_cli.training.speed import speed_of
 from nmt_cli.training.table3 import ROWS, PaperRow, common_vocabulary, compare

@@ -20,8 +20,8 @@ from untrained import SMALLEST
 
 from nmt_cli.data.prepare import prepare
 from nmt_cli.data.tokenizer import Vocabulary, learn_bpe
+from nmt_cli.device.hardware import Hardware
 from nmt_cli.errors import ModelError, Stopped, TrainingError
-from nmt_cli.hardware import Hardware
 from nmt_cli.model.folder_files import read_config
 from nmt_cli.recipe import Recipe
 from nmt_cli.training.averaging import average, choose

@@ -15,8 +15,8 @@ from torch import Tensor
 from nmt_cli import console
 from nmt_cli.data.batches import EpochPlan
 from nmt_cli.data.shards import Corpus
+from nmt_cli.device.hardware import Hardware
 from nmt_cli.errors import TrainingError
-from nmt_cli.hardware import Hardware
 from nmt_cli.kernels.chunked_loss import CHUNK_SCORES
 from nmt_cli.model.transformer import Transformer, attention_mask
 from nmt_cli.recipe import Recipe

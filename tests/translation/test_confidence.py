@@ -17,7 +17,7 @@ from in_memory import line_translator
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
 from nmt_cli.errors import DataError
 from nmt_cli.recipe import DecodeSection
-from nmt_cli.records import content_hash, to_json
+from nmt_cli.storage.sealed_json import content_hash, to_json
 from nmt_cli.translation.confidence import (
     DEFAULT,
     FEATURES,

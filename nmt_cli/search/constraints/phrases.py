@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from ...data.normalization import META_SPACE
 from ...data.tokenizer import BOS, BYTE, EOS, PAD, Tokenizer
-from ...scripts import IN_SCRIPT
+from ...text.scripts import IN_SCRIPT
 
 INVALID = "\ufffd"
 """The character that replaces bytes that are not UTF-8."""

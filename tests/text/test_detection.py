@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmt_cli.detection import language_of, plain, recognised
+from nmt_cli.text.detection import language_of, plain, recognised
 
 WORDS = {
     "de": ("Der Hund", "die Katze", "schläft heute in der Küche", "läuft nicht über die Straße"),

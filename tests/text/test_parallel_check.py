@@ -11,7 +11,7 @@ import pytest
 from forked import run
 
 from nmt_cli.data.demo_corpus import write_corpus
-from nmt_cli.sides import BLOCK, MOST_BLOCKS, Pair, PairSample, sample_files, warn_about
+from nmt_cli.text.parallel_check import BLOCK, MOST_BLOCKS, Pair, PairSample, sample_files, warn_about
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ import pytest
 from backports import zstd
 from waiting import LIMIT, wait_until, was_read
 
-from nmt_cli.encodings import wide_encoding
 from nmt_cli.errors import DataError
-from nmt_cli.lines import Changed, decode_line, iter_lines, open_binary, open_descriptor, read_parallel
+from nmt_cli.text.encodings import wide_encoding
+from nmt_cli.text.lines import Changed, decode_line, iter_lines, open_binary, open_descriptor, read_parallel
 
 ODD = "a\u2028b\u2029c\u0085d\x0be\x0cf\rg\x1ch"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmt_cli.languages import LANGUAGES, TWO_LETTERS, base, canonical, find, name_of, short
+from nmt_cli.text.languages import LANGUAGES, TWO_LETTERS, base, canonical, find, name_of, short
 
 
 @pytest.mark.parametrize(

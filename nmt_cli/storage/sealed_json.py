@@ -19,8 +19,8 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from . import __version__
-from .errors import NmtError, shown, shown_name
+from .. import __version__
+from ..errors import NmtError, shown, shown_name
 from .files import read_bounded
 
 HASH = "content_sha256"

@@ -11,7 +11,7 @@ import pytest
 import sealed
 
 from nmt_cli.errors import DataError
-from nmt_cli.records import Record, content_hash, read_record, to_json
+from nmt_cli.storage.sealed_json import Record, content_hash, read_record, to_json
 
 
 class Example(Record):

@@ -16,9 +16,9 @@ import pytest
 from backports import zstd
 from website import zipped
 
-from nmt_cli.compression import FORMATS, Damaged, Unpacked, compressing
 from nmt_cli.errors import DataError
-from nmt_cli.lines import iter_lines, open_binary, open_descriptor
+from nmt_cli.text.compression import FORMATS, Damaged, Unpacked, compressing
+from nmt_cli.text.lines import iter_lines, open_binary, open_descriptor
 
 ONE, TWO = b"one\nzwei\n" * 40, bytes(range(256)) * 3 + b"\n"
 SKIPPABLE = b"\x5a\x2a\x4d\x18\x05\x00\x00\x00hello"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.output_paths import check_output_folder, output_file, output_files, output_folder
+from nmt_cli.storage.output_paths import check_output_folder, output_file, output_files, output_folder
 
 
 def mine(_: Path) -> str:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli import control_groups
-from nmt_cli.control_groups import cpu_quota, memory_left
-from nmt_cli.hardware import cores, free_memory
+from nmt_cli.device import control_groups
+from nmt_cli.device.control_groups import cpu_quota, memory_left
+from nmt_cli.device.memory import free_memory
+from nmt_cli.device.processor import cores
 
 GIB = 2**30
 OWN_V1 = "4:memory:{path}\n3:cpuset:/\n2:cpu,cpuacct:{path}\n1:name=systemd:/\n"

@@ -15,7 +15,7 @@ from backports import zstd
 from forked import run
 
 from nmt_cli.errors import DataError
-from nmt_cli.text_files import check_replaced, check_text_files
+from nmt_cli.text.other_formats import check_replaced, check_text_files
 
 PAIRS = [(f'The {n} cats, "see" <b> & dogs.', f"Die {n} Kätzchen; hören {n * n} Hunde.") for n in range(50)]
 SENTENCES = "\n".join(f"This is the sentence of a café with the number {n}, and it is für zwei." for n in range(100))

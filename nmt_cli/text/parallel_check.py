@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import console
+from .. import console
 from .detection import language_of, plain, recognised
 from .lines import read_parallel
 

@@ -1,16 +1,13 @@
-"""Functions that hide the kind of a device from other files: its memory, its queue of work, its random numbers.
+"""Functions that hide the kind of a device from other files: its queue of work, random numbers, processes.
 
-`device` is torch's name of the device, such as "cpu" or "cuda:1". On the host, memory means the memory of the process
-(Linux: /proc/self); on an accelerator, it means the memory of torch's allocator.
+`device` is torch's name of the device, such as "cpu" or "cuda:1".
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -88,65 +85,6 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize(device) if _is_cuda(device) else torch.mps.synchronize()
 
 
-def release_cached_memory(device: str) -> None:
-    """Free memory on the device that torch has cached but does not use."""
-    if not is_host(device):
-        import torch
-
-        torch.cuda.empty_cache() if _is_cuda(device) else torch.mps.empty_cache()
-
-
-def accelerator_memory(device: str | torch.device) -> int:
-    """Return the memory of an accelerator in bytes; 0 for the host, and if torch does not report it."""
-    if is_host(device):
-        return 0
-    import torch
-
-    if _is_cuda(str(device)):
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return int(torch.mps.recommended_max_memory()) if str(device).startswith("mps") else 0
-
-
-def memory_in_use(device: str) -> int:
-    """Return the bytes of memory that this process now uses on the device."""
-    if is_host(device):
-        return _process_status("VmRSS")
-    import torch
-
-    return int(torch.cuda.memory_allocated(device) if _is_cuda(device) else torch.mps.driver_allocated_memory())
-
-
-def reset_peak_memory(device: str) -> None:
-    """Reset `peak_memory` to the memory that is in use now."""
-    if _is_cuda(device):
-        import torch
-
-        torch.cuda.reset_peak_memory_stats(device)
-        return
-    if not is_host(device):
-        return release_cached_memory(device)
-    return_freed_memory()  # without this call, a smaller batch would seem to need as much memory as a larger one
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # Linux: resets VmHWM
-
-
-def return_freed_memory() -> None:
-    """Let glibc return freed memory to the system. With another C library this does nothing."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def peak_memory(device: str) -> int:
-    """Return the largest number of bytes in use since `reset_peak_memory`."""
-    if is_host(device):
-        return _process_status("VmHWM")
-    if not _is_cuda(device):
-        return memory_in_use(device)  # on other accelerators torch's allocator never frees memory by itself
-    import torch
-
-    return int(torch.cuda.max_memory_reserved(device))
-
-
 def random_state(device: str) -> list[Tensor]:
     """Return the states of torch's random number generators: of the host, and of an accelerator also its own."""
     import torch
@@ -194,15 +132,6 @@ def abort_communication(device: str) -> None:
 
 def _is_cuda(device: str) -> bool:
     return device.startswith("cuda")
-
-
-def _process_status(key: str) -> int:
-    """Return an entry of /proc/self/status in bytes; 0 if it does not exist."""
-    with suppress(OSError):
-        for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith(f"{key}:"):
-                return int(line.split()[1]) * 1024
-    return 0
 
 
 @cache

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ..errors import DataError
 from .encodings import UTF8_MARK, refused, wide_encoding
-from .errors import DataError
 from .lines import NO_TEXT, decode_line, iter_lines, open_binary
 
 HEAD = 1 << 20

@@ -26,7 +26,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from .errors import DataError, NmtError, ReaderLeft, UsageError, write_failed
+from ..errors import DataError, NmtError, ReaderLeft, UsageError, write_failed
 from .files import check_free, follow_links, new_files, new_folder, sha256
 
 Ours = Callable[[Path], str]

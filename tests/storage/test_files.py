@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli import files
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.files import (
+from nmt_cli.storage import files
+from nmt_cli.storage.files import (
     clear_partial,
     link_atomic,
     lock,

@@ -22,9 +22,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from ..errors import DataError, differing
 from .compression import ARCHIVE_HEAD, FORMATS, Damaged, Unpacked, archive_of
 from .encodings import SAMPLE, UTF8_MARK, marked_encoding, refused, wide_encoding
-from .errors import DataError, differing
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

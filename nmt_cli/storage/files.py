@@ -29,7 +29,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from .errors import NmtError, UsageError, write_failed
+from ..errors import NmtError, UsageError, write_failed
 
 PIECE = 1 << 24
 """Number of bytes that are read at a time."""
