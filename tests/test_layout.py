@@ -220,7 +220,10 @@ def test_nothing_is_pickled() -> None:
 
 @pytest.mark.parametrize(
     ("modules", "needed"),
-    [("nmt_cli.cli.app, nmt_cli.recipe, nmt_cli.hardware, nmt_cli.errors", ()), ("nmt_cli.engine.model", ("numpy",))],
+    [
+        ("nmt_cli.cli.app, nmt_cli.recipe, nmt_cli.device.hardware, nmt_cli.errors", ()),
+        ("nmt_cli.engine.model", ("numpy",)),
+    ],
 )
 def test_heavy_packages_stay_unloaded(modules: str, needed: tuple[str, ...]) -> None:
     heavy = tuple({"torch", "sentencepiece", "sacrebleu", "numpy", "safetensors"}.difference(needed))

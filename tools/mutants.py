@@ -33,7 +33,7 @@ FILES = [
     "significance.py",
     "lines.py",
     "files.py",
-    "records.py",
+    "sealed_json.py",
     "search/*.py",
     "search/constraints/*.py",
     "exchange/*.py",

@@ -33,7 +33,7 @@ from ..storage.files import clear_partial, write_named
 from ..storage.output_paths import output_folder, resolved
 from ..text.lines import Changed
 from ..text.other_formats import check_replaced
-from ..text.parallel_check import PairSample, warn_about
+from ..text.parallel_check import PairSample, remarks
 from .inputs import SPLITS, Inputs, find_inputs, fingerprint_of, named
 from .shard_writer import Block, ShardWriter, id_type
 from .shards import (
@@ -274,7 +274,8 @@ def _read(
             bar.update(len(chunk))
     check_replaced(replaced)
     for split, sample in samples.items():
-        warn_about(sample, [inputs.files[f"{split}_{side}"] for side in SIDES], languages)
+        for remark in remarks(sample, [inputs.files[f"{split}_{side}"] for side in SIDES], languages):
+            console.warn(remark)
     return pairs, words
 
 

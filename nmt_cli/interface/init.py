@@ -41,7 +41,7 @@ from ..text.compression import FORMATS
 from ..text.languages import canonical, find
 from ..text.lines import read_parallel
 from ..text.other_formats import check_text_files
-from ..text.parallel_check import sample_files, warn_about
+from ..text.parallel_check import remarks, sample_files
 from ..training import presets
 from ..training.presets import Preset, Section
 from ..training.times import BYTES_PER_PARAMETER, Speed, seconds_to_save, validation_seconds
@@ -128,7 +128,8 @@ def init(
         text = survey(*files["train"], nearly)
         for kind, sides in files.items():
             if sides[0]:
-                warn_about(text.sample if kind == "train" else sample_files(*sides), sides, languages)
+                for remark in remarks(text.sample if kind == "train" else sample_files(*sides), sides, languages):
+                    console.warn(remark)
         missing = [kind for kind in SETS if not files[kind][0]]
         if text.useful < FEWEST:
             raise UsageError(

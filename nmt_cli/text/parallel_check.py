@@ -1,7 +1,7 @@
 """Compares the two sides of a parallel text on a sample: are they parallel, and in the right languages?
 
     read_parallel ──▶ PairSample.over ──▶ the same pairs, for the reader
-                          └─ blocks of consecutive pairs ──▶ warn_about
+                          └─ blocks of consecutive pairs ──▶ remarks
                                ├─ lengths of lines, with one side shifted by up to SHIFT lines
                                └─ the languages of both sides (`detection`)
 
@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import console
 from .detection import language_of, plain, recognised
 from .lines import read_parallel
 
@@ -74,16 +73,15 @@ def sample_files(source: Sequence[Path], target: Sequence[Path]) -> PairSample:
     return sample
 
 
-def warn_about(sample: PairSample, files: Sequence[Sequence[Path]], languages: Sequence[str]) -> None:
-    """Warn of sides that are shifted, not parallel, swapped, or in a wrong language.
+def remarks(sample: PairSample, files: Sequence[Sequence[Path]], languages: Sequence[str]) -> Iterator[str]:
+    """Yield what to warn of: sides that are shifted, not parallel, swapped, or in a wrong language.
 
     `files` and `languages` are those of source and target; two equal languages are not examined.
     """
     if not sample.blocks:
         return
     source, target = (repr(str(side[0])) + ", …" * (len(side) > 1) for side in files)
-    for remark in filter(None, (_shifted(sample, source, target), _languages(sample, source, target, languages))):
-        console.warn(remark)
+    yield from filter(None, (_shifted(sample, source, target), _languages(sample, source, target, languages)))
 
 
 def _shifted(sample: PairSample, source: str, target: str) -> str:

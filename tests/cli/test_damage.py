@@ -120,7 +120,7 @@ RECORDS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_every_flipped_bit_of_a_record_is_noticed_or_changes_nothing(name: str, made: Path, tmp_path: Path) -> None:
-    """All bits of the version, which decides how the rest is read, and some of the others: `test_records.py` has all."""
+    """All bits of the version, which decides how the rest is read, and some of the others: `storage/test_sealed_json.py` has all."""
     copy = shutil.copytree((made / name).parent, tmp_path / "copy") / Path(name).name
     data, whole = copy.read_bytes(), RECORDS[name](copy.parent)
     assert len(data) > 300

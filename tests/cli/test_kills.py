@@ -31,7 +31,7 @@ def at(owner, name, number, when=lambda *_, **__: True, after=False, sends=signa
         return result
     setattr(owner, name, patched)
 from pathlib import Path
-from nmt_cli import files
+from nmt_cli.storage import files
 from nmt_cli.training import run, trainer, validation
 from nmt_cli.training.report import Report
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started the tests may ignore it

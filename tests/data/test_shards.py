@@ -170,7 +170,7 @@ NO_INDEX = {
 
 @pytest.mark.parametrize("text", NO_INDEX)
 def test_an_index_that_is_none(tmp_path: Path, text: str) -> None:
-    """The other ways are those of every record, tests/test_records.py."""
+    """The other ways are those of every record, tests/storage/test_sealed_json.py."""
     (tmp_path / INDEX_FILE).write_text(text)
     with pytest.raises(DataError, match=NO_INDEX[text]):
         open_index(tmp_path)

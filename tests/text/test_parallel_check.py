@@ -11,7 +11,7 @@ import pytest
 from forked import run
 
 from nmt_cli.data.demo_corpus import write_corpus
-from nmt_cli.text.parallel_check import BLOCK, MOST_BLOCKS, Pair, PairSample, sample_files, warn_about
+from nmt_cli.text.parallel_check import BLOCK, MOST_BLOCKS, Pair, PairSample, remarks, sample_files
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +31,13 @@ def write(folder: Path, pairs: list[Pair], codes: tuple[str, str] = ("en", "de")
 
 
 @pytest.fixture
-def said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[[list[Pair], tuple[str, str]], str]:
+def said(tmp_path: Path) -> Callable[[list[Pair], tuple[str, str]], str]:
     """What is said about pairs, without the name of the folder."""
 
     def warnings(pairs: list[Pair], languages: tuple[str, str] = ("en", "de")) -> str:
         files = write(tmp_path, pairs, languages)
-        warn_about(sample_files(*files), files, languages)
-        return capsys.readouterr().err.replace(f"{tmp_path}/", "")
+        warned = (f"warning: {remark}\n" for remark in remarks(sample_files(*files), files, languages))
+        return "".join(warned).replace(f"{tmp_path}/", "")
 
     return warnings
 

@@ -11,7 +11,7 @@ import time
 import pytest
 import torch
 
-from nmt_cli import hardware
+from nmt_cli.device import processor
 from nmt_cli.device.hardware import Hardware, device_named, fast_precision
 from nmt_cli.device.processor import cores
 from nmt_cli.device.torch_device import communication, widest_float
@@ -72,20 +72,20 @@ def test_what_a_device_can_do() -> None:
 def test_a_machine_whose_threads_do_not_get_their_time_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other work takes half of the time of every thread."""
     monkeypatch.setattr(time, "thread_time", lambda: time.monotonic() / 2)
-    assert re.match(r"this machine is busy: 2 threads get the time of 1\.\d cores", hardware.busy(2))
-    assert re.match(r"this machine is busy: 1 thread gets the time of 0\.\d cores", hardware.busy(1))
+    assert re.match(r"this machine is busy: 2 threads get the time of 1\.\d cores", processor.busy(2))
+    assert re.match(r"this machine is busy: 1 thread gets the time of 0\.\d cores", processor.busy(1))
     monkeypatch.setattr(time, "thread_time", time.monotonic)
-    assert hardware.busy(2) == ""
+    assert processor.busy(2) == ""
 
 
 MODE = """
 import ctypes, pathlib
 mode = ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")).mkl_serv_cbwr_get(-1)
-print("strict" if mode & hardware.STRICT else "not strict")
+print("strict" if mode & processor.STRICT else "not strict")
 """
 MODEL = """
 from nmt_cli.data.batches import EpochPlan
-from nmt_cli.hardware import Hardware
+from nmt_cli.device.hardware import Hardware
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import load_recipe
@@ -118,8 +118,8 @@ builtins.open = lambda file, *how, was=open, **more: (
     io.StringIO("GenuineIntel") if file == "/proc/cpuinfo" else was(file, *how, **more)
 )
 import torch, nmt_cli
-from nmt_cli import hardware
-hardware._is_intel = lambda: True
+from nmt_cli.device import processor
+processor._is_intel = lambda: True
 {MODEL}{MODE}"""
     environment = {name: value for name, value in os.environ.items() if name != "MKL_CBWR"}
     environment |= {"MKL_CBWR": mine} if mine else {}
@@ -132,7 +132,7 @@ def test_an_interrupt_while_torch_is_loaded_is_not_lost() -> None:
     """torch loads numpy, and goes on without it if that fails, whatever the reason. Elsewhere it aborts."""
     code = """
 import os, signal, sys
-from nmt_cli.hardware import loading_torch
+from nmt_cli.device.hardware import loading_torch
 
 
 class Interrupting:
