@@ -2,7 +2,6 @@
 
 import bz2
 import gzip
-import io
 import lzma
 import stat
 import tarfile

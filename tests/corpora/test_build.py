@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -198,7 +197,7 @@ def test_a_file_that_no_manifest_records_is_replaced_by_the_same_bytes_alone(mak
 
 def test_unequal_line_counts_name_both_counts_and_leave_nothing(make: Make, tmp_path: Path, downloads: Path) -> None:
     (downloads / "one.tgz").write_bytes(tgz(one() | {"training/a.en": "a\nb\n"}))
-    with pytest.raises(DataError, match=r"one.tgz:training/a.en' has 2 lines, .*one.tgz:training/a.de' (has )?4 lines"):
+    with pytest.raises(DataError, match=r"one.tgz:training/a.en' has 2 lines, .*one.tgz:training/a.de' has 4 lines"):
         make()
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"test.en", "test.de", "manifest.json", "sub"}
     assert list((tmp_path / "out/sub").iterdir()) == []
