@@ -30,9 +30,7 @@ def plan_of(batch_tokens: int = 16_384, seed: int = 1, pairs: int = PAIRS) -> Ep
 # An epoch
 
 
-@pytest.mark.parametrize(
-    ("pairs", "batch_tokens"), [(PAIRS, 16_384), (PAIRS, 4096), (PAIRS, 500), (300, 16_384), (1, 1000)]
-)
+@pytest.mark.parametrize(("pairs", "batch_tokens"), [(PAIRS, 16_384), (PAIRS, 500), (300, 16_384), (1, 1000)])
 def test_every_pair_stands_in_exactly_one_update_of_an_epoch(pairs: int, batch_tokens: int) -> None:
     plan = plan_of(batch_tokens, pairs=pairs)
     for epoch in range(2):
@@ -190,17 +188,6 @@ def test_micro_batches_hold_the_update_once_in_equal_numbers_within_the_limit(to
         np.testing.assert_array_equal(np.sort(np.concatenate(every)), np.sort(update))
         for part in every:
             assert len(part) == 1 or len(part) * max(source[part].max() + 1, target[part].max() + 1) <= tokens
-
-
-def test_what_an_update_holds_does_not_depend_on_the_machine() -> None:
-    """The plan knows neither ranks nor micro-batches; cutting in any way gives the same pairs."""
-    plan = plan_of()
-    for update in islice(plan.updates(1), 3):
-        ways = [
-            micro_batches(plan, update, tokens, ranks) for tokens, ranks in ((16_384, 1), (500, 1), (3000, 4), (700, 7))
-        ]
-        held = [sorted(int(pair) for mine in way for part in mine for pair in part) for way in ways]
-        assert all(pairs == sorted(update.tolist()) for pairs in held)
 
 
 def test_ranks_get_like_amounts_of_work() -> None:

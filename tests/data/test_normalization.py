@@ -51,6 +51,7 @@ def test_text_of_every_script_comes_back_as_nfc(tokenizer: Tokenizer, line: str)
         written = unicodedata.normalize(form, line)
         assert unicodedata.normalize("NFC", tokenizer.decode(tokenizer.encode([written]))[0]) == expected
     assert tokenizer.decode(tokenizer.encode([expected])) == [expected] == [tokenizer.normalized(expected)]
+    assert nearly(expected) == expected
 
 
 def test_the_rule_gives_nothing_but_canonically_equivalent_text() -> None:
@@ -84,33 +85,28 @@ def test_every_composition_of_unicode_is_made() -> None:
         assert {rule.normalize(text) for text in (character, *forms)} == {"\u2581" + forms[0]}, hex(code)
 
 
-def test_the_same_text_gives_the_same_file() -> None:
-    assert vocabulary().sha256 == vocabulary().sha256
-    assert b"/tmp" not in vocabulary().model
+def test_the_same_text_gives_the_same_file(tokenizer: Tokenizer) -> None:
+    assert vocabulary().sha256 == tokenizer.sha256
+    assert b"/tmp" not in tokenizer.model
 
 
 @pytest.mark.parametrize("normalization", ["nfc", "nmt_nfkc", "identity"])
 @pytest.mark.parametrize("byte_fallback", [True, False])
-@pytest.mark.parametrize(
-    "unseen", ["\xad", "\u2060", "\ufeff", "\u200e", "\u202a", "\x08", "\x00", "\u034f", "\U000e0041"]
-)
-def test_what_no_reader_sees_changes_no_token(normalization: str, byte_fallback: bool, unseen: str) -> None:
-    if normalization == "nmt_nfkc" and unseen in "\ufeff\u200e":
-        pytest.skip("this rule writes them as a space; models that were trained with it read them so")
-    model = vocabulary(
-        normalization, ["the small dog sleeps"], byte_fallback=byte_fallback, vocab_size=290 if byte_fallback else 30
-    )
-    assert model.encode([f"the sm{unseen}all {unseen}dog{unseen} {unseen} sleeps"]) == model.encode(
-        ["the small dog sleeps"]
-    )
-    assert model.pieces(f"sm{unseen}all") == model.pieces("small")
+def test_what_no_reader_sees_changes_no_token(normalization: str, byte_fallback: bool) -> None:
+    """nmt_nfkc writes two of them as a space; models that were trained with it read them so."""
+    size = 290 if byte_fallback else 30
+    model = vocabulary(normalization, ["the small dog sleeps"], byte_fallback=byte_fallback, vocab_size=size)
+    for unseen in "\xad\u2060\u202a\x08\x00\u034f\U000e0041" + "\ufeff\u200e" * (normalization != "nmt_nfkc"):
+        line = f"the sm{unseen}all {unseen}dog{unseen} {unseen} sleeps"
+        assert model.encode([line]) == model.encode(["the small dog sleeps"]), ascii(unseen)
+        assert model.pieces(f"sm{unseen}all") == model.pieces("small")
 
 
-@pytest.mark.parametrize("space", ["\t", "\xa0", "\u3000", "\u2028", "\x85", "\v"])
-def test_white_space_that_the_text_lacks_is_a_plain_space(space: str) -> None:
+def test_white_space_that_the_text_lacks_is_a_plain_space() -> None:
     for normalization in ("nfc", "identity"):
         model = vocabulary(normalization, ["the small dog"], vocab_size=290)
-        assert model.encode([f"the{space}small{space} dog"]) == model.encode(["the small dog"])
+        for space in "\t\xa0\u3000\u2028\x85\v":
+            assert model.encode([f"the{space}small{space} dog"]) == model.encode(["the small dog"])
 
 
 def test_what_a_script_needs_is_kept_where_it_is_frequent() -> None:
@@ -135,8 +131,5 @@ def test_letters_that_nfc_takes_apart_are_written_as_most_of_the_text_writes_the
     assert model.decode(model.encode([written, other])) == [written, written]
 
 
-def test_nearly_says_what_the_rule_changes(tokenizer: Tokenizer) -> None:
-    for line in SCRIPTS:
-        composed = unicodedata.normalize("NFC", line)
-        assert nearly(composed) == composed == tokenizer.normalized(composed)
+def test_nearly_says_what_the_rule_changes() -> None:
     assert nearly("cafe\u0301 so\xadft a\tb\u09df") == "café soft a b\u09df"

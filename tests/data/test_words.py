@@ -30,12 +30,6 @@ def section(**changes: Any) -> DataSection:
     )
 
 
-def teaching(lines: int) -> list[str]:
-    from nmt_cli.data.demo_corpus import pairs as demo_pairs
-
-    return [side for pair in demo_pairs(train=lines, valid=1, test=1)["train"] for side in pair]
-
-
 def garbage(count: int, seed: int) -> list[str]:
     draw = random.Random(seed)
     return ["".join(draw.choice(ODD) for _ in range(draw.randint(0, 25))) for _ in range(count)]
@@ -113,7 +107,9 @@ def test_text_without_spaces_is_sampled_not_lost() -> None:
 
 @pytest.fixture(scope="module")
 def text() -> list[str]:
-    return teaching(600)
+    from nmt_cli.data.demo_corpus import pairs as demo_pairs
+
+    return [side for pair in demo_pairs(train=600, valid=1, test=1)["train"] for side in pair]
 
 
 def check(tokenizer: Tokenizer, lines: list[str], encoder: WordEncoder | None = None) -> None:

@@ -69,14 +69,11 @@ def test_limits_of_control_groups(
     assert (cpu_quota(), memory_left()) == (quota, left)
 
 
-@pytest.mark.parametrize(("quota", "expected"), [(0.1, 1), (1.0, 1), (2.1, 3), (64.0, 8), (inf, 8)])
-def test_a_quota_limits_the_cores(quota: float, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_limits_the_cores_and_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_THREAD_LIMIT", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    monkeypatch.setattr(control_groups, "cpu_quota", lambda: quota)
-    assert cores() == expected
-
-
-def test_a_group_limits_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    for quota, expected in ((0.1, 1), (1.0, 1), (2.1, 3), (64.0, 8), (inf, 8)):
+        monkeypatch.setattr(control_groups, "cpu_quota", lambda quota=quota: quota)
+        assert cores() == expected
     monkeypatch.setattr(control_groups, "memory_left", lambda: 300.0 * 2**20)
     assert free_memory() == 300 * 2**20

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import random
 from collections.abc import Iterator, Sequence
@@ -194,11 +193,7 @@ def adjusted(kind: str, sentence: int, tokens: Sequence[int], known: Sequence[in
     total = 0.0
     for index, token in enumerate([*tokens, EOS]):
         log_probs = toy_log_probs(sentence, tokens[:index], len(table), known)
-        total += (
-            math.log(sum(math.exp(log_probs[word].item()) for word in words))
-            if token in words
-            else log_probs[token].item()
-        )
+        total += log_probs[words if token in words else [token]].logsumexp(0).item()
     return total
 
 

@@ -93,15 +93,15 @@ def test_the_papers_parser_holds_the_papers_numbers() -> None:
     assert (recipe.decode.beam, recipe.decode.alpha, recipe.decode.max_extra) == (21, 0.3, 300)
     assert (recipe.decode.constraints, model.residual, model.positions) == ([], "post", "sinusoidal")
     assert (model.d_ff, model.num_heads) == (base.model.d_ff, base.model.num_heads)
-    for key in (
+    kept = {
         "batch_tokens",
         "updates",
         "label_smoothing",
         "clip_norm",
         "average",
         *(key for key in ADAM if "adam" in key),
-    ):
-        assert getattr(recipe.train, key) == getattr(base.train, key)
+    }
+    assert recipe.train.model_dump(include=kept) == base.train.model_dump(include=kept)
 
 
 @pytest.mark.parametrize("name", ["wsj_parsing", "gum_parsing"])
@@ -181,13 +181,14 @@ def test_faulty_lists_toml_and_values_are_named(tmp_path: Path) -> None:
 
 
 def test_what_lifts_a_contradiction_is_accepted(tmp_path: Path) -> None:
-    for text, section, key, value in (
-        ("[model]\nnum_heads = 7\nd_k = 64\nd_v = 64", "model", "num_heads", 7),
-        ('[model]\nd_model = 33\nnum_heads = 1\npositions = "learned"', "model", "d_model", 33),
-        ("joint_vocab = false\n[model]\ntie_embeddings = false", "data", "joint_vocab", False),
-        ("[decode]\nalpha = 1", "decode", "alpha", 1.0),  # a whole number for a fraction
+    for text in (
+        "[model]\nnum_heads = 7\nd_k = 64\nd_v = 64",
+        '[model]\nd_model = 33\nnum_heads = 1\npositions = "learned"',
+        "joint_vocab = false\n[model]\ntie_embeddings = false",
     ):
-        assert getattr(getattr(load_recipe(own(tmp_path, TEACHING + text)), section), key) == value
+        load_recipe(own(tmp_path, TEACHING + text))
+    alpha = load_recipe(own(tmp_path, TEACHING + "[decode]\nalpha = 1")).decode.alpha
+    assert isinstance(alpha, float)  # a whole number for a fraction
 
 
 def test_all_faults_are_reported_in_one_error(tmp_path: Path) -> None:
@@ -222,15 +223,23 @@ def test_all_faults_are_reported_in_one_error(tmp_path: Path) -> None:
 # Files
 
 
-def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_what_cannot_be_read_or_is_no_plain_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_bytes(b"# K\xf6ln\n")
+    os.mkfifo(tmp_path / "pipe.toml")
     for name, said in (
-        ("", r"cannot read recipe .*: Is a directory"),
-        ("own.toml", r"own\.toml' is not UTF-8 text"),
-        ("gone.toml", r"gone\.toml'.*No such file"),
+        (f"{tmp_path}/", r"cannot read recipe .*: Is a directory"),
+        (f"{tmp_path}/own.toml", r"own\.toml' is not UTF-8 text"),
+        (f"{tmp_path}/gone.toml", r"gone\.toml'.*No such file"),
+        (f"{tmp_path}/pipe.toml", "is a device or a pipe: expected a plain file"),
+        ("/dev/zero", "is a device or a pipe"),
+        ("/dev/null", "is a device or a pipe"),
+        ("x" * 5000, "no recipe is called"),
+        ("x" * 5000 + ".toml", "File name too long"),
+        ("a\0b.toml", "holds no NUL character"),
     ):
-        with pytest.raises(RecipeError, match=said):
-            load_recipe(f"{tmp_path}/{name}")
+        with pytest.raises(RecipeError, match=said) as error:
+            load_recipe(name)
+        assert len(str(error.value)) < 3000
 
 
 def test_an_unknown_name_is_told_the_nearest() -> None:
@@ -256,14 +265,12 @@ def chain(tmp_path: Path, **texts: str) -> str:
 
 def test_a_recipe_extends_a_shipped_one_by_name(tmp_path: Path) -> None:
     path = chain(tmp_path, mine='extends = "wmt14_en_de_base"\n[train]\nupdates = 5\n[decode]\nalpha = 1.0\n')
-    mine, base = load_recipe(path), load_recipe("wmt14_en_de_base")
-    assert mine.name == "mine"
-    expected = base.to_dict() | {"name": "mine"}
+    expected = load_recipe("wmt14_en_de_base").to_dict() | {"name": "mine"}
     expected["train"]["updates"], expected["decode"]["alpha"] = 5, 1.0
-    assert mine.to_dict() == expected
+    assert load_recipe(path).to_dict() == expected  # the stored one is whole: it extends nothing
 
 
-def test_a_recipe_extends_files_lists_are_replaced_and_the_stored_one_is_whole(tmp_path: Path) -> None:
+def test_a_recipe_extends_files_and_lists_are_replaced(tmp_path: Path) -> None:
     path = chain(
         tmp_path,
         child='extends = "parent.toml"\n[model]\nd_ff = 32\n',
@@ -278,9 +285,6 @@ def test_a_recipe_extends_files_lists_are_replaced_and_the_stored_one_is_whole(t
         b='[data]\ntrain_source = ["p", "q"]\ntrain_target = ["r", "s"]\n',
     )
     assert load_recipe(path).data.train_source == ["x"]
-    stored = load_recipe(chain(tmp_path, mine='extends = "demo"\n')).to_dict()
-    assert "extends" not in stored
-    assert stored | {"name": "demo"} == load_recipe("demo").to_dict()
 
 
 BY_NAME = {
@@ -518,20 +522,6 @@ def test_a_recipe_in_utf_16_is_named(encoding: str, tmp_path: Path) -> None:
     name = encoding.upper().replace("-LE", "LE").replace("-BE", "BE")
     with pytest.raises(RecipeError, match=rf"own\.toml' is {name} text: expected UTF-8.* iconv -f {name} -t UTF-8 "):
         load_recipe(str(tmp_path / "own.toml"))
-
-
-def test_what_is_no_plain_file_is_no_recipe(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.toml")
-    for path in ("/dev/zero", "/dev/null", str(tmp_path / "pipe.toml")):
-        with pytest.raises(RecipeError, match="is a device or a pipe: expected a plain file"):
-            load_recipe(path)
-
-
-@pytest.mark.parametrize("path", ["x" * 5000, "x" * 5000 + ".toml", "a\0b.toml"])
-def test_a_name_that_no_file_can_have_is_an_error(path: str) -> None:
-    with pytest.raises(RecipeError, match=r"File name too long|no recipe is called|holds no NUL character") as error:
-        load_recipe(path)
-    assert len(str(error.value)) < 3000
 
 
 def test_a_name_that_no_folder_of_runs_can_have_is_refused(tmp_path: Path) -> None:

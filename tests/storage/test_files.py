@@ -204,14 +204,13 @@ def test_a_fault_while_renaming_leaves_the_old_one(
 
 def test_what_an_earlier_crash_left_aside_is_not_taken_over(tmp_path: Path) -> None:
     with new_folder(tmp_path / "folder") as aside:
-        leftover = aside.name
-    crashed = tmp_path / leftover
+        crashed = aside
+    assert crashed.name.startswith(".folder.partial-")
     crashed.mkdir()
     (crashed / "half").touch()
     with new_folder(tmp_path / "folder", ours) as aside:
         assert names(aside) == []
     assert names(tmp_path) == ["folder"]
-    assert leftover.startswith(".folder.partial-")
 
 
 @pytest.mark.parametrize("name", ["out", "n" * 250, "ü" * 120, "a'b\n"])

@@ -164,8 +164,7 @@ def test_a_link_to_a_folder_is_followed(tmp_path: Path) -> None:
     assert names(tmp_path / "real") == ["new"]
 
 
-@pytest.mark.parametrize("path", ["folder", "file", "/", ".", "input", "input/inside", "above"])
-def test_everything_else_is_refused(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("folder", "input", "above/input"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "kept").touch()
@@ -173,9 +172,10 @@ def test_everything_else_is_refused(path: str, tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     inputs = [tmp_path / "input", tmp_path / "above/input"]
     before = sorted(str(item) for item in tmp_path.rglob("*"))
-    ours = mine if path in ("input", "above") else anothers
-    with pytest.raises(UsageError):
-        fill(Path(path), inputs=inputs, ours=ours)
-    with pytest.raises(UsageError):
-        check_output_folder(Path(path), "the model", ours, inputs)
-    assert sorted(str(item) for item in tmp_path.rglob("*")) == before
+    for path in ("folder", "file", "/", ".", "input", "input/inside", "above"):
+        ours = mine if path in ("input", "above") else anothers
+        with pytest.raises(UsageError):
+            fill(Path(path), inputs=inputs, ours=ours)
+        with pytest.raises(UsageError):
+            check_output_folder(Path(path), "the model", ours, inputs)
+        assert sorted(str(item) for item in tmp_path.rglob("*")) == before
