@@ -363,11 +363,6 @@ def test_empty_useless_and_unequal_text(text: Path, out: Path) -> None:
     assert not out.exists()
 
 
-@pytest.mark.slow
-def test_a_vocabulary_larger_than_the_text_has_the_pieces_that_there_are(text: Path, out: Path) -> None:
-    made = prepare(recipe(vocab_size=9000), [text], out, workers=2).index
-    assert 267 < made.source_size < 1000
-    assert prepare(recipe(vocab_size=9000), [text], out, workers=1).fresh is False
 
 
 def test_missing_inputs_are_named_with_their_neighbours(text: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
