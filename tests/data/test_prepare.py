@@ -341,8 +341,6 @@ def test_an_existing_tokenizer_is_used(
             prepare(recipe(**changes), [text], tmp_path / "more", workers=1)
 
 
-
-
 def test_empty_useless_and_unequal_text(text: Path, out: Path) -> None:
     write(text, "none", [])
     write(text, "useless", [("", "Hund")] * 9 + [("dog", "")] * 3)
@@ -361,8 +359,6 @@ def test_empty_useless_and_unequal_text(text: Path, out: Path) -> None:
         with pytest.raises(DataError, match=said):
             prepare(recipe(**changes), [text], out, workers=1)
     assert not out.exists()
-
-
 
 
 def test_missing_inputs_are_named_with_their_neighbours(text: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
