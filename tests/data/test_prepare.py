@@ -341,8 +341,6 @@ def test_an_existing_tokenizer_is_used(
             prepare(recipe(**changes), [text], tmp_path / "more", workers=1)
 
 
-
-
 def test_empty_useless_and_unequal_text(text: Path, out: Path) -> None:
     write(text, "none", [])
     write(text, "useless", [("", "Hund")] * 9 + [("dog", "")] * 3)
@@ -361,13 +359,6 @@ def test_empty_useless_and_unequal_text(text: Path, out: Path) -> None:
         with pytest.raises(DataError, match=said):
             prepare(recipe(**changes), [text], out, workers=1)
     assert not out.exists()
-
-
-@pytest.mark.slow
-def test_a_vocabulary_larger_than_the_text_has_the_pieces_that_there_are(text: Path, out: Path) -> None:
-    made = prepare(recipe(vocab_size=9000), [text], out, workers=2).index
-    assert 267 < made.source_size < 1000
-    assert prepare(recipe(vocab_size=9000), [text], out, workers=1).fresh is False
 
 
 def test_missing_inputs_are_named_with_their_neighbours(text: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -283,6 +283,7 @@ def test_what_does_not_count_is_counted_and_described() -> None:
         "--evalb-repair",
     ):
         assert said in errors
+    assert "line 7" not in errors  # three are shown
     assert skipped.startswith("2 of 7 sentences are skipped")
     assert skipped.endswith(": line 2, 5.")
     assert "line 1: in the parse, 'dog' is no part" in scorer([GOLD]).remarks([GOLD + " dog"])[0]

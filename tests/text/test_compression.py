@@ -250,6 +250,5 @@ def test_gzip_has_no_time_and_other_names_are_plain() -> None:
         pass
     assert sink.getvalue()[3:8] == bytes(5)  # no flags, no time
     for name in ("out", "out.txt", "gz", ".gz", "out.gz.txt"):
-        sink = io.BytesIO()
         with compressing(sink, name) as stream:
             assert stream is sink
