@@ -28,7 +28,8 @@ from pydantic.fields import FieldInfo
 import nmt_cli
 from nmt_cli.cli.app import app
 from nmt_cli.interface.options import TranslateKeywords
-from nmt_cli.recipe import SECTIONS, Option, recipe_names
+from nmt_cli.options import Option
+from nmt_cli.recipe import SECTIONS, recipe_names
 
 ROOT = Path(__file__).parents[1]
 HOME, RESULTS, SCORES = "docs/index.md", "benchmarks/RESULTS.md", "benchmarks/SCORES.md"

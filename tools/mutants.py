@@ -97,7 +97,7 @@ def drawn(count: int, seed: int) -> Iterator[dict[str, str]]:
     """Yield `count` faults, each with its file and the line, or lines, before and after."""
     rooms = [sorted((ROOT / "nmt_cli").rglob(name)) for name in FILES]
     chance = random.Random(seed)
-    seen = set()
+    seen: set[tuple[Path, str]] = set()
     while len(seen) < count:
         file = chance.choice(chance.choice(rooms))
         text = file.read_bytes()

@@ -60,6 +60,7 @@ class StoredModels:
         self.folders = [member.path for member in members]
         self.recipe = members[0].recipe  # without changes
         self.in_int8 = any(member.config.precision == "int8" for member in members)
+        self.checked = False
         self._models: dict[str, Models] = {}
 
     @cached_property
@@ -98,6 +99,7 @@ class StoredModels:
         """Wait until all files are checked. Raises ModelError."""
         for member in self.members:
             member.check()
+        self.checked = True
 
     def forced(self, precision: str = "", batch_tokens: int = 4096) -> ForcedModel:
         """Return the first model, for forced passes by this thread. `precision` "": fp32, or int8 if stored in int8.

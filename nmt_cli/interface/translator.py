@@ -164,7 +164,8 @@ class Translator:
         wrong option, before a line is read.
         """
         translator, language, checked = self._ready(lines, options, lacking)
-        return self._once_checked(translator.windows(checked, language))
+        results = translator.windows(checked, language)
+        return results if self.stored.checked else self._once_checked(results)
 
     def _once_checked(self, results: Generator[T, None, None]) -> Generator[T, None, None]:
         """Yield the results, the first one when all files of the models are checked. Raises ModelError."""

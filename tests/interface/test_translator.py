@@ -25,7 +25,7 @@ import nmt_cli as nmt
 from nmt_cli.cli.translate import translate as command
 from nmt_cli.errors import ModelError
 from nmt_cli.interface.options import TranslateKeywords
-from nmt_cli.model import contents
+from nmt_cli.model import folder_files
 from nmt_cli.storage.files import sha256
 from nmt_cli.translation.pool import PoolClosed
 
@@ -363,7 +363,7 @@ def test_a_damaged_file_is_an_error_before_the_first_translation(
     data[-5] ^= 1
     weights.write_bytes(data)
     translating = threading.Event()
-    monkeypatch.setattr(contents, "sha256", lambda path: (translating.wait(LIMIT), sha256(path))[1])
+    monkeypatch.setattr(folder_files, "sha256", lambda path: (translating.wait(LIMIT), sha256(path))[1])
     with nmt.load(folder, precision="fp32", device="cpu", wait=False) as translator:
         translating.set()
         with pytest.raises(ModelError, match=r"model\.safetensors' was changed"):

@@ -117,8 +117,8 @@ def test_flash_attention_works_on_this_gpu() -> None:
     for causal in (False, True):
         results = []
         for function, kind in ((attend_packed, torch.bfloat16), (attend_each, torch.float32)):
-            parts = [x.detach().to(kind).requires_grad_() for x in inputs[:3]]
-            out = function(*parts, packing, packing, causal)
+            query, key, value = parts = [x.detach().to(kind).requires_grad_() for x in inputs[:3]]
+            out = function(query, key, value, packing, packing, causal)
             results.append([out, *torch.autograd.grad((out.float() * inputs[3])[:real].sum(), parts)])
         for fast, plain in zip(*results, strict=True):
             assert (fast.float() - plain)[:real].norm() <= 0.03 * plain[:real].norm()
