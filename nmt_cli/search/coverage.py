@@ -30,7 +30,7 @@ LEAST = 1e-30
 
 
 @dataclass
-class Attended(OfHypotheses):
+class CoverageSums(OfHypotheses):
     """The attention that each hypothesis has paid to the source so far."""
 
     sums: Array  # (B, W, S) fp64; beyond the source's own tokens the values mean nothing
@@ -40,7 +40,7 @@ class Attended(OfHypotheses):
 class Coverage(Rows):
     """The coverage state of B sentences."""
 
-    attended: Attended
+    attended: CoverageSums
     sources: Array  # (B, 2) the first token of the source's text, and the end symbol after it
 
     @classmethod
@@ -48,7 +48,7 @@ class Coverage(Rows):
         """Return the state of new sentences."""
         sources = [(sentence.first, len(sentence.tokens)) for sentence in sentences]
         sums = arrays.zeros((len(sources), width, max(end for _, end in sources)), arrays.widest)
-        return cls(Attended(sums), arrays.array(sources, arrays.int64))
+        return cls(CoverageSums(sums), arrays.array(sources, arrays.int64))
 
     def add(self, rows: Array, attention: Array) -> None:
         """Add the attention (N, S or another length) of a step to the hypotheses `rows` (N,), which are numbers b * W +
@@ -57,7 +57,7 @@ class Coverage(Rows):
         sums = merged(self.attended.sums)
         size = min(sums.shape[1], attention.shape[1])
         sums[rows, :size] += attention[:, :size]
-        self.attended = Attended(sums.reshape(self.attended.sums.shape))
+        self.attended = CoverageSums(sums.reshape(self.attended.sums.shape))
 
     def log_coverage(self, parents: Array, wanted: Array) -> Array:
         """Return Σ_i log(min(Σ_j p_ij, 1)) of the hypotheses `parents` (B, C) where `wanted`, elsewhere 0: (B, C)

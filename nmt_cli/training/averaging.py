@@ -49,7 +49,7 @@ from ..storage.output_paths import check_output_folder, output_folder
 from ..storage.sealed_json import read_record
 from .checkpoint import STATE, Checkpoint, State, best_of, trained_on
 from .metrics import NAMES, by_chance, goodness, measure_in, perplexity, shown
-from .progress import Progress
+from .progress import TrainingProgress
 from .run import RunFolder
 from .validation import Validator, has_validation
 
@@ -142,7 +142,7 @@ def _check_shards(shards: Path, recipe: Recipe, config: ModelConfig, vocabulary:
     try:
         progress = read_record(other / STATE, State, ModelError, REMEDY).progress
     except FileNotFoundError:
-        progress = Progress()
+        progress = TrainingProgress()
     check_matches(index, recipe, shards, names=not progress.data_fingerprint)
     if vocabulary.sha256 != index.tokenizer_sha256 or not trained_on(index, progress, config.tokenizers):
         raise DataError(f"the shards in {str(shards)!r} are of another text or tokenizer than those of the training.")

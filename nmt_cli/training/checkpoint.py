@@ -23,7 +23,7 @@ from ..model.folder_files import CONFIG, METRICS, REMEDY, ModelConfig, check_fil
 from ..recipe import Recipe
 from ..storage.sealed_json import Record, read_record
 from .metrics import by_chance, goodness, measure_in
-from .progress import Progress
+from .progress import TrainingProgress
 
 OPTIMIZER_STATE, STATE = "state.safetensors", "state.json"
 
@@ -31,7 +31,7 @@ OPTIMIZER_STATE, STATE = "state.safetensors", "state.json"
 class State(Record):
     """The content of state.json."""
 
-    progress: Progress
+    progress: TrainingProgress
     sha256: dict[str, str]
     """SHA-256 of other files of the checkpoint: OPTIMIZER_STATE, and since format version 2 config.json."""
 
@@ -89,7 +89,7 @@ class Checkpoint:
         return foreign(self.folder, dict.fromkeys([CONFIG, METRICS, STATE, *config.sha256, *state.sha256], ""))
 
     @cached_property
-    def progress(self) -> Progress | None:
+    def progress(self) -> TrainingProgress | None:
         """The progress of the checkpoint. None, with a warning, if its files are damaged.
 
         If a user has removed state.json to save space, the checkpoint counts as periodic.
@@ -97,7 +97,7 @@ class Checkpoint:
         try:
             if not (self.folder / STATE).exists():
                 read_config(self.folder)
-                return Progress(update=self.update)
+                return TrainingProgress(update=self.update)
             return self.read()[1].progress
         except ModelError as error:
             console.warn_once(f"{error} It is passed over, and kept.")
@@ -133,7 +133,7 @@ class Checkpoint:
 
     @property
     def periodic(self) -> bool:
-        """Whether the checkpoint is periodic, see `Progress.periodic`."""
+        """Whether the checkpoint is periodic, see `TrainingProgress.periodic`."""
         return self.progress is not None and self.progress.periodic
 
     @property
@@ -144,7 +144,7 @@ class Checkpoint:
         return self.progress is not None and (self.progress.periodic or self.progress.since_best == 0)
 
 
-def trained_on(index: ShardIndex, progress: Progress, tokenizers: Mapping[str, str]) -> bool:
+def trained_on(index: ShardIndex, progress: TrainingProgress, tokenizers: Mapping[str, str]) -> bool:
     """Return whether a checkpoint was trained on these shards; `tokenizers` are the SHA-256 of its tokenizers by file.
 
     The ids decide, if both record their hash. They do not depend on how the text is divided or compressed.

@@ -13,10 +13,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from .progress import Progress
+from .progress import TrainingProgress
 
 
-def train_record(progress: Progress) -> dict[str, Any]:
+def train_record(progress: TrainingProgress) -> dict[str, Any]:
     """Return the training record of the updates in the meter, which has at least one."""
     meter, seconds = progress.meter, progress.meter_seconds
     tokens = int(meter.tokens)
@@ -45,7 +45,7 @@ def training_line(record: Mapping[str, Any], updates: int, eta: float) -> str:
     )
 
 
-def live_text(progress: Progress) -> str:
+def live_text(progress: TrainingProgress) -> str:
     """Return the text of a terminal's bar: the epoch, and the loss and speed of the updates in the meter, if there are
     any.
     """
@@ -58,7 +58,7 @@ def live_text(progress: Progress) -> str:
     return f"epoch {progress.epoch + 1}{figures}"
 
 
-def valid_record(progress: Progress, scores: Mapping[str, Any]) -> dict[str, Any]:
+def valid_record(progress: TrainingProgress, scores: Mapping[str, Any]) -> dict[str, Any]:
     """Return the validation record with the validator's `scores`."""
     return {
         "type": "valid",
@@ -127,7 +127,7 @@ def measure_in(record: Mapping[str, Any], metric: str) -> Measure:
     return record.get(f"{metric}_signature"), lines, record.get("bleu_of_sentences", lines)
 
 
-def skipped_record(progress: Progress, update: int, epoch: int, grad_norm: float) -> dict[str, Any]:
+def skipped_record(progress: TrainingProgress, update: int, epoch: int, grad_norm: float) -> dict[str, Any]:
     """Return the record of an update whose gradient was not finite. `progress` has already counted it."""
     return {
         "type": "skipped",

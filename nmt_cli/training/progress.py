@@ -1,6 +1,6 @@
 """The counters of training. Each checkpoint saves all of them, so a resumed run continues with the same numbers.
 
-    Progress   the update, epoch, best score, …         Meter   sums since the last training record
+    TrainingProgress   the update, epoch, best score, …         Meter   sums since the last training record
 
 Some fields have another name in state.json (their alias), because older versions used that name.
 """
@@ -38,7 +38,7 @@ class Meter(Stored):
     lr: float = Field(default=0, alias="rate")
     """The learning rate of the latest update."""
     started_at: float = Field(default=0, alias="began")
-    """`Progress.seconds` at the last training record."""
+    """`TrainingProgress.seconds` at the last training record."""
 
     def add(self, loss: float, nll: float, tokens: int, grad_norm: float, lr: float) -> None:
         """Add one update. `loss` and `nll` are sums over its `tokens` target tokens."""
@@ -49,7 +49,7 @@ class Meter(Stored):
         self.grad_norm, self.lr = grad_norm, lr
 
 
-class Progress(Stored):
+class TrainingProgress(Stored):
     """The state of training after `update` updates: everything that resuming needs besides weights and optimizer
     state.
     """

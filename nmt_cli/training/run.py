@@ -31,7 +31,7 @@ from ..recipe import DecodeSection, Recipe, TrainSection
 from ..storage.files import Lock, clear_partial, link_atomic, new_folder, sha256, system_error
 from ..storage.sealed_json import to_json
 from .checkpoint import OPTIMIZER_STATE, STATE, Checkpoint, State, best_of, trained_on
-from .progress import Progress
+from .progress import TrainingProgress
 from .times import BYTES_PER_PARAMETER
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class RunFolder:
         return sorted(checkpoints, key=lambda checkpoint: checkpoint.update)
 
     def save(
-        self, progress: Progress, optimizer_state: Mapping[str, Tensor], write_model: Callable[[Path], None]
+        self, progress: TrainingProgress, optimizer_state: Mapping[str, Tensor], write_model: Callable[[Path], None]
     ) -> None:
         """Write a checkpoint, whose model folder `write_model` writes, and point the link `last` to it.
 
@@ -250,11 +250,11 @@ class RunFolder:
 
     def load(
         self, update: int, recipe: Recipe, index: ShardIndex
-    ) -> tuple[Progress, dict[str, Tensor], dict[str, Tensor]]:
+    ) -> tuple[TrainingProgress, dict[str, Tensor], dict[str, Tensor]]:
         """Return progress, weights and optimizer state of the checkpoint after `update` updates, and ignore newer
         checkpoints.
 
-        If the metric by which the best one is chosen has changed, `Progress.best` is None; see `best_score`.
+        If the metric by which the best one is chosen has changed, `TrainingProgress.best` is None; see `best_score`.
 
         Raises ModelError when this checkpoint is missing; when it is damaged, with the name of the one before it; and
         when the recipe or the shards are those of another experiment.

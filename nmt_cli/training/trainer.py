@@ -64,7 +64,7 @@ from .metrics import (
 )
 from .probe import choose_micro_batch
 from .process_group import ProcessGroup
-from .progress import Progress
+from .progress import TrainingProgress
 from .report import Report
 from .run import RunFolder, link_latest
 from .schedule import concerns
@@ -166,7 +166,7 @@ class Trainer:
             )
         return index
 
-    def load_or_initialize(self, index: ShardIndex) -> tuple[Transformer, Progress, dict[str, Tensor]]:
+    def load_or_initialize(self, index: ShardIndex) -> tuple[Transformer, TrainingProgress, dict[str, Tensor]]:
         """Return model, progress and optimizer state: those of the last checkpoint, which rank 0 selects,
         or new ones if there is none.
         """
@@ -180,7 +180,7 @@ class Trainer:
                 )
             self.report.rewind(0)
             torch.manual_seed(train.seed)
-            progress = Progress(data_fingerprint=index.data_fingerprint, ids_fingerprint=index.ids_fingerprint)
+            progress = TrainingProgress(data_fingerprint=index.data_fingerprint, ids_fingerprint=index.ids_fingerprint)
             model = (
                 initial_model(Path(train.init), self.recipe, self.vocabulary)
                 if train.init
@@ -217,7 +217,7 @@ class Trainer:
 
     # --- the loop ---
 
-    def train(self) -> Progress:
+    def train(self) -> TrainingProgress:
         """Train to the end.
 
         Raises `Stopped` after a signal, `TrainingError` when a gradient is not finite or a rank does not answer.
