@@ -73,11 +73,15 @@ class CConfig(ctypes.Structure):
     )
 
 
+OPTIONS = ("beam", "nbest", "bos", "eos", "lookahead", "min_length")
+"""The first fields of nmt_search_options, and of `search.SearchOptions`."""
+
+
 class CSearchOptions(ctypes.Structure):
     """nmt_search_options."""
 
     _fields_ = (
-        *((name, _int) for name in ("beam", "nbest", "bos", "eos", "lookahead", "min_length", "paths")),
+        *((name, _int) for name in (*OPTIONS, "paths")),
         ("banned_count", _int),
         ("textless_count", _int),
         ("banned", _at),

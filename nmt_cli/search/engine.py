@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.library import CSearchOptions
+from ..engine.library import OPTIONS, CSearchOptions
 from ..engine.model import EngineModel, Owner, Ranking, address, checked, expect, flattened, integers
 from .arrays import NUMPY, Array
 from .length_penalties import penalties_of
@@ -40,17 +40,12 @@ class EngineSearch(Owner, Search):
         self._seconds = 0.0  # per hypothesis in the last step, if `SearchOptions.seconds` asks for it
         banned, textless = integers(options.banned_tokens), integers(options.textless)
         described = CSearchOptions(
-            options.beam,
-            options.nbest,
-            options.bos,
-            options.eos,
-            options.lookahead,
-            options.min_length,
-            options.token_log_probs,
-            len(banned),
-            len(textless),
-            address(banned),
-            address(textless),
+            **{name: getattr(options, name) for name in OPTIONS},
+            paths=options.token_log_probs,
+            banned_count=len(banned),
+            textless_count=len(textless),
+            banned=address(banned),
+            textless=address(textless),
         )
         self.delete = self.library.nmt_search_delete
         self.handle = checked(self.library, self.library.nmt_search_new(model.handle, ctypes.byref(described)))

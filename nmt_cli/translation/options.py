@@ -7,7 +7,7 @@ recipe, keywords ──▶ TranslationOptions ──▶ LineTranslator: lengths,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from ..data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
@@ -49,33 +49,34 @@ class TranslationOptions:
     same as `longest`."""
 
     def search_options(self, target: Tokenizer) -> SearchOptions:
-        """Return what a search needs of these options. `target` is the tokenizer of the outputs."""
+        """Return what a search needs of these options. `target` is the tokenizer of the outputs.
+
+        A key of [decode] that `SearchOptions` has too is taken as it is.
+        """
         decode = self.decode
         search = None if decode.search == "beam" else load(SEARCHES, decode.search, "search")
         rules = self.rules(target)
         allowed = {token for rule in rules for token in rule.allows}
-        return SearchOptions(
-            search=search,
-            beam=decode.beam,
-            alpha=decode.alpha,
-            nbest=self.nbest,
-            batch_tokens=decode.batch_tokens,
-            align=self.align,
-            bos=BOS,
-            eos=EOS,
-            banned_tokens=tuple(token for token in (PAD, UNK, BOS, *target.tags.values()) if token not in allowed),
-            min_length=decode.min_length,
-            textless=target.textless,
-            sampling=self.sampling or getattr(search, "SAMPLING", None) or SamplingOptions(),
-            lookahead=decode.lookahead or UNLIMITED,
-            mbr=self.mbr,
-            detokenize=target.decode,
-            length_penalty=load(LENGTH_PENALTIES, decode.length_penalty, "length penalty"),
-            constraints=rules,
-            token_log_probs=self.calibration is not None,
-            diverse=DiverseOptions(groups=decode.diverse_groups, penalty=decode.diversity_penalty),
-            coverage_penalty=decode.coverage_penalty,
-        )
+        names = {field.name for field in fields(SearchOptions)} & DecodeSection.model_fields.keys()
+        same = {name: getattr(decode, name) for name in names}
+        more: dict[str, Any] = {
+            "search": search,
+            "nbest": self.nbest,
+            "align": self.align,
+            "bos": BOS,
+            "eos": EOS,
+            "banned_tokens": tuple(t for t in (PAD, UNK, BOS, *target.tags.values()) if t not in allowed),
+            "textless": target.textless,
+            "sampling": self.sampling or getattr(search, "SAMPLING", None) or SamplingOptions(),
+            "lookahead": decode.lookahead or UNLIMITED,
+            "mbr": self.mbr,
+            "detokenize": target.decode,
+            "length_penalty": load(LENGTH_PENALTIES, decode.length_penalty, "length penalty"),
+            "constraints": rules,
+            "token_log_probs": self.calibration is not None,
+            "diverse": DiverseOptions(groups=decode.diverse_groups, penalty=decode.diversity_penalty),
+        }
+        return SearchOptions(**{**same, **more})
 
     def rules(self, target: Tokenizer) -> tuple[Constraint, ...]:
         """Return the prefix constraint, the constraints of the recipe's section, and those of `constraints`.
