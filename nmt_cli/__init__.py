@@ -31,7 +31,7 @@ with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace"
 
 _NAMES = {
     "init": "interface.init",
-    "Initialized": "interface.init",
+    "Initialized": "interface.planning",
     "fetch": "interface.fetching",
     "datasets": "interface.fetching",
     "info": "interface.information",

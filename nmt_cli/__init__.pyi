@@ -24,9 +24,9 @@ from .interface.fetching import datasets as datasets
 from .interface.fetching import fetch as fetch
 from .interface.information import info as info
 from .interface.information import table3 as table3
-from .interface.init import Initialized as Initialized
 from .interface.init import init as init
 from .interface.parsing import Parse as Parse
+from .interface.planning import Initialized as Initialized
 from .interface.progress import Progress as Progress
 from .interface.translator import Translator as Translator
 from .interface.translator import load as load

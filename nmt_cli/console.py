@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -64,6 +64,13 @@ def spoken_range(shortest: float, longest: float) -> str:
 def warn(text: str) -> None:
     """Print a warning: the command continues, but not as the user asked."""
     _print(text, "[yellow]warning:[/yellow] ")
+
+
+def warn_replaced(replaced: Mapping[str, int]) -> None:
+    """Warn about invalid UTF-8. `replaced`: file → number of lines in which it was replaced."""
+    for name, lines in replaced.items():
+        if lines:
+            warn(f"{name}: {lines:,} line{'s' * (lines != 1)} held invalid UTF-8, which was replaced by U+FFFD.")
 
 
 WARNED: set[str] = set()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from .. import console
-from ..console import say, warn
+from ..console import say, warn, warn_replaced
 from ..device.torch_device import is_host
 from ..errors import DataError, UsageError
 from ..interface.loading import check_precision, open_models
@@ -154,12 +154,7 @@ def _report(totals: _Totals, names: list[str], replaced: Counter[str], longest: 
     """Print remarks, then the totals in one line. Raises DataError if no pair has a score."""
     from ..translation.scoring import perplexity
 
-    for name in dict.fromkeys(names):
-        if replaced[name]:
-            warn(
-                f"{name!r}: {replaced[name]:,} of {names.count(name) * totals.lines:,} lines held invalid "
-                "UTF-8; the bytes were replaced by U+FFFD."
-            )
+    warn_replaced(replaced)
     if totals.too_long:
         warn(
             f"{totals.too_long:,} of {totals.lines:,} pairs, the first at line {totals.first_too_long:,}, have "

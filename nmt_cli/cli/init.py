@@ -2,90 +2,54 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from ..console import say, say_next, spoken, spoken_range, warn
+from ..console import say, say_next, spoken, spoken_range, warn_replaced
+from ..interface.init import init as initialize
 from .arguments import argument, option
+from .typed_options import Given, options_from
 
 if TYPE_CHECKING:
     from ..corpora.survey import Survey, SurveyedSide
-    from ..interface.init import Initialized
-
-File = list[Path] | None
+    from ..interface.planning import Initialized
 
 
-def init(
-    name: Annotated[
-        Path, argument("Name of the recipe: NAME.toml is written, and NAME-text, a folder for the sets.", "NAME")
-    ],
-    source: Annotated[
-        list[Path],
-        option("Text to translate from (plain, .gz, .xz, .bz2 or .zst), one sentence per line; repeatable.", "FILE"),
-    ],
-    target: Annotated[list[Path], option("Its translation, parallel line by line; as many files as --source.", "FILE")],
-    valid_source: Annotated[
-        File, option("Validation set. Without one, pairs of the text are held out.", "FILE")
-    ] = None,
-    valid_target: Annotated[File, typer.Option("--valid-target", metavar="FILE", show_default=False)] = None,
-    test_source: Annotated[File, option("Test set, likewise.", "FILE")] = None,
-    test_target: Annotated[File, typer.Option("--test-target", metavar="FILE", show_default=False)] = None,
-    source_language: Annotated[
-        str, option("Such as en.  [default: the ending of the file]", "CODE", show_default=False)
-    ] = "",
-    target_language: Annotated[
-        str, option("Such as de.  [default: the ending of the file]", "CODE", show_default=False)
-    ] = "",
-    from_model: Annotated[
-        Path | None,
-        option(
-            "Model or run folder: the recipe adapts this model to the text, with its sizes and vocabulary. It is first "
-            "scored as it is, on up to 500 lines of the test set.",
-            "MODEL",
-            names=("--from",),
-        ),
-    ] = None,
-    threads: Annotated[int, option("CPU threads of the training; 0: all cores.", "N", min=0, max=1024)] = 0,
-    time: Annotated[
-        str,
-        option(
-            "Longest training, such as 90m, 1h or 2d12h: fewer passes over the text, or a smaller model.",
-            "TIME",
-            show_default=False,
-        ),
-    ] = "",
-) -> None:
+@options_from(
+    initialize,
+    name=argument("Name of the recipe: NAME.toml is written, and NAME-text, a folder for the sets.", "NAME"),
+    source=option("Text to translate from (plain, .gz, .xz, .bz2 or .zst), one sentence per line; repeatable.", "FILE"),
+    target=option("Its translation, parallel line by line; as many files as --source.", "FILE"),
+    valid_source=option("Validation set. Without one, pairs of the text are held out.", "FILE"),
+    valid_target=typer.Option(metavar="FILE"),
+    test_source=option("Test set, likewise.", "FILE"),
+    test_target=typer.Option(metavar="FILE"),
+    source_language=option("Such as en.  [default: the ending of the file]", "CODE"),
+    target_language=option("Such as de.  [default: the ending of the file]", "CODE"),
+    from_model=option(
+        "Model or run folder: the recipe adapts this model to the text, with its sizes and vocabulary. It is first "
+        "scored as it is, on up to 500 lines of the test set.",
+        "MODEL",
+        names=("--from",),
+    ),
+    threads=option("CPU threads of the training; 0: all cores.", "N", min=0, max=1024),
+    time=option("Longest training, such as 90m, 1h or 2d12h: fewer passes over the text, or a smaller model.", "TIME"),
+)
+def init(options: Given) -> None:
     """Write a recipe for your own text.
 
     It looks at the text and at this machine, holds out validation and test sets, and chooses the sizes by the rule in
     docs/presets.md.
     """
-    from ..interface.init import init as initialize
-
-    done = initialize(
-        name,
-        source,
-        target,
-        valid_source=valid_source or (),
-        valid_target=valid_target or (),
-        test_source=test_source or (),
-        test_target=test_target or (),
-        source_language=source_language,
-        target_language=target_language,
-        from_model=from_model or "",
-        time=time,
-        threads=threads,
-    )
+    done = initialize(**options)
     _say_text(done.survey)
-    _say_recipe(done, bool(time))
+    _say_recipe(done, "time" in options)
 
 
 def _say_text(text: Survey) -> None:
     """Print statistics and warnings about the text."""
-    for file, lines in text.replaced.items():
-        warn(f"{file}: {lines:,} line(s) hold invalid UTF-8; what is invalid was replaced by U+FFFD")
+    warn_replaced(text.replaced)
     say(f"{text.pairs:,} pairs")
     for what, side in (("source", text.source), ("target", text.target)):
         say(f"  {what}      {side.words:.1f} words per line, up to {side.longest:,}; letters: {_scripts(side)}")

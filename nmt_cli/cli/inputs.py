@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from io import UnsupportedOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from ..console import say, warn
+from ..console import say, warn, warn_replaced
 from ..errors import DataError, UsageError
-from ..text.lines import decode_line, iter_lines, open_binary, open_descriptor
+from ..text.lines import decode_line, decoded_lines, iter_lines, open_binary, open_descriptor
 from .arguments import STDIN, STDIN_TWICE
 
 if TYPE_CHECKING:
@@ -89,17 +90,13 @@ def open_input(path: Path | None) -> BinaryIO:
 
 
 def _read(path: Path) -> list[str]:
+    replaced = Counter[str]()
     with open_input(path) as stream:
-        decoded = [decode_line(raw) for raw in iter_lines(stream)]
-    if not decoded:
-        raise DataError(f"{_shown(path)} is empty: expected one translation per line.")
-    damaged = sum(replaced for _, replaced in decoded)
-    if damaged:
-        warn(
-            f"{_shown(path)}: {damaged:,} of {len(decoded):,} lines held invalid UTF-8; the bytes were "
-            "replaced by U+FFFD."
-        )
-    return [text for text, _ in decoded]
+        lines = list(decoded_lines(stream, shown(path), replaced))
+    if not lines:
+        raise DataError(f"{shown(path)} is empty: expected one translation per line.")
+    warn_replaced(replaced)
+    return lines
 
 
 def remark(
@@ -125,19 +122,20 @@ def remark(
                 else "or, if the references are tokenised alike, use --tokenize none"
             )
             warn(
-                f"{_shown(Path(name))}: {count:,} lines end in a separate full stop (' .'), so the text looks "
+                f"{shown(Path(name))}: {count:,} lines end in a separate full stop (' .'), so the text looks "
                 f"tokenised. Detokenise it; {way_out}."
             )
 
 
 def remark_on_scores(evaluation: Evaluation, ref: list[Path]) -> None:
     """Print the remarks about the scores and the references."""
-    for text in evaluation.remarks([_shown(path) for path in ref], lambda name: _shown(Path(name))):
+    for text in evaluation.remarks([shown(path) for path in ref], lambda name: shown(Path(name))):
         warn(text)
 
 
-def _shown(path: Path) -> str:
-    return "standard input" if path == STDIN else repr(str(path))
+def shown(path: Path | None) -> str:
+    """Return the name of an input in messages."""
+    return "standard input" if path in (None, STDIN) else repr(str(path))
 
 
 def entries(path: Path | None, what: str) -> list[str] | None:
@@ -147,21 +145,16 @@ def entries(path: Path | None, what: str) -> list[str] | None:
     """
     if path is None:
         return None
+    lines = []
     with open_binary(path) as stream:
-        decoded = list(map(decode_line, iter_lines(stream)))
-    damaged = next((number for number, (_, replaced) in enumerate(decoded, 1) if replaced), None)
-    if damaged:
-        raise DataError(
-            f"{str(path)!r}, line {damaged:,}: {decoded[damaged - 1][0][:60]!r} is not UTF-8. Convert the file "
-            "to UTF-8, or delete the line."
-        )
-    tabbed = next((number for number, (line, _) in enumerate(decoded, 1) if "\t" in line.strip()), None)
-    if tabbed:
-        raise DataError(
-            f"{str(path)!r}, line {tabbed:,}: {decoded[tabbed - 1][0][:60]!r} has a tab: expected {what}, one "
-            "per line. Give one column."
-        )
-    lines = [line for line, _ in decoded if line.strip()]
-    if not lines:
+        for number, raw in enumerate(iter_lines(stream), 1):
+            line, damaged = decode_line(raw)
+            if damaged or "\t" in line.strip():
+                what_is_wrong = "is not UTF-8. Convert the file to UTF-8" if damaged else "has a tab. Give one column"
+                raise DataError(
+                    f"{str(path)!r}, line {number:,}: {line[:60]!r} {what_is_wrong}: expected {what}, one per line."
+                )
+            lines.append(line)
+    if not any(map(str.strip, lines)):
         raise DataError(f"{str(path)!r} has no text: expected {what}, one per line.")
-    return lines
+    return [line for line in lines if line.strip()]

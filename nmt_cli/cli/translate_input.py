@@ -19,10 +19,10 @@ from ..console import warn
 from ..errors import DataError, UsageError
 from ..options import Option, flag
 from ..recipe import RULES
-from ..text.lines import decode_line, iter_lines, open_binary
+from ..text.lines import decoded_lines, parallel
 from ..text.scripts import IN_SCRIPT
 from .arguments import STDIN
-from .inputs import entries, open_input
+from .inputs import entries, open_input, shown
 
 if TYPE_CHECKING:
     from ..interface.options import TranslateKeywords
@@ -141,37 +141,24 @@ def read_requests(file: Path | None, replaced: Counter[str], rules: LineRules = 
         yield _line(rules, texts)
 
 
-def _parallel(file: Path | None, rules: LineRules, replaced: Counter[str]) -> Iterator[list[str]]:
+def _parallel(file: Path | None, rules: LineRules, replaced: Counter[str]) -> Iterator[tuple[str, ...]]:
     """Yield the parallel lines of all files, the input's first.
 
     Raises DataError as `read_requests` does for different numbers of lines.
     """
-    names = [str(file) if file else "standard input", *map(str, rules.parallel.values())]
     with ExitStack() as stack:  # the streams are closed in the thread that reads them
-        streams = [
-            stack.enter_context(open_input(file)),
-            *(stack.enter_context(open_binary(path)) for path in rules.parallel.values()),
-        ]
-        readers = [iter_lines(stream, any_bytes=True) for stream in streams]
-        count = 0
-        while None not in (raws := [next(reader, None) for reader in readers]):
-            texts = []
-            for name, raw in zip(names, raws, strict=True):
-                text, damaged = decode_line(raw or b"")
-                replaced[name] += damaged
-                texts.append(text)
-            yield texts
-            count += 1
-        _check_ends(names, readers, raws, count)
+        files = [file, *rules.parallel.values()]
+        texts = [(shown(path), stack.enter_context(open_input(path))) for path in files]
+        yield from parallel(*((name, decoded_lines(stream, name, replaced, any_bytes=True)) for name, stream in texts))
 
 
 def _checked(
-    rows: Iterator[list[str]], check: Callable[[Sequence[list[str]]], None], ahead: bool
-) -> Iterator[list[str]]:
+    rows: Iterator[tuple[str, ...]], check: Callable[[Sequence[tuple[str, ...]]], None], ahead: bool
+) -> Iterator[tuple[str, ...]]:
     """Yield the rows, and call `check` with the first CHECKED ones: with `ahead` before the first is yielded, else
     after the last of them.
     """
-    first: list[list[str]] = []
+    first: list[tuple[str, ...]] = []
     error: DataError | None = None
     try:
         for row in islice(rows, CHECKED):
@@ -188,7 +175,7 @@ def _checked(
     yield from rows
 
 
-def _refuse_glossaries(rules: LineRules, rows: Sequence[list[str]]) -> None:
+def _refuse_glossaries(rules: LineRules, rows: Sequence[tuple[str, ...]]) -> None:
     """Raise DataError if the prefixes or the terms of these rows are a glossary; for a single row, only warn."""
     lines = [texts[0].partition("\t")[0] if rules.has_columns else texts[0] for texts in rows]
     for number, (option, path) in enumerate(rules.parallel.items(), 1):
@@ -208,7 +195,7 @@ def _refuse_glossaries(rules: LineRules, rows: Sequence[list[str]]) -> None:
         warn(message)
 
 
-def _line(rules: LineRules, texts: list[str]) -> str | Line:
+def _line(rules: LineRules, texts: tuple[str, ...]) -> str | Line:
     """Return a line with its prefix and terms; `texts` has its text in each file."""
     source, *columns = texts[0].split("\t") if rules.has_columns else [texts[0]]
     others = iter(texts[1:])
@@ -227,30 +214,6 @@ def _line(rules: LineRules, texts: list[str]) -> str | Line:
     from ..translation.line import Line
 
     return Line(source, prefix, terms)
-
-
-def _check_ends(names: list[str], readers: list[Iterator[bytes]], raws: list[bytes | None], count: int) -> None:
-    """Raise DataError unless all files ended at the same line.
-
-    `raws` are the next lines after `count` lines; None: the file ended.
-    """
-    if all(raw is None for raw in raws):
-        return
-    counts = [
-        count if raw is None else count + 1 + sum(1 for _ in reader) for raw, reader in zip(raws, readers, strict=True)
-    ]
-    longer = next(index for index, raw in enumerate(raws) if raw is not None)
-    text = decode_line(raws[longer] or b"")[0]
-    raise DataError(
-        f"{', '.join(f'{name!r} has {_counted(number)}' for name, number in zip(names, counts, strict=True))}: "
-        "they are not line by line parallel. "
-        f"They part at line {count + 1:,}, where {names[longer]!r} reads "
-        f"{text[:60] + '…' * (len(text) > 60)!r}. (A line ends at \\n only.)"
-    )
-
-
-def _counted(lines: int) -> str:
-    return f"{lines:,} line{'s' * (lines != 1)}"
 
 
 def glossary_pair(entries: Sequence[str], lines: Sequence[str], separators: Sequence[str] = SEPARATORS) -> list[str]:

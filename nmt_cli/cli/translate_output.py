@@ -137,11 +137,7 @@ def write_windows(
                 count, tokens = count + 1, tokens + translation.length
             sink.flush()
             bar.update(len(window))
-    for name, damaged in replaced.items():
-        if damaged:
-            console.warn(
-                f"{name!r}: {damaged:,} of {count:,} lines held invalid UTF-8; the bytes were replaced by U+FFFD."
-            )
+    console.warn_replaced(replaced)
     if console.on_terminal() and not prompt:
         seconds = time.perf_counter() - start
         console.say(f"{count:,} lines, {tokens:,} tokens in {seconds:.1f} s: {tokens / seconds:,.0f} tokens/s")

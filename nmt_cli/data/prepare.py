@@ -164,8 +164,7 @@ def _build(
     """Write shards and vocabulary into `folder`. Return their index, and for each side what normalisation changes."""
     languages = ("", "") if recipe.data.terminals else (recipe.data.source_language, recipe.data.target_language)
     counts, words = _read(inputs, workers, recipe.data.joint_vocab, replaced, languages)
-    for file, lines in replaced.items():
-        console.warn(f"{file}: {lines:,} line(s) hold invalid UTF-8; what is invalid was replaced by U+FFFD")
+    console.warn_replaced(replaced)
     vocabulary = _vocabulary(recipe.data, inputs, words, workers)
     _check_tags(vocabulary, recipe.data)
     changed = {side: Changed() for side in SIDES}

@@ -8,6 +8,7 @@ The package `evaluation` computes these parts; this file puts them together.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from ..evaluation.references import remarks as reference_remarks
 from ..evaluation.significance import BOOTSTRAP, SAMPLES, SEED, Row, compare, confidence
 from ..evaluation.significance import remark as few_differences
 from ..options import with_keywords
-from ..text.lines import decode_line, iter_lines, open_binary
+from ..text.lines import decoded_lines, open_binary
 from .evaluation_options import EvaluationOptions, Text
 from .progress import ProgressOption, showing
 
@@ -298,10 +299,9 @@ def _lines(text: Text, name: str) -> Sequence[str]:
         raise UsageError(f"{name} is the text {text[:60]!r}: expected a list of lines, or a pathlib.Path.")
     if not isinstance(text, Path):
         return list(text)
+    replaced = Counter[str]()
     with open_binary(text) as stream:
-        decoded = [decode_line(raw) for raw in iter_lines(stream)]
-    if damaged := sum(replaced for _, replaced in decoded):
-        raise DataError(
-            f"{str(text)!r}: {damaged:,} of {len(decoded):,} lines hold invalid UTF-8. Convert the file to UTF-8."
-        )
-    return [line for line, _ in decoded]
+        lines = list(decoded_lines(stream, str(text), replaced))
+    if replaced:
+        raise DataError(f"{str(text)!r}: {replaced.total():,} lines hold invalid UTF-8. Convert the file to UTF-8.")
+    return lines

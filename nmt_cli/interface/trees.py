@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from ..console import warn
+from ..console import warn, warn_replaced
 from ..errors import DataError, UsageError, check_choice
 from ..parsing.brackets import Leaf, Tree, between_spaces, plain, read_trees
 from ..parsing.linearization import TERMINALS, delinearise, linearise, repaired
@@ -123,8 +123,7 @@ def decoded(stream: BinaryIO, shown: str) -> Iterator[str]:
     replaced: Counter[str] = Counter()
     with stream:
         yield from decoded_lines(stream, shown, replaced)
-    if replaced:
-        warn(f"{shown}: {replaced[shown]:,} lines held invalid UTF-8; the bytes were replaced by U+FFFD.")
+    warn_replaced(replaced)
 
 
 def _named(value: object) -> bool:

@@ -62,7 +62,7 @@ SUBMIT = "nmt_cli.translation.pool:Client.submit"
 QUICK = """
 import importlib
 from nmt_cli.training.times import Speed
-importlib.import_module("nmt_cli.interface.init")._measured = lambda *_: Speed(0.01, 0.01)
+importlib.import_module("nmt_cli.interface.planning")._measured = lambda *_: Speed(0.01, 0.01)
 """
 COMMANDS = {
     "help": Command("--help", "nmt_cli.cli.command:write_parameters"),

@@ -157,14 +157,14 @@ def test_no_more_pairs_than_most_and_held_out_ones_are_found(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nmt_cli.interface.init.MOST", 7)
+    monkeypatch.setattr("nmt_cli.interface.planning.MOST", 7)
     seen: list[list[tuple[str, str]]] = []
 
     def scored(_: Path, language: str, pairs: list[tuple[str, str]], total: int, workers: int | None) -> None:
         assert (language, total, workers) == ("de", 20, 1)
         seen.append(pairs)
 
-    monkeypatch.setattr("nmt_cli.interface.init.baseline", scored)
+    monkeypatch.setattr("nmt_cli.interface.planning.baseline", scored)
     old = model(text, tmp_path / "old", "joint")
     done = nmt.init(
         "new", text / "text.en", text / "text.de", from_model=old, threads=1, progress=False, source_language="en"
@@ -176,7 +176,7 @@ def test_no_more_pairs_than_most_and_held_out_ones_are_found(
 
 
 def test_a_test_set_of_several_or_compressed_files_has_no_command(text: Path) -> None:
-    from nmt_cli.interface.init import Initialized, _scoring
+    from nmt_cli.interface.planning import Initialized, _scoring
 
     done = dataclasses.replace(
         Initialized(Path("my new.toml"), None, None, None, {}, (0.0, 0.0), 0.0, "cpu"),  # type: ignore[arg-type]
