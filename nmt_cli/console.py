@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from .errors import printable
 
@@ -116,12 +117,15 @@ class Progress:
     """More text for people, such as the loss and the speed."""
 
 
-_listener: ContextVar[Callable[[Progress], None] | None] = ContextVar("listener", default=None)
+_listener: ContextVar[Callable[[Progress], None] | Literal[True] | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def listening(listener: Callable[[Progress], None]) -> Iterator[None]:
-    """Let `progress` and `status` call `listener` instead of showing a bar, in this thread, while the block runs."""
+def listening(listener: Callable[[Progress], None] | Literal[True]) -> Iterator[None]:
+    """Let `progress` and `status` call `listener` instead of showing a bar, in this thread, while the block runs.
+
+    True: `progress` shows bars where there is no terminal, too, such as in a notebook.
+    """
     token = _listener.set(listener)
     try:
         yield
@@ -179,11 +183,11 @@ def progress(
     """Return a tqdm bar on stderr, which is shown only on a terminal; within `listening`, return an object that calls
     the listener. `total` None means an unknown length.
     """
-    if shown and (listener := _listener.get()) is not None:
+    listener = _listener.get() if shown else None
+    if callable(listener):
         return _Reported(listener, what, total, unit.strip(), initial)
-    from tqdm import tqdm
-
-    hidden = not (shown and on_terminal())
+    tqdm = import_module("tqdm.auto" if listener else "tqdm").tqdm  # of "auto", the first import is slow
+    hidden = not (shown and (listener or on_terminal()))
     return tqdm(
         total=total,
         desc=what,
@@ -200,7 +204,7 @@ def progress(
 
 def status(what: str, *, shown: bool = True) -> AbstractContextManager[object]:
     """Return a context manager that shows the name of the work on a terminal while its block runs."""
-    if shown and (listener := _listener.get()) is not None:
+    if shown and callable(listener := _listener.get()):
         listener(Progress(what, 0, None))
         return nullcontext()
     if not (shown and on_terminal()):

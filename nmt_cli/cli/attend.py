@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ..console import on_terminal, say
-from ..errors import DataError, UsageError
+from ..errors import UsageError
 from ..interface.attention import attend as attended
 from ..recipe import DecodeOptions
 from ..text.lines import decode_line, iter_lines
@@ -92,32 +92,24 @@ def attend(
 
 
 def _sentence(sentences: list[str]) -> str:
-    """Return the sentence from the arguments, or from stdin if there are none. Raises UsageError, DataError."""
+    """Return the sentence from the arguments, or from stdin if there are none. Raises UsageError."""
     if len(sentences) > 1:
         raise UsageError(
             f"{len(sentences)} sentences were given, the second is {sentences[1]!r}: a page shows one. Put "
             "quotes around the words of a sentence."
         )
     if sentences:
-        lines, where = [_valid(line) for line in sentences[0].split("\n")], "the sentence"
-    else:
-        lines, where = [], "standard input"
-        with open_input(None) as stream:
-            typed = sys.stdin.isatty()
-            if typed and on_terminal():
-                say("type a sentence:")
-            for raw in iter_lines(stream):
-                lines.append(decode_line(raw)[0])
-                if typed or (len(lines) > 1 and lines[-1].strip()):
-                    break
-    if any(line.strip() for line in lines[1:]):
-        raise DataError(
-            f"{where} has more than one line: a page shows one sentence. Call nmt attend once for each, with a "
-            "file of its own (--out)."
-        )
-    if not lines or not lines[0].strip():
-        raise DataError(f"{where} is empty{f' ({lines[0]!r})' if lines else ''}: expected a sentence to translate.")
-    return lines[0]
+        return _valid(sentences[0])
+    lines: list[str] = []
+    with open_input(None) as stream:
+        typed = sys.stdin.isatty()
+        if typed and on_terminal():
+            say("type a sentence:")
+        for raw in iter_lines(stream):
+            lines.append(decode_line(raw)[0])
+            if typed or (len(lines) > 1 and lines[-1].strip()):
+                break
+    return "\n".join(lines)
 
 
 def _valid(argument: str) -> str:

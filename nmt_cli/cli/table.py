@@ -1,11 +1,7 @@
-"""Tables on stdout: on a terminal rich prints them with lines, elsewhere they are plain columns with the same cells.
-
-In a plain table, two or more spaces separate the cells, and the last column may contain spaces.
-"""
+"""Tables on stdout: columns that two or more spaces separate. The last column may contain spaces."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,36 +43,4 @@ class Table:
 
 def show(parts: Sequence[str | Table]) -> None:
     """Print text and tables with blank lines between them."""
-    if sys.stdout.isatty():
-        _print_rich(parts)
-    else:
-        output.write("\n\n".join(part if isinstance(part, str) else part.plain() for part in parts))
-
-
-def _print_rich(parts: Sequence[str | Table]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table as RichTable
-
-    def printable(text: str) -> str:
-        return escape(text.encode("utf-8", "backslashreplace").decode("utf-8"))
-
-    console = Console(highlight=False, soft_wrap=True, emoji=False)
-    for number, part in enumerate(parts):
-        if number:
-            console.print()
-        if isinstance(part, str):
-            console.print(printable(part))
-            continue
-        console.print(f"[bold]{printable(part.title)}[/bold]")
-        table = RichTable()
-        for column in part.columns:
-            table.add_column(
-                printable(column.name),
-                justify="left" if column.left else "right",
-                no_wrap=not column.left,
-                overflow="fold",
-            )
-        for row in part.rows:
-            table.add_row(*(printable(cell) for cell in row))
-        console.print(table)
+    output.write("\n\n".join(part if isinstance(part, str) else part.plain() for part in parts))

@@ -72,11 +72,12 @@ def attend(
         overrides=changes_of(overrides),
     )
     page, pictures = (None if path is None else Path(path) for path in (out, png))
-    check_attend(target, page, pictures)
+    _check(target, page, pictures)
+    if any(line.strip() for line in sentence.split("\n")[1:]):
+        raise DataError("the sentence has more than one line: attend takes one sentence. Call it once for each.")
+    sentence = sentence.partition("\n")[0]
     if not sentence.strip():
         raise DataError(f"the sentence {sentence!r} is empty: expected a sentence to translate.")
-    if "\n" in sentence:
-        raise DataError("the sentence has more than one line: attend takes one sentence.")
 
     from ..translation.attention_maps import check_selection, select_views
     from .translator import load
@@ -90,7 +91,7 @@ def attend(
     return Attended(record, (*written, *(_write_pictures(pictures, record, kind) if pictures else [])))
 
 
-def check_attend(target: str | None, out: Path | None, png: Path | None) -> None:
+def _check(target: str | None, out: Path | None, png: Path | None) -> None:
     """Raise UsageError for an empty translation, for a wrong path of the page or the pictures, and for pictures without
     matplotlib.
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from ..errors import UsageError, check_choice
 from ..options import MOST_BEAM, Option, declared, flag
@@ -29,6 +29,14 @@ NBEST = Option(
 )
 NUMBERS = {"nbest": NBEST} | {name: one for name, one in declared(DecodeOptions).items() if one.least is not None}
 """The numbers among the options of a translation that are not keys of a recipe, with their bounds."""
+
+
+class ParseKeywords(TypedDict, total=False):
+    """The keywords of `parse`."""
+
+    beam: int | None
+    batch_tokens: int | None
+    overrides: Sequence[str]
 
 
 class TranslateKeywords(DecodeOptions, total=False):

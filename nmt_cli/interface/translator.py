@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack, overload
 from ..errors import UsageError
 from ..translation.line import Line
 from .loading import StoredModels, check_precision, models_named, open_models
-from .options import TranslateKeywords, choose
+from .options import ParseKeywords, TranslateKeywords, choose
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -265,33 +265,15 @@ class Translator:
 
     @overload
     def parse(
-        self,
-        lines: Sequence[str],
-        *,
-        tokenized: bool = False,
-        beam: int | None = None,
-        batch_tokens: int | None = None,
-        overrides: Sequence[str] = (),
+        self, lines: Sequence[str], *, tokenized: bool = False, **options: Unpack[ParseKeywords]
     ) -> list[Parse]: ...
     @overload
     def parse(
-        self,
-        lines: Iterator[str],
-        *,
-        tokenized: bool = False,
-        beam: int | None = None,
-        batch_tokens: int | None = None,
-        overrides: Sequence[str] = (),
+        self, lines: Iterator[str], *, tokenized: bool = False, **options: Unpack[ParseKeywords]
     ) -> Generator[Parse, None, None]: ...
 
     def parse(
-        self,
-        lines: Iterable[str],
-        *,
-        tokenized: bool = False,
-        beam: int | None = None,
-        batch_tokens: int | None = None,
-        overrides: Sequence[str] = (),
+        self, lines: Iterable[str], *, tokenized: bool = False, **options: Unpack[ParseKeywords]
     ) -> list[Parse] | Generator[Parse, None, None]:
         r"""Parse sentences with a parser, as `nmt parse` does.
 
@@ -306,9 +288,7 @@ class Translator:
 
         terminals = terminals_of(self.folders[0])
         split = None if tokenized else treebank_words()
-        parses = Parses(
-            self.with_options({"beam": beam, "batch_tokens": batch_tokens, "overrides": overrides}), terminals, split
-        )
+        parses = Parses(self.with_options(TranslateKeywords(**options)), terminals, split)
         in_memory = isinstance(lines, Sequence)
         requests = map(_sentence, lines)
         results = parses.translator.translate(parses.sentences(list(requests) if in_memory else requests))

@@ -218,12 +218,12 @@ def test_bytes_that_are_not_utf8_are_replaced(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "stdin", "code", "words"),
     [
-        ([""], b"", 1, "the sentence is empty (''): expected a sentence to translate."),
-        (["  "], b"", 1, "the sentence is empty ('  ')"),
-        ([], b"", 1, "standard input is empty: expected a sentence to translate."),
-        ([], b"\nthe cat\n", 1, "standard input has more than one line: a page shows one sentence."),
-        ([], b"the cat\nthe dog\n", 1, "standard input has more than one line: a page shows one sentence."),
-        (["the cat\nthe dog"], b"", 1, "the sentence has more than one line: a page shows one sentence."),
+        ([""], b"", 1, "the sentence '' is empty"),
+        (["  "], b"", 1, "the sentence '  ' is empty"),
+        ([], b"", 1, "the sentence '' is empty"),
+        ([], b"\nthe cat\n", 1, "more than one line"),
+        ([], b"the cat\nthe dog\n", 1, "more than one line"),
+        (["the cat\nthe dog"], b"", 1, "more than one line"),
         (
             ["the", "cat"],
             b"",

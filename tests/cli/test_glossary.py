@@ -81,7 +81,8 @@ def test_a_file_of_another_kind_is_refused(folder: Path) -> None:
     )
     for option, what in (("--banned-words", "words or phrases"), ("--outputs", "translations")):
         said = translate(folder, option, "pairs", code=1)[1]
-        assert f"error: 'pairs', line 1: 'cat\\tKatze' has a tab: expected {what}, one per line." in said
+        assert "'pairs', line 1: 'cat\\tKatze' has a tab" in said
+        assert what in said
 
 
 def test_the_input_may_be_its_own_prefixes(folder: Path) -> None:

@@ -92,7 +92,7 @@ def test_a_sentence_that_is_too_long_gets_a_flat_tree_and_is_named(folder: Path)
 def test_invalid_utf8_is_replaced_and_counted(folder: Path) -> None:
     done = run(folder, *TOKENIZED, text=b"caf\xe9 .\n")
     assert (done.returncode, words(done.stdout.decode())) == (0, "caf\ufffd .")
-    assert b"1 of 1 lines held invalid UTF-8" in done.stderr
+    assert b"1 line held invalid UTF-8" in done.stderr
 
 
 def test_words_are_separated_as_in_a_treebank(folder: Path) -> None:

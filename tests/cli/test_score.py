@@ -179,7 +179,7 @@ def test_a_hypothesis_that_is_the_reference_is_remarked_on() -> None:
 def test_invalid_utf8_is_replaced_and_counted() -> None:
     Path("hyp").write_bytes(b"caf\xe9\nfine\n")
     result = run("hyp", "--ref", "ref")
-    assert result.stderr == "warning: 'hyp': 1 of 2 lines held invalid UTF-8; the bytes were replaced by U+FFFD.\n"
+    assert "'hyp': 1 line held invalid UTF-8" in result.stderr
 
 
 def test_text_that_looks_tokenised_is_remarked_on() -> None:

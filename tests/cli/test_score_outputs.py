@@ -17,7 +17,7 @@ import typer
 from sacrebleu.metrics.chrf import CHRF
 from typer.testing import CliRunner, Result
 
-from nmt_cli.cli.output_checks import shortened, visible
+from nmt_cli.cli.output_checks import shortened
 from nmt_cli.cli.score import score
 from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.registry import METRICS
@@ -221,14 +221,11 @@ def test_shown_text_cannot_control_a_terminal() -> None:
     write("hyp", ["\u202eEin\r Hund\x9b bellt\u2028.", *OUTPUT[1:]])
     text = run("hyp", "--ref", "ref", "--src", "src", "--worst", "9").stdout
     assert (
-        "  SRC  A dog \\x1b[31mbarks\\x07 at the postman.\\t!\n  HYP  \\u202eEin\\r Hund\\x9b bellt\\u2028.\n" in text
+        "  SRC  A dog \\u001b[31mbarks\\u0007 at\u00a0the postman.\t!\n  HYP  \\u202eEin\\u000d Hund\\u009b bellt\\u2028.\n"
+        in text
     )
     shown = [line for line in outputs("--worst", "9")["worst"] if line["line"] == 1]
     assert shown[0]["hypothesis"] == "\u202eEin\r Hund\x9b bellt\u2028."
-
-
-def test_harmless_characters_stay() -> None:
-    assert visible("naïve „日本語“ क्‍ष می‌خواهم 🙂\u3000\u202f.") == "naïve „日本語“ क्‍ष می‌خواهم 🙂  ."
 
 
 def test_long_text_loses_its_middle() -> None:
@@ -242,7 +239,7 @@ def test_long_text_loses_its_middle() -> None:
     assert row[7:].count("…") == 1
     assert shortened("abcdefghij", 10) == "abcdefghij"
     assert shortened("abcdefghijk", 10) == "abcde…hijk"
-    assert shortened("日本語日本語", 10) == "日本…本語"  # a character is two columns wide
+    assert shortened("日本語日本語", 10) == "日本 …本語"  # a character is two columns wide
 
 
 def test_a_text_fits_into_a_row_of_the_terminal() -> None:

@@ -98,7 +98,7 @@ def test_trees_of_traces_alone_are_left_out_and_counted(folder: Path) -> None:
 
 def test_invalid_utf8_is_replaced_and_counted(folder: Path) -> None:
     (folder / "some.mrg").write_bytes(b"(NN caf\xe9)\n")
-    assert "'some.mrg': 1 lines held invalid UTF-8" in ok(folder, "some.mrg", "--out", ".").stderr.decode()
+    assert "'some.mrg': 1 line held invalid UTF-8" in ok(folder, "some.mrg", "--out", ".").stderr.decode()
     assert written(folder, "some")[0] == "caf\ufffd\n"
 
 

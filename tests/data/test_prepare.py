@@ -255,7 +255,7 @@ def test_lines_are_those_of_the_line_contract(text: Path, out: Path, capsys: pyt
     summary = prepare(recipe(), [text], out, workers=1)
     assert valid_text(out) == ([ODD, "gr\ufffdn dog", "last"], ["eins", "zwei", "drei"])
     assert summary.replaced == {str(text / "valid.en"): 1}
-    assert "valid.en: 1 line(s) hold invalid UTF-8" in capsys.readouterr().err
+    assert "valid.en: 1 line held invalid UTF-8" in capsys.readouterr().err
 
 
 def test_several_and_compressed_files(text: Path, out: Path) -> None:

@@ -298,7 +298,9 @@ CHARACTERS = "a\"'\\#[]{}=,$ \t\n\r\b\f\v\0\x1b\x7f\x80\x85\u00a0ß漢\u2028\ufe
 
 def test_a_recipe_names_a_file_of_any_name(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names of random characters: the recipe is read back as it was meant, and has no other keys."""
-    monkeypatch.setattr(importlib.import_module("nmt_cli.interface.planning"), "_measured", lambda *_: Speed(0.01, 0.01))
+    monkeypatch.setattr(
+        importlib.import_module("nmt_cli.interface.planning"), "_measured", lambda *_: Speed(0.01, 0.01)
+    )
     rng = random.Random(1)
     for number in range(5):
         folder = tmp_path / f"{number}{''.join(rng.choices(CHARACTERS.replace(chr(0), ''), k=30))}"

@@ -11,6 +11,7 @@ from untrained import write_untrained, write_untrained_parser
 
 import nmt_cli as nmt
 from nmt_cli.cli.parse import parse as command
+from nmt_cli.interface.options import ParseKeywords
 
 SENTENCES = ["the small cat sees ( a dog ) .", "", "  \t", "the cat .", "the cat sees " * 20]
 OF_THE_COMMAND = {"model", "device", "devices", "precision", "input_file", "output_file"}
@@ -25,8 +26,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_has_the_options_of_the_command() -> None:
-    options = set(inspect.signature(nmt.Translator.parse).parameters) - {"self", "lines"}
-    assert options == set(inspect.signature(command).parameters) - OF_THE_COMMAND
+    options = set(inspect.signature(nmt.Translator.parse).parameters) - {"self", "lines", "options"}
+    assert options | {*ParseKeywords.__annotations__} == set(inspect.signature(command).parameters) - OF_THE_COMMAND
 
 
 @pytest.mark.parametrize(
