@@ -87,7 +87,7 @@ def attend(
         options.setdefault("out", OUT)
     seen = attended(_sentence(sentence or []), **options, **search, **machine, chosen=say_model)
     for file in seen.files:
-        say(f"wrote {file} ({_size(file.stat().st_size)}){': open it in a browser' * (file == options.get('out'))}")
+        say(f"wrote {file}{': open it in a browser' * (file == options.get('out'))}")
     output.write(_json(seen.record) if as_json else seen.record.translation)
 
 
@@ -115,10 +115,6 @@ def _sentence(sentences: list[str]) -> str:
 def _valid(argument: str) -> str:
     """Return an argument in which U+FFFD replaces bytes that are not UTF-8, as in lines of a file."""
     return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
 
 
 def _json(seen: AttentionRecord) -> str:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections import Counter
 from io import UnsupportedOperation
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -104,13 +105,10 @@ def remark(
 ) -> None:
     """Warn about input that is allowed but seldom intended."""
     tokenize, scores_bleu = options.tokenize, "bleu" in options.names
-    for hypothesis in hypotheses:
-        for reference in ref:
-            if hypothesis.exists() and reference.exists() and hypothesis.samefile(reference):
-                warn(f"{str(hypothesis)!r} is scored against itself: {str(reference)!r} is the same file.")
-    for reference in ref:
-        if source is not None and source.exists() and reference.exists() and source.samefile(reference):
-            warn(f"--src {str(source)!r} and --ref {str(reference)!r} are the same file.")
+    for path, reference in product([*hypotheses, *([source] if source else [])], ref):
+        if path.exists() and reference.exists() and path.samefile(reference):
+            what = "--src" if path is source else "HYP"
+            warn(f"{what} {str(path)!r} and --ref {str(reference)!r} are the same file.")
     if tokenize and not scores_bleu:
         warn(f"--tokenize {tokenize} has no effect: it acts on BLEU, which was not asked for.")
     for name, lines in systems if scores_bleu and tokenize != "none" else ():

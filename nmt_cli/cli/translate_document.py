@@ -18,26 +18,20 @@ if TYPE_CHECKING:
     from .translate_input import LineRules
     from .translate_output import OutputForm
 
-REASONS = {
-    "nbest": "a document has one translation",
-    "scores": "a document has no room for scores",
-    "as_json": "the output has the format of the input",
-    "prefix_column": "a document has no columns",
-    "prefix_file": "prefixes belong to lines",
-    "terms": "terms belong to lines",
-    "terms_columns": "a document has no columns",
-}
-"""Options that are only for lines → the reason."""
 _ENCODING = re.compile(r"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([^"']*)["']""")
 
 
 def check_document(form: OutputForm, rules: LineRules) -> None:
-    """Raise UsageError for options that --format excludes."""
-    for name, reason in REASONS.items():
-        if form.document_format and (option := flags(form, name) or flags(rules, name)):
-            raise UsageError(
-                f"--format {form.document_format} and {option} do not go together: {reason}. Leave out one of them."
-            )
+    """Raise UsageError for options of lines, which --format excludes."""
+    given = (
+        flags(form, "nbest", "scores", "as_json"),
+        flags(rules, "prefix_column", "prefix_file", "terms", "terms_columns"),
+    )
+    if form.document_format and any(given):
+        raise UsageError(
+            f"--format {form.document_format} and {', '.join(filter(None, given))} do not go together: a document is "
+            "one text, without columns, scores or files for single lines. Leave out one of them."
+        )
 
 
 def translate_document(

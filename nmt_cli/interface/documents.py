@@ -14,23 +14,17 @@ from ..errors import UsageError
 if TYPE_CHECKING:
     from ..translation.line import Translation
 
-REFUSED = {
-    "nbest": "a document has one translation",
-    "confidence": "a document has no room for confidence",
-    "calibration": "a document has no room for confidence",
-    "alignment": "a document takes alignments where it needs them",
-    "terms": "a document is not given line by line",
-}
-"""Options of `translate` that a document cannot have, and why."""
+REFUSED = ("nbest", "confidence", "calibration", "alignment", "terms")
+"""Options of lines, which a document cannot have."""
 
 
 def check_document_options(options: Mapping[str, Any]) -> None:
     """Raise UsageError for an option of `translate` that documents do not have."""
-    for name, reason in REFUSED.items():
+    for name in REFUSED:
         if options.get(name) not in (None, False, 1):
             raise UsageError(
-                f"{name}={options[name]!r} and a document do not go together: {reason}. Leave it out, or "
-                "translate lines."
+                f"{name}={options[name]!r} and a document do not go together: it has one translation, and no scores. "
+                "Leave it out, or translate lines."
             )
 
 

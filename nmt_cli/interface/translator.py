@@ -18,7 +18,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from ..errors import UsageError
 from ..translation.line import Line
@@ -288,7 +288,8 @@ class Translator:
 
         terminals = terminals_of(self.folders[0])
         split = None if tokenized else treebank_words()
-        parses = Parses(self.with_options(TranslateKeywords(**options)), terminals, split)
+        chosen: Any = options  # some of the keywords of `translate`
+        parses = Parses(self.with_options(chosen), terminals, split)
         in_memory = isinstance(lines, Sequence)
         requests = map(_sentence, lines)
         results = parses.translator.translate(parses.sentences(list(requests) if in_memory else requests))

@@ -69,7 +69,7 @@ def trees(
     `nmt data trees --help` describes the options. Only files of an earlier call are replaced. Raises UsageError,
     DataError.
     """
-    check_terminals(terminals)
+    check_choice("--terminals", terminals, TERMINALS)
     sources: list[Input] = [inputs] if isinstance(inputs, str | Path) or _named(inputs) else list(inputs)  # type: ignore[arg-type,list-item]
     if not sources:
         raise UsageError("trees was given no input: expected files of bracketed trees.")
@@ -93,7 +93,7 @@ def brackets(
     UsageError, DataError.
     """
     if terminals is not None:
-        check_terminals(terminals)
+        check_choice("--terminals", terminals, TERMINALS)
     beside = Path(words) if isinstance(words, str | Path) else None
     recorded = (
         conversion_of(beside, "Move it away, and give --terminals.")
@@ -108,11 +108,6 @@ def brackets(
 def _parse(sentence: str, line: str, kind: str) -> Parse:
     tree = delinearise(line, between_spaces(sentence), kind)
     return Parse(tree, repaired(line, tree, kind))
-
-
-def check_terminals(terminals: str) -> None:
-    """Raise UsageError for an unknown kind of terminals."""
-    check_choice("--terminals", terminals, TERMINALS)
 
 
 def decoded(stream: BinaryIO, shown: str) -> Iterator[str]:
