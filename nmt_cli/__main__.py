@@ -26,6 +26,7 @@ def leave_working_folder() -> None:
 def main() -> None:
     """Run the command line."""
     leave_working_folder()
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it looks for them in every installed package
     try:
         from .cli.process import run_guarded
     except KeyboardInterrupt:
