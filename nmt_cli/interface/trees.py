@@ -72,7 +72,7 @@ def trees(
     check_choice("--terminals", terminals, TERMINALS)
     sources: list[Input] = [inputs] if isinstance(inputs, str | Path) or _named(inputs) else list(inputs)  # type: ignore[arg-type,list-item]
     if not sources:
-        raise UsageError("trees was given no input: expected files of bracketed trees.")
+        raise UsageError("no input was given: expected files of bracketed trees.")
     return [
         _convert(texts, Path(out), stem, functions, traces, escapes, terminals)
         for stem, texts in _targets(sources, name).items()

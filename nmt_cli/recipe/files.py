@@ -117,7 +117,7 @@ def _read(name_or_path: str, children: Sequence[str]) -> tuple[dict[str, Any], s
         raise RecipeError(f"{where}: name is not a key; a recipe is called after its file. Remove it.")
     parent = values.pop("extends", "")
     if not isinstance(parent, str):
-        raise RecipeError(f"{where}: extends = {parent!r}: expected the name of a recipe, or the path of a .toml file")
+        raise RecipeError(f"{where}: extends = {parent!r}: expected the name of a recipe, or the path of a .toml file.")
     if not parent:
         return values, name, where
     beside = Path(name_or_path).parent / parent
@@ -208,7 +208,7 @@ def apply_overrides(values: dict[str, Any], overrides: Sequence[str]) -> None:
         given[key] = override
         where = f"--set {shown(override)}"
         if not (separator and dot and section and name):
-            raise RecipeError(f"{where}: expected section.key=value, for example --set train.updates=1000")
+            raise RecipeError(f"{where}: expected section.key=value, for example --set train.updates=1000.")
         try:
             value = _parsed(f"value = {text.strip()}", where)["value"]
         except tomllib.TOMLDecodeError:
