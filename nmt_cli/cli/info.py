@@ -101,23 +101,15 @@ def _json(values: dict[str, Any]) -> str:
 
 
 def _as_table(rows: list[dict[str, Any]], device: str, precision: str, devices: int) -> str:
-    from ..training.table3 import common_vocabulary
-
     table = Table("", [Column(name, left=number < 3) for number, name in enumerate(HEAD)], [UNDER, *map(_row, rows)])
     measured = f"hours: all updates on {devices} × {device} in {precision}, " + (
         "from micro-batches measured just now" if rows[0]["hours"] is not None else "measured with --probe"
     )
-    explained = []
-    if common := common_vocabulary([row for row in rows if row["row"] not in APART]):
-        explained.append(
-            f"A vocabulary of {common[0] / 1000:.1f}k to {common[1] / 1000:.1f}k pieces would explain every "
-            f"row at once but {' and '.join(APART)}."
-        )
-    return "\n".join([table.plain(), "", *NOTES, *explained, measured])
+    return "\n".join([table.plain(), "", *NOTES, measured])
 
 
 def _row(row: dict[str, Any]) -> tuple[str, ...]:
-    million, (least, most), hours = 1_000_000, row["vocabulary_of_paper"], row["hours"]
+    million, hours = 1_000_000, row["hours"]
     return (
         row["row"],
         row["recipe"],
@@ -127,7 +119,6 @@ def _row(row: dict[str, Any]) -> tuple[str, ...]:
         f"{row['paper_parameters'] / million:.0f}M",
         f"{row['parameters'] / million:.2f}M",
         f"{row['difference'] / million:+.1f}M",
-        f"{least / 1000:.1f}k-{most / 1000:.1f}k",
         f"{row['updates']:,}",
         f"{row['batch_tokens']:,}",
         "-" if hours is None else f"{hours:,.3g}" if hours < 100 else f"{hours:,.0f}",
@@ -135,21 +126,18 @@ def _row(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 HEAD = (
-    *("row", "recipe", "what differs from base", "PPL", "BLEU", "paper", "ours", "differs", "explained by"),
+    *("row", "recipe", "what differs from base", "PPL", "BLEU", "paper", "ours", "differs"),
     *("updates", "tokens", "hours"),
 )
-UNDER = ("", "", "", "paper", "paper", "params", "params", "", "vocabulary", "", "per update", "here")
+UNDER = ("", "", "", "paper", "paper", "params", "params", "", "", "per update", "here")
 """The two lines at the head of the table."""
-APART = ("E", "big")
-"""Rows that fit no common vocabulary size. For E, the paper prints base's number of parameters, without the table of
-positions. For big, the paper prints fewer parameters than our model has."""
 NOTES = (
     "PPL and BLEU are the paper's, on newstest2013, one checkpoint. Ours are trained with the command "
     "at the head of each recipe.",
     "params: ours count every weight once, with 37,000 pieces and one matrix for both embeddings and "
     "the output (section 3.4), projections with biases.",
-    "explained by: the vocabularies with which our model has the paper's number of parameters, to the "
-    "million it is rounded to.",
+    "differs: as if the paper's vocabulary had 41,000 pieces in every row but E, for which it prints base's number, "
+    "and big.",
 )
 
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from forked import run
@@ -14,7 +14,7 @@ from forked import run
 from nmt_cli.device.hardware import Hardware
 from nmt_cli.recipe import Recipe, load_recipe, recipe_folder, recipe_names
 from nmt_cli.training.speed import speed_of
-from nmt_cli.training.table3 import ROWS, PaperRow, common_vocabulary, compare
+from nmt_cli.training.table3 import ROWS, PaperRow, compare
 
 Rows = list[dict[str, Any]]
 CPU = Hardware.find("cpu", "fp32")
@@ -89,16 +89,8 @@ def test_parameters_are_those_counted_by_hand(rows: Rows, recipe: str, expected:
 
 
 def test_a_vocabulary_of_about_41000_explains_the_rows(rows: Rows) -> None:
-    for row in rows:
-        assert abs(row["difference"]) < 0.07 * row["paper_parameters"]
-        width = load_recipe(row["recipe"]).model.d_model
-        for size, million in zip(row["vocabulary_of_paper"], (-0.5, 0.5), strict=True):
-            assert row["parameters"] + (size - 37_000) * width == pytest.approx(
-                row["paper_parameters"] + million * 1e6, abs=width
-            )
-    least, most = cast(tuple[int, int], common_vocabulary([row for row in rows if row["row"] not in ("E", "big")]))
-    assert 40_000 < least <= most < 42_000
-    assert common_vocabulary(rows) is None
+    for row in (row for row in rows if row["row"] not in ("E", "big")):
+        assert row["difference"] + 4_000 * load_recipe(row["recipe"]).model.d_model == pytest.approx(0, abs=600_000)
 
 
 def test_hours_follow_from_the_seconds_of_an_update(rows: Rows) -> None:
@@ -139,8 +131,7 @@ def info(tmp_path: Path, *arguments: str, code: int = 0) -> str:
 def test_the_command_prints_the_table_and_takes_no_other_recipe(tmp_path: Path) -> None:
     lines = info(tmp_path, "--table3").splitlines()
     assert [line.split()[:2] for line in lines[2:22]] == [[row.block, row.recipe] for row in ROWS]
-    assert lines[2].split()[-9:] == ["4.92", "25.8", "65M", "63.08M", "-1.9M", "39.8k-41.7k", "100,000", "25,000", "-"]
-    assert "A vocabulary of 40.9k to 41.2k pieces would explain every row at once but E and big." in lines
+    assert lines[2].split()[-8:] == ["4.92", "25.8", "65M", "63.08M", "-1.9M", "100,000", "25,000", "-"]
     rows = json.loads(info(tmp_path, "--table3", "--json"))["rows"]
     assert [(row["paper_perplexity"], row["paper_bleu"]) for row in rows] == [
         (row.perplexity, row.bleu) for row in ROWS
