@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..device.processor import cpu_flags
-from ..errors import UsageError, expected, shown
+from ..errors import ModelError, UsageError, expected, printable, shown
 
 ABI = 2
 """The number of the interface in src/nmt.h. The library reports its own one, and they must be equal."""
@@ -46,6 +46,14 @@ them."""
 _int, _at, _handle = ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
 
 
+class _Array(ctypes.c_void_p):
+    """An argument that is an array of NumPy, whose numbers the function gets, or None. The library checks no dtype."""
+
+    @classmethod
+    def from_param(cls, array: Any) -> ctypes.c_void_p | None:
+        return None if array is None else ctypes.c_void_p(array.ctypes.data)
+
+
 class CArray(ctypes.Structure):
     """nmt_array."""
 
@@ -58,34 +66,18 @@ class CArray(ctypes.Structure):
 
 
 class CConfig(ctypes.Structure):
-    """nmt_config."""
+    """nmt_config. Its fields have the names of the recipe's section [model], as far as this has them."""
 
     _fields_ = (
         *(
             (name, _int)
             for name in (
-                *("d_model", "heads", "key_size", "value_size", "d_ff", "encoder_layers", "decoder_layers"),
-                *("max_positions", "source_vocab", "target_vocab", "norm", "activation", "positions"),
-                *("post_norm", "tied", "monotonic", "output_bias", "precision"),
+                *("d_model", "num_heads", "key_size", "value_size", "d_ff", "encoder_layers", "decoder_layers"),
+                *("max_positions", "source_vocab", "target_vocab", "norm", "activation", "positions", "residual"),
+                *("tie_embeddings", "monotonic_attention", "output_bias", "precision"),
             )
         ),
         ("epsilon", ctypes.c_double),
-    )
-
-
-OPTIONS = ("beam", "nbest", "bos", "eos", "lookahead", "min_length")
-"""The first fields of nmt_search_options, and of `search.SearchOptions`."""
-
-
-class CSearchOptions(ctypes.Structure):
-    """nmt_search_options."""
-
-    _fields_ = (
-        *((name, _int) for name in (*OPTIONS, "paths")),
-        ("banned_count", _int),
-        ("textless_count", _int),
-        ("banned", _at),
-        ("textless", _at),
     )
 
 
@@ -99,7 +91,7 @@ class CResults(ctypes.Structure):
     )
 
 
-_ranking = (_at, _int, _at, _at, _at, _int, _at, _at)
+_ranking = (_Array, _int, _Array, _Array, _Array, _int, _Array, _Array)
 FUNCTIONS: dict[str, tuple[Any, Sequence[Any]]] = {
     "nmt_abi": (ctypes.c_int32, ()),
     "nmt_instructions": (ctypes.c_char_p, ()),
@@ -109,28 +101,29 @@ FUNCTIONS: dict[str, tuple[Any, Sequence[Any]]] = {
     "nmt_model_delete": (None, (_handle,)),
     "nmt_search_new": (_handle, (_handle, _at)),
     "nmt_search_delete": (None, (_handle,)),
-    "nmt_search_add": (_int, (_handle, _int, _at, _at, _at, _at, _int, _at)),
-    "nmt_search_step": (ctypes.POINTER(CResults), (_handle, _int, ctypes.c_double)),
-    "nmt_search_drop": (_int, (_handle, _int, _at)),
+    "nmt_search_add": (_int, (_handle, _int, *(_Array,) * 4, _int, _Array)),
+    "nmt_search_step": (_at, (_handle, _int, ctypes.c_double)),
+    "nmt_search_drop": (_int, (_handle, _int, _Array)),
     "nmt_search_sentences": (_int, (_handle,)),
     "nmt_search_open": (_int, (_handle,)),
     "nmt_decoder_new": (_handle, (_handle, _int)),
     "nmt_decoder_delete": (None, (_handle,)),
-    "nmt_decoder_add": (_int, (_handle, _int, _at, _at)),
-    "nmt_decoder_step": (_int, (_handle, _int, _at, _at, _at)),
-    "nmt_decoder_best": (_int, (_handle, _int, _at, _at, *_ranking)),
-    "nmt_decoder_reorder": (_int, (_handle, _at)),
-    "nmt_decoder_keep": (_int, (_handle, _int, _at)),
+    "nmt_decoder_add": (_int, (_handle, _int, _Array, _Array)),
+    "nmt_decoder_step": (_int, (_handle, _int, _Array, _Array, _Array)),
+    "nmt_decoder_best": (_int, (_handle, _int, _Array, _Array, *_ranking)),
+    "nmt_decoder_reorder": (_int, (_handle, _Array)),
+    "nmt_decoder_keep": (_int, (_handle, _int, _Array)),
     "nmt_decoder_record": (_int, (_handle, _int)),
-    "nmt_decoder_attention": (_int, (_handle, _at)),
-    "nmt_rank": (_int, (_int, _int, _int, _at, _int, _at, _int, *_ranking)),
-    "nmt_log_softmax": (_int, (_int, _int, _at)),
-    "nmt_pass": (_int, (_handle, _int, *(_at,) * 9)),
+    "nmt_decoder_attention": (_int, (_handle, _Array)),
+    "nmt_rank": (_int, (_int, _int, _int, _Array, _int, _Array, _int, *_ranking)),
+    "nmt_log_softmax": (_int, (_int, _int, _Array)),
+    "nmt_pass": (_int, (_handle, _int, *(_Array,) * 9)),
 }
-"""Functions of the library → the types of the result and of the arguments, as in src/nmt.h."""
+"""Functions of the library → the types of the result and of the arguments, as in src/nmt.h. Each raises ModelError, or
+MemoryError, if it fails."""
 
 
-def library() -> ctypes.CDLL | None:
+def library() -> Any:
     """Return the loaded library, or None (see `missing`). Raises UsageError for a wrong $NMT_ENGINE."""
     return _found()[0]
 
@@ -205,9 +198,19 @@ def _loaded(path: Path) -> tuple[ctypes.CDLL | None, str]:
         for name, (result, arguments) in FUNCTIONS.items():
             function = getattr(loaded, name)
             function.restype, function.argtypes = result, arguments
+            if result:
+                function.errcheck = functools.partial(_checked, loaded)
     except (OSError, AttributeError) as error:  # damaged, or without one of the functions
         return None, f"{path} cannot be loaded ({error}); install the package again"
     return loaded, ""
+
+
+def _checked(loaded: ctypes.CDLL, result: Any, *call: Any) -> Any:
+    """Return the result of a call. Raises ModelError, or MemoryError, if it failed."""
+    if result is None or result == -1:
+        reason = printable(loaded.nmt_error().decode("utf-8", "replace"))
+        raise MemoryError(reason) if reason == "out of memory" else ModelError(f"{reason}.")
+    return result
 
 
 def _missing_bytes(path: Path) -> int:

@@ -13,8 +13,9 @@ engine refuses, and MemoryError.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -104,38 +105,18 @@ class EngineModel(Owner):
     ) -> None:
         if reason := unsupported(config, precision):
             raise ModelError(f"{reason}.")
-        functions = library()
-        assert functions is not None
-        self.library, self.config, self.precision = functions, config, precision
+        self.library, self.config, self.precision = library(), config, precision
         self.vocabulary, self.max_positions = vocabularies[1], config.max_positions
-        form = {key: known[registry[getattr(config, key)]] for key, registry, known in FORMS}
-        described = CConfig(
-            d_model=config.d_model,
-            heads=config.num_heads,
-            key_size=config.key_size,
-            value_size=config.value_size,
-            d_ff=config.d_ff,
-            encoder_layers=config.encoder_layers,
-            decoder_layers=config.decoder_layers,
-            max_positions=config.max_positions,
-            source_vocab=vocabularies[0],
-            target_vocab=vocabularies[1],
-            norm=form["norm"],
-            activation=form["activation"],
-            positions=form["positions"],
-            post_norm=form["residual"],
-            tied=config.tie_embeddings,
-            monotonic=config.monotonic_attention,
-            output_bias=config.output_bias,
-            precision=PRECISIONS[precision],
-            epsilon=config.epsilon,
-        )
+        values = {key: known[registry[getattr(config, key)]] for key, registry, known in FORMS}
+        values |= {"source_vocab": vocabularies[0], "target_vocab": vocabularies[1], "precision": PRECISIONS[precision]}
+        names = [field[0] for field in CConfig._fields_]
+        described = CConfig(*(values[name] if name in values else getattr(config, name) for name in names))
         kept = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         given = (CArray * len(kept))(
             *(_described(name, array, isinstance(arrays[name], np.memmap)) for name, array in kept.items())
         )
-        self.delete = functions.nmt_model_delete
-        self.handle = checked(functions, functions.nmt_model_new(ctypes.byref(described), len(kept), given))
+        self.delete = self.library.nmt_model_delete
+        self.handle = self.library.nmt_model_new(ctypes.byref(described), len(kept), given)
 
     def forced(
         self,
@@ -157,42 +138,23 @@ class EngineModel(Owner):
             expect("pairs of which attention is asked for", len(sources), 1)
         if following is not None:
             expect("tokens that follow", [*map(len, following)], [*map(len, targets)])
-        lengths = [np.array([len(ids) for ids in side], np.int64) for side in (sources, targets)]
-        ids = [
-            np.array([token for one in side for token in one], np.int64) for side in (sources, targets, following or [])
-        ]
-        log_probs = np.empty(len(ids[1]), np.float32) if following is not None else None
-        rows, columns, heads = len(ids[1]), len(ids[0]), self.config.num_heads
+        (columns, source_ids), (rows, target_ids) = flattened(sources), flattened(targets)
+        log_probs = None if following is None else np.empty(len(target_ids), np.float32)
+        longest, read, heads = len(source_ids), len(target_ids), self.config.num_heads
         shapes = {
-            "encoder": (self.config.encoder_layers, columns, heads, columns),
-            "decoder": (self.config.decoder_layers, rows, heads, rows),
-            "cross": (self.config.decoder_layers, rows, heads, columns),
+            "encoder": (self.config.encoder_layers, longest, heads, longest),
+            "decoder": (self.config.decoder_layers, read, heads, read),
+            "cross": (self.config.decoder_layers, read, heads, longest),
         }
         weights = {kind: np.zeros(shapes[kind], np.float32) for kind in attention}
-        checked(
-            self.library,
-            self.library.nmt_pass(
-                self.handle,
-                len(sources),
-                address(lengths[0]),
-                address(ids[0]),
-                address(lengths[1]),
-                address(ids[1]),
-                address(ids[2]),
-                address(log_probs),
-                *(address(weights.get(kind)) for kind in shapes),
-            ),
+        self.library.nmt_pass(
+            self.handle,
+            len(sources),
+            *(columns, source_ids, rows, target_ids, flattened(following or [])[1], log_probs),
+            *map(weights.get, shapes),
         )
-        parts = [] if log_probs is None else np.split(log_probs, lengths[1].cumsum()[:-1])
+        parts = [] if log_probs is None else np.split(log_probs, rows.cumsum()[:-1])
         return parts, {kind: values.swapaxes(1, 2) for kind, values in weights.items()}
-
-
-def checked(functions: ctypes.CDLL, result: int | None) -> int:
-    """Return the result of a function. Raises ModelError, or MemoryError, if it failed."""
-    if result is None or result == -1:
-        reason = printable(functions.nmt_error().decode("utf-8", "replace"))
-        raise MemoryError(reason) if reason == "out of memory" else ModelError(f"{reason}.")
-    return result
 
 
 def _described(name: str, array: Array, mapped: bool) -> CArray:
@@ -203,12 +165,7 @@ def _described(name: str, array: Array, mapped: bool) -> CArray:
             "such an array."
         )
     columns = array.shape[1] if array.ndim == 2 else 0
-    return CArray(name.encode(), DTYPES[array.dtype.name], array.shape[0], columns, address(array), mapped)
-
-
-def address(array: Array | None) -> int | None:
-    """Return the address of an array's numbers; None if there is no array."""
-    return None if array is None else array.ctypes.data
+    return CArray(name.encode(), DTYPES[array.dtype.name], array.shape[0], columns, array.ctypes.data, mapped)
 
 
 def expect(what: str, found: object, expected: object) -> None:
@@ -230,72 +187,47 @@ def flattened(sources: Sequence[Sequence[int]]) -> tuple[Array, Array]:
     )
 
 
-class Ranking:
-    """The arguments of a function that ranks, and its results."""
+class Bans(NamedTuple):
+    """Tokens that may not follow: the first counts[n] of `tokens` for hypothesis n; all of them if `counts` is None."""
 
-    def __init__(
-        self,
-        so_far: Array,
-        shape: tuple[int, ...],
-        rows: int,
-        count: int,
-        banned: Sequence[int],
-        only: Array | None,
-        banned_counts: Array | None,
-    ) -> None:
-        expect("log-probabilities so far", np.shape(so_far), shape)
-        for values in (only, banned_counts):
-            expect("one number per open hypothesis", rows if values is None else len(values), rows)
-        self.values = np.empty((len(so_far), max(0, count)), np.float32)
-        self.numbers = np.empty((len(so_far), max(0, count)), np.int64)
-        ids = integers(banned)
-        limits = [None if values is None else integers(values) for values in (banned_counts, only)]
-        self.kept = np.ascontiguousarray(so_far, np.float32), ids, limits
-        self.arguments = (
-            address(self.kept[0]),
-            len(ids),
-            *map(address, (ids, *limits)),
-            count,
-            address(self.values),
-            address(self.numbers),
-        )
+    tokens: Sequence[int]
+    counts: Any = None
+
+    def of(self, rows: Any) -> Bans:
+        """Return the bans of some hypotheses, by their indices or a slice."""
+        return self if self.counts is None else Bans(self.tokens, self.counts[rows])
+
+
+def ranked(
+    function: Callable[..., object], so_far: Array, rows: int, count: int, bans: Bans, only: Array | None
+) -> tuple[Array, Array]:
+    """Call a function that ranks with the last of its arguments. Return the values and the numbers that it has written,
+    (B, C).
+    """
+    for numbers in (only, bans.counts):
+        expect("one number per open hypothesis", rows if numbers is None else len(numbers), rows)
+    shape, banned = (len(so_far), max(0, count)), integers(bans.tokens)
+    values, numbers = np.empty(shape, np.float32), np.empty(shape, np.int64)
+    limits = [None if limit is None else integers(limit) for limit in (bans.counts, only)]
+    function(np.ascontiguousarray(so_far, np.float32), len(banned), banned, *limits, count, values, numbers)
+    return values, numbers
 
 
 def rank(
-    logits: Array,
-    so_far: Array,
-    rows: Array,
-    count: int,
-    banned: Sequence[int],
-    only: Array | None,
-    banned_counts: Array | None,
-    normalized: bool,
+    logits: Array, so_far: Array, rows: Array, count: int, bans: Bans, only: Array | None, normalized: bool
 ) -> tuple[Array, Array]:
     """Return the C largest of so_far (B, W) + log-softmax(logits (N, V)) of each sentence: values and w * V + v, (B,
     C). See nmt_rank in src/nmt.h.
     """
-    functions = library()
-    assert functions is not None
-    ranking = Ranking(so_far, np.shape(so_far), len(rows), count, banned, only, banned_counts)
     opened, logits = integers(rows), np.ascontiguousarray(logits, np.float32)
     expect("rows of logits", len(logits), len(opened))
-    done = functions.nmt_rank(
-        *np.shape(so_far),
-        len(opened),
-        address(opened),
-        logits.shape[1],
-        address(logits),
-        normalized,
-        *ranking.arguments,
-    )
-    checked(functions, done)
-    return ranking.values, ranking.numbers
+    shape = *np.shape(so_far), len(opened)
+    function = partial(library().nmt_rank, *shape, opened, logits.shape[1], logits, normalized)
+    return ranked(function, so_far, len(opened), count, bans, only)
 
 
 def log_softmax(logits: Array) -> Array:
     """Return the log-softmax of logits (N, V), which may be overwritten."""
-    functions = library()
-    assert functions is not None
     values = np.ascontiguousarray(logits, np.float32)
-    checked(functions, functions.nmt_log_softmax(*values.shape, address(values)))
+    library().nmt_log_softmax(*values.shape, values)
     return values

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from .arrays import NONE, Array, arrays_of
 from .beam_state import Beam, Candidates, Scores
-from .constraint import Constraints, Step
+from .constraint import Constraints
 
 
 def allocate(
-    beam: Beam, candidates: Candidates, scores: Scores, constraints: Constraints, step: Step, rows: Array, eos: int
+    beam: Beam, candidates: Candidates, scores: Scores, constraints: Constraints, rows: Array, eos: int
 ) -> Candidates:
     """Return `candidates` and more. Of those that do not end, at most W are kept: the ones that `choose` selects.
 
@@ -28,7 +28,7 @@ def allocate(
     """
     logits, states, arrays = scores.logits, beam.constraints, arrays_of(scores.logits)
     where, concat = arrays.where, arrays.concat
-    proposals = constraints.proposals(states, step, logits)  # (B, W, E)
+    proposals = constraints.proposals(states, beam.step(scores.rows), logits)  # (B, W, E)
     batch, width, _ = proposals.shape
     ends = arrays.copy(logits[:, eos])[rows]  # (B, W)
     logits[:, eos] = NONE
@@ -47,7 +47,7 @@ def allocate(
     log_probs = without_repeats(log_probs, parents * logits.shape[1] + tokens)
     ends = tokens == eos
     kept = choose(where(ends, NONE, log_probs), constraints.progress(states, parents, tokens), width)
-    return Candidates(where(kept | ends, log_probs, NONE), parents, tokens, None)
+    return Candidates(where(kept | ends, log_probs, NONE), parents, tokens)
 
 
 def without_repeats(log_probs: Array, numbers: Array) -> Array:

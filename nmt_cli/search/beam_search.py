@@ -38,6 +38,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..engine.model import Bans
 from ..errors import UsageError
 from .allocation import allocate
 from .arrays import NONE, Array, quiet
@@ -45,7 +46,7 @@ from .beam_state import Beam, Candidates, FinishedHypotheses, OpenHypotheses, Sc
 from .constraint import Constraints, Step
 from .coverage import Coverage
 from .length_penalties import penalties_of
-from .min_length import Bans, MinLength
+from .min_length import MinLength
 from .protocols import AttentionDecoder, Decoder, RankingDecoder
 from .search import UNLIMITED, SearchOptions
 from .search_state import Sentences, split_off_finished, without
@@ -70,6 +71,7 @@ class BeamSearch:
         self.decoder, self.arrays, self.options = decoder, decoder.arrays, options
         self.min_length, self.constraints = MinLength(options), Constraints(options.constraints)
         self.normalized, self.adjusts = self.constraints.edits, self.constraints.adjusts
+        self.count = 2 * options.beam if options.beam > 1 else 1  # of candidates, per sentence
         self.attention = _reporting(decoder) if options.coverage_penalty else None
         plain = not (self.normalized or self.attention or self.constraints.progresses)
         self.ranking = decoder if plain and isinstance(decoder, RankingDecoder) else None
@@ -112,103 +114,77 @@ class BeamSearch:
             return []
         if not self.open_hypotheses:  # all others were dropped
             return self._leave(beam)
-        too_short = bool(self.status.too_short.any())
-        if self.ranking:
-            candidates = self._ranked_by_decoder(self.ranking, beam, too_short)
-        else:
-            candidates = self._candidates(beam, self.decoder.step(beam.open.newest, self.on_host), too_short)
+        candidates = self._candidates(beam)
         if self.attention and beam.coverage:
             beam.coverage.add(self.rows, self.attention.attention())
         ends = candidates.tokens == self.options.eos
         self._finish(beam, candidates, ends)
-        parents = self._extend(beam, candidates, ends, too_short)
+        parents = self._extend(beam, candidates, ends)
         self._give_up(beam)
         beam.sentences.lengths = beam.sentences.lengths + 1
         self.decoder.reorder(parents)
         return self._leave(beam)
 
-    def _candidates(self, beam: Beam, logits: Array, too_short: bool) -> Candidates:
-        """Return the best candidates, given the logits (N, V) of the open hypotheses."""
-        step = beam.step(self.rows)
-        bans, only, own = self._bans(beam, step, too_short, logits.shape[1]), self._only(beam, step), None
+    def _candidates(self, beam: Beam) -> Candidates:
+        """Take a step of the decoder. Return the best candidates."""
+        arrays, step = self.arrays, beam.step(self.rows)
+        newest, only = beam.open.newest, self._only(beam, step)
+        if self.ranking:
+            bans = self._bans(beam, step, self.ranking.vocabulary)
+            best = self.ranking.best(newest, self.on_host, beam.open.log_probs, self.count, bans, only)
+            return _candidates(best, self.ranking.vocabulary)
+        logits = self.decoder.step(newest, self.on_host)
+        bans = self._bans(beam, step, logits.shape[1])
         if self.normalized:
-            logits = self.arrays.log_softmax(logits)
+            logits = arrays.log_softmax(logits)
+        own = arrays.copy(logits) if self.constraints.adjusts else logits
         if self.constraints.edits:
-            own = self.arrays.copy(logits) if self.constraints.adjusts else None
             self.constraints.edit(beam.constraints, step, logits, only, self.options.eos)
             bans = self.min_length.give_way(bans, logits)
-        return self._best(beam, Scores(self.rows, logits, own, bans, only))
+        candidates = self._ranked(beam, Scores(self.rows, logits, bans, only))
+        if not self.adjusts:
+            return candidates
+        rows = arrays.gather(self._row_of(self.rows, len(newest)), candidates.parents)
+        before = arrays.gather(beam.open.own, candidates.parents)
+        return candidates._replace(own=before + own[rows, candidates.tokens])
 
-    def _ranked_by_decoder(self, decoder: RankingDecoder, beam: Beam, too_short: bool) -> Candidates:
-        """Return the best candidates from a decoder that ranks them itself."""
-        step, width, vocabulary = beam.step(self.rows), self.options.beam, decoder.vocabulary
-        bans, only = self._bans(beam, step, too_short, vocabulary), self._only(beam, step)
-        log_probs, flat = decoder.best(
-            beam.open.newest,
-            self.on_host,
-            beam.open.log_probs,
-            2 * width if width > 1 else 1,
-            bans.tokens,
-            only,
-            bans.counts,
-        )
-        return Candidates(log_probs, flat // vocabulary, flat % vocabulary, None)
+    @property
+    def too_short(self) -> bool:
+        """Whether some hypothesis may not end."""
+        return bool(self.status.too_short.any())
 
-    def _bans(self, beam: Beam, step: Step, too_short: bool, vocabulary: int) -> Bans:
-        """Return the tokens that may not follow; `too_short`: some hypothesis may not end."""
-        return (
-            self.min_length.bans(step.of_rows(beam.open.missing), step.remaining[step.sentences], vocabulary)
-            if too_short
-            else self.min_length.always
-        )
+    def _bans(self, beam: Beam, step: Step, vocabulary: int) -> Bans:
+        """Return the tokens that may not follow."""
+        if not self.too_short:
+            return self.min_length.always
+        return self.min_length.bans(step.of_rows(beam.open.missing), step.remaining[step.sentences], vocabulary)
 
     def _only(self, beam: Beam, step: Step) -> Array | None:
         """Return the one token that may follow each open hypothesis, (N,), or FREE; None: any token may follow all of
         them.
         """
         required = self.constraints.required(beam.constraints, step)
-        return (
-            beam.sentences.required_tokens(required, step.sentences, self.options.eos)
-            if bool(self.status.complete.any())
-            else required
-        )
-
-    def _best(self, beam: Beam, scores: Scores) -> Candidates:
-        """Return the best candidates by `scores`, with their own log-probabilities where they differ."""
-        candidates = self._ranked(beam, scores)
-        if scores.own is not None and beam.open.own is not None:
-            rows = self._row_of(candidates.parents, scores.rows)
-            own = self.arrays.gather(beam.open.own, candidates.parents) + scores.own[rows, candidates.tokens]
-            candidates = candidates._replace(own=own)
-        return candidates
+        if not self.status.complete.any():
+            return required
+        return beam.sentences.required_tokens(required, step.sentences, self.options.eos)
 
     def _ranked(self, beam: Beam, scores: Scores) -> Candidates:
         """Return the best candidates by `scores`. The logits may be written to."""
-        logits, width = scores.logits, self.options.beam
-        count = 2 * width if width > 1 else 1
-        log_probs, flat = self.arrays.top_candidates(
-            logits,
-            beam.open.log_probs,
-            scores.rows,
-            count,
-            scores.bans.tokens,
-            scores.only,
-            scores.bans.counts,
-            self.normalized,
+        logits, rows = scores.logits, scores.rows
+        best = self.arrays.top_candidates(
+            logits, beam.open.log_probs, rows, self.count, scores.bans, scores.only, self.normalized
         )
-        candidates = Candidates(log_probs, flat // logits.shape[1], flat % logits.shape[1], None)
+        candidates = _candidates(best, logits.shape[1])
         if not self.constraints.progresses:
             return candidates
-        hypotheses = beam.open.newest * 0 + self.arrays.arange(width)
-        rows = self._row_of(hypotheses, scores.rows)
-        return allocate(beam, candidates, scores, self.constraints, beam.step(scores.rows), rows, self.options.eos)
+        row_of = self._row_of(rows, len(beam.open.newest))
+        return allocate(beam, candidates, scores, self.constraints, row_of, self.options.eos)
 
-    def _row_of(self, parents: Array, open_rows: Array) -> Array:
-        """Return the rows of hypotheses (B, C) among the N open ones; any row for a closed hypothesis."""
-        arrays, (batch, width) = self.arrays, (len(parents), self.options.beam)
-        row_of = arrays.zeros((batch * width,), arrays.int64)
-        row_of[open_rows] = arrays.arange(len(open_rows))
-        return arrays.gather(row_of.reshape((batch, width)), parents)
+    def _row_of(self, open_rows: Array, batch: int) -> Array:
+        """Return the row of each hypothesis among the N open ones, (B, W); any row for a closed hypothesis."""
+        row_of = self.arrays.zeros((batch * self.options.beam,), self.arrays.int64)
+        row_of[open_rows] = self.arrays.arange(len(open_rows))
+        return row_of.reshape((batch, self.options.beam))
 
     def _finish(self, beam: Beam, candidates: Candidates, ends: Array) -> None:
         """Add the candidates that end, where `ends` (B, C) is true, to the finished hypotheses."""
@@ -235,7 +211,7 @@ class BeamSearch:
             )
         )
 
-    def _extend(self, beam: Beam, candidates: Candidates, ends: Array, too_short: bool) -> Array:
+    def _extend(self, beam: Beam, candidates: Candidates, ends: Array) -> Array:
         """Replace the open hypotheses by the W best candidates that do not end. Return their parents, (B, W)."""
         hypotheses, gather = beam.open, self.arrays.gather
         hypotheses.log_probs, order = self._best_open(candidates, ends)
@@ -243,12 +219,12 @@ class BeamSearch:
         hypotheses.newest = gather(candidates.tokens, order)
         if candidates.own is not None:
             hypotheses.own = gather(candidates.own, order)
-        if too_short:
+        if self.too_short:
             hypotheses.missing = self.min_length.missing_after(gather(hypotheses.missing, parents), hypotheses.newest)
         if self.constraints.members:
-            beam.constraints = self.constraints.advance(beam.constraints.reorder(parents), hypotheses.newest)
+            beam.constraints = self.constraints.advance(beam.constraints, hypotheses.newest, parents)
         if beam.coverage:
-            beam.coverage.attended = beam.coverage.attended.reorder(parents)
+            beam.coverage.sums = gather(beam.coverage.sums, parents)
         position = beam.sentences.lengths - 1
         hypotheses.tokens = gather(hypotheses.tokens, parents)
         append(hypotheses.tokens, position, hypotheses.newest)
@@ -320,3 +296,9 @@ class BeamSearch:
     def _results(self, leaving: Beam) -> FinishedSentences:
         """Return the hypotheses of sentences that leave."""
         return list(zip(leaving.sentences.ids.tolist(), leaving.finished.hypotheses(), strict=True))
+
+
+def _candidates(best: tuple[Array, Array], vocabulary: int) -> Candidates:
+    """Return the candidates of `Arrays.top_candidates`."""
+    log_probs, numbers = best
+    return Candidates(log_probs, numbers // vocabulary, numbers % vocabulary)

@@ -7,19 +7,18 @@ Scores (N, V) ──▶ Candidates (B, C) ──▶ OpenHypotheses (B, W) and Fi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from ..engine.model import Bans
 from .arrays import NONE, Array, Arrays, arrays_of
 from .constraint import States, Step
 from .coverage import Coverage
-from .min_length import Bans
-from .search import SearchOptions, check_numbers
+from .search import SearchOptions
 from .search_state import Rows, Sentences
-from .sentence import Hypothesis
+from .sentence import Hypothesis, hypotheses_of
 
 LAST = 1 << 62
 """The value of `lacking` for a hypothesis that does not exist."""
@@ -31,7 +30,7 @@ class Candidates(NamedTuple):
     log_probs: Array  # of the whole output; NONE: no candidate
     parents: Array  # the hypothesis that is extended, 0 to W - 1
     tokens: Array
-    own: Array | None  # where constraints adjust `log_probs`: the model's own
+    own: Array | None = None  # where constraints adjust `log_probs`: the model's own
 
     @property
     def own_log_probs(self) -> Array:
@@ -44,7 +43,6 @@ class Scores(NamedTuple):
 
     rows: Array  # (N,) the numbers b * W + w of the hypotheses, ascending
     logits: Array  # (N, V); log-probabilities where constraints edit, and in diverse beam search
-    own: Array | None  # (N, V) where constraints adjust: the model's own log-probabilities
     bans: Bans
     only: Array | None  # (N,) the one token that may follow, or FREE
 
@@ -108,10 +106,7 @@ class FinishedHypotheses(Rows):
     def add(self, more: FinishedHypotheses) -> FinishedHypotheses:
         """Return the K best of these hypotheses and `more`, (B, C). An older hypothesis precedes an equal newer one."""
         concat = arrays_of(self.scores).concat
-        columns: dict[str, Any] = {
-            name: None if mine is None else concat([mine, getattr(more, name)], 1) for name, mine in vars(self).items()
-        }
-        return FinishedHypotheses(**columns).best(self.scores.shape[1])
+        return self.each(lambda *values: concat(values, 1), more).best(self.scores.shape[1])
 
     def best(self, count: int) -> FinishedHypotheses:
         """Return the `count` best of each sentence, best first. Equal hypotheses keep their order."""
@@ -122,32 +117,18 @@ class FinishedHypotheses(Rows):
             order = arrays.gather(order, arrays.argsort(-arrays.gather(lacking, order)))
         return self.each(lambda values: arrays.gather(values, order[:, :count]))
 
-    def each(self, change: Callable[[Array], Array]) -> FinishedHypotheses:
-        """Return the hypotheses with `change` applied to each field."""
-        columns: dict[str, Any] = {
-            name: None if values is None else change(values) for name, values in vars(self).items()
-        }
-        return FinishedHypotheses(**columns)
-
     def hypotheses(self) -> list[list[Hypothesis]]:
         """Return the hypotheses of each sentence, without those that lack more than the best one.
 
-        Raises ModelError, see `check_numbers`.
+        Raises ModelError, see `hypotheses_of`.
         """
         scores = self.scores
         if self.lacking is not None:
             scores = arrays_of(scores).where(self.lacking > self.lacking[:, :1], NONE, scores)
         columns = (self.tokens, self.lengths, self.log_probs, scores)
-        every = [
-            check_numbers(Hypothesis(t[:n], p, s) for t, n, p, s in zip(*of_sentence, strict=True) if s != NONE)
-            for of_sentence in zip(*(column.tolist() for column in columns), strict=True)
-        ]
-        if self.path is None:
-            return every
-        return [
-            [h.with_path(path) for h, path in zip(those, paths, strict=False)]
-            for those, paths in zip(every, self.path.tolist(), strict=True)
-        ]
+        return hypotheses_of(
+            *(column.tolist() for column in columns), paths=None if self.path is None else self.path.tolist()
+        )
 
 
 @dataclass

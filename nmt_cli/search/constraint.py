@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -77,15 +77,13 @@ class OnDevices(Generic[Tables]):
     def on(self, arrays: Arrays) -> Tables:
         """Return the tables as arrays of this kind."""
         if arrays not in self.copies:
-            own = {name: value for name, value in vars(self.tables).items() if isinstance(value, np.ndarray)}
-            moved = {name: arrays.array(value) for name, value in own.items()}
-            self.copies[arrays] = replace(self.tables, **moved)
+            own = {name: arrays.array(x) for name, x in vars(self.tables).items() if isinstance(x, np.ndarray)}
+            self.copies[arrays] = replace(self.tables, **own)
         return self.copies[arrays]
 
 
-@dataclass
-class Stateless(Rows):
-    """The state of a constraint that needs no state."""
+States = list[Any]
+"""The states of several constraints."""
 
 
 class Constraint:
@@ -118,15 +116,9 @@ class Constraint:
         """Return how many more tokens an output may have because of its input, which `encode` returned."""
         return 0
 
-    def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> Rows:
-        """Return the state of new sentences, whose W = `width` hypotheses are empty."""
-        return Stateless()
-
-    def rests(self, state: Any) -> bool:
-        """Return whether the constraint does nothing for the sentences of this state: they are then searched without
-        it.
-        """
-        return False
+    def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> Rows | None:
+        """Return the state of new sentences, whose W = `width` hypotheses are empty; None: the rule needs no state."""
+        return None
 
     def required(self, state: Any, step: Step) -> Array | None:
         """Return the one token that may follow each open hypothesis, (N,), or FREE; None: any token may follow all of
@@ -162,43 +154,24 @@ class Constraint:
         raise NotImplementedError
 
 
-class States(Rows):
-    """The states of several constraints."""
-
-    def __init__(self, states: Sequence[Rows]) -> None:
-        self.states = list(states)
-
-    def select(self, rows: Array) -> Self:
-        return type(self)([state.select(rows) for state in self.states])
-
-    def concat(self, other: Self) -> Self:
-        return type(self)([mine.concat(theirs) for mine, theirs in zip(self.states, other.states, strict=True)])
-
-    def reorder(self, parents: Array) -> Self:
-        return type(self)([state.reorder(parents) for state in self.states])
-
-
 class Constraints:
     """All constraints of a search as one. `exhausts`: whether they may leave a hypothesis no token."""
 
     def __init__(self, members: Sequence[Constraint]) -> None:
         self.members = members
-        self.edits = any(member.edits for member in members)
-        self.adjusts = any(member.adjusts for member in members)
-        self.exhausts = self.adjusts or sum(member.edits for member in members) > 1
+        editing = [member for member in members if member.edits]
+        self.edits = bool(editing)
+        self.adjusts = any(member.adjusts for member in editing)
+        self.exhausts = self.adjusts or len(editing) > 1
         self.progresses = any(member.progresses for member in members)
 
     def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> States:
-        return States([member.start(sentences, width, arrays) for member in self.members])
-
-    def rest(self, states: States) -> bool:
-        """Return whether all constraints rest, see `Constraint.rests`."""
-        return all(member.rests(state) for member, state in zip(self.members, states.states, strict=True))
+        return [member.start(sentences, width, arrays) for member in self.members]
 
     def required(self, states: States, step: Step) -> Array | None:
         """See `Constraint.required`. If several constraints require a token, the first constraint wins."""
         required: Array | None = None
-        for member, state in zip(self.members, states.states, strict=True):
+        for member, state in zip(self.members, states, strict=True):
             own = member.required(state, step)
             if required is None or own is None:
                 required = own if required is None else required
@@ -218,7 +191,7 @@ class Constraints:
             bound = arrays.nonzero(required >= 0)[0]
             wanted = required[bound]
             kept = log_probs[bound, wanted]
-        for member, state in zip(self.members, states.states, strict=True):
+        for member, state in zip(self.members, states, strict=True):
             if member.edits:
                 member.edit(state, step, log_probs)
         last_resort = LAST_RESORT if self.adjusts else 0.0
@@ -231,10 +204,11 @@ class Constraints:
         # a model whose output is not a number must be noticed
         log_probs[:, 0] = arrays.where(own != own, own, log_probs[:, 0])
 
-    def advance(self, states: States, tokens: Array) -> States:
-        return States(
-            [member.advance(state, tokens) for member, state in zip(self.members, states.states, strict=True)]
-        )
+    def advance(self, states: States, tokens: Array, parents: Array | None = None) -> States:
+        """See `Constraint.advance`. With `parents`, hypotheses continued others before, see `Rows.reorder`."""
+        if parents is not None:
+            states = [state and state.reorder(parents) for state in states]
+        return [member.advance(state, tokens) for member, state in zip(self.members, states, strict=True)]
 
     def proposals(self, states: States, step: Step, log_probs: Array) -> Array:
         every = [member.proposals(state, step, log_probs) for member, state in self._progressing(states)]
@@ -252,5 +226,5 @@ class Constraints:
         """See `Constraint.missing`: the sum over all constraints."""
         return sum(member.missing(state) for member, state in self._progressing(states))
 
-    def _progressing(self, states: States) -> list[tuple[Constraint, Rows]]:
-        return [(member, state) for member, state in zip(self.members, states.states, strict=True) if member.progresses]
+    def _progressing(self, states: States) -> list[tuple[Constraint, Any]]:
+        return [(member, state) for member, state in zip(self.members, states, strict=True) if member.progresses]

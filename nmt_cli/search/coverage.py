@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from .arrays import Array, Arrays, arrays_of, merged
-from .search_state import OfHypotheses, Rows
+from .search_state import Rows
 from .sentence import Sentence
 
 LEAST = 1e-30
@@ -30,17 +30,10 @@ LEAST = 1e-30
 
 
 @dataclass
-class CoverageSums(OfHypotheses):
-    """The attention that each hypothesis has paid to the source so far."""
-
-    sums: Array  # (B, W, S) fp64; beyond the source's own tokens the values mean nothing
-
-
-@dataclass
 class Coverage(Rows):
     """The coverage state of B sentences."""
 
-    attended: CoverageSums
+    sums: Array  # (B, W, S) fp64: the attention to the source so far; beyond the source's tokens it means nothing
     sources: Array  # (B, 2) the first token of the source's text, and the end symbol after it
 
     @classmethod
@@ -48,16 +41,14 @@ class Coverage(Rows):
         """Return the state of new sentences."""
         sources = [(sentence.first, len(sentence.tokens)) for sentence in sentences]
         sums = arrays.zeros((len(sources), width, max(end for _, end in sources)), arrays.widest)
-        return cls(CoverageSums(sums), arrays.array(sources, arrays.int64))
+        return cls(sums, arrays.array(sources, arrays.int64))
 
     def add(self, rows: Array, attention: Array) -> None:
         """Add the attention (N, S or another length) of a step to the hypotheses `rows` (N,), which are numbers b * W +
         w; in place.
         """
-        sums = merged(self.attended.sums)
-        size = min(sums.shape[1], attention.shape[1])
-        sums[rows, :size] += attention[:, :size]
-        self.attended = CoverageSums(sums.reshape(self.attended.sums.shape))
+        size = min(self.sums.shape[2], attention.shape[1])
+        merged(self.sums)[rows, :size] += attention[:, :size]
 
     def log_coverage(self, parents: Array, wanted: Array) -> Array:
         """Return Σ_i log(min(Σ_j p_ij, 1)) of the hypotheses `parents` (B, C) where `wanted`, elsewhere 0: (B, C)
@@ -65,7 +56,7 @@ class Coverage(Rows):
         """
         arrays = arrays_of(parents)
         sentence, candidate = arrays.nonzero(wanted)
-        sums = self.attended.sums[sentence, parents[sentence, candidate]].tolist()
+        sums = self.sums[sentence, parents[sentence, candidate]].tolist()
         sources = self.sources[sentence].tolist()
         values = [
             math.fsum(math.log(min(max(value, LEAST), 1.0)) for value in row[first:end])

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any
 
 import numpy as np
 
@@ -31,8 +31,7 @@ from ..errors import UsageError
 from .arrays import NONE, Array, arrays_of
 from .beam_search import BeamSearch
 from .beam_state import Beam, Candidates, Scores
-from .min_length import Bans
-from .protocols import AttentionDecoder, Decoder
+from .protocols import Decoder
 from .search import SearchOptions
 from .search_state import FREE, split_off_finished
 from .sentence import FinishedSentences, Hypothesis, Sentence
@@ -41,18 +40,18 @@ from .sentence import FinishedSentences, Hypothesis, Sentence
 class Groups:
     """A `Decoder` whose sentences are the groups of another decoder's sentences."""
 
-    def __init__(self, decoder: Decoder, groups: int, width: int) -> None:
+    def __init__(self, decoder: Any, groups: int, width: int) -> None:
         self.decoder, self.arrays, self.groups, self.width = decoder, decoder.arrays, groups, width
 
-    def step(self, tokens: Array, rows: np.ndarray) -> Array:
+    def step(self, tokens: Array, rows: np.ndarray) -> Any:
         return self.decoder.step(tokens.reshape((-1, self.groups * self.width)), rows)
 
     def record_attention(self) -> None:
         """See `AttentionDecoder`. The other decoder must be an `AttentionDecoder`."""
-        cast(AttentionDecoder, self.decoder).record_attention()
+        self.decoder.record_attention()
 
-    def attention(self) -> Array:
-        return cast(AttentionDecoder, self.decoder).attention()
+    def attention(self) -> Any:
+        return self.decoder.attention()
 
     def reorder(self, parents: Array) -> None:
         first = self.arrays.arange(self.groups)[:, None] * self.width
@@ -71,11 +70,8 @@ class DiverseBeamSearch(BeamSearch):
     """
 
     def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
-        self.groups, self.penalty, self.nbest = (
-            min(options.diverse.groups, options.beam),
-            options.diverse.penalty,
-            options.nbest,
-        )
+        self.groups, self.nbest = min(options.diverse.groups, options.beam), options.nbest
+        self.penalty = options.diverse.penalty if self.groups > 1 else 0.0
         if options.beam % self.groups:
             raise UsageError(
                 f"a beam of {options.beam} cannot be divided into {self.groups} groups of equal size: give a "
@@ -83,8 +79,7 @@ class DiverseBeamSearch(BeamSearch):
             )
         self.width = options.beam // self.groups
         super().__init__(Groups(decoder, self.groups, self.width), replace(options, beam=self.width, nbest=self.width))
-        self.penalises = self.groups > 1 and self.penalty > 0
-        if self.penalises:
+        if self.penalty:
             self.normalized = self.adjusts = True
 
     def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
@@ -93,15 +88,9 @@ class DiverseBeamSearch(BeamSearch):
             [sentence for sentence in sentences for _ in range(self.groups)],
         )
 
-    def _best(self, beam: Beam, scores: Scores) -> Candidates:
-        """Return the best candidates; `own` holds the log-probabilities without penalties."""
-        if self.penalises and scores.own is None:
-            scores = scores._replace(own=scores.logits)
-        return super()._best(beam, scores)
-
     def _ranked(self, beam: Beam, scores: Scores) -> Candidates:
         """Return the best candidates, one group after the other."""
-        if not self.penalises:
+        if not self.penalty:
             return super()._ranked(beam, scores)
         arrays, count = self.arrays, len(beam.sentences.ids)
         tokens = arrays.zeros((count // self.groups, 0), arrays.int64)  # (B, w) tokens of the earlier groups
@@ -109,7 +98,8 @@ class DiverseBeamSearch(BeamSearch):
         parts: list[Candidates] = []
         for group in range(self.groups):
             mine = beam.select(arrays.arange(group, count, self.groups))
-            part = self._of_group(mine, self._scores_of_group(group, scores, tokens, counted))
+            mine_scores = self._scores_of_group(group, scores, tokens, counted)
+            part = super()._ranked(mine, mine_scores) if len(mine_scores.rows) else self._none(count // self.groups)
             log_probs, order = self._best_open(part, part.tokens == self.options.eos)
             tokens = arrays.concat([tokens, arrays.gather(part.tokens, order)], 1)
             counted = arrays.concat([counted, (log_probs != NONE) & ~self._hopeless(mine, log_probs)], 1)
@@ -122,25 +112,21 @@ class DiverseBeamSearch(BeamSearch):
         """
         arrays = self.arrays
         index = arrays.nonzero(scores.rows // self.width % self.groups == group)[0]
-        rows = scores.rows[index]
+        rows, logits = scores.rows[index], scores.logits[index]
         sentences = rows // (self.width * self.groups)
         only = None if scores.only is None else scores.only[index]
-        logits = scores.logits[index]
         penalties = arrays.astype(counted[sentences], logits.dtype) * -self.penalty  # (n, w)
         if only is not None:
             penalties = arrays.where((only != FREE)[:, None], 0.0, penalties)
         numbers, chosen = arrays.arange(len(index)), tokens[sentences]
         for position in range(chosen.shape[1]):  # one after the other: a token may be in several
             logits[numbers, chosen[:, position]] += penalties[:, position]
-        bans = Bans(scores.bans.tokens, None if scores.bans.counts is None else scores.bans.counts[index])
-        return Scores(sentences * self.width + rows % self.width, logits, None, bans, only)
+        return Scores(sentences * self.width + rows % self.width, logits, scores.bans.of(index), only)
 
-    def _of_group(self, beam: Beam, scores: Scores) -> Candidates:
-        """Return the best candidates of one group of each sentence."""
-        if len(scores.rows):
-            return super()._ranked(beam, scores)
-        none = self.arrays.zeros((len(beam.sentences.ids), 1), self.arrays.int64)
-        return Candidates(none + NONE, none, none, None)
+    def _none(self, batch: int) -> Candidates:
+        """Return candidates that do not exist, for a group that is closed in every sentence."""
+        none = self.arrays.zeros((batch, 1), self.arrays.int64)
+        return Candidates(none + NONE, none, none)
 
     def _split(self, unfinished: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """See `split_off_finished`: the groups of a sentence stay or leave together."""
@@ -154,7 +140,7 @@ class DiverseBeamSearch(BeamSearch):
     def _results(self, leaving: Beam) -> FinishedSentences:
         """Return the best hypotheses of all groups of each sentence."""
         finished = leaving.finished
-        if self.penalises:
+        if self.penalty:
             scores = finished.log_probs / self.penalties[finished.lengths + 1]
             if finished.coverage is not None:
                 scores = scores + finished.coverage
@@ -170,18 +156,13 @@ class DiverseBeamSearch(BeamSearch):
 
 def _interleaved(parts: Sequence[Candidates]) -> Candidates:
     """Return the candidates (B, C) of each group as candidates of B * G groups, (B * G, C)."""
-    arrays = arrays_of(parts[0].tokens)
+    arrays, columns = arrays_of(parts[0].tokens), list(zip(*parts, strict=True))
     shape = len(parts[0].tokens), max(part.tokens.shape[1] for part in parts)
-
-    def of_all(columns: Sequence[Array], fill: float) -> Array:
-        wide = [arrays.padded(column, shape, fill) for column in columns]
-        return arrays.concat([column[:, None] for column in wide], 1).reshape((-1, shape[1]))
-
     return Candidates(
-        of_all([part.log_probs for part in parts], NONE),
-        of_all([part.parents for part in parts], 0),
-        of_all([part.tokens for part in parts], 0),
-        None,
+        *(
+            arrays.concat([arrays.padded(x, shape, fill)[:, None] for x in column], 1).reshape((-1, shape[1]))
+            for column, fill in zip(columns, (NONE, 0, 0), strict=False)
+        )
     )
 
 

@@ -15,21 +15,35 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Sequence
+from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..engine.library import OPTIONS, CSearchOptions
-from ..engine.model import EngineModel, Owner, Ranking, address, checked, expect, flattened, integers
+from ..engine.library import CResults
+from ..engine.model import Bans, EngineModel, Owner, expect, flattened, integers, ranked
 from .arrays import NUMPY, Array
 from .length_penalties import penalties_of
 from .protocols import alignment_layer
-from .search import ROWS, Search, SearchOptions, check_numbers
-from .sentence import FinishedSentences, Hypothesis, Sentence
+from .search import ROWS, EngineOptions, Search, SearchOptions
+from .sentence import FinishedSentences, Sentence, hypotheses_of
 
 MANY = 4
 """Number of sentences from which on those that finish within `SearchOptions.seconds` leave together: their time hardly
 counts."""
+
+
+NAMES = [field.name for field in fields(EngineOptions)]
+
+
+class CSearchOptions(ctypes.Structure):
+    """nmt_search_options."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in (*NAMES, "banned_count", "textless_count")),
+        *((name, ctypes.c_void_p) for name in ("banned", "textless")),
+    )
 
 
 class EngineSearch(Owner, Search):
@@ -38,17 +52,11 @@ class EngineSearch(Owner, Search):
     def __init__(self, model: EngineModel, options: SearchOptions) -> None:
         self.model, self.library, self.options = model, model.library, options
         self._seconds = 0.0  # per hypothesis in the last step, if `SearchOptions.seconds` asks for it
-        banned, textless = integers(options.banned_tokens), integers(options.textless)
-        described = CSearchOptions(
-            **{name: getattr(options, name) for name in OPTIONS},
-            paths=options.token_log_probs,
-            banned_count=len(banned),
-            textless_count=len(textless),
-            banned=address(banned),
-            textless=address(textless),
-        )
+        lists = [integers(options.banned_tokens), integers(options.textless)]
+        numbers = [getattr(options, name) for name in NAMES]
+        described = CSearchOptions(*numbers, *map(len, lists), *(tokens.ctypes.data for tokens in lists))
         self.delete = self.library.nmt_search_delete
-        self.handle = checked(self.library, self.library.nmt_search_new(model.handle, ctypes.byref(described)))
+        self.handle = self.library.nmt_search_new(model.handle, ctypes.byref(described))
 
     @property
     def sentences(self) -> int:
@@ -70,9 +78,8 @@ class EngineSearch(Owner, Search):
         lengths, tokens = flattened([[*sentence.tokens, options.eos] for sentence in sentences])
         longest = integers([sentence.max_length for sentence in sentences])
         penalties = penalties_of(options.length_penalty, options.alpha, int(longest.max(initial=0)))
-        of_sentences = map(address, (numbers, lengths, tokens, longest))
-        done = self.library.nmt_search_add(self.handle, len(numbers), *of_sentences, len(penalties), address(penalties))
-        checked(self.library, done)
+        of_sentences = len(numbers), numbers, lengths, tokens, longest
+        self.library.nmt_search_add(self.handle, *of_sentences, len(penalties), penalties)
 
     def step(self) -> FinishedSentences:
         options, count = self.options, max(1, self.open_hypotheses)
@@ -81,32 +88,24 @@ class EngineSearch(Owner, Search):
             steps = max(1, min(options.steps, int(options.seconds / (self._seconds * count)))) if self._seconds else 1
             stay = stay if self.sentences < MANY else 0.0
         began = time.perf_counter()
-        found = self.library.nmt_search_step(self.handle, steps, stay)
+        found = CResults.from_address(self.library.nmt_search_step(self.handle, steps, stay))
         self._seconds = (time.perf_counter() - began) / (steps * count)
-        if not found:
-            checked(self.library, None)
-        return self._finished(found.contents) if found.contents.count else []
+        return self._finished(found) if found.count else []
 
     def drop(self, sentence_ids: Sequence[int]) -> None:
         numbers = integers(sentence_ids)
-        checked(self.library, self.library.nmt_search_drop(self.handle, len(numbers), address(numbers)))
+        self.library.nmt_search_drop(self.handle, len(numbers), numbers)
 
-    def _finished(self, found: Any) -> FinishedSentences:
+    def _finished(self, found: CResults) -> FinishedSentences:
         """Return the hypotheses of the sentences that leave. Raises ModelError, see `check_numbers`."""
         of_outputs = (found.count, found.nbest)  # (F, K)
         of_tokens = (*of_outputs, found.longest)  # (F, K, L)
-        ids, lengths = _values(found.ids, (found.count,)), _values(found.lengths, of_outputs)
-        tokens, paths = _values(found.tokens, of_tokens), list[Any]()
-        log_probs, scores = _values(found.log_probs, of_outputs), _values(found.scores, of_outputs)
+        columns = (found.tokens, of_tokens), (found.lengths, of_outputs), (found.log_probs, of_outputs)
+        scores, paths = _values(found.scores, of_outputs), None
         if self.options.token_log_probs:
             paths = _values(found.paths, of_tokens)
-        results: FinishedSentences = []
-        for number, (identity, *columns) in enumerate(zip(ids, lengths, tokens, log_probs, scores, strict=True)):
-            every = [Hypothesis(t[:n], p, s) for n, t, p, s in zip(*columns, strict=True) if s != -np.inf]
-            if paths:
-                every = [h.with_path(path) for h, path in zip(every, paths[number], strict=False)]
-            results.append((identity, check_numbers(every)))
-        return results
+        every = hypotheses_of(*(_values(*column) for column in columns), scores, paths)
+        return list(zip(_values(found.ids, (found.count,)), every, strict=True))
 
 
 def _values(pointer: Any, shape: tuple[int, ...]) -> list[Any]:
@@ -125,62 +124,46 @@ class EngineDecoder(Owner):
         self.vocabulary = model.vocabulary
         self.rows = 0  # of the last step
         self.delete = self.library.nmt_decoder_delete
-        self.handle = checked(self.library, self.library.nmt_decoder_new(model.handle, beam))
+        self.handle = self.library.nmt_decoder_new(model.handle, beam)
 
     def add(self, sources: Sequence[Sequence[int]]) -> None:
         lengths, tokens = flattened(sources)
-        checked(
-            self.library, self.library.nmt_decoder_add(self.handle, len(lengths), address(lengths), address(tokens))
-        )
+        self.library.nmt_decoder_add(self.handle, len(lengths), lengths, tokens)
         self.sentences += len(lengths)
 
     def step(self, tokens: Array, rows: np.ndarray) -> Array:
         opened, newest = self._opened(tokens, rows)
         logits = np.empty((len(opened), self.vocabulary), np.float32)
-        arguments = map(address, (opened, newest, logits))
-        checked(self.library, self.library.nmt_decoder_step(self.handle, len(opened), *arguments))
+        self.library.nmt_decoder_step(self.handle, len(opened), opened, newest, logits)
         self.rows = len(opened)
         return logits
 
     def best(
-        self,
-        tokens: Array,
-        rows: np.ndarray,
-        log_probs: Array,
-        count: int,
-        banned_tokens: Sequence[int],
-        only: Array | None,
-        banned_counts: Array | None,
+        self, tokens: Array, rows: np.ndarray, log_probs: Array, count: int, bans: Bans, only: Array | None
     ) -> tuple[Array, Array]:
         opened, newest = self._opened(tokens, rows)
-        shape = (self.sentences, self.beam)
-        ranking = Ranking(log_probs, shape, len(opened), count, banned_tokens, only, banned_counts)
-        done = self.library.nmt_decoder_best(
-            self.handle, len(opened), address(opened), address(newest), *ranking.arguments
-        )
-        checked(self.library, done)
+        expect("log-probabilities so far", np.shape(log_probs), (self.sentences, self.beam))
+        function = partial(self.library.nmt_decoder_best, self.handle, len(opened), opened, newest)
+        found = ranked(function, log_probs, len(opened), count, bans, only)
         self.rows = len(opened)
-        return ranking.values, ranking.numbers
+        return found
 
     def reorder(self, parents: Array) -> None:
         numbers = integers(parents)
         expect("parents", numbers.shape, (self.sentences, self.beam))
-        checked(self.library, self.library.nmt_decoder_reorder(self.handle, address(numbers)))
+        self.library.nmt_decoder_reorder(self.handle, numbers)
 
     def keep(self, sentences: np.ndarray) -> None:
         numbers = integers(sentences)
-        checked(self.library, self.library.nmt_decoder_keep(self.handle, len(numbers), address(numbers)))
+        self.library.nmt_decoder_keep(self.handle, len(numbers), numbers)
         self.sentences, self.rows = len(numbers), 0
 
-    def record_attention(self, layer: int | None = None) -> None:
-        """See `AttentionDecoder`. `layer` is an index from 0; None: that of `alignment_layer`."""
-        chosen = alignment_layer(self.model.config) if layer is None else layer
-        checked(self.library, self.library.nmt_decoder_record(self.handle, chosen))
+    def record_attention(self) -> None:
+        self.library.nmt_decoder_record(self.handle, alignment_layer(self.model.config))
 
     def attention(self) -> Array:
-        longest = self.library.nmt_decoder_attention(self.handle, None)
-        weights = np.zeros((self.rows, longest))
-        self.library.nmt_decoder_attention(self.handle, address(weights))
+        weights = np.zeros((self.rows, self.library.nmt_decoder_attention(self.handle, None)))
+        self.library.nmt_decoder_attention(self.handle, weights)
         return weights
 
     def _opened(self, tokens: Array, rows: np.ndarray) -> tuple[Array, Array]:

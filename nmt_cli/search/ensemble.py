@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
-from typing import cast
+from typing import Any
 
 import numpy as np
 
 from .arrays import Array
-from .protocols import AttentionDecoder, GrowingDecoder
 
 
 class EnsembleDecoder:
-    """A decoder that averages the probabilities of several decoders over the same sentences and vocabulary."""
+    """Averages the probabilities of several `GrowingDecoder`s over the same sentences and vocabulary."""
 
-    def __init__(self, members: Sequence[GrowingDecoder]) -> None:
+    def __init__(self, members: Sequence[Any]) -> None:
         self.members, self.arrays = members, members[0].arrays
 
     def add(self, sources: Sequence[Sequence[int]]) -> None:
@@ -32,10 +31,10 @@ class EnsembleDecoder:
 
     def record_attention(self) -> None:
         """See `AttentionDecoder`: the attention is the first member's, which must be an `AttentionDecoder`."""
-        cast(AttentionDecoder, self.members[0]).record_attention()
+        self.members[0].record_attention()
 
-    def attention(self) -> Array:
-        return cast(AttentionDecoder, self.members[0]).attention()
+    def attention(self) -> Any:
+        return self.members[0].attention()
 
     def reorder(self, parents: Array) -> None:
         for member in self.members:

@@ -14,17 +14,9 @@ hypothesis no other token.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from ..engine.model import Bans
 from .arrays import NONE, Array, arrays_of, ban
 from .search import SearchOptions
-
-
-class Bans(NamedTuple):
-    """Tokens that may not follow: the first counts[n] of `tokens` for hypothesis n; all of them if `counts` is None."""
-
-    tokens: tuple[int, ...]
-    counts: Array | None
 
 
 class MinLength:
@@ -34,7 +26,7 @@ class MinLength:
 
     def __init__(self, options: SearchOptions) -> None:
         self.min_length, self.textless = options.min_length, options.textless
-        self.always = Bans(options.banned_tokens, None)
+        self.always = Bans(options.banned_tokens)
         self.tokens = tuple(dict.fromkeys((*options.banned_tokens, options.eos, *options.textless)))
         self.always_banned = len(set(options.banned_tokens))
 
@@ -60,7 +52,7 @@ class MinLength:
             return bans
         arrays = arrays_of(log_probs)
         left = arrays.copy(log_probs)
-        ban(left, bans.tokens, bans.counts)
+        ban(left, bans)
         return bans._replace(counts=arrays.where(arrays.amax(left, 1) == NONE, self.always_banned, bans.counts))
 
     def missing_after(self, missing: Array, tokens: Array) -> Array:

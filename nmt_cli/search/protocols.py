@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
+from ..engine.model import Bans
 from .arrays import Array, Arrays
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ class Decoder(Protocol):
     @property
     def arrays(self) -> Arrays:
         """The kind of arrays that the decoder takes and returns."""
-        ...
 
     def step(self, tokens: Array, rows: np.ndarray) -> Array:
         """Return logits of the next token of each open hypothesis, (N, V) fp32. The caller may write to them.
@@ -39,15 +39,12 @@ class Decoder(Protocol):
         `tokens` (B, W) are the newest tokens of all hypotheses; `rows` (N,) are the numbers of the open ones,
         ascending.
         """
-        ...
 
     def reorder(self, parents: Array) -> None:
         """Replace hypothesis w of sentence b by hypothesis parents[b, w] of the same sentence; `parents` is (B, W)."""
-        ...
 
     def keep(self, sentences: np.ndarray) -> None:
         """Keep the sentences at these indices, (B',) ascending, and drop the others."""
-        ...
 
 
 class GrowingDecoder(Decoder, Protocol):
@@ -55,7 +52,6 @@ class GrowingDecoder(Decoder, Protocol):
 
     def add(self, sources: Sequence[Sequence[int]]) -> None:
         """Append sentences to those that the decoder holds. `sources` are their token ids, end symbols included."""
-        ...
 
 
 def alignment_layer(config: ModelSection) -> int:
@@ -71,7 +67,6 @@ class AttentionDecoder(Decoder, Protocol):
 
     def record_attention(self) -> None:
         """Record the attention of each step from now on."""
-        ...
 
     def attention(self) -> Array:
         """Return the weights of the last step's open hypotheses, (N, S) fp64, for S source tokens, end symbol included.
@@ -79,7 +74,6 @@ class AttentionDecoder(Decoder, Protocol):
         They are the mean over the heads of the decoder layer that alignments use. A row sums to 1; beyond the
         sentence's own source its weights are 0. S may change from step to step.
         """
-        ...
 
 
 @runtime_checkable
@@ -89,20 +83,11 @@ class RankingDecoder(Decoder, Protocol):
     @property
     def vocabulary(self) -> int:
         """The size V of the vocabulary."""
-        ...
 
     def best(
-        self,
-        tokens: Array,
-        rows: np.ndarray,
-        log_probs: Array,
-        count: int,
-        banned_tokens: Sequence[int],
-        only: Array | None,
-        banned_counts: Array | None,
+        self, tokens: Array, rows: np.ndarray, log_probs: Array, count: int, bans: Bans, only: Array | None
     ) -> tuple[Array, Array]:
         """Take a step. Return what `Arrays.top_candidates` does for its logits, which are not normalised."""
-        ...
 
 
 class SearchModels(Protocol):
@@ -111,27 +96,21 @@ class SearchModels(Protocol):
     @property
     def rows(self) -> int:
         """Largest number of hypotheses in one step."""
-        ...
 
     def in_engine(self, options: SearchOptions) -> bool:
         """Return whether the engine has a search of its own for sentences without inputs of constraints."""
-        ...
 
     def new_search(self, options: SearchOptions, in_engine: bool) -> tuple[Search, GrowingDecoder | None]:
         """Return a search without sentences, and its decoder; `in_engine`: the engine's own, which has none."""
-        ...
 
     def aligned(self, source: Sequence[int], output: Sequence[int]) -> list[int]:
         """Return for each token of an output the index of the token of the source to which it is aligned.
 
         `source` ends with the end symbol.
         """
-        ...
 
     def use_threads(self, count: int) -> None:
         """Let the calling thread compute with `count` threads of a CPU from now on."""
-        ...
 
     def computing(self) -> AbstractContextManager[object]:
         """Return the context in which the models compute."""
-        ...

@@ -21,14 +21,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..engine.model import Bans
 from ..errors import UsageError
 from .arrays import NONE, NUMPY, Array, arrays_of, ban, merged, quiet
 from .constraint import Constraints, States, Step
-from .min_length import Bans, MinLength
+from .min_length import MinLength
 from .protocols import Decoder
-from .search import SamplingOptions, SearchOptions, check_numbers
+from .search import SamplingOptions, SearchOptions
 from .search_state import Rows, Sentences, split_off_finished, without
-from .sentence import FinishedSentences, Hypothesis, Sentence
+from .sentence import FinishedSentences, Hypothesis, Sentence, check_numbers
 
 CHUNK = 64
 """Size of the chunks of the vocabulary: a draw chooses a chunk, then a token of it."""
@@ -44,9 +45,8 @@ class Samples(Rows):
 
     sentences: Sentences
     constraints: States
-    open: Array  # (B, W) whether a sample has not ended
     tokens: Array  # (B, W, L + 1) end symbol included
-    newest: Array  # (B, W) the last token
+    newest: Array  # (B, W) the last token; the end symbol: the sample has ended
     lengths: Array  # (B, W) end symbol counted
     log_probs: Array  # (B, W)
     missing: Array  # (B, W) see `MinLength`
@@ -104,7 +104,6 @@ class SamplingSearch:
         new = Samples(
             Sentences.start(arrays, sentence_ids, max_lengths),
             self.constraints.start(sentences, shape[1], arrays),
-            open=arrays.full(shape, True, arrays.boolean),
             tokens=arrays.zeros((*shape, longest), arrays.int64),
             newest=zeros + self.options.bos,
             lengths=arrays.copy(zeros),
@@ -127,8 +126,12 @@ class SamplingSearch:
         if bool(samples.sentences.complete.any()):
             required = samples.sentences.required_tokens(required, step.sentences, self.options.eos)
         edited, bans = self._edited(samples, step, own, required)
-        tokens = self._draw(samples, step, edited, bans, required)
-        self._append(samples, tokens, own[self.row_of, tokens])
+        lengths = samples.sentences.lengths[self.open // self.options.beam]  # (M,)
+        uniform = merged(samples.uniform)[self.open, lengths - 1]
+        tokens = draw(edited, uniform, bans, self.options.sampling, self.row_of)
+        if required is not None:
+            tokens = arrays.where(required[self.row_of] >= 0, required[self.row_of], tokens)
+        self._append(samples, lengths, tokens, own[self.row_of, tokens])
         if bans.counts is not None:
             missing = merged(samples.missing)
             missing[self.open] = self.min_length.missing_after(missing[self.open], tokens)
@@ -139,7 +142,7 @@ class SamplingSearch:
         """Make these the samples of the search."""
         width, arrays = self.options.beam, self.arrays
         self.samples = samples if len(samples.sentences.ids) else None
-        self.open = arrays.nonzero(merged(samples.open))[0]
+        self.open = arrays.nonzero(merged(samples.newest) != self.options.eos)[0]
         self.rows, self.row_of = arrays.unique(self.open // width * width + merged(samples.leaders)[self.open])
 
     def _edited(self, samples: Samples, step: Step, own: Array, required: Array | None) -> tuple[Array, Bans]:
@@ -153,35 +156,24 @@ class SamplingSearch:
             bans = self.min_length.give_way(bans, edited)
         return edited, bans
 
-    def _draw(self, samples: Samples, step: Step, logits: Array, bans: Bans, required: Array | None) -> Array:
-        """Return the next token of each open sample, (M,).
-
-        Where the leader has a `required` token, (N,), it is this token.
-        """
-        uniform = merged(samples.uniform)[self.open, step.lengths[self.open // self.options.beam]]
-        tokens = draw(logits, uniform, bans, self.options.sampling, self.row_of)
-        if required is None:
-            return tokens
-        return self.arrays.where(required[self.row_of] >= 0, required[self.row_of], tokens)
-
-    def _append(self, samples: Samples, tokens: Array, log_probs: Array) -> None:
-        """Append to each open sample its token (M,) with its log-probability (M,)."""
-        lengths = samples.sentences.lengths[self.open // self.options.beam]
+    def _append(self, samples: Samples, lengths: Array, tokens: Array, log_probs: Array) -> None:
+        """Append to each open sample, of the new length (M,), its token (M,) with its log-probability (M,)."""
         merged(samples.tokens)[self.open, lengths - 1] = tokens
         merged(samples.log_probs)[self.open] += log_probs
         if samples.token_log_probs is not None:
             merged(samples.token_log_probs)[self.open, lengths - 1] = log_probs
         merged(samples.newest)[self.open] = tokens
         merged(samples.lengths)[self.open] = lengths
-        merged(samples.open)[self.open] = tokens != self.options.eos
         samples.sentences.lengths = samples.sentences.lengths + 1
         samples.constraints = self.constraints.advance(samples.constraints, samples.newest)
 
     def _part(self, samples: Samples, tokens: Array, vocabulary: int) -> None:
         """Set new leaders where samples that were equal got different tokens (M,)."""
         width, arrays = self.options.beam, self.arrays
-        _, equal = arrays.unique(self.row_of * vocabulary + tokens)  # (M,) samples with the same number are equal
-        leaders = arrays.least(self.open, equal)[equal]  # (M,)
+        choices = -(self.row_of * vocabulary + tokens)  # (M,) samples with the same number are equal
+        order = arrays.argsort(choices[None])[0]
+        first = arrays.searchsorted(-choices[order], -choices)  # of each, among the ordered ones
+        leaders = self.open[order[first]]  # (M,)
         parents = samples.leaders * 0 + arrays.arange(width)
         merged(parents)[self.open] = self.rows[self.row_of] % width
         merged(samples.leaders)[self.open] = leaders % width
@@ -191,7 +183,9 @@ class SamplingSearch:
     def _leave(self, samples: Samples) -> FinishedSentences:
         """Return the finished sentences and drop them, if enough have finished."""
         finished: FinishedSentences = []
-        if split := split_off_finished(self.arrays.host(samples.open.any(1)), self.options.compact_below):
+        if split := split_off_finished(
+            self.arrays.host((samples.newest != self.options.eos).any(1)), self.options.compact_below
+        ):
             stay, leave = split
             leaving = samples.select(self.arrays.array(leave))
             finished = list(zip(leaving.sentences.ids.tolist(), leaving.hypotheses(self.options), strict=True))
@@ -225,17 +219,13 @@ def _uniform(seed: int, source: Sequence[int], width: int, length: int) -> np.nd
     return numbers
 
 
-def draw(logits: Array, uniform: Array, bans: Bans, options: SamplingOptions, row_of: Array | None = None) -> Array:
+def draw(logits: Array, uniform: Array, bans: Bans, options: SamplingOptions, row_of: Array) -> Array:
     """Return a token for each of M samples, given uniform (M,) in [0, 1).
 
-    Sample m uses row row_of[m] of the logits (N, V).
-
-    Without `row_of`, M is N, one sample per row. The logits are left unchanged.
+    Sample m uses row row_of[m] of the logits (N, V), which are left unchanged.
     """
     arrays, weights = arrays_of(logits), _weights(logits, bans, options)
     chunks = weights.reshape((len(logits), -1, CHUNK))
-    if row_of is None:
-        row_of = arrays.arange(len(logits))
     cumulative = arrays.astype(arrays.sums(chunks), arrays.widest).cumsum(1)
     chunk, inside = _choose(cumulative[row_of], uniform)
     token, _ = _choose(arrays.astype(chunks[row_of, chunk], arrays.widest).cumsum(1), inside)
@@ -269,7 +259,7 @@ def _weights(logits: Array, bans: Bans, options: SamplingOptions) -> Array:
         rows = slice(start, start + at_once)
         block = weights[rows]
         block[:, :size], block[:, size:] = logits[rows], NONE
-        ban(block, bans.tokens, None if bans.counts is None else bans.counts[rows])
+        ban(block, bans.of(rows))
         if 0 < options.top_k < size or options.top_p < 1:
             _keep_best(block, options)
             continue
@@ -294,7 +284,7 @@ def _keep_best(logits: Array, options: SamplingOptions) -> None:
     arrays, (rows, size) = arrays_of(logits), logits.shape
     numbers = arrays.arange(rows)
     none, count = arrays.zeros((rows, 1), logits.dtype), min(options.top_k or NUCLEUS, size)
-    values, tokens = arrays.top_candidates(logits, none, numbers, count, (), None, None, True)
+    values, tokens = arrays.top_candidates(logits, none, numbers, count, Bans(()), None, True)
     total = None
     if not options.top_k:
         weights = arrays.copy(logits)

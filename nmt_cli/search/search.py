@@ -15,13 +15,12 @@ The result for a sentence does not depend on the other sentences. This file does
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from ..errors import ModelError
 from .length_penalties import gnmt
-from .sentence import FinishedSentences, Hypothesis, Sentence
+from .sentence import FinishedSentences, Sentence
 
 if TYPE_CHECKING:
     from .constraint import Constraint
@@ -80,28 +79,40 @@ def _prefix() -> tuple[Constraint, ...]:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SearchOptions:
+class EngineOptions:
+    """The first fields of nmt_search_options in `engine/src/nmt.h`, in its order."""
+
+    beam: int
+    """W, hypotheses per sentence."""
+    nbest: int = 1
+    """Hypotheses to return per sentence, at most `beam`."""
+    bos: int
+    eos: int
+    lookahead: int = UNLIMITED
+    """A hypothesis is given up if it could not become one of the n best even if its next `lookahead` tokens, end symbol
+    included, had probability 1. 0: none is given up before the longest output. This is the reference for UNLIMITED: the
+    n best are the same."""
+    min_length: int = 0
+    token_log_probs: bool = False
+    """Whether hypotheses have `token_log_probs`."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SearchOptions(EngineOptions):
     """Options of a search: `beam`, `alpha` and `min_length` as in [decode], and the ids of special tokens.
 
     Sentences with the same object of options are searched together.
     """
 
-    beam: int
-    """W, hypotheses per sentence."""
     alpha: float
-    bos: int
-    eos: int
     banned_tokens: tuple[int, ...]
     """Ids that are never generated."""
     search: Callable[..., Search] | None = None
     """(decoder, options) → the search: a class as `nmt_cli.registry.SEARCHES` lists them; None: beam search."""
     batch_tokens: int = 4096
     """Source tokens of a search, about: it takes no more sentences when it has so many."""
-    nbest: int = 1
-    """Hypotheses to return per sentence, at most `beam`."""
     align: bool = False
     """Whether results have alignments."""
-    min_length: int = 0
     textless: tuple[int, ...] = ()
     """Ids that do not count in `min_length`: white space."""
     length_penalty: Callable[[int, float], float] = gnmt
@@ -109,8 +120,6 @@ class SearchOptions:
     coverage_penalty: float = 0.0
     """β of the coverage penalty of beam search (`coverage`); 0: none."""
     constraints: tuple[Constraint, ...] = field(default_factory=_prefix)
-    token_log_probs: bool = False
-    """Whether hypotheses have `token_log_probs`."""
     compact_below: float = COMPACT_BELOW
     """Finished sentences leave the search once at most this share of its sentences is unfinished. This changes no
     result."""
@@ -120,10 +129,6 @@ class SearchOptions:
     seconds: float = 0.0
     """If not 0: a kernel that can add several tokens at once adds as many as it can in about this time, up to `steps`.
     Sentences then leave together. This changes no result."""
-    lookahead: int = UNLIMITED
-    """A hypothesis is given up if it could not become one of the n best even if its next `lookahead` tokens, end symbol
-    included, had probability 1. 0: none is given up before the longest output. This is the reference for UNLIMITED: the
-    n best are the same."""
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     diverse: DiverseOptions = field(default_factory=DiverseOptions)
     mbr: MbrOptions = field(default_factory=MbrOptions)
@@ -144,19 +149,16 @@ class Search(Protocol):
     @property
     def busy(self) -> bool:
         """Whether any sentence is in the search."""
-        ...
 
     @property
     def open_hypotheses(self) -> int:
         """N, the hypotheses that the next step extends."""
-        ...
 
     def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
         """Start the search of sentences. `sentence_ids` name them in the results.
 
         If the search was made from a decoder, they were just added to it, behind its earlier sentences.
         """
-        ...
 
     def step(self) -> FinishedSentences:
         """Add one token to each open hypothesis, or up to `SearchOptions.steps`.
@@ -165,19 +167,6 @@ class Search(Protocol):
 
         Raises ModelError if the model's output is not a number.
         """
-        ...
 
     def drop(self, sentence_ids: Sequence[int]) -> None:
         """Remove these sentences without results. Ids that are not in the search are ignored."""
-        ...
-
-
-def check_numbers(hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
-    """Return the hypotheses. Raises ModelError if there are none, or if a score is not a number."""
-    checked = list(hypotheses)
-    if not checked or any(h.score != h.score for h in checked):
-        raise ModelError(
-            "the model's output is not a number (NaN or infinite): its weights are damaged or it diverged in "
-            "training. Use another checkpoint."
-        )
-    return checked

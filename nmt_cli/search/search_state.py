@@ -7,7 +7,7 @@ Rows are appended when sentences enter (`concat`) and removed when sentences lea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -20,15 +20,24 @@ FREE = -1
 
 
 class Rows:
-    """Base class of dataclasses whose fields are arrays (B, …), `Rows` themselves, or None."""
+    """Base class of dataclasses whose fields are arrays (B, …), other `Rows`, lists of them, or None."""
+
+    def each(self, change: Callable[..., Array], *others: Self) -> Self:
+        """Return the rows with `change` applied to each array, which gets the arrays of `others` too."""
+        return type(self)(
+            **{
+                name: _each(change, value, *(vars(other)[name] for other in others))
+                for name, value in vars(self).items()
+            }
+        )
 
     def select(self, rows: Array) -> Self:
         """Return the rows at these indices."""
-        return type(self)(**{name: _select(value, rows) for name, value in vars(self).items()})
+        return self.each(lambda values: arrays_of(values).take(values, rows))
 
-    def concat(self, other: Self) -> Self:
-        """Return these rows, then those of `other`. Shorter dimensions are filled up with -1, or False."""
-        return type(self)(**{name: _concat(value, getattr(other, name)) for name, value in vars(self).items()})
+    def concat(self, *others: Self) -> Self:
+        """Return these rows, then those of `others`. Shorter dimensions are filled up with -1, or False."""
+        return self.each(_concat, *others)
 
     def reorder(self, parents: Array) -> Self:
         """Return the rows after hypothesis w of sentence b continued its hypothesis parents[b, w]; only `OfHypotheses`
@@ -44,24 +53,22 @@ class OfHypotheses(Rows):
 
     def reorder(self, parents: Array) -> Self:
         gather = arrays_of(parents).gather
-        return type(self)(**{name: gather(value, parents) for name, value in vars(self).items()})
+        return self.each(lambda values: gather(values, parents))
 
 
-def _select(value: Any, rows: Array) -> Any:
-    if value is None:
-        return None
-    return value.select(rows) if isinstance(value, Rows) else arrays_of(value).take(value, rows)
-
-
-def _concat(first: Any, second: Any) -> Any:
-    if first is None:
-        return None
+def _each(change: Callable[..., Array], first: Any, *others: Any) -> Any:
     if isinstance(first, Rows):
-        return first.concat(second)
-    arrays = arrays_of(first)
-    shape = [max(sizes) for sizes in zip(first.shape[1:], second.shape[1:], strict=True)]
-    fill = 0 if first.dtype == arrays.boolean else -1
-    return arrays.concat([arrays.padded(part, (len(part), *shape), fill) for part in (first, second)])
+        return first.each(change, *others)
+    if isinstance(first, list):
+        return [_each(change, *several) for several in zip(first, *others, strict=True)]
+    return None if first is None else change(first, *others)
+
+
+def _concat(*parts: Array) -> Array:
+    arrays = arrays_of(parts[0])
+    shape = [max(sizes) for sizes in zip(*(part.shape[1:] for part in parts), strict=True)]
+    fill = 0 if parts[0].dtype == arrays.boolean else -1
+    return arrays.concat([arrays.padded(part, (len(part), *shape), fill) for part in parts])
 
 
 @dataclass

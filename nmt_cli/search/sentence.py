@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+from ..errors import ModelError
 
 
 @dataclass(frozen=True)
@@ -33,13 +36,6 @@ class Hypothesis:
     token_log_probs: tuple[float, ...] = ()
     """If asked for: log P of each token, end symbol included."""
 
-    def with_path(self, path: Sequence[float]) -> Hypothesis:
-        """Return the hypothesis with `token_log_probs`, from the log P of the output up to each token."""
-        ends = [*path[: len(self.tokens)], self.log_prob]
-        return replace(
-            self, token_log_probs=tuple(after - before for before, after in zip([0.0, *ends], ends, strict=False))
-        )
-
 
 FinishedSentences = list[tuple[int, list[Hypothesis]]]
 """Sentence ids, and the hypotheses of each sentence, best first."""
@@ -53,3 +49,36 @@ class SearchResult:
 
     hypotheses: list[Hypothesis]
     alignment: list[int]
+
+
+def check_numbers(hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
+    """Return the hypotheses. Raises ModelError if there are none, or if a score is not a number."""
+    checked = list(hypotheses)
+    if not checked or any(h.score != h.score for h in checked):
+        raise ModelError(
+            "the model's output is not a number (NaN or infinite): its weights are damaged or it diverged in "
+            "training. Use another checkpoint."
+        )
+    return checked
+
+
+def hypotheses_of(
+    tokens: list[Any], lengths: list[Any], log_probs: list[Any], scores: list[Any], paths: list[Any] | None
+) -> list[list[Hypothesis]]:
+    """Return the hypotheses of each sentence, given lists (B, K) of what they have; a score of -inf: there is none.
+
+    `paths` (B, K, L), if token log-probabilities are asked for: log P of the output up to each token. Raises
+    ModelError, see `check_numbers`.
+    """
+    return [
+        check_numbers(
+            Hypothesis(t[:n], p, s, () if paths is None else _differences([*path[:n], p]))
+            for t, n, p, s, path in zip(*of_sentence, strict=True)
+            if s != -math.inf
+        )
+        for of_sentence in zip(tokens, lengths, log_probs, scores, paths or tokens, strict=True)
+    ]
+
+
+def _differences(sums: list[float]) -> tuple[float, ...]:
+    return tuple(after - before for before, after in zip([0.0, *sums], sums, strict=False))

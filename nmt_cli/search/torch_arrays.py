@@ -7,7 +7,6 @@ Ranking is the reference for the engine's, in plain torch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..device.torch_device import is_host, widest_float
+from ..engine.model import Bans
 from .arrays import NONE, OTHERS, Arrays, ban
 
 LOGITS_IN_CACHE = 1 << 18
@@ -64,10 +64,6 @@ class TorchArrays(Arrays):
     def take(self, x: Tensor, index: Tensor) -> Tensor:
         return x.index_select(0, index.flatten()).view(*index.shape, *x.shape[1:])  # faster than `x[index]`
 
-    def least(self, values: Tensor, groups: Tensor) -> Tensor:
-        count = int(groups.max()) + 1 if len(groups) else 0
-        return values.new_zeros(count).scatter_reduce_(0, groups, values, "amin", include_self=False)
-
     def log_softmax(self, logits: Tensor) -> Tensor:
         return logits.sub_(log_sum_exp(logits)[:, None])
 
@@ -77,18 +73,18 @@ class TorchArrays(Arrays):
         log_probs: Tensor,
         rows: Tensor,
         count: int,
-        banned_tokens: Sequence[int],
+        bans: Bans,
         only: Tensor | None,
-        banned_counts: Tensor | None,
         normalized: bool,
     ) -> tuple[Tensor, Tensor]:
         """See `Arrays`. Shorter vocabularies than `count` give fewer candidates."""
         total = logits.new_zeros(len(logits)) if normalized else log_sum_exp(logits)  # (N,)
-        if only is not None:
+        if only is None:
+            ban(logits, bans)
+        else:
             restricted = (only >= 0).nonzero().flatten()
             kept = logits[restricted, only[restricted]]
-        ban(logits, banned_tokens, banned_counts)
-        if only is not None:
+            ban(logits, bans)
             logits[restricted] = NONE
             logits[restricted, only[restricted]] = kept
         return largest_log_probs(logits, total, log_probs, rows, count)

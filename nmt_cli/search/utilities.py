@@ -31,7 +31,18 @@ def chrf(texts: Sequence[str]) -> Scores:
     """Return sacrebleu's sentence chrF2 (Popović 2015) of all pairs, (n, n): characters 1- to 6-grams, without white
     space.
     """
-    return _chrf(["".join(text.split()) for text in texts])
+    texts = ["".join(text.split()) for text in texts]
+    characters = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    lengths = np.array([len(text) for text in texts], dtype=np.int64)
+    precision, recall, orders = np.zeros((3, len(texts), len(texts)))
+    for totals, matches in _ngram_matches(characters.astype(np.int64), lengths, CHARACTER_ORDER):
+        precision += matches / np.maximum(totals, 1)[:, None]
+        recall += matches / np.maximum(totals, 1)
+        orders += (totals[:, None] > 0) & (totals > 0)  # both texts have n-grams of this order
+    precision /= np.maximum(orders, 1)
+    recall /= np.maximum(orders, 1)
+    divisor = BETA**2 * precision + recall
+    return np.asarray(100 * (1 + BETA**2) * precision * recall / np.where(divisor > 0, divisor, 1.0))
 
 
 def bleu(texts: Sequence[str]) -> Scores:
@@ -41,48 +52,22 @@ def bleu(texts: Sequence[str]) -> Scores:
     from sacrebleu.metrics.bleu import BLEU
 
     tokenize = BLEU().tokenizer
-    return _bleu([tokenize(text.rstrip()).split() for text in texts])
-
-
-def _chrf(texts: list[str]) -> Scores:
-    """Return the scores of texts without white space."""
-    characters = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-    lengths = np.array([len(text) for text in texts], dtype=np.int64)
-    precision, recall = np.zeros((len(texts), len(texts))), np.zeros((len(texts), len(texts)))
-    orders = np.zeros((len(texts), len(texts)), dtype=np.int64)
-    for totals, matches in _ngram_matches(characters.astype(np.int64), lengths, CHARACTER_ORDER):
-        counted = (totals[:, None] > 0) & (totals > 0)  # both texts have n-grams of this order
-        precision += matches / np.maximum(totals, 1)[:, None]
-        recall += matches / np.maximum(totals, 1)
-        orders += counted
-    precision /= np.maximum(orders, 1)
-    recall /= np.maximum(orders, 1)
-    divisor = BETA**2 * precision + recall
-    return np.asarray(100 * (1 + BETA**2) * precision * recall / np.where(divisor > 0, divisor, 1.0))
-
-
-def _bleu(words: list[list[str]]) -> Scores:
-    """Return the scores of texts, given their words."""
+    words = [tokenize(text.rstrip()).split() for text in texts]
     index: dict[str, int] = {}
     symbols = np.array([index.setdefault(word, len(index)) for text in words for word in text], dtype=np.int64)
     lengths = np.array([len(text) for text in words], dtype=np.int64)
-    shape = (len(words), len(words))
-    smoothing, logs, orders, matched = (
-        np.ones(shape),
-        np.zeros(shape),
-        np.zeros((len(words), 1)),
-        np.zeros(shape, dtype=bool),
-    )
+    logs, matched = np.zeros((2, len(words), len(words)))
+    smoothing, orders = np.ones_like(logs), np.zeros((len(words), 1))
     for totals, matches in _ngram_matches(symbols, lengths, WORD_ORDER):
         total = totals[:, None].astype(np.float64)
         none = (matches == 0) & (total > 0)
         smoothing[none] *= 2
         precision = np.where(none, 1 / smoothing, matches) / np.maximum(total, 1)
-        logs += np.log(precision, out=np.zeros(shape), where=np.broadcast_to(total > 0, shape))
+        logs += np.log(precision, out=np.zeros_like(logs), where=np.broadcast_to(total > 0, logs.shape))
         orders += total > 0
-        matched |= matches > 0
+        matched += matches
     brevity = np.exp(np.minimum(0.0, 1 - lengths / np.maximum(lengths, 1)[:, None]))
-    return np.asarray(np.where(matched, 100 * brevity * np.exp(logs / np.maximum(orders, 1)), 0.0))
+    return np.asarray(np.where(matched > 0, 100 * brevity * np.exp(logs / np.maximum(orders, 1)), 0.0))
 
 
 def _ngram_matches(symbols: Integers, lengths: Integers, max_order: int) -> Iterator[tuple[Integers, Scores]]:
@@ -92,14 +77,9 @@ def _ngram_matches(symbols: Integers, lengths: Integers, max_order: int) -> Iter
     """
     count = len(lengths)
     texts = np.repeat(np.arange(count), lengths)
-    remaining = np.repeat(lengths.cumsum(), lengths) - np.arange(
-        len(symbols)
-    )  # from each symbol to the end of its text
+    remaining = np.repeat(lengths.cumsum(), lengths) - np.arange(len(symbols))  # of each symbol's text
     alphabet = int(symbols.max(initial=0)) + 1
-    begins, ngrams = (
-        np.arange(len(symbols)),
-        np.zeros(len(symbols), dtype=np.int64),
-    )  # where n-grams begin, and their ids
+    begins, ngrams = np.arange(len(symbols)), np.zeros(len(symbols), dtype=np.int64)  # where they begin, and their ids
     for order in range(1, max_order + 1):
         longer = remaining[begins] >= order
         begins, ngrams = begins[longer], ngrams[longer]
@@ -108,10 +88,8 @@ def _ngram_matches(symbols: Integers, lengths: Integers, max_order: int) -> Iter
         totals = np.maximum(lengths - order + 1, 0)
         np.fill_diagonal(matches, totals)
         yield totals, matches
-        begins, ngrams = (
-            begins[shared[ngrams]],
-            ngrams[shared[ngrams]],
-        )  # a longer n-gram is shared only if its beginning is
+        kept = shared[ngrams]  # a longer n-gram is shared only if its beginning is
+        begins, ngrams = begins[kept], ngrams[kept]
 
 
 def _matches(ngrams: Integers, texts: Integers, count: int) -> tuple[Scores, NDArray[np.bool_]]:

@@ -11,7 +11,7 @@ from both_arrays import TORCH
 from small_models import needs_engine
 from torch import Tensor
 
-from nmt_cli.engine.model import log_softmax, rank
+from nmt_cli.engine.model import Bans, log_softmax, rank
 from nmt_cli.errors import ModelError
 
 pytestmark = needs_engine
@@ -70,7 +70,7 @@ def test_the_best_candidates(size: int, beam: int, count: int, bound: bool, bans
     ]:
         values = same(
             lambda best, given=given, before=before, normalized=normalized: best(
-                given.clone(), before, rows, count, BANNED, only if bound else None, counts, normalized
+                given.clone(), before, rows, count, Bans(BANNED, counts), only if bound else None, normalized
             ),
             exact=normalized,
         )
@@ -83,7 +83,7 @@ def test_logits_that_are_no_numbers_come_first() -> None:
     for value in (torch.nan, torch.inf):
         logits = drawn(4, 500)
         logits[1, 400] = value
-        values, _ = top_candidates(logits, torch.zeros(2, 2), rows, 4, (0,), None, None, False)
+        values, _ = top_candidates(logits, torch.zeros(2, 2), rows, 4, Bans((0,)), None, False)
         assert values[0, 0].isnan()
         assert values[1].isfinite().all()
 
@@ -95,7 +95,7 @@ def test_log_softmax() -> None:
         ours = torch.from_numpy(log_softmax(logits.clone().numpy()))
         torch.testing.assert_close(ours, TORCH.log_softmax(logits.clone()), atol=1e-5, rtol=1e-6)
         torch.testing.assert_close(ours, logits.log_softmax(1), atol=1e-5, rtol=1e-6)
-        values, flat = top_candidates(logits.clone(), torch.zeros(20, 1), torch.arange(20), size, (), None, None, False)
+        values, flat = top_candidates(logits.clone(), torch.zeros(20, 1), torch.arange(20), size, Bans(()), None, False)
         assert torch.equal(values, ours.gather(1, flat))
 
 
@@ -103,11 +103,11 @@ def test_log_softmax() -> None:
     ("changes", "message"),
     [
         ({"count": 0}, "candidates is 0"),
-        ({"banned": [50]}, "50"),
-        ({"banned": [-1]}, "-1"),
+        ({"bans": Bans([50])}, "50"),
+        ({"bans": Bans([-1])}, "-1"),
         ({"only": [0, 1, 50]}, "50"),
-        ({"banned_counts": [0, 0, 2]}, "2"),
-        ({"banned_counts": [0, 0, -2]}, "-2"),
+        ({"bans": Bans([0], [0, 0, 2])}, "2"),
+        ({"bans": Bans([0], [0, 0, -2])}, "-2"),
         ({"rows": [0, 2, 4]}, "number 2 is 4"),
         ({"rows": [-1, 2, 3]}, "number 0 is -1"),
         ({"rows": [0, 2, 1]}, "number 2 is 1"),
@@ -117,6 +117,6 @@ def test_log_softmax() -> None:
     ids=str,
 )
 def test_what_is_out_of_range_is_refused(changes: dict[str, object], message: str) -> None:
-    arguments = {"rows": [0, 1, 3], "count": 4, "banned": [0], "only": None, "banned_counts": None, "normalized": False}
+    arguments = {"rows": [0, 1, 3], "count": 4, "bans": Bans([0]), "only": None, "normalized": False}
     with pytest.raises(ModelError, match=message):
         rank(drawn(3, 50).numpy(), torch.zeros(2, 2).numpy(), **arguments | changes)  # type: ignore[arg-type]

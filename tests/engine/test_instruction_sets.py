@@ -40,7 +40,7 @@ def computed(model: EngineModel, vocabulary: int) -> list[Any]:
     options = replace(OPTIONS, nbest=4, token_log_probs=True)
     hypotheses = searched(EngineSearch(model, options), sentences, [(0, range(3)), (1, [3, 4])])
     decoder = EngineDecoder(model, 2)
-    decoder.record_attention(0)
+    decoder.record_attention()
     decoder.add([[*source, EOS] for source in some])
     steps = [decoder.step(np.full((5, 2), token), np.arange(10)) for token in (BOS, 9, 30)]
     log_probs, weights = model.forced(

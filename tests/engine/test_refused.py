@@ -15,7 +15,7 @@ from small_models import SMALL, VOCABULARY, needs_engine, small
 from torch import nn
 
 from nmt_cli.data.tokenizer import BOS, EOS
-from nmt_cli.engine.model import EngineModel, unsupported
+from nmt_cli.engine.model import Bans, EngineModel, unsupported
 from nmt_cli.errors import ModelError
 from nmt_cli.model.folder import weights_of
 from nmt_cli.model.precision import integers
@@ -197,13 +197,7 @@ def decoder(beam: int = 2) -> EngineDecoder:
 
 
 def best(one: EngineDecoder, count: int = 4, **changes: Any) -> object:
-    arguments = {
-        "banned_tokens": [0],
-        "only": None,
-        "banned_counts": None,
-        "log_probs": np.zeros((2, 2)),
-        "rows": [0, 2],
-    }
+    arguments = {"bans": Bans([0]), "only": None, "log_probs": np.zeros((2, 2)), "rows": [0, 2]}
     return one.best(np.full((2, 2), 5), count=count, **{**arguments, **changes})
 
 
@@ -226,14 +220,14 @@ def best(one: EngineDecoder, count: int = 4, **changes: Any) -> object:
         (lambda d: d.keep(np.array([2])), "2, expected ascending numbers below 2"),
         (lambda d: d.keep(np.array([-1])), "-1, expected ascending numbers below 2"),
         (lambda d: d.keep(np.array([1, 0])), "0, expected ascending numbers below 2"),
-        (lambda d: d.record_attention(2), "the layer is 2, expected 0 to 1"),
-        (lambda d: d.record_attention(-1), "the layer is -1"),
+        (lambda d: d.library.nmt_decoder_record(d.handle, 2), "the layer is 2, expected 0 to 1"),
+        (lambda d: d.library.nmt_decoder_record(d.handle, -1), "the layer is -1"),
         (lambda d: best(d, 0), "candidates is 0"),
-        (lambda d: best(d, banned_tokens=[60]), "60, expected 0 to 59"),
-        (lambda d: best(d, banned_tokens=[-300]), "-300, expected 0 to 59"),
+        (lambda d: best(d, bans=Bans([60])), "60, expected 0 to 59"),
+        (lambda d: best(d, bans=Bans([-300])), "-300, expected 0 to 59"),
         (lambda d: best(d, only=[60, -1]), "60"),
         (lambda d: best(d, only=[5]), "1, expected 2"),
-        (lambda d: best(d, banned_counts=[0, 2]), "2"),
+        (lambda d: best(d, bans=Bans([0], [0, 2])), "2"),
         (lambda d: best(d, log_probs=np.zeros((1, 2))), "expected"),
         (lambda d: best(d, rows=[0, 9]), "number 1 is 9"),
     ],
@@ -268,7 +262,7 @@ def test_a_decoder_without_sentences() -> None:
     one.reorder(nothing)
     one.keep(nothing.ravel())
     one.add([[5, EOS]])
-    one.record_attention(0)
+    one.record_attention()
     one.step(np.full((1, 3), BOS), np.array([0]))
     assert one.attention().shape == (1, 2)
     one.keep(np.array([0]))
@@ -315,11 +309,11 @@ def test_random_calls_end_no_process() -> None:
         lambda: one.step(np.full((one.sentences, 2), 5), np.arange(2 * one.sentences)),
         lambda: one.reorder(np.array([[number(), number()] for _ in range(one.sentences)]).reshape(-1, 2)),
         lambda: one.keep(np.array(numbers(), np.int64)),
-        lambda: one.record_attention(number()),
+        lambda: one.library.nmt_decoder_record(one.handle, number()),
         lambda: one.attention(),
         lambda: one.best(
             np.full((one.sentences, 2), 5), np.arange(2 * one.sentences), np.zeros((one.sentences, 2)),
-            rng.choice([-1, 0, 1, 4, 300]), numbers(), rng.choice([None, numbers()]), rng.choice([None, numbers()]),
+            rng.choice([-1, 0, 1, 4, 300]), Bans(numbers(), rng.choice([None, numbers()])), rng.choice([None, numbers()]),
         ),
         lambda: model.forced([numbers()], [numbers()], [numbers()], attention=["encoder", "decoder", "cross"]),
     ]  # fmt: skip

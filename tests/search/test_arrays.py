@@ -7,6 +7,7 @@ import math
 import numpy as np
 from both_arrays import TORCH, over_both_arrays
 
+from nmt_cli.engine.model import Bans
 from nmt_cli.search.arrays import NUMPY, Arrays, arrays_of, ban, merged
 
 
@@ -39,14 +40,11 @@ def test_groups_of_numbers_and_bans(arrays: Arrays) -> None:
     x = arrays.array([7, 3, 7, 9, 3], arrays.int64)
     numbers, index = arrays.unique(x)
     assert (numbers.tolist(), index.tolist()) == ([3, 7, 9], [1, 0, 1, 2, 0])
-    assert arrays.least(arrays.array([5, 4, 2, 8, 6], arrays.int64), index).tolist() == [4, 2, 8]
-    none = x[:0]
-    assert arrays.least(none, none).tolist() == []
     assert arrays.repeat(x, arrays.array([0, 2, 1, 0, 1], arrays.int64)).tolist() == [3, 3, 7, 3]
     logits = arrays.zeros((3, 4), arrays.float32)
-    ban(logits, (1, 3), arrays.array([0, 1, 2], arrays.int64))
+    ban(logits, Bans((1, 3), arrays.array([0, 1, 2], arrays.int64)))
     assert (logits == -math.inf).tolist() == [[False] * 4, [False, True, False, False], [False, True, False, True]]
-    ban(logits, (0,), None)
+    ban(logits, Bans((0,)))
     assert (logits[:, 0] == -math.inf).all()
 
 

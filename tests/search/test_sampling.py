@@ -19,10 +19,10 @@ from small_models import needs_engine, section
 from torch import Tensor
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
+from nmt_cli.engine.model import Bans
 from nmt_cli.errors import ModelError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.search.length_penalties import gnmt
-from nmt_cli.search.min_length import Bans
 from nmt_cli.search.sampling import SamplingSearch, draw
 from nmt_cli.search.search import SamplingOptions, SearchOptions
 from nmt_cli.search.sentence import Hypothesis
@@ -143,7 +143,12 @@ def test_outputs_are_no_shorter_than_asked_and_as_frequent_as_before_among_thems
 
 
 def tokens_of(logits: Tensor, uniform: Tensor, **settings: Any) -> Tensor:
-    tokens: Tensor = draw(logits, uniform, Bans((), None), SamplingOptions(**settings))
+    return drawn(logits, uniform, Bans(()), **settings)
+
+
+def drawn(logits: Tensor, uniform: Tensor, bans: Bans, **settings: Any) -> Tensor:
+    """One token for each row."""
+    tokens: Tensor = draw(logits, uniform, bans, SamplingOptions(**settings), torch.arange(len(logits)))
     return tokens
 
 
@@ -210,18 +215,14 @@ def test_the_ends_of_the_unit_interval_give_tokens_that_may_follow(settings: dic
     logits = random_logits(50, 640, 1.0)
     logits[:, 30:] = -1000.0
     before, banned = logits.clone(), (0, 1, 2, 29)
-    tokens = draw(
-        logits, torch.full((50,), uniform, dtype=torch.double), Bans(banned, None), SamplingOptions(**settings)
-    )
+    tokens = drawn(logits, torch.full((50,), uniform, dtype=torch.double), Bans(banned), **settings)
     assert logits.equal(before)
     assert set(tokens.tolist()) <= set(range(30)) - set(banned)
 
 
 def test_bans_differ_by_row_and_of_equal_logits_top_k_keeps_k() -> None:
     counts = torch.arange(100) % 4
-    tokens = draw(
-        torch.zeros(100, 3 + 1), torch.zeros(100, dtype=torch.double), Bans((0, 1, 2), counts), SamplingOptions()
-    )
+    tokens = drawn(torch.zeros(100, 3 + 1), torch.zeros(100, dtype=torch.double), Bans((0, 1, 2), counts))
     assert tokens.equal(counts)
     uniform = torch.linspace(0, 0.999, 500, dtype=torch.double)
     assert len(tokens_of(torch.zeros(500, 200), uniform, top_k=7).unique()) == 7  # type: ignore[no-untyped-call]

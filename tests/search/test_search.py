@@ -192,7 +192,7 @@ def test_where_nothing_is_too_short_candidates_are_sought_as_ever(monkeypatch: p
 
         class Recording(TorchArrays):
             def top_candidates(self, *given: Any, asked: list[Any] = asked) -> tuple[torch.Tensor, torch.Tensor]:
-                asked.append((given[4], given[6]))
+                asked.append(given[4])
                 return super().top_candidates(*given)
 
         monkeypatch.setattr(Toy, "arrays", Recording(torch.device("cpu")))

@@ -21,6 +21,7 @@ from ..arrays import NONE, Array, Arrays, arrays_of
 from ..constraint import Constraint, OnDevices, Step
 from ..search_state import OfHypotheses
 from ..sentence import Sentence
+from .tries import Children, insert
 
 NOWHERE = -1
 """The node of a hypothesis with which no entry begins."""
@@ -43,20 +44,14 @@ class Trie:
     @classmethod
     def build(cls, entries: Sequence[Sequence[int]], size: int) -> Self:
         """Return the trie of token sequences, for a vocabulary of `size`."""
-        nodes: list[dict[int, int]] = [{}]
-        ends = {0: False}
-        for entry in entries:
-            node = 0
-            for token in entry:
-                if token not in nodes[node]:
-                    nodes[node][token] = len(nodes)
-                    nodes.append({})
-                node = nodes[node][token]
-            ends[node] = True
-        shortest = [0] * len(nodes)
+        nodes: Children = [{}]
+        paths = [insert(nodes, entry) for entry in entries]
+        ends = np.zeros(len(nodes), np.bool_)
+        ends[[path[-1] for path in paths]] = True
+        shortest = np.where(ends, 0, FAR)
         for node in reversed(range(len(nodes))):  # children have larger numbers
-            below = (shortest[child] + 1 for child in nodes[node].values())
-            shortest[node] = 0 if ends.get(node) else min(below, default=FAR)
+            for child in nodes[node].values():
+                shortest[node] = min(shortest[node], shortest[child] + 1)
         edges = [
             (node, token, child) for node, children in enumerate(nodes) for token, child in sorted(children.items())
         ]
@@ -66,8 +61,8 @@ class Trie:
             tokens=tokens,
             children=children,
             keys=parents * size + tokens,
-            ends=np.array([ends.get(node, False) for node in range(len(nodes))]),
-            shortest=np.array(shortest),
+            ends=ends,
+            shortest=shortest,
             size=size,
         )
 

@@ -18,9 +18,10 @@ import re
 import threading
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeVar
 
 from ...data.normalization import META_SPACE
 from ...data.tokenizer import BOS, BYTE, EOS, PAD, Tokenizer
@@ -38,6 +39,7 @@ NO_LETTERS = 0x40000
 """From this code point on, no character is a letter."""
 MEMORY = 1 << 17
 """Number of transitions in the cache."""
+T = TypeVar("T")
 
 
 @lru_cache(1 << 16)
@@ -71,7 +73,7 @@ class PhraseMatcher:
     """
 
     def __init__(self, phrases: Sequence[str], tokenizer: Tokenizer, last_tokens: Mapping[str, int]) -> None:
-        self.phrases, self.last_tokens = sorted(set(phrases)), last_tokens
+        self.phrases, self.tokenizer, self.last_tokens = sorted(set(phrases)), tokenizer, last_tokens
         self.beginnings = {phrase[:end] for phrase in self.phrases for end in range(len(phrase) + 1)}
         self.texts, self.bytes = _texts(tokenizer)
         self.plain = sorted((text, token) for token, text in self.texts.items())
@@ -83,14 +85,8 @@ class PhraseMatcher:
         self.lock = threading.Lock()
         self.after = lru_cache(MEMORY)(self._after)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes without lock and cache: a copy in another process has its own."""
-        return {name: value for name, value in vars(self).items() if name not in ("lock", "after")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self.lock = threading.Lock()
-        self.after = lru_cache(MEMORY)(self._after)
+    def __reduce__(self) -> tuple[type[PhraseMatcher], tuple[Any, ...]]:
+        return PhraseMatcher, (self.phrases, self.tokenizer, self.last_tokens)
 
     def open(self, number: int) -> bool:
         """Return whether the text ends with a phrase that is complete unless a word character follows."""
@@ -130,10 +126,7 @@ class PhraseMatcher:
         else:
             return number
         text = _appended(state, text)
-        starts = (
-            start for start in range(1, len(text)) if text[start:] in self.beginnings and self._at_boundary(text, start)
-        )
-        start = next(starts, len(text))
+        start = next(self._starts(text), len(text))
         return self._number(TextState(" " if start < len(text) else _kind(text[-1]), text[start:], pending))
 
     def _number(self, state: TextState) -> int:
@@ -146,11 +139,15 @@ class PhraseMatcher:
     def _begun(self, matched: str) -> Iterator[str]:
         """Yield the suffixes of the matched text that begin a phrase at a word boundary."""
         text = f" {matched}"
-        return (
-            text[start:]
-            for start in range(1, len(text))
-            if text[start:] in self.beginnings and self._at_boundary(text, start)
-        )
+        return (text[start:] for start in self._starts(text))
+
+    def _starts(self, text: str) -> Iterator[int]:
+        """Yield where the suffixes of a text that begin a phrase at a word boundary start, behind its first
+        character.
+        """
+        for start in range(1, len(text)):
+            if text[start:] in self.beginnings and self._at_boundary(text, start):
+                yield start
 
     def _at_boundary(self, text: str, start: int) -> bool:
         """Return whether a phrase may begin at text[start]."""
@@ -159,8 +156,7 @@ class PhraseMatcher:
     def _ending(self, phrase: str, rest: str, after_space: bool, final: bool) -> Iterator[int]:
         """Yield the tokens that complete a phrase of which `rest` is missing."""
         index = self.stripped if after_space else self.plain
-        for position in range(bisect_left(index, (rest, 0)), bisect_left(index, (rest + AFTER_LAST, 0))):
-            text, token = index[position]
+        for text, token in _range(index, rest, itemgetter(0)):
             if self._is_complete(phrase, text[len(rest) : len(rest) + 1], token, final):
                 yield token
 
@@ -254,6 +250,6 @@ def _kind(character: str) -> str:
     return "a" if in_word(character) else " " if character == " " else "."
 
 
-def _range(ordered: Sequence[str], beginning: str) -> Sequence[str]:
-    """Return the texts of a sorted sequence that start with `beginning`."""
-    return ordered[bisect_left(ordered, beginning) : bisect_left(ordered, beginning + AFTER_LAST)]
+def _range(ordered: Sequence[T], beginning: str, key: Callable[[T], Any] | None = None) -> Sequence[T]:
+    """Return the items of a sorted sequence whose text, or `key`, starts with `beginning`."""
+    return ordered[bisect_left(ordered, beginning, key=key) : bisect_left(ordered, beginning + AFTER_LAST, key=key)]

@@ -47,10 +47,6 @@ class Prefix(Constraint):
         padded = [[*prefix, *[FREE] * (longest - len(prefix))] for prefix in prefixes]
         return Prefixes(arrays.array(padded, arrays.int64).reshape((len(prefixes), longest)))
 
-    def rests(self, state: Prefixes) -> bool:
-        """See `Constraint`: true if no sentence has a prefix."""
-        return not state.tokens.shape[1]
-
     def required(self, state: Prefixes, step: Step) -> Array | None:
         """See `Constraint`: the next token of the prefix."""
         size = state.tokens.shape[1]

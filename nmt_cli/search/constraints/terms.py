@@ -33,6 +33,7 @@ from ..constraint import Constraint, OnDevices, Step
 from ..search_state import FREE, OfHypotheses, Rows
 from ..sentence import Sentence
 from .phrases import in_word
+from .tries import Children, insert
 
 ALTERNATIVES = re.compile(r"(?<!\\)\|")
 """The separator between the alternatives of a term."""
@@ -110,11 +111,8 @@ class Terms(Constraint):
         return sum(_weight(term) for term in value)
 
     def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> Automata:
-        automata = [_automaton(sentence.inputs.get(self.name, ())) for sentence in sentences]
-        tables = {name: arrays.array(_padded([one[name] for one in automata])) for name in automata[0]}
-        shape = len(sentences), width
-        have = arrays.zeros((*shape, tables["need"].shape[1]), arrays.int64)
-        return Automata(**tables, reached=Reached(arrays.zeros(shape, arrays.int64), have))
+        first, *others = (_automaton(sentence.inputs.get(self.name, ()), width) for sentence in sentences)
+        return first.concat(*others).each(arrays.array)
 
     def edit(self, state: Automata, step: Step, log_probs: Array) -> None:
         """See `Constraint`: an output that lacks a term does not end.
@@ -271,56 +269,36 @@ def _weight(term: Term) -> int:
     return max(len(alternative.tokens) for alternative in term)
 
 
-def _automaton(terms: Sequence[Term]) -> dict[str, np.ndarray]:
-    """Return the tables of the automaton of all alternatives of all terms; see `Automata`."""
+def _automaton(terms: Sequence[Term], width: int) -> Automata:
+    """Return the automaton of all alternatives of all terms, for one sentence with W = `width` hypotheses."""
     counts = Counter(terms)
-    groups = list(counts)
-    tokens = sorted({token for term in groups for alternative in term for token in alternative.tokens})
+    children: Children = [{}]
+    paths = [
+        (group, alternative.whole, insert(children, alternative.tokens))
+        for group, term in enumerate(counts)
+        for alternative in term
+    ]
+    tokens = sorted({token for following in children for token in following})
     local = {token: index for index, token in enumerate(tokens, 1)}
-    children: list[dict[int, int]] = [{}]
-    ends, open_ends, depth = [[False] * len(groups)], [[False] * len(groups)], [[0] * len(groups)]
-    for group, term in enumerate(groups):
-        for alternative in term:
-            node = 0
-            for length, token in enumerate(alternative.tokens, 1):
-                if token not in children[node]:
-                    children[node][token] = len(children)
-                    children.append({})
-                    ends.append([False] * len(groups))
-                    open_ends.append([False] * len(groups))
-                    depth.append([0] * len(groups))
-                node = children[node][token]
-                depth[node][group] = length
-            (ends if alternative.whole else open_ends)[node][group] = True
-    goto = [[0] * (1 + len(tokens)) for _ in children]
+    ends, open_ends = np.zeros((2, len(children), len(counts)), np.bool_)
+    depth = np.zeros((len(children), len(counts)), np.int64)
+    for group, whole, path in paths:
+        depth[path, group] = range(len(path))
+        (ends if whole else open_ends)[path[-1], group] = True
+    goto = np.zeros((len(children), 1 + len(tokens)), np.int64)
     waiting, suffix = deque([0]), [0] * len(children)
     while waiting:  # breadth first: the suffix of a node is completed before the node
         node = waiting.popleft()
         if node:
-            goto[node] = list(goto[suffix[node]])
-            for table in (ends, open_ends):
-                table[node] = [a or b for a, b in zip(table[node], table[suffix[node]], strict=True)]
-            depth[node] = [max(a, b) for a, b in zip(depth[node], depth[suffix[node]], strict=True)]
+            goto[node] = goto[suffix[node]]
+            for table in (ends, open_ends, depth):
+                np.maximum(table[node], table[suffix[node]], out=table[node])
         for token, child in children[node].items():
-            suffix[child] = goto[suffix[node]][local[token]] if node else 0
-            goto[node][local[token]] = child
+            suffix[child] = goto[suffix[node], local[token]] if node else 0
+            goto[node, local[token]] = child
             waiting.append(child)
-    of_terms = len(children), len(groups)
-    return {
-        "tokens": np.array(tokens, np.int64),
-        "goto": np.array(goto, np.int64),
-        "ends": np.array(ends, np.bool_).reshape(of_terms),
-        "open_ends": np.array(open_ends, np.bool_).reshape(of_terms),
-        "depth": np.array(depth, np.int64).reshape(of_terms),
-        "need": np.array([counts[term] for term in groups], np.int64),
-        "weight": np.array([_weight(term) for term in groups], np.int64),
-    }
-
-
-def _padded(tables: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the tables of all sentences as one array, padded with -1 or False."""
-    shape = [max(sizes) for sizes in zip(*(table.shape for table in tables), strict=True)]
-    padded = np.full((len(tables), *shape), 0 if tables[0].dtype == np.bool_ else -1, tables[0].dtype)
-    for row, table in zip(padded, tables, strict=True):
-        row[tuple(slice(size) for size in table.shape)] = table
-    return padded
+    need, weight = np.array([(count, _weight(term)) for term, count in counts.items()], np.int64).reshape(-1, 2).T
+    reached = Reached(np.zeros(width, np.int64), np.zeros((width, len(counts)), np.int64))
+    return Automata(np.array(tokens, np.int64), goto, ends, open_ends, depth, need, weight, reached).each(
+        lambda table: table[None]
+    )
