@@ -276,7 +276,7 @@ class ModelSection(Section):
 
     def contradictions(self) -> Iterator[str]:
         if not (self.d_k and self.d_v) and self.d_model % self.num_heads:
-            yield (f"d_model = {self.d_model} is not a multiple of num_heads = {self.num_heads}: give d_k and d_v")
+            yield f"d_model = {self.d_model} is not a multiple of num_heads = {self.num_heads}: give d_k and d_v"
         if self.positions == "sinusoidal" and self.d_model % 2:
             yield f"d_model = {self.d_model} is odd: sinusoids come in pairs of sine and cosine"
         if self.positions == "marian" and (self.d_model % 2 or self.d_model < 4):
@@ -295,23 +295,15 @@ class ModelSection(Section):
             )
 
     def parameters(self, source_vocab: int, target_vocab: int) -> int:
-        """Return the number of trained parameters for vocabularies of these sizes, without building the model.
-
-        The number is exact for the norms and activations of this package. Another norm counts as a layer norm, another
-        activation as relu.
+        """Return the number of parameters of all matrices, for vocabularies of these sizes: that of a model without its
+        biases, norms and learned positions.
         """
-        d = self.d_model
-        queries, values = self.num_heads * self.key_size, self.num_heads * self.value_size
-        attention = 2 * (d + 1) * queries + (d + 1) * values + (values + 1) * d
-        gates = 2 if self.activation == "swiglu" else 1
-        feed_forward = (d + 1) * gates * self.d_ff + (self.d_ff + 1) * d
-        norm = d if self.norm == "rms" else 2 * d
-        encoder = self.encoder_layers * (attention + feed_forward + 2 * norm)
-        decoder = self.decoder_layers * (2 * attention + feed_forward + 3 * norm)
-        embeddings = d * (source_vocab if self.tie_embeddings else source_vocab + 2 * target_vocab)
-        positions = 2 * self.max_positions * d if self.positions == "learned" else 0
-        bias = target_vocab if self.output_bias else 0
-        return encoder + decoder + embeddings + bias + positions + (2 * norm if self.residual == "pre" else 0)
+        attention = 2 * self.num_heads * (self.key_size + self.value_size)
+        feed_forward = self.d_ff * (3 if self.activation == "swiglu" else 2)
+        encoder = self.encoder_layers * (attention + feed_forward)
+        decoder = self.decoder_layers * (2 * attention + feed_forward)
+        embeddings = source_vocab if self.tie_embeddings else source_vocab + 2 * target_vocab
+        return self.d_model * (encoder + decoder + embeddings)
 
 
 class TrainSection(Section):
@@ -417,7 +409,7 @@ class TrainSection(Section):
                 "falls over the last updates"
             )
         if self.average > self.keep:
-            yield (f"average = {self.average} exceeds keep = {self.keep}: averaging would miss pruned checkpoints")
+            yield f"average = {self.average} exceeds keep = {self.keep}: averaging would miss pruned checkpoints"
         if self.chosen_by in ("bleu", "chrf") and not self.valid_bleu_sentences:
             yield f'best_metric = "{self.best_metric}" needs valid_bleu_sentences > 0'
 
