@@ -167,8 +167,8 @@ class Recipe(Section):
         if parameters > MOST_PARAMETERS:
             yield (
                 f"the model has about {parameters:,} parameters, which take "
-                f"{parameters * BYTES_PER_PARAMETER / 2**40:,.1f} TiB to train: expected at most {MOST_PARAMETERS:,}. Reduce model.d_model, model.d_ff, the layers or "
-                "data.vocab_size"
+                f"{parameters * BYTES_PER_PARAMETER / 2**40:,.1f} TiB to train: expected at most "
+                f"{MOST_PARAMETERS:,}. Reduce model.d_model, model.d_ff, the layers or data.vocab_size"
             )
 
     def folder(self, parent: str, option: str) -> Path:

@@ -59,7 +59,7 @@ def dry_run(
     """Make all checks of a training, measure its speed, and return the forecast. Raises the same errors as training."""
     here = replace(hardware, memory=hardware.memory // devices) if is_host(hardware.device) else hardware
     trainer = Trainer(recipe, shards, run, here, ProcessGroup(), loggers, dry_run=True)
-    tokens = min(trainer.micro_batch_tokens, tokens_per_rank(recipe.train.batch_tokens, hardware, devices))
+    tokens = min(trainer.progress.micro_batch_tokens, tokens_per_rank(recipe.train.batch_tokens, hardware, devices))
     speed = measure(trainer.updater, trainer.corpus.index.vocabularies, trainer.plan, tokens, devices)
     parameters = count_parameters(trainer.updater.weights.model)["total"]
     speed = replace(speed, save=seconds_to_save(existing(run), parameters))
