@@ -109,14 +109,10 @@ class MicroBatch:
         return Batch(*(tensor[: self.pairs].to("cpu") for tensor in tensors))
 
     def split(self) -> list[MicroBatch]:
-        """Return two micro-batches with half of the pairs each. For a single pair the second one has weight 0."""
-        if self.pairs == 1:
-            return [self, replace(self, weight=0.0)]
+        """Return two micro-batches with half of the pairs each. There are at least two."""
         batch, middle = self.padded(), self.pairs // 2
-        return [
-            MicroBatch.of(half, self.passes, not self.weight)
-            for half in (batch.part(0, middle), batch.part(middle, self.pairs))
-        ]
+        halves = batch.part(0, middle), batch.part(middle, self.pairs)
+        return [MicroBatch.of(half, self.passes) for half in halves]
 
     def __str__(self) -> str:
         return (
