@@ -100,10 +100,6 @@ class LossScale:
         """The factor of the loss, a scalar on the device."""
         return self.state[0]
 
-    def unscale(self, gradient: Tensor) -> None:
-        """Divide the gradient by the scale, in place."""
-        gradient.mul_(1.0 / self.scale)
-
     def update(self, overflow: Tensor) -> None:
         """Adapt the scale after an update; `overflow` is 1.0 if its gradient was not finite, else 0.0."""
         scale, updates = self.state
@@ -181,7 +177,7 @@ class Updater:
         """Take a step of Adam with `main_grads`. Return grad_norm, skipped and lr, see `StepResult`."""
         gradient, train = self.weights.main_grads, self.recipe.train
         if self.loss_scale:
-            self.loss_scale.unscale(gradient)
+            gradient.mul_(1.0 / self.loss_scale.scale)
         norm = torch.linalg.vector_norm(gradient)
         skipped = (~torch.isfinite(norm)).float()
         if train.clip_norm:
