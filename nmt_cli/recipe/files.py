@@ -98,14 +98,10 @@ def _read(name_or_path: str, children: Sequence[str]) -> tuple[dict[str, Any], s
     `children`: the locations of the recipes that extend it, the outermost first.
     """
     text, name, where = _find(name_or_path)
-    if where in children:
-        raise RecipeError(
-            f"{children[0]} extends itself: {' → '.join([*children, where])}. Remove one of these `extends`."
-        )
     if len(children) >= LONGEST_CHAIN:
         raise RecipeError(
-            f"a chain of more than {LONGEST_CHAIN} recipes that extend each other: {children[0]} → "
-            f"{children[1]} → … → {where}. Put their keys into fewer files."
+            f"more than {LONGEST_CHAIN} recipes extend each other: {children[0]} → {children[1]} → … → {where}. Remove "
+            "one of these `extends`."
         )
     try:
         values = with_present_names(_parsed(text, where), where)
