@@ -128,7 +128,7 @@ def speed(options: argparse.Namespace, name: str, precision: str, backend: str =
         precision + ", compiled" * bool(backend),
         f"{rate:,.0f}",
         f"{target / rate * 1000:,.0f}",
-        f"{trainer.micro_batch_tokens:,}",
+        f"{trainer.progress.micro_batch_tokens:,}",
         f"{peak_memory(hardware.device) / 2**30:.1f}",
         f"{share:.0%}",
     ]

@@ -310,7 +310,7 @@ def steps(recipe: Recipe, folder: Path, rounds: int) -> dict[str, Callable[[], f
         for precision in ("bf16", "fp32")
     }
     first = trainers["bf16"]
-    stream = rank_batches(first.text, 0, 0, first.micro_batch_tokens, ProcessGroup(), first.hardware)
+    stream = rank_batches(first.text, 0, 0, first.progress.micro_batch_tokens, ProcessGroup(), first.hardware)
     batches = [next(stream) for _ in range(rounds)]
     padded = [[micro_batch.padded() for micro_batch in batch.micro_batches] for batch in batches]
     plain = Plain(recipe, first.vocabulary.target_size)

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 from .. import console
 from ..errors import NeedsTorch, UsageError
+from .memory import accelerator_memory, free_memory
+from .processor import cpu_flags
+from .signals import ENDING, blocked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import torch
-from .memory import free_memory
-from .processor import cpu_flags
-from .signals import ENDING, blocked
 
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
 """Files of Linux, one of which exists where torch can see a CUDA device: of Nvidia's driver, of Windows' subsystem, of
@@ -68,12 +68,8 @@ class Hardware:
                 False
             )  # it compiles attention for each new shape, and almost every batch has one
             memory = torch.cuda.mem_get_info(device)[0]
-        elif device.startswith("mps"):
-            import torch
-
-            memory = torch.mps.recommended_max_memory()
         else:
-            memory = free_memory()
+            memory = free_memory() if device == "cpu" else accelerator_memory(device)
         if precision == "auto":
             precision = fast_precision(device)
         return Hardware(device, precision, min(memory, limit) if limit else memory)

@@ -13,14 +13,10 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError, shown
 from . import control_groups
-
-if TYPE_CHECKING:
-    import torch
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import torch
 from .torch_device import _is_cuda, is_host
+
+if TYPE_CHECKING:
+    import torch
 
 
 def keep_freed_memory() -> None:
@@ -91,16 +87,14 @@ def release_cached_memory(device: str) -> None:
     if not is_host(device):
         import torch
 
-        torch.cuda.empty_cache() if _is_cuda(device) else torch.mps.empty_cache()
+        torch.get_device_module(device).empty_cache()
 
 
 def accelerator_memory(device: str | torch.device) -> int:
     """Return the memory of an accelerator in bytes; 0 for the host, and if torch does not report it."""
-    if is_host(device):
-        return 0
     import torch
 
-    if _is_cuda(str(device)):
+    if _is_cuda(device):
         return int(torch.cuda.get_device_properties(device).total_memory)
     return int(torch.mps.recommended_max_memory()) if str(device).startswith("mps") else 0
 

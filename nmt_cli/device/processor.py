@@ -11,14 +11,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .. import console
 from . import control_groups
-
-if TYPE_CHECKING:
-    pass
-
 
 STRICT = 1 << 16
 """The bit of MKL's mode that says: the same product whatever the number of rows, columns and threads."""
@@ -32,7 +27,7 @@ def expect_reproducible_products() -> None:
     """
     import torch
 
-    if not torch.backends.mkl.is_available() or not _is_intel():  # type: ignore[no-untyped-call]
+    if not torch.backends.mkl.is_available() or "GenuineIntel" not in _cpuinfo():  # type: ignore[no-untyped-call]
         return
     with suppress(OSError, AttributeError):  # MKL is a library of its own, and reads the variable too
         mode = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")).mkl_serv_cbwr_get(-1)
@@ -48,10 +43,11 @@ def expect_reproducible_products() -> None:
         )
 
 
-def _is_intel() -> bool:
+def _cpuinfo() -> str:
+    """Return Linux's description of the processor; "" elsewhere."""
     with suppress(OSError):
-        return "GenuineIntel" in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    return False
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    return ""
 
 
 def cpu_flags() -> set[str]:
@@ -61,15 +57,9 @@ def cpu_flags() -> set[str]:
     if sys.platform == "darwin":
         reported = ctypes.CDLL(None).sysctlbyname
         value, size = ctypes.c_int(), ctypes.c_size_t(ctypes.sizeof(ctypes.c_int))
-
-        name = b"hw.optional.arm.FEAT_DotProd"
-        missing = reported(name, ctypes.byref(value), ctypes.byref(size), None, 0)
+        missing = reported(b"hw.optional.arm.FEAT_DotProd", ctypes.byref(value), ctypes.byref(size), None, 0)
         return set() if missing or not value.value else {"asimddp"}
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return set()
-    for line in text.splitlines():
+    for line in _cpuinfo().splitlines():
         if line.startswith(("flags", "Features")):
             return set(line.partition(":")[2].split())
     return set()

@@ -37,7 +37,12 @@ def to_device(tensors: Sequence[Tensor], device: str) -> list[Tensor]:
     flat = torch.cat([tensor.flatten() for tensor in tensors])
     if copies_from_pinned_memory(device):
         flat = flat.pin_memory()
-    parts = torch.split(flat.to(device, non_blocking=True), [tensor.numel() for tensor in tensors])
+    return split_like(flat.to(device, non_blocking=True), tensors)
+
+
+def split_like(flat: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the parts of a flat tensor, which has the numbers of all `tensors`, in their shapes."""
+    parts = flat.split([tensor.numel() for tensor in tensors])
     return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
 
@@ -70,7 +75,7 @@ def start_training(device: str) -> None:
 
 def current(device: str | torch.device) -> AbstractContextManager[object]:
     """Return a context in which a GPU is torch's default CUDA device, for example for pinned memory."""
-    if _is_cuda(str(device)):
+    if _is_cuda(device):
         import torch
 
         return torch.cuda.device(device)
@@ -82,16 +87,17 @@ def synchronize(device: str) -> None:
     if not is_host(device):
         import torch
 
-        torch.cuda.synchronize(device) if _is_cuda(device) else torch.mps.synchronize()
+        torch.accelerator.synchronize(device)
 
 
 def random_state(device: str) -> list[Tensor]:
-    """Return the states of torch's random number generators: of the host, and of an accelerator also its own."""
+    """Return the states of torch's random number generators: of the host, and of an accelerator, which must be the
+    current one, also its own.
+    """
     import torch
 
-    if is_host(device):
-        return [torch.get_rng_state()]
-    return [torch.get_rng_state(), torch.cuda.get_rng_state(device) if _is_cuda(device) else torch.mps.get_rng_state()]
+    own = [] if is_host(device) else [torch.get_device_module(device).get_rng_state()]
+    return [torch.get_rng_state(), *own]
 
 
 def restore_random_state(device: str, states: Sequence[Tensor]) -> None:
@@ -99,10 +105,8 @@ def restore_random_state(device: str, states: Sequence[Tensor]) -> None:
     import torch
 
     torch.set_rng_state(states[0])
-    if _is_cuda(device):
-        torch.cuda.set_rng_state(states[1], device)
-    elif not is_host(device):
-        torch.mps.set_rng_state(states[1])
+    if not is_host(device):
+        torch.get_device_module(device).set_rng_state(states[1])
 
 
 def communication(device: str) -> dict[str, Any]:
@@ -130,8 +134,8 @@ def abort_communication(device: str) -> None:
                 group.abort()
 
 
-def _is_cuda(device: str) -> bool:
-    return device.startswith("cuda")
+def _is_cuda(device: str | torch.device) -> bool:
+    return str(device).startswith("cuda")
 
 
 @cache

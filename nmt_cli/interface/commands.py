@@ -286,7 +286,7 @@ def _check_device(hardware: Hardware, recipe: Recipe, index: ShardIndex, ranks: 
     needed, free = parameters * BYTES_PER_PARAMETER * local_ranks, free_memory()
     if needed > free:
         raise TrainingError(
-            f"{parameters:,} parameters take {needed / 2**30:,.1f} GiB to train (weights, gradients and Adam's "
+            f"about {parameters:,} parameters take {needed / 2**30:,.1f} GiB to train (weights, gradients and Adam's "
             f"moments in fp32{f', {local_ranks} processes' * (local_ranks > 1)}), "
             f"and {free / 2**30:,.1f} GiB are free. Choose a smaller model, or a machine with more memory."
         )

@@ -2,37 +2,46 @@
 
     apply_kernels(model)   compute model ──▶ the same model with faster modules (cpu_training/, gpu_training/)
 
-Every kernel has a function `supports(…)`. It checks the exact types of the modules, and returns "" or the reason why
-the kernel declines. Modules that no kernel supports stay plain torch. `KernelsInUse.summary` reports them; the log and
-`nmt info` print it. A kernel computes the same as the module that it replaces: a parity test compares both for all
-norms, residuals, activations and positions. NMT_KERNELS=off in the environment switches all kernels off.
+The file of a kernel has `KINDS`, the modules that it may replace; `supports(module)`, which checks the exact type and
+returns "" or the reason why the kernel declines; and `replacement(module)`. Modules that no kernel supports stay plain
+torch. `KernelsInUse.summary` reports them; the log and `nmt info` print it. A kernel computes the same as the module
+that it replaces: a parity test compares both for all norms, residuals, activations and positions. NMT_KERNELS=off in
+the environment switches all kernels off.
 
-To add a kernel, add a file with the module and its `supports`, and a line in `apply_kernels`.
+To add a kernel, add its file, and a line in `kernels_for`.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import partial
+from types import ModuleType
+from typing import cast
 
 import torch
 from torch import nn
 
-from ..model.attention import CrossAttention, SelfAttention
-from ..model.layers import FeedForward
 from ..model.precision import replace_modules
-from ..model.residuals import DropoutAdd
 from ..model.transformer import Transformer
 from ..recipe import ModelSection
-from .cpu_training import attention, dropout
-from .cpu_training import linear as training_linear
+from .cpu_training import attention, dropout, linear
 from .gpu_training import attention as packed_attention
 
 
 def switched_off() -> bool:
     """Return whether the environment forbids all kernels: NMT_KERNELS=off."""
     return os.environ.get("NMT_KERNELS", "").lower() in ("off", "0", "no")
+
+
+def kernels_for(device: torch.device, dtype: torch.dtype) -> dict[str, ModuleType]:
+    """Return the files of the kernels for training on `device` in `dtype`, by the names that people read."""
+    if device.type == "cuda":
+        return {"packed attention": packed_attention}
+    if device.type != "cpu":
+        return {}
+    kernels = {"dropout by 16-bit draws": dropout, "short attention": attention}
+    return {**kernels, "fused bf16 linear maps": linear} if dtype == torch.bfloat16 else kernels
 
 
 @dataclass(frozen=True)
@@ -55,32 +64,19 @@ def apply_kernels(model: Transformer) -> KernelsInUse:
     """Return the model with every kernel that supports its modules; `model` itself does not change."""
     if switched_off():
         return KernelsInUse(model, declined=("NMT_KERNELS=off",))
-    device, dtype = model.device, model.output_weight.dtype
+    replaced: nn.Module = model
     used, declined = dict[str, None](), dict[str, None]()
 
-    def rule(module: nn.Module, name: str) -> nn.Module | None:
-        make: Any = None  # module -> its replacement
-        if isinstance(module, nn.Dropout | DropoutAdd):
-            kernel, make = "dropout by 16-bit draws", dropout.replacement
-            reason = dropout.supports(module, device)
-        elif isinstance(module, SelfAttention | CrossAttention) and device.type == "cuda":
-            kernel, make = "packed attention", packed_attention.replacement
-            reason = packed_attention.supports(module, device, dtype)
-        elif isinstance(module, SelfAttention | CrossAttention):
-            kernel, reason = "short attention", attention.supports(module, device)
-        elif isinstance(module, nn.Linear | FeedForward) and dtype == torch.bfloat16:
-            kernel, make = "fused bf16 linear maps", training_linear.replacement
-            reason = training_linear.supports(module, device, dtype)
-        else:
+    def rule(name: str, kernel: ModuleType, module: nn.Module, _: str) -> nn.Module | None:
+        if not isinstance(module, kernel.KINDS):
             return None
-        (declined if reason else used)[reason or kernel] = None
-        return cast(nn.Module, make(module)) if make and not reason else None
+        reason = kernel.supports(module)
+        (declined if reason else used)[reason or name] = None
+        return None if reason else kernel.replacement(module)
 
-    replaced = cast(Transformer, replace_modules(model, rule))
-    for module in replaced.modules():  # copies of the modules of `model`
-        if isinstance(module, SelfAttention | CrossAttention) and not attention.supports(module, device):
-            module.attend = attention.attend_short
-    return KernelsInUse(replaced, tuple(used), tuple(declined))
+    for name, kernel in kernels_for(model.device, model.output_weight.dtype).items():
+        replaced = replace_modules(replaced, partial(rule, name, kernel))
+    return KernelsInUse(cast(Transformer, replaced), tuple(used), tuple(declined))
 
 
 def summary(config: ModelSection, device: str, dtype: torch.dtype) -> str:

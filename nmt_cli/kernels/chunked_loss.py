@@ -27,22 +27,10 @@ import torch
 from torch import Tensor
 
 CHUNK_SCORES = {"cpu": 1_250_000, "cuda": 64_000_000}
-"""Scores of a chunk, R * V, by device type: they fit into a CPU's last cache, and keep a GPU busy."""
+"""Scores of a chunk, R * V, by the device types that have this kernel: they fit into a CPU's last cache, and keep a
+GPU busy."""
 BLOCK_SCORES = 32_000_000
 """Softmax values of a block in bf16 and fp16."""
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-
-
-def supports(hidden: Tensor, weight: Tensor) -> str:
-    """Return "" if `chunked_loss` supports these tensors, else the reason why not."""
-    for name, tensor in (("hidden", hidden), ("weight", weight)):
-        if tensor.device.type not in CHUNK_SCORES:
-            return f"{name} on device {tensor.device.type}"
-        if tensor.dtype not in DTYPES:
-            return f"{name} of dtype {str(tensor.dtype).removeprefix('torch.')}"
-    if hidden.dtype != weight.dtype:
-        return "hidden and weight of different dtypes"
-    return ""
 
 
 def chunked_loss(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import stat
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -15,11 +13,11 @@ from typing import Any
 
 from ..console import warn_once
 from ..errors import RecipeError, did_you_mean, shown
+from ..storage.files import read_bounded
 from ..text.encodings import refused, wide_encoding
 from .recipe import SECTIONS, Recipe, _too_deep, with_present_names
 from .sections import no_language
 
-# Files
 RECIPE_SUFFIX = ".toml"
 
 
@@ -100,14 +98,10 @@ def _read(name_or_path: str, children: Sequence[str]) -> tuple[dict[str, Any], s
     `children`: the locations of the recipes that extend it, the outermost first.
     """
     text, name, where = _find(name_or_path)
-    if where in children:
-        raise RecipeError(
-            f"{children[0]} extends itself: {' → '.join([*children, where])}. Remove one of these `extends`."
-        )
     if len(children) >= LONGEST_CHAIN:
         raise RecipeError(
-            f"a chain of more than {LONGEST_CHAIN} recipes that extend each other: {children[0]} → "
-            f"{children[1]} → … → {where}. Put their keys into fewer files."
+            f"more than {LONGEST_CHAIN} recipes extend each other: {children[0]} → {children[1]} → … → {where}. Remove "
+            "one of these `extends`."
         )
     try:
         values = with_present_names(_parsed(text, where), where)
@@ -175,15 +169,10 @@ def _find(name_or_path: str) -> tuple[str, str, str]:
     path = Path(name_or_path)
     where = f"recipe {shown(str(path))}"
     try:
-        if not (stat.S_ISREG(kind := os.stat(path).st_mode) or stat.S_ISDIR(kind)):
-            raise RecipeError(f"{where} is a device or a pipe: expected a plain file, which is read more than once.")
-        with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
-        if len(content) > LARGEST:
-            raise RecipeError(f"{where} has more than {LARGEST:,} bytes: that is no recipe.")
+        content = read_bounded(path, LARGEST)
         if encoding := wide_encoding(content):
             raise RecipeError(refused(where, encoding))
-        return io.TextIOWrapper(io.BytesIO(content), "utf-8-sig").read(), path.stem, where
+        return content.decode("utf-8-sig"), path.stem, where
     except UnicodeDecodeError as error:
         raise RecipeError(f"{where} is not UTF-8 text: {error}") from None
     except (OSError, ValueError) as error:  # a ValueError: a NUL in the file name

@@ -131,10 +131,6 @@ def _contradictions_besides(error: ValidationError, values: dict[str, Any]) -> l
     return []
 
 
-DEEPEST = 16
-"""Largest depth of nested dictionaries and lists in a recipe."""
-
-
 class Recipe(Section):
     """The whole experiment."""
 
@@ -148,9 +144,7 @@ class Recipe(Section):
     def contradictions(self) -> Iterator[str]:
         data, model, train = self.data, self.model, self.train
         if model.tie_embeddings and not data.joint_vocab:
-            yield (
-                "model.tie_embeddings = true needs data.joint_vocab = true: two vocabularies cannot share one matrix"
-            )
+            yield "model.tie_embeddings = true needs data.joint_vocab = true: two vocabularies cannot share one matrix"
         if train.both_directions and not data.joint_vocab:
             yield "train.both_directions = true needs data.joint_vocab = true: source and target change places"
         if model.monotonic_attention and (
@@ -168,13 +162,13 @@ class Recipe(Section):
                 f"{model.max_positions}: a sentence and its end symbol would not fit"
             )
         if data.max_length >= train.batch_tokens:
-            yield (f"data.max_length = {data.max_length} must be below train.batch_tokens = {train.batch_tokens}")
+            yield f"data.max_length = {data.max_length} must be below train.batch_tokens = {train.batch_tokens}"
         parameters = model.parameters(data.vocab_size, data.target_size)
         if parameters > MOST_PARAMETERS:
             yield (
-                f"the model has {parameters:,} parameters, which take {parameters * BYTES_PER_PARAMETER / 2**40:,.1f} "
-                f"TiB to train: expected at most {MOST_PARAMETERS:,}. Reduce model.d_model, model.d_ff, the layers or "
-                "data.vocab_size"
+                f"the model has about {parameters:,} parameters, which take "
+                f"{parameters * BYTES_PER_PARAMETER / 2**40:,.1f} TiB to train: expected at most "
+                f"{MOST_PARAMETERS:,}. Reduce model.d_model, model.d_ff, the layers or data.vocab_size"
             )
 
     def folder(self, parent: str, option: str) -> Path:
@@ -211,21 +205,15 @@ class Recipe(Section):
 
         Raises RecipeError.
         """
-        if _is_deep(values):
-            raise _too_deep(where)
-        if isinstance(values, dict):
-            values = without_retired(with_present_names(values, where), where)
+        values = without_retired(with_present_names(values, where), where)
         try:
             return Recipe.model_validate(values)
         except ValidationError as error:
-            description = describe(error, values)
+            try:
+                description = describe(error, values)
+            except RecursionError:
+                raise _too_deep(where) from None
         raise RecipeError(f"{where} {description}")
-
-
-def _is_deep(values: Any, deepest: int = DEEPEST) -> bool:
-    """Return whether dictionaries and lists are nested more than `deepest` times."""
-    inner = [*values.values()] if isinstance(values, dict) else values
-    return isinstance(inner, list) and (not deepest or any(_is_deep(value, deepest - 1) for value in inner))
 
 
 def _too_deep(where: str) -> RecipeError:

@@ -167,48 +167,26 @@ class DataSection(Section):
         for split in ("train", "valid"):
             source, target = getattr(self, f"{split}_source"), getattr(self, f"{split}_target")
             if len(source) != len(target):
-                yield (
-                    f"{split}_source names {len(source)} file(s), {split}_target {len(target)}: they are read in pairs"
-                )
+                yield f"{split}_source names {len(source)} file(s), {split}_target {len(target)}: expected pairs"
         if self.generator and (self.train_source or self.valid_source):
             yield f"generator = {self.generator!r} makes its own text: leave train_source and valid_source out"
         if not self.generator and not self.train_source:
             yield "train_source and train_target are needed (files below --data-dir)"
-        if self.target_vocab_size and self.joint_vocab:
-            yield (
-                f"target_vocab_size = {self.target_vocab_size} needs joint_vocab = false: a joint vocabulary "
-                f"has vocab_size = {self.vocab_size} pieces"
-            )
         if self.separate_tokenizers and not (self.joint_vocab and self.tokenizer):
             yield (
                 "separate_tokenizers = true needs joint_vocab = true and a tokenizer, the folder of the model that has "
                 "them: they cannot be learned"
             )
-        if self.target_character_coverage and self.joint_vocab:
-            yield (
-                f"target_character_coverage = {self.target_character_coverage} needs joint_vocab = false: "
-                f"a joint vocabulary has character_coverage = {self.character_coverage}"
-            )
-        if 0 < self.target_character_coverage < 0.98:
-            yield (
-                f"target_character_coverage = {self.target_character_coverage}: expected 0.98 or more, or 0 "
-                "for the source's"
-            )
-        if 0 < self.target_vocab_size < 8:
-            yield (
-                f"target_vocab_size = {self.target_vocab_size}: expected 8 or more, or 0 for vocab_size = "
-                f"{self.vocab_size}"
-            )
+        for key, least in (("vocab_size", 8), ("character_coverage", 0.98)):
+            value, own = getattr(self, key), getattr(self, f"target_{key}")
+            if own and self.joint_vocab:
+                yield f"target_{key} = {own} needs joint_vocab = false: a joint vocabulary has {key} = {value}"
+            if 0 < own < least:
+                yield f"target_{key} = {own}: expected {least} or more, or 0 for {key} = {value}"
         if self.target_tokenization != "bpe" and self.joint_vocab:
-            yield (
-                f'target_tokenization = "{self.target_tokenization}" needs joint_vocab = false: the source is learned '
-                "as BPE, by itself"
-            )
+            yield f'target_tokenization = "{self.target_tokenization}" needs joint_vocab = false: the source is BPE'
         if self.terminals in ("xx", "tags") and self.target_tokenization != "words":
-            yield (
-                f'terminals = "{self.terminals}" needs target_tokenization = "words": each symbol of a tree is '
-                "one token"
-            )
+            yield f'terminals = "{self.terminals}" needs target_tokenization = "words": a symbol of a tree is one token'
         if self.min_length > self.max_length:
             yield f"min_length = {self.min_length} exceeds max_length = {self.max_length}"
 
@@ -276,7 +254,7 @@ class ModelSection(Section):
 
     def contradictions(self) -> Iterator[str]:
         if not (self.d_k and self.d_v) and self.d_model % self.num_heads:
-            yield (f"d_model = {self.d_model} is not a multiple of num_heads = {self.num_heads}: give d_k and d_v")
+            yield f"d_model = {self.d_model} is not a multiple of num_heads = {self.num_heads}: give d_k and d_v"
         if self.positions == "sinusoidal" and self.d_model % 2:
             yield f"d_model = {self.d_model} is odd: sinusoids come in pairs of sine and cosine"
         if self.positions == "marian" and (self.d_model % 2 or self.d_model < 4):
@@ -284,10 +262,7 @@ class ModelSection(Section):
         if self.zero_start and not self.output_bias:
             yield "zero_start = true needs output_bias = true: else the zero vector is trained as an output"
         if self.positions == "rotary" and self.key_size % 2:
-            yield (
-                f"heads of {self.key_size} numbers are odd: rotary positions rotate pairs of them. Change "
-                "num_heads or d_k"
-            )
+            yield f"heads of {self.key_size} numbers are odd: rotary positions rotate pairs. Change num_heads or d_k"
         if self.max_positions * self.d_model > MOST_POSITIONS:
             yield (
                 f"max_positions = {self.max_positions} times d_model = {self.d_model} are "
@@ -295,23 +270,15 @@ class ModelSection(Section):
             )
 
     def parameters(self, source_vocab: int, target_vocab: int) -> int:
-        """Return the number of trained parameters for vocabularies of these sizes, without building the model.
-
-        The number is exact for the norms and activations of this package. Another norm counts as a layer norm, another
-        activation as relu.
+        """Return the number of parameters of all matrices, for vocabularies of these sizes: that of a model without its
+        biases, norms and learned positions.
         """
-        d = self.d_model
-        queries, values = self.num_heads * self.key_size, self.num_heads * self.value_size
-        attention = 2 * (d + 1) * queries + (d + 1) * values + (values + 1) * d
-        gates = 2 if self.activation == "swiglu" else 1
-        feed_forward = (d + 1) * gates * self.d_ff + (self.d_ff + 1) * d
-        norm = d if self.norm == "rms" else 2 * d
-        encoder = self.encoder_layers * (attention + feed_forward + 2 * norm)
-        decoder = self.decoder_layers * (2 * attention + feed_forward + 3 * norm)
-        embeddings = d * (source_vocab if self.tie_embeddings else source_vocab + 2 * target_vocab)
-        positions = 2 * self.max_positions * d if self.positions == "learned" else 0
-        bias = target_vocab if self.output_bias else 0
-        return encoder + decoder + embeddings + bias + positions + (2 * norm if self.residual == "pre" else 0)
+        attention = 2 * self.num_heads * (self.key_size + self.value_size)
+        feed_forward = self.d_ff * (3 if self.activation == "swiglu" else 2)
+        encoder = self.encoder_layers * (attention + feed_forward)
+        decoder = self.decoder_layers * (2 * attention + feed_forward)
+        embeddings = source_vocab if self.tie_embeddings else source_vocab + 2 * target_vocab
+        return self.d_model * (encoder + decoder + embeddings)
 
 
 class TrainSection(Section):
@@ -412,12 +379,9 @@ class TrainSection(Section):
         if not self.checkpoint_every and not self.checkpoint_minutes:
             yield "checkpoint_every = 0 and checkpoint_minutes = 0: nothing would ever be saved"
         if self.decay_updates > self.updates:
-            yield (
-                f"decay_updates = {self.decay_updates} exceeds updates = {self.updates}: the learning rate "
-                "falls over the last updates"
-            )
+            yield f"decay_updates = {self.decay_updates} exceeds updates = {self.updates}: they are the last ones"
         if self.average > self.keep:
-            yield (f"average = {self.average} exceeds keep = {self.keep}: averaging would miss pruned checkpoints")
+            yield f"average = {self.average} exceeds keep = {self.keep}: averaging would miss pruned checkpoints"
         if self.chosen_by in ("bleu", "chrf") and not self.valid_bleu_sentences:
             yield f'best_metric = "{self.best_metric}" needs valid_bleu_sentences > 0'
 

@@ -64,7 +64,7 @@ def content_hash(values: dict[str, Any]) -> str:
 
 def to_json(record: Record) -> bytes:
     """Return the record as indented JSON with its hash."""
-    values = record.model_dump(mode="json")
+    values = record.model_dump(mode="json", by_alias=True)
     return (json.dumps({**values, HASH: content_hash(values)}, indent=2, allow_nan=False) + "\n").encode()
 
 

@@ -109,10 +109,6 @@ def compare(
             _check_shards(shards, recipe, config, vocabulary, other)
             metric = recipe.train.chosen_by
             hardware = Hardware.find("auto", "fp32" if recipe.train.precision == "fp32" else "auto")
-            lines = 0 if metric == "nll" else recipe.train.valid_bleu_sentences
-            recipe = recipe.model_copy(
-                update={"train": recipe.train.model_copy(update={"valid_bleu_sentences": lines})}
-            )
             batch_tokens = 2048  # changes only speed and memory
             validator = Validator(shards, vocabulary, recipe, hardware, batch_tokens, config.safe_length)
 
@@ -197,12 +193,6 @@ def average(folders: Sequence[Path], out: Path, data: Path | None = None) -> tup
     checkpoints = RunFolder(out.parent).checkpoints()
     other = follow_links(otherwise(folders, out))
     configs = [read_config(folder) for folder in folders]
-    for folder, config in zip(folders, configs, strict=True):
-        if config.precision != "fp32":
-            raise ModelError(
-                f"the model {str(folder)!r} is in {config.precision}, which translates only: average the "
-                "models in fp32, and quantize the average."
-            )
     _check_together(folders, configs)
     first = configs[0]
     with console.status(f"averaging {len(folders)} checkpoints"):
@@ -233,7 +223,9 @@ def _mean(folders: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def _check_together(folders: Sequence[Path], configs: Sequence[ModelConfig]) -> None:
-    """Raise ModelError when model sizes or tokenizers differ, or when two folders have the same weights."""
+    """Raise ModelError for a model in int8, when model sizes or tokenizers differ, or when two folders have the same
+    weights.
+    """
 
     def architecture(config: ModelConfig) -> dict[str, Any]:
         return {
@@ -241,20 +233,23 @@ def _check_together(folders: Sequence[Path], configs: Sequence[ModelConfig]) -> 
             "tokenizer": (config.tokenizers, config.vocabularies),
         }
 
-    first = architecture(configs[0])
-    for folder, config in zip(folders[1:], configs[1:], strict=True):
+    first, digests = architecture(configs[0]), list[str]()
+    for folder, config in zip(folders, configs, strict=True):
+        if config.precision != "fp32":
+            raise ModelError(
+                f"the model {str(folder)!r} is in {config.precision}, which translates only: average the "
+                "models in fp32, and quantize the average."
+            )
         differing = [key for key, value in architecture(config).items() if first.get(key) != value]
         if differing:
             raise ModelError(
                 f"{str(folders[0])!r} and {str(folder)!r} are different models ({', '.join(differing)} "
                 "differ): only checkpoints of one architecture and vocabulary can be averaged."
             )
-    seen: dict[str, Path] = {}
-    for folder, config in zip(folders, configs, strict=True):
         digest = config.sha256[WEIGHTS]
-        if digest in seen:
+        if digest in digests:
             raise ModelError(
-                f"{str(seen[digest])!r} and {str(folder)!r} hold the same weights: a checkpoint counts once in "
-                "an average. Leave one of them out."
+                f"{str(folders[digests.index(digest)])!r} and {str(folder)!r} hold the same weights: a checkpoint "
+                "counts once in an average. Leave one of them out."
             )
-        seen[digest] = folder
+        digests.append(digest)

@@ -9,7 +9,6 @@ state of random generators is not saved: the random numbers of each update depen
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -70,10 +69,11 @@ class Checkpoint:
             )
         return config, state
 
-    def verify(self) -> None:
-        """Read every file and compare its SHA-256. Raises ModelError for a damaged file."""
+    def verify(self) -> tuple[ModelConfig, State]:
+        """Read every file and compare its SHA-256; return what `read` returns. Raises ModelError for a damaged file."""
         config, state = self.read()
         check_files(self.folder, {**config.sha256, **state.sha256})
+        return config, state
 
     def foreign(self) -> str:
         """Return why this folder is not a checkpoint as training wrote it, or "" if it is.
@@ -112,10 +112,8 @@ class Checkpoint:
             config, metrics = read_config(self.folder), read_metrics(self.folder)
             if METRICS in config.sha256:
                 check_files(self.folder, {METRICS: config.sha256[METRICS]})
-            value = metrics.get(metric)
-            if value is not None and (
-                isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value)
-            ):
+            value: float | None = metrics.get(metric)
+            if type(value) not in (int, float, type(None)):
                 raise ModelError(
                     f"{str(self.folder / METRICS)!r} is damaged: {metric} is {value!r}, expected a number."
                 )

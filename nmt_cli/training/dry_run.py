@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from ..device.hardware import Hardware
-from ..device.torch_device import is_host
 from ..model.transformer import count_parameters
 from ..recipe import Recipe
 from .estimate import tokens_per_rank
@@ -57,9 +56,9 @@ def dry_run(
     recipe: Recipe, shards: Path, run: Path, hardware: Hardware, devices: int, loggers: Sequence[str] = ()
 ) -> Forecast:
     """Make all checks of a training, measure its speed, and return the forecast. Raises the same errors as training."""
-    here = replace(hardware, memory=hardware.memory // devices) if is_host(hardware.device) else hardware
-    trainer = Trainer(recipe, shards, run, here, ProcessGroup(), loggers, dry_run=True)
-    tokens = min(trainer.micro_batch_tokens, tokens_per_rank(recipe.train.batch_tokens, hardware, devices))
+    group = ProcessGroup(local_world_size=devices)
+    trainer = Trainer(recipe, shards, run, hardware, group, loggers, dry_run=True)
+    tokens = min(trainer.progress.micro_batch_tokens, tokens_per_rank(recipe.train.batch_tokens, hardware, devices))
     speed = measure(trainer.updater, trainer.corpus.index.vocabularies, trainer.plan, tokens, devices)
     parameters = count_parameters(trainer.updater.weights.model)["total"]
     speed = replace(speed, save=seconds_to_save(existing(run), parameters))

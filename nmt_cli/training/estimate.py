@@ -21,14 +21,15 @@ CPU_MICRO_BATCH = 2048
 """Largest micro-batch on a CPU, in tokens per side. Larger ones are not faster there, and need more padding."""
 
 
-def training_memory(model: ModelSection, parameters: int, tokens: int, vocabulary: int) -> int:
+def training_memory(model: ModelSection, tokens: int, vocabularies: tuple[int, int]) -> int:
     """Return the estimated bytes of training with micro-batches of `tokens` tokens per side.
 
     The sum includes parameters, gradients and Adam's two moments in fp32, the compute model and its gradients,
     activations, and the loss.
     """
     rows_of_scores = 1024  # that the loss has in memory at once
-    return parameters * 20 + tokens * activation_bytes(model) + rows_of_scores * vocabulary * 8
+    parameters = model.parameters(*vocabularies) * 20
+    return parameters + tokens * activation_bytes(model) + rows_of_scores * vocabularies[1] * 8
 
 
 def activation_bytes(model: ModelSection) -> int:
@@ -45,16 +46,14 @@ def tokens_per_rank(batch_tokens: int, hardware: Hardware, world_size: int) -> i
     return min(tokens, CPU_MICRO_BATCH) if is_host(hardware.device) else tokens
 
 
-def estimate_micro_batch(
-    recipe: Recipe, parameters: int, vocabulary: int, hardware: Hardware, world_size: int = 1
-) -> int:
+def estimate_micro_batch(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, world_size: int = 1) -> int:
     """Return `train.micro_batch_tokens`, or the estimated size of a micro-batch, in tokens per side, that fits into
     one rank's memory.
     """
     if recipe.train.micro_batch_tokens:
         return recipe.train.micro_batch_tokens
     memory = hardware.memory // (world_size if is_host(hardware.device) else 1)
-    for_activations = int(0.6 * memory) - training_memory(recipe.model, parameters, 0, vocabulary)
+    for_activations = int(0.6 * memory) - training_memory(recipe.model, 0, vocabularies)
     largest = tokens_per_rank(recipe.train.batch_tokens, hardware, world_size)
     return max(64, min(largest, for_activations // activation_bytes(recipe.model)))
 
@@ -66,13 +65,13 @@ def estimate(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, 
     """
     parts = count_numbers((name, shape) for name, (_, shape) in forms_of(recipe.model, vocabularies).items())
     train = recipe.train
-    tokens = estimate_micro_batch(recipe, parts["total"], vocabularies[1], hardware, devices)
+    tokens = estimate_micro_batch(recipe, vocabularies, hardware, devices)
     # on a CPU, the memory of the process, and of the kernels that are compiled for each shape of matrix product
     kernels = 3 * 2**29 if is_host(hardware.device) else 0
     buckets, bucket_tokens = buckets_of(train.batch_tokens)
     return {
-        "parameters": parts["total"],
-        "parameters_by_part": {name: count for name, count in parts.items() if name != "total"},
+        "parameters": parts.pop("total"),
+        "parameters_by_part": parts,
         "source_vocab": vocabularies[0],
         "target_vocab": vocabularies[1],
         "batch_tokens": train.batch_tokens,
@@ -84,6 +83,6 @@ def estimate(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, 
         "devices": devices,
         "micro_batch_tokens": tokens,
         "micro_batches_per_update": devices * max(1, -(-train.batch_tokens * train.passes // (tokens * devices))),
-        "memory_bytes": training_memory(recipe.model, parts["total"], tokens, vocabularies[1]) + kernels,
+        "memory_bytes": training_memory(recipe.model, tokens, vocabularies) + kernels,
         "memory_free_bytes": hardware.memory,
     }

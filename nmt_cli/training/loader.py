@@ -28,7 +28,7 @@ from ..data.batches import MAX_PADDING, Batch, EpochPlan, Indices, Pair, collate
 from ..data.shards import Corpus
 from ..data.tokenizer import PAD
 from ..device.hardware import Hardware
-from ..device.torch_device import copies_from_pinned_memory, is_host, to_device
+from ..device.torch_device import copies_from_pinned_memory, is_host, split_like, to_device
 from ..model.packing import Packing
 from .process_group import ProcessGroup
 
@@ -109,14 +109,10 @@ class MicroBatch:
         return Batch(*(tensor[: self.pairs].to("cpu") for tensor in tensors))
 
     def split(self) -> list[MicroBatch]:
-        """Return two micro-batches with half of the pairs each. For a single pair the second one has weight 0."""
-        if self.pairs == 1:
-            return [self, replace(self, weight=0.0)]
+        """Return two micro-batches with half of the pairs each. There are at least two."""
         batch, middle = self.padded(), self.pairs // 2
-        return [
-            MicroBatch.of(half, self.passes, not self.weight)
-            for half in (batch.part(0, middle), batch.part(middle, self.pairs))
-        ]
+        halves = batch.part(0, middle), batch.part(middle, self.pairs)
+        return [MicroBatch.of(half, self.passes) for half in halves]
 
     def __str__(self) -> str:
         return (
@@ -153,12 +149,9 @@ class RankBatch:
 
     def split(self, index: int) -> RankBatch:
         """Return the rank batch with the micro-batch at `index` split in two."""
-        before, micro_batch, after = (
-            self.micro_batches[:index],
-            self.micro_batches[index],
-            self.micro_batches[index + 1 :],
-        )
-        return replace(self, micro_batches=[*before, *micro_batch.split(), *after])
+        micro_batches = self.micro_batches.copy()
+        micro_batches[index : index + 1] = micro_batches[index].split()
+        return replace(self, micro_batches=micro_batches)
 
 
 @dataclass(frozen=True)
@@ -185,9 +178,7 @@ class FlatBatch:
 
     def to(self, device: str) -> RankBatch:
         """Start the copy of the batch to `device`, and return the batch without waiting for the copy's end."""
-        shapes = [tensor.shape for tensor in self.outline.tensors]
-        parts = torch.split(self.numbers.to(device, non_blocking=True), [shape.numel() for shape in shapes])
-        return self.outline.with_tensors([part.view(shape) for part, shape in zip(parts, shapes, strict=True)])
+        return self.outline.with_tensors(split_like(self.numbers.to(device, non_blocking=True), self.outline.tensors))
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from .progress import TrainingProgress
 
 def train_record(progress: TrainingProgress) -> dict[str, Any]:
     """Return the training record of the updates in the meter, which has at least one."""
-    meter, seconds = progress.meter, progress.meter_seconds
-    tokens = int(meter.tokens)
+    meter, tokens = progress.meter, int(progress.meter.tokens)
     nll = meter.nll / tokens
     return {
         "type": "train",
@@ -31,7 +30,7 @@ def train_record(progress: TrainingProgress) -> dict[str, Any]:
         "lr": meter.lr,
         "grad_norm": meter.grad_norm,
         "target_tokens": tokens,
-        "tokens_per_second": tokens / seconds,
+        "tokens_per_second": tokens / progress.meter_seconds,
         "seconds": progress.seconds,
     }
 

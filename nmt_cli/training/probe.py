@@ -37,13 +37,12 @@ def choose_micro_batch(updater: Updater, plan: EpochPlan, before: int = 0) -> in
     if recipe.train.micro_batch_tokens:
         return recipe.train.micro_batch_tokens
     largest = tokens_per_rank(recipe.train.batch_tokens, hardware, group.world_size)
-    if before:
-        largest = min(largest, before)
+    largest = min(largest, before or largest)
     longest = plan.longest
     limit = hardware.memory // (group.local_world_size if is_host(hardware.device) else 1)
-    weights, vocabulary = updater.weights, updater.weights.model.target_vocab
-    parameters = weights.main_params.numel() + weights.frozen_numbers
-    start = estimate_micro_batch(recipe, parameters, vocabulary, hardware, group.world_size)
+    model = updater.weights.model
+    vocabularies = model.matrix("source").size(0), model.target_vocab
+    start = estimate_micro_batch(recipe, vocabularies, hardware, group.world_size)
     tokens = find_max_batch(
         lambda tokens: measure_peak(updater, longest, tokens),
         min(start, largest),

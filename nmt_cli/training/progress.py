@@ -9,18 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Stored(BaseModel):
     """A part of a JSON file whose fields are stored under their aliases."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=True)
-
-    @model_serializer(mode="wrap")
-    def _by_alias(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields = type(self).model_fields
-        return {fields[name].alias or name: value for name, value in handler(self).items()}
 
 
 class Meter(Stored):

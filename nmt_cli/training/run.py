@@ -26,7 +26,7 @@ from safetensors import SafetensorError
 from .. import console
 from ..data.shards import FILE_KEYS, ShardIndex
 from ..errors import ModelError, NmtError, TrainingError, UsageError, write_failed
-from ..model.folder_files import CONFIG, WEIGHTS, check_files
+from ..model.folder_files import CONFIG, WEIGHTS
 from ..recipe import DecodeSection, Recipe, TrainSection
 from ..storage.files import Lock, clear_partial, link_atomic, new_folder, sha256, system_error
 from ..storage.sealed_json import to_json
@@ -269,8 +269,7 @@ class RunFolder:
             )
         checkpoint = checkpoints[-1]
         try:
-            config, state = checkpoint.read()
-            check_files(checkpoint.folder, {**config.sha256, **state.sha256})
+            config, state = checkpoint.verify()
             progress = state.progress
             weights, optimizer_state = (load_file(checkpoint.folder / name) for name in (WEIGHTS, OPTIMIZER_STATE))
         except (NmtError, OSError, SafetensorError) as error:

@@ -50,8 +50,7 @@ def speed_of(
         updater = Updater(
             Transformer(recipe.model, *vocabularies).to(hardware.device).train(), recipe, hardware, ProcessGroup()
         )
-        parameters = updater.weights.main_params.numel() + updater.weights.frozen_numbers
-        tokens = estimate_micro_batch(recipe, parameters, vocabularies[1], hardware, devices)
+        tokens = estimate_micro_batch(recipe, vocabularies, hardware, devices)
         return measure(updater, vocabularies, plan or _plan(recipe), tokens, devices)
     finally:
         gc.collect()  # weights and their hooks form reference cycles, and the next recipe needs their memory

@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..device.hardware import Hardware
 from ..recipe import Recipe, load_recipe
 from .estimate import estimate
 
 
-@dataclass(frozen=True)
-class PaperRow:
+class PaperRow(NamedTuple):
     """A row of table3.csv: of the table, with the paper's figures."""
 
     block: str
@@ -35,14 +33,8 @@ class PaperRow:
     bleu: float
 
 
-def _rows() -> Iterator[PaperRow]:
-    with resources.files(__package__).joinpath("table3.csv").open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            figures = int(row["millions"]), float(row["perplexity"]), float(row["bleu"])
-            yield PaperRow(row["block"], row["recipe"], row["what"], *figures)
-
-
-ROWS = tuple(_rows())
+with resources.files(__package__).joinpath("table3.csv").open(encoding="utf-8") as _file:
+    ROWS = tuple(PaperRow(*row[:3], int(row[3]), float(row[4]), float(row[5])) for row in [*csv.reader(_file)][1:])
 
 
 def compare(

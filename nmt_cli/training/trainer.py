@@ -131,13 +131,11 @@ class Trainer:
         )
         self.text = TrainingText(self.corpus, self.plan, self._variations(), recipe.train.passes)
         with console.status("measuring the memory of a micro-batch", shown=group.is_main):
-            self.micro_batch_tokens = choose_micro_batch(self.updater, self.plan, self.progress.micro_batch_tokens)
-        self.progress.micro_batch_tokens = self.micro_batch_tokens
+            tokens = choose_micro_batch(self.updater, self.plan, self.progress.micro_batch_tokens)
+        self.progress.micro_batch_tokens = tokens
         self.validator: Validator | None = None
         if has_validation(index):
-            self.validator = Validator(
-                shards, self.vocabulary, recipe, hardware, self.micro_batch_tokens, self.safe_length
-            )
+            self.validator = Validator(shards, self.vocabulary, recipe, hardware, tokens, self.safe_length)
             if self.validator.source:
                 self.validator.translator(self.updater.weights.model)  # raises errors of the recipe's [decode]
         self.in_flight: list[InFlight] = []
@@ -147,8 +145,6 @@ class Trainer:
         self.pending_signal = PendingSignal()
         self.stop_signal = 0
         """The number of the signal that stops training; 0: none."""
-        self.out_of_patience = False
-        """Whether training stops because there was no better validation for a while."""
 
     def _open_shards(self, shards: Path) -> ShardIndex:
         """Open corpus and vocabulary, and return the shards' index.
@@ -173,11 +169,6 @@ class Trainer:
         train, optimizer_state = self.recipe.train, dict[str, Tensor]()
         last_update = self.group.run_on_main(self.run.last_update)
         if last_update is None:
-            if self.run.last_update() is not None:
-                raise DataError(
-                    f"this rank sees checkpoints in {str(self.run.path)!r}, and rank 0 sees none: --data and --run "
-                    f"must lie on a file system that all machines share."
-                )
             self.report.rewind(0)
             torch.manual_seed(train.seed)
             progress = TrainingProgress(data_fingerprint=index.data_fingerprint, ids_fingerprint=index.ids_fingerprint)
@@ -225,7 +216,6 @@ class Trainer:
         Finished.reached = False
         try:
             with self.pending_signal.caught():
-                self.check_patience()
                 self._introduce()
                 self.train_updates()
                 if self.stop_signal and not self._is_done:
@@ -242,19 +232,24 @@ class Trainer:
             self.held_shards.close()
 
     @property
+    def out_of_patience(self) -> bool:
+        """Whether train.patience validations in a row were not better than the best."""
+        return 0 < self.recipe.train.patience <= self.progress.since_best
+
+    @property
     def _is_done(self) -> bool:
-        """Whether all updates are done."""
-        return self.progress.update >= self.recipe.train.updates
+        """Whether all updates are done, or training has run out of patience."""
+        return self.progress.update >= self.recipe.train.updates or self.out_of_patience
 
     def train_updates(self) -> None:
         """Train until all updates are done, or training stops."""
         progress = self.progress
         batches = rank_batches(
-            self.text, progress.epoch, progress.position, self.micro_batch_tokens, self.group, self.hardware
+            self.text, progress.epoch, progress.position, progress.micro_batch_tokens, self.group, self.hardware
         )
         self.report.start_bar(progress.update, self.recipe.train.updates)
         self.clock_started = time.perf_counter()
-        while not (self._is_done or self.stop_signal or self.out_of_patience):
+        while not (self._is_done or self.stop_signal):
             self.train_step(next(batches))
             self._after_step()
 
@@ -392,12 +387,6 @@ class Trainer:
         self.report.samples(samples)
         if is_best:
             self.save_checkpoint(is_best=True)
-        self.check_patience()
-
-    def check_patience(self) -> None:
-        """Set `out_of_patience` when train.patience validations in a row were not better than the best."""
-        if 0 < self.recipe.train.patience <= self.progress.since_best:
-            self.stop_signal, self.out_of_patience = 0, True
 
     def save_checkpoint(self, is_best: bool = False) -> None:
         """Save a checkpoint of the present state; every rank waits for it.
@@ -420,7 +409,7 @@ class Trainer:
         train, progress = self.recipe.train, self.progress
         interval = train.checkpoint_every
         is_due = progress.update % interval == 0 if interval else self._minutes_have_passed()
-        progress.periodic = is_due or self._is_done or self.out_of_patience
+        progress.periodic = is_due or self._is_done
         self.saved_at = time.monotonic()
         folder = self.run.checkpoint_folder(progress.update)
         if self.run.last_update() == progress.update:
@@ -459,10 +448,10 @@ class Trainer:
             if train.init
             else "starting"
         )
-        parameters = f"{count_parameters(self.updater.weights.model)['total']:,} parameters"
-        if frozen := self.updater.weights.frozen_numbers:
-            trained = count_parameters(self.updater.weights.model)["total"] - frozen
-            parameters += f" ({trained:,} trained, {frozen:,} frozen)"
+        total, frozen = count_parameters(self.updater.weights.model)["total"], self.updater.weights.frozen_numbers
+        parameters = f"{total:,} parameters"
+        if frozen:
+            parameters += f" ({total - frozen:,} trained, {frozen:,} frozen)"
         about = "about " if plan.pairs > plan.window else ""
         self.report.line(
             f"{start}: {self.recipe.name} · {parameters} · {len(self.corpus):,} pairs · "
@@ -470,7 +459,7 @@ class Trainer:
             f"update = {train.batch_tokens:,} tokens per side = {plan.buckets_per_update} × {plan.bucket_tokens:,} "
             f"of like length; "
             f"here {group.world_size} × {self.hardware.device} in {self.hardware.precision}, "
-            f"micro-batches of up to {self.micro_batch_tokens:,} "
+            f"micro-batches of up to {self.progress.micro_batch_tokens:,} "
             f"tokens{', each pair in two passes' if train.passes > 1 else ''}\n"
             f"kernels for {self.updater.kernels.summary}\nrun folder {self.run.path}"
         )

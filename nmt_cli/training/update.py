@@ -28,7 +28,7 @@ from ..device.processor import expect_reproducible_products
 from ..device.torch_device import is_host, random_state, restore_random_state
 from ..errors import TrainingError
 from ..kernels.choice import apply_kernels, switched_off
-from ..kernels.chunked_loss import chunked_loss, supports
+from ..kernels.chunked_loss import CHUNK_SCORES, chunked_loss
 from ..model.transformer import Transformer
 from ..recipe import Recipe
 from .data_parallel import ReplicatedGradients
@@ -77,15 +77,9 @@ class LossModel(nn.Module):
 def vocabulary_loss(
     hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Return the result of `label_smoothed_loss`, computed by the faster kernel if it supports the tensors."""
-    kernel = not switched_off()
-    if kernel and (unsupported := supports(hidden, weight)):
-        console.warn_once(
-            f"the fast kernel of the loss does not support {unsupported}: the plain loss is used, which needs more "
-            f"time and memory"
-        )
-        kernel = False
-    return (chunked_loss if kernel else label_smoothed_loss)(hidden, weight, target, smoothing, r_drop)
+    """Return the result of `label_smoothed_loss`, computed by the faster kernel if the device has it."""
+    has_kernel = hidden.device.type in CHUNK_SCORES and not switched_off()
+    return (chunked_loss if has_kernel else label_smoothed_loss)(hidden, weight, target, smoothing, r_drop)
 
 
 class LossScale:
@@ -105,10 +99,6 @@ class LossScale:
     def scale(self) -> Tensor:
         """The factor of the loss, a scalar on the device."""
         return self.state[0]
-
-    def unscale(self, gradient: Tensor) -> None:
-        """Divide the gradient by the scale, in place."""
-        gradient.mul_(1.0 / self.scale)
 
     def update(self, overflow: Tensor) -> None:
         """Adapt the scale after an update; `overflow` is 1.0 if its gradient was not finite, else 0.0."""
@@ -187,7 +177,7 @@ class Updater:
         """Take a step of Adam with `main_grads`. Return grad_norm, skipped and lr, see `StepResult`."""
         gradient, train = self.weights.main_grads, self.recipe.train
         if self.loss_scale:
-            self.loss_scale.unscale(gradient)
+            gradient.mul_(1.0 / self.loss_scale.scale)
         norm = torch.linalg.vector_norm(gradient)
         skipped = (~torch.isfinite(norm)).float()
         if train.clip_norm:

@@ -219,9 +219,7 @@ def test_a_run_out_of_patience_does_nothing_when_started_again(place: Place, out
     assert differences(run, out_of_patience) == []
 
 
-@pytest.mark.parametrize(
-    "moment", ["'check_patience', 3, after=True", "'finish', 1", "'save_checkpoint', 3, after=True"]
-)
+@pytest.mark.parametrize("moment", ["'validate', 2, after=True", "'finish', 1", "'save_checkpoint', 3, after=True"])
 def test_killed_after_the_deciding_validation_it_still_ends_there(
     moment: str, place: Place, out_of_patience: Path
 ) -> None:

@@ -119,7 +119,7 @@ builtins.open = lambda file, *how, was=open, **more: (
 )
 import torch, nmt_cli
 from nmt_cli.device import processor
-processor._is_intel = lambda: True
+processor._cpuinfo = lambda: "GenuineIntel"
 {MODEL}{MODE}"""
     environment = {name: value for name, value in os.environ.items() if name != "MKL_CBWR"}
     environment |= {"MKL_CBWR": mine} if mine else {}

@@ -1,4 +1,4 @@
-"""The chunked loss equals the reference implementation, in values and gradients, and declines what it does not support."""
+"""The chunked loss equals the reference implementation, in values and gradients; without it the reference is used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from nmt_cli.kernels import chunked_loss as kernel
-from nmt_cli.kernels.chunked_loss import chunked_loss, supports
+from nmt_cli.kernels.chunked_loss import chunked_loss
 from nmt_cli.training.loss import label_smoothed_loss
 from nmt_cli.training.update import vocabulary_loss
 
@@ -154,32 +154,13 @@ def test_evaluation_without_gradients_gives_the_same_values(r_drop: float) -> No
         assert torch.equal(torch.stack(chunked_loss(hidden, weight, target, 0.1, r_drop)), torch.stack(trained))
 
 
-# --- what it supports ---
-
-
-@pytest.mark.parametrize(
-    ("hidden", "weight", "reason"),
-    [
-        (torch.float32, torch.float32, ""),
-        (torch.bfloat16, torch.bfloat16, ""),
-        (torch.float64, torch.float64, "hidden of dtype float64"),
-        (torch.float16, torch.float16, ""),
-        (torch.float32, torch.float64, "weight of dtype float64"),
-        (torch.float32, torch.bfloat16, "hidden and weight of different dtypes"),
-    ],
-    ids=str,
-)
-def test_dtypes_that_it_supports(hidden: torch.dtype, weight: torch.dtype, reason: str) -> None:
-    assert supports(torch.zeros(2, 3, dtype=hidden), torch.zeros(5, 3, dtype=weight)) == reason
-
-
-def test_devices_that_it_does_not_know_are_declined() -> None:
-    assert supports(torch.zeros(2, 3, device="meta"), torch.zeros(5, 3)) == "hidden on device meta"
-
-
-def test_switched_off_kernels_leave_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("why", ["switched off", "a device without this kernel"])
+def test_without_the_kernel_the_loss_is_the_reference(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, weight, target = case(40, 16, 101)
-    monkeypatch.setenv("NMT_KERNELS", "off")
+    if why == "switched off":
+        monkeypatch.setenv("NMT_KERNELS", "off")
+    else:
+        monkeypatch.delitem(kernel.CHUNK_SCORES, "cpu")
     loss, nll = vocabulary_loss(hidden, weight, target, 0.1)
     expected = label_smoothed_loss(hidden, weight, target, 0.1)
     assert (loss.item(), nll.item()) == (expected[0].item(), expected[1].item())

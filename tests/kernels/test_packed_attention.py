@@ -90,27 +90,21 @@ def test_it_declines_what_flash_attention_does_not_compute() -> None:
     class Windowed(SelfAttention):
         pass
 
-    module = SelfAttention(CONFIG)
-    assert supports(module, torch.device("cpu"), torch.bfloat16) == "attention in bfloat16 on 'cpu' has no kernel"
-    assert supports(module, CUDA, torch.float32) == "attention in float32 on 'cuda' has no kernel"
-    assert supports(Windowed(CONFIG), CUDA, torch.bfloat16) == "attention 'Windowed' has no kernel"
+    assert supports(SelfAttention(CONFIG)) == "attention in float32 on a GPU has no kernel"
+    assert supports(Windowed(CONFIG).bfloat16()) == "attention 'Windowed' has no kernel"
     for kind, sizes, said in (
         (SelfAttention, {"d_v": 16}, "attention with d_k other than d_v has no kernel"),
         (SelfAttention, {"d_k": 4, "d_v": 4}, "d_k = 4 "),
         (CrossAttention, {"d_k": 264, "d_v": 264}, "d_k = 264 "),
+        (CrossAttention, {}, "this torch has no variable-length attention"),  # on a CPU
     ):
-        assert said in supports(kind(CONFIG.model_copy(update=sizes)), CUDA, torch.bfloat16)
-
-
-def test_what_does_not_work_is_declined() -> None:
-    """On this device, torch has no such attention."""
-    assert not works(torch.device("cpu"), torch.bfloat16)
+        assert said in supports(kind(CONFIG.model_copy(update=sizes)).bfloat16())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_flash_attention_works_on_this_gpu() -> None:
     assert works(CUDA, torch.bfloat16)
-    assert supports(SelfAttention(CONFIG), CUDA, torch.bfloat16) == ""
+    assert supports(SelfAttention(CONFIG).to(CUDA, torch.bfloat16)) == ""
     packing = Packing(torch.tensor([5, 3])).to("cuda:0")
     inputs = [torch.randn(packing.size, 2, 16, device=CUDA) for _ in range(4)]
     real = packing.tokens

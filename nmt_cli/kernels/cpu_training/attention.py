@@ -8,46 +8,31 @@ times as long as the separate products here. `model.attention.attend_plain` is t
 
 from __future__ import annotations
 
-from functools import cache
+import copy
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...model.attention import CrossAttention, SelfAttention, allowed, attend
 
+KINDS = (SelfAttention, CrossAttention)
 SHORT = 256
 """Number of positions up to which separate matrix products are faster."""
 
 
-def supports(module: nn.Module, device: torch.device) -> str:
-    """Return "" if `module` attends by equation (1) on this device, else the reason why there is no kernel for it."""
-    if device.type != "cpu":
-        return f"device {device.type!r} has no kernel"
-    return unlike_the_paper(module) or ("" if works() else "this torch lacks its private softmax gradient")
-
-
-def unlike_the_paper(module: nn.Module) -> str:
+def supports(module: SelfAttention | CrossAttention) -> str:
     """Return "" if `module` attends by equation (1), else the reason why there is no kernel for it."""
-    if type(module) not in (SelfAttention, CrossAttention) or module.attend is not attend:
+    if type(module) not in KINDS or module.attend is not attend:
         return f"attention {type(module).__name__!r} has no kernel"
     return "dropout on attention weights has no kernel" if module.dropout else ""
 
 
-def _softmax_backward(grad: Tensor, softmax: Tensor) -> Tensor:
-    """Return the gradient of the scores from that of softmax(scores), by a private function of torch."""
-    return torch._softmax_backward_data(grad, softmax, -1, softmax.dtype)
-
-
-@cache
-def works() -> bool:
-    """Return whether torch's private function exists and computes the same as autograd."""
-    softmax, grad = torch.linspace(-2, 2, 12).view(3, 4).softmax(-1), torch.linspace(1, -1, 12).view(3, 4)
-    try:
-        ours = _softmax_backward(grad, softmax)
-    except (RuntimeError, AttributeError, NotImplementedError, TypeError):
-        return False
-    return torch.allclose(ours, softmax * (grad - (grad * softmax).sum(-1, keepdim=True)), atol=1e-6)
+def replacement(module: SelfAttention | CrossAttention) -> SelfAttention | CrossAttention:
+    """Return the same attention, over the same parameters, by `attend_short`."""
+    faster = copy.copy(module)
+    faster.attend = attend_short
+    return faster
 
 
 def attend_short(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
@@ -81,7 +66,7 @@ class _ShortAttention(torch.autograd.Function):
         grad = grads[0].flatten(0, 1)  # (B * H, T, W)
         weights_grad = torch.bmm(grad, value.transpose(1, 2))
         exact = torch.promote_types(query.dtype, torch.float32)
-        scores_grad = _softmax_backward(weights_grad.to(exact), weights.to(exact))
+        scores_grad = torch._softmax_backward_data(weights_grad.to(exact), weights.to(exact), -1, exact)
         scores_grad = scores_grad.mul_(ctx.scale).to(query.dtype)
         query_grad, key_grad = torch.bmm(scores_grad, key), torch.bmm(scores_grad.transpose(1, 2), query)
         value_grad = torch.bmm(weights.transpose(1, 2), grad)

@@ -15,14 +15,13 @@ from torch import Tensor, nn
 
 from ...model.residuals import DropoutAdd
 
+KINDS = (nn.Dropout, DropoutAdd)
 _LEVELS = 65_536  # 16 random bits per element
 
 
-def supports(module: nn.Module, device: torch.device) -> str:
-    """Return "" if there is a kernel for this dropout module on this device, else the reason why not."""
-    if device.type != "cpu":
-        return f"device {device.type!r} has no kernel"
-    return "" if type(module) in (nn.Dropout, DropoutAdd) else f"dropout {type(module).__name__!r} has no kernel"
+def supports(module: nn.Module) -> str:
+    """Return "" if there is a kernel for this dropout module, else the reason why not."""
+    return "" if type(module) in KINDS else f"dropout {type(module).__name__!r} has no kernel"
 
 
 def keep_mask(like: Tensor, p: float) -> Tensor:

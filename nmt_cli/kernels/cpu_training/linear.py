@@ -17,16 +17,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...model.layers import FeedForward
-from .dropout import FastDropout
+
+KINDS = (nn.Linear, FeedForward)
 
 
-def supports(module: nn.Module, device: torch.device, dtype: torch.dtype) -> str:
+def supports(module: nn.Module) -> str:
     """Return "" if there is a kernel for this linear map or feed-forward network, else the reason why not."""
-    if device.type != "cpu" or dtype != torch.bfloat16:
-        return f"{dtype} on {device.type!r} has no kernel"
     if type(module) is FeedForward and type(module.activation) is not nn.ReLU:
         return f"activation {type(module.activation).__name__!r} has no kernel"
-    if type(module) not in (nn.Linear, FeedForward):
+    if type(module) not in KINDS:
         return f"linear map {type(module).__name__!r} has no kernel"
     return "" if has_fused_linear() else "this torch has no fused linear map for this processor"
 
@@ -81,9 +80,7 @@ class FusedFeedForward(nn.Module):
     def __init__(self, feed_forward: FeedForward) -> None:
         super().__init__()
         self.inner, self.outer = FusedLinear(feed_forward.inner, relu=True), FusedLinear(feed_forward.outer)
-        self.dropout = (
-            FastDropout(feed_forward.dropout.p) if isinstance(feed_forward.dropout, nn.Dropout) else nn.Identity()
-        )
+        self.dropout = feed_forward.dropout
 
     def forward(self, x: Tensor) -> Tensor:
         """x (…, D) -> (…, D)."""

@@ -21,25 +21,26 @@ from torch import Tensor, nn
 
 from ...model.attention import Cache, CrossAttention, SelfAttention
 from ...model.packing import PADDED, Layout, Packing
-from ..cpu_training.attention import unlike_the_paper
+from ..cpu_training import attention as short
 
+KINDS = short.KINDS
 DTYPES = (torch.bfloat16, torch.float16)
 WIDEST, WIDTH_STEP = 256, 8
 """FlashAttention supports K up to WIDEST, in steps of WIDTH_STEP."""
 
 
-def supports(module: SelfAttention | CrossAttention, device: torch.device, dtype: torch.dtype) -> str:
-    """Return "" if FlashAttention can compute the attention of `module` on this device, else the reason why not."""
-    if device.type != "cuda" or dtype not in DTYPES:
-        return f"attention in {str(dtype).removeprefix('torch.')} on {device.type!r} has no kernel"
-    if reason := unlike_the_paper(module):
+def supports(module: SelfAttention | CrossAttention) -> str:
+    """Return "" if FlashAttention can compute the attention of `module` on its GPU, else the reason why not."""
+    weight, width = module.output.weight, module.output.in_features // module.num_heads
+    if weight.dtype not in DTYPES:
+        return f"attention in {str(weight.dtype).removeprefix('torch.')} on a GPU has no kernel"
+    if reason := short.supports(module):
         return reason
-    width = module.output.in_features // module.num_heads
     if len(set(module.sizes)) > 1:
         return "attention with d_k other than d_v has no kernel"
     if width > WIDEST or width % WIDTH_STEP:
         return f"attention with d_k = {width} has no kernel: expected a multiple of {WIDTH_STEP} up to {WIDEST}"
-    return "" if works(device, dtype) else "this torch has no variable-length attention for this GPU"
+    return "" if works(weight.device, weight.dtype) else "this torch has no variable-length attention for this GPU"
 
 
 def attend_packed(query: Tensor, key: Tensor, value: Tensor, queries: Packing, keys: Packing, causal: bool) -> Tensor:
