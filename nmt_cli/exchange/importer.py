@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import lzma
+import re
 import shutil
 import tempfile
 import zipfile
@@ -25,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ModelError, shown_name, write_failed
+from ..errors import ModelError, shown, shown_name, write_failed
 from ..recipe import no_language
 from ..storage.files import read_bounded
 from ..text.languages import find, short
@@ -228,6 +229,36 @@ class Importer:
     recognizes: Callable[[SourceFiles], bool]
     read: Callable[[SourceFiles, ImportOptions], ForeignModel]
     """Raises ModelError for what it cannot convert, UsageError for options that do not fit."""
+
+
+def known_section(
+    where: str,
+    config: Mapping[str, Any],
+    sizes: Mapping[str, str],
+    activation: str,
+    activations: Mapping[str, str],
+    expected: Mapping[str, tuple[Any, ...]],
+    unused: re.Pattern[str],
+) -> dict[str, Any]:
+    """Return the keys of [model] for another toolkit's `sizes`, by our names, and its `activation`, one of
+    `activations`.
+
+    Raises ModelError for an option whose value is not `expected`, or that is neither known nor `unused`.
+    """
+    allowed = {activation: tuple(activations), **expected}
+    for key, value in {**config, activation: config.get(activation)}.items():
+        if key in allowed and value not in allowed[key]:
+            what = " or ".join(map(shown, allowed[key]))
+            raise ModelError(f"{where} has {key} = {shown(value)}, which nmt does not have: expected {what}.")
+        if key not in allowed and key not in sizes.values() and not unused.fullmatch(key):
+            raise ModelError(f"{where} has an option that nmt does not know: {shown_name(key)} = {shown(value)}.")
+    section: dict[str, Any] = {"activation": activations[config[activation]]}
+    for ours, theirs in sizes.items():
+        try:
+            section[ours] = int(config[theirs])
+        except (KeyError, TypeError, ValueError):
+            raise ModelError(f"{where} has {theirs} = {shown(config.get(theirs))}, expected a number.") from None
+    return section
 
 
 def languages(options: ImportOptions, found: tuple[str, str], tags: Sequence[str] = ()) -> tuple[str, str]:

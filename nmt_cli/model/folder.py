@@ -31,7 +31,6 @@ from .transformer import Transformer
 from .weights import DTYPES, check_fit, forms_of, places_in, read_forms
 
 
-
 @dataclass(frozen=True)
 class LoadedModel:
     """A model ready to run, with the recipe that made it."""
