@@ -608,7 +608,7 @@ def test_another_model_is_not_replaced(model: Marian, tmp_path: Path, made: Any)
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
-@pytest.mark.parametrize("at", ["write_model", "write_named", "load_model", "verify", "_verify_tokens"])
+@pytest.mark.parametrize("at", ["write_model", "write_named", "verify"])
 @pytest.mark.parametrize("stops", [KeyboardInterrupt, MemoryError, OSError(28, "No space left on device")])
 def test_an_import_that_ends_early_leaves_nothing(
     at: str, stops: Any, model: Marian, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -642,7 +642,7 @@ def test_a_tokenizer_or_model_that_differs_is_not_written(
     monkeypatch.undo()
     monkeypatch.setattr(importing, "LINES", 300)
     monkeypatch.setattr(importer, "replacements_in", lambda _: ({}, False))
-    assert "the new tokenizer divides" in refused(source, tmp_path / "out")
+    assert "to our tokenizer, " in refused(source, tmp_path / "out")
 
 
 @pytest.mark.slow
