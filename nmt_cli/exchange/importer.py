@@ -83,14 +83,7 @@ class SourceFiles:
         self.repeated: set[str] = set()
         """The names that several files of a zip have, in different folders."""
         try:
-            if path.is_dir():
-                self.members = {entry.name: entry.name for entry in path.iterdir() if not entry.is_dir()}
-            elif not path.is_file():
-                what = "a pipe or a device" if path.exists() else "nothing"
-                raise ModelError(
-                    f"there is no model at {str(path)!r}, but {what}: expected a folder, a zip or a file of a model."
-                )
-            elif zipfile.is_zipfile(path) and path.suffix != ".npz":
+            if path.is_file() and path.suffix != ".npz" and zipfile.is_zipfile(path):
                 self.archive = zipfile.ZipFile(path)
                 if (count := len(self.archive.infolist())) > MOST_FILES:
                     raise zipfile.BadZipFile(f"it holds {count:,} files, expected at most {MOST_FILES:,}")
@@ -98,11 +91,16 @@ class SourceFiles:
                 self.members = {PurePosixPath(name).name: name for name in sorted(names, reverse=True)}
                 counts = Counter(PurePosixPath(name).name for name in names)
                 self.repeated = {name for name, count in counts.items() if count > 1}
-            elif path.suffix not in FILES:
-                raise ModelError(f"{str(path)!r} is no zip, and no file of a model: expected {', '.join(FILES[:3])}.")
-            else:
+                return
+            if path.is_file() and path.suffix in FILES:
                 self.given, self.path = path.name, path.parent
-                self.members = {entry.name: entry.name for entry in self.path.iterdir() if not entry.is_dir()}
+            elif not path.is_dir():
+                what = "nothing" if not path.exists() else "another file" if path.is_file() else "a pipe or a device"
+                raise ModelError(
+                    f"there is no model at {str(path)!r}, but {what}: expected a folder, a zip or a file of a model "
+                    f"({', '.join(FILES[:3])})."
+                )
+            self.members = {entry.name: entry.name for entry in self.path.iterdir() if not entry.is_dir()}
         except UNREADABLE as error:
             raise self._unreadable(path.name, error) from None
 

@@ -480,7 +480,7 @@ SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a pipe": (pipe, "but a pipe or a device"),
     "a device": (lambda _: Path("/dev/zero"), "but a pipe or a device"),
     "an empty folder": (files(), "holds no model that nmt knows: expected a Marian or OPUS-MT model"),
-    "a text": (lambda folder: files(text="x")(folder) / "text", "is no zip, and no file of a model"),
+    "a text": (lambda folder: files(text="x")(folder) / "text", "but another file: expected a folder, a zip"),
     "CTranslate2": (
         files(model__bin=b"\6\0\0\0", config__json="{}", shared_vocabulary__json="[]"),
         "is a model of CTranslate2, which nmt cannot import yet",
