@@ -50,7 +50,7 @@ def import_model(options: Given) -> None:
     for line in _described(done):
         say(line)
     say(verified(done.verification))
-    say(f"both tokenizers divide {done.lines:,} made-up lines of several scripts equally")
+    say(f"both tokenizers divide {done.verification.lines:,} made-up lines of several scripts equally")
     more = ["--target-language", done.model.tags[0]] if len(done.model.tags) > 1 else []
     say_next("nmt", "translate", "--model", options["out"], *more, end=" < input")
 

@@ -13,10 +13,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from ..console import status
-from ..data.tokenizer import Vocabulary
 from ..errors import ModelError, write_failed
-from ..model.folder import load_model
-from ..model.folder_files import length_limits
 from ..registry import EXPORTERS, load
 from ..storage.files import system_error
 from ..storage.output_paths import check_output_folder, output_folder
@@ -49,12 +46,9 @@ def export(model: Path, to: str, out: Path, text: Path | None = None) -> Export:
     ModelError for a model that the library cannot express, and for an export that differs from it, which is not
     deleted.
     """
-    exporter = find_exporter(to)
+    exporter: Exporter = load(EXPORTERS, to, "--to")
     check_output_folder(out, WHAT, _not_free, [model])
-    loaded = load_model(model)
-    safe_length, _ = length_limits(loaded.recipe.data, [loaded.config.safe_length])
-    vocabulary = Vocabulary.load(model, loaded.config.vocabularies, loaded.config.tokenizers)
-    source_model = SourceModel(loaded.model, loaded.recipe, vocabulary, safe_length)
+    source_model = SourceModel.load(model)
     exporter.check(source_model)
     try:
         with status("choosing sentences to verify the export"):
@@ -64,9 +58,3 @@ def export(model: Path, to: str, out: Path, text: Path | None = None) -> Export:
     except SafetensorError as error:
         raise write_failed(system_error(error), out, WHAT, ModelError) from None
     return Export(source_model, verify(source_model, exporter.read(out), texts, f"the export in {str(out)!r}"))
-
-
-def find_exporter(name: str) -> Exporter:
-    """Return the exporter called `name`. Raises UsageError, with the nearest name, for an unknown one."""
-    exporter: Exporter = load(EXPORTERS, name, "--to")
-    return exporter

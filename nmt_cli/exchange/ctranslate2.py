@@ -156,11 +156,6 @@ def _array(tensor: Tensor) -> Any:
     return np.ascontiguousarray(tensor.detach().numpy())
 
 
-def read(folder: Path) -> CTranslate2Reader:
-    """Load the folder as its users do."""
-    return CTranslate2Reader(folder)
-
-
 class CTranslate2Reader:
     """The exported folder in CTranslate2, fp32 on the CPU. Its inputs and outputs are pieces."""
 
@@ -209,4 +204,4 @@ def _ids(folder: Path, side: str) -> dict[str, int]:
     return {piece: index for index, piece in enumerate(table)}
 
 
-EXPORTER = Exporter(check, write, read)
+EXPORTER = Exporter(check, write, CTranslate2Reader)

@@ -10,7 +10,6 @@ functions. Shared by exporters: the check of a model's form, and the nearest len
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,8 @@ from torch import Tensor, nn
 
 from ..data.tokenizer import BOS, PAD, UNK, Vocabulary
 from ..errors import ModelError, shown
-from ..model.folder import weights_of
+from ..model.folder import load_model, weights_of
+from ..model.folder_files import length_limits
 from ..model.parameters import Parameter, foreign_part, parameters
 from ..model.transformer import Transformer
 from ..recipe import ModelSection, Recipe
@@ -44,6 +44,14 @@ class SourceModel:
     vocabulary: Vocabulary
     safe_length: int
     """The length, in source tokens, up to which nmt translates a line whole."""
+
+    @classmethod
+    def load(cls, folder: Path) -> SourceModel:
+        """Load a model folder. Raises ModelError, DataError."""
+        loaded = load_model(folder)
+        safe_length, _ = length_limits(loaded.recipe.data, [loaded.config.safe_length])
+        vocabulary = Vocabulary.load(folder, loaded.config.vocabularies, loaded.config.tokenizers)
+        return cls(loaded.model, loaded.recipe, vocabulary, safe_length)
 
     @property
     def weights(self) -> dict[str, npt.NDArray[np.float32]]:
@@ -160,7 +168,5 @@ def nearest_length_penalty(alpha: float, penalty: Callable[[int, float], float])
 
     A constant factor changes no ranking, so beta is the slope of log(penalty) against log(n), by least squares.
     """
-    x = torch.tensor([math.log(n) for n in LENGTHS], dtype=torch.float64)
-    y = torch.tensor([math.log(penalty(n, alpha)) for n in LENGTHS], dtype=torch.float64)
-    x, y = x - x.mean(), y - y.mean()
-    return round(float((x * y).sum() / (x * x).sum()), 2)
+    slope, _ = np.polyfit(np.log(LENGTHS), np.log([penalty(n, alpha) for n in LENGTHS]), 1)
+    return round(float(slope), 2) + 0.0  # not -0.0

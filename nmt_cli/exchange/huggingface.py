@@ -27,9 +27,9 @@ from safetensors.numpy import save_file
 from ..data.tokenizer import BOS, EOS, PAD, UNK
 from ..errors import ModelError, extra_module
 from .exporter import BANNED, Exporter, SourceModel, check_form
-from .huggingface_reader import feature_order, quiet, read
+from .huggingface_reader import HuggingFaceReader, feature_order, quiet
 from .importer import Array
-from .layout import projections, reordered
+from .layout import SIZES, projections, reordered
 
 FAMILIES = {
     ("post", "sinusoidal"): ("Marian", "MarianMTModel"),
@@ -37,6 +37,13 @@ FAMILIES = {
     ("pre", "learned"): ("Blenderbot", "BlenderbotForConditionalGeneration"),
 }
 """Residual and positions -> family and class."""
+SYMBOLS = {
+    "pad_token_id": PAD,
+    "bos_token_id": BOS,
+    "eos_token_id": EOS,
+    "decoder_start_token_id": BOS,
+    "forced_eos_token_id": EOS,
+}
 EPSILON = 1e-5
 """What LayerNorm adds to the variance there."""
 ABSENT = -1e9
@@ -117,13 +124,7 @@ def write(source_model: SourceModel, folder: Path) -> None:
 def _configuration(source_model: SourceModel) -> dict[str, Any]:
     config, vocabulary = source_model.recipe.model, source_model.vocabulary
     values: dict[str, Any] = {
-        "d_model": config.d_model,
-        "encoder_layers": config.encoder_layers,
-        "decoder_layers": config.decoder_layers,
-        "encoder_attention_heads": config.num_heads,
-        "decoder_attention_heads": config.num_heads,
-        "encoder_ffn_dim": config.d_ff,
-        "decoder_ffn_dim": config.d_ff,
+        **{theirs: getattr(config, ours) for ours, names in SIZES.items() for theirs in names.transformers},
         "activation_function": config.activation,
         "dropout": config.dropout,
         "attention_dropout": 0.0,
@@ -131,11 +132,7 @@ def _configuration(source_model: SourceModel) -> dict[str, Any]:
         "max_position_embeddings": config.max_positions,
         "scale_embedding": True,
         "tie_word_embeddings": config.tie_embeddings,
-        "pad_token_id": PAD,
-        "bos_token_id": BOS,
-        "eos_token_id": EOS,
-        "decoder_start_token_id": BOS,
-        "forced_eos_token_id": EOS,
+        **SYMBOLS,
         "dtype": "float32",
     }
     if config.residual == "post":
@@ -157,11 +154,7 @@ def _generation(source_model: SourceModel) -> dict[str, Any]:
         "max_new_tokens": longest,
         "min_new_tokens": min(recipe.decode.min_length, longest - 1),
         "suppress_tokens": list(BANNED),
-        "pad_token_id": PAD,
-        "bos_token_id": BOS,
-        "eos_token_id": EOS,
-        "decoder_start_token_id": BOS,
-        "forced_eos_token_id": EOS,
+        **SYMBOLS,
     }
 
 
@@ -233,4 +226,4 @@ def _embeddings(source_model: SourceModel) -> dict[str, Array]:
     return {**{f"{name}.weight": array for name, array in names.items()}, **shared, "final_logits_bias": bias[None]}
 
 
-EXPORTER = Exporter(check, write, read)
+EXPORTER = Exporter(check, write, HuggingFaceReader)

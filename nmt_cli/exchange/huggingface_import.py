@@ -11,9 +11,10 @@ another order of the features, so the features are reordered.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,28 +26,31 @@ from ..model.parameters import parameters
 from ..model.weights import read_forms
 from ..recipe import Recipe
 from ..storage.sealed_json import parse_json
-from .importer import LARGEST, Array, ForeignModel, Importer, ImportOptions, LazyArray, SourceFiles, languages
-from .layout import place_of, reordered
-from .marian import BIAS, EPSILON, LONGEST, assembled, tags_in, with_rows
+from .importer import (
+    LARGEST,
+    Array,
+    ForeignModel,
+    Importer,
+    ImportOptions,
+    LazyArray,
+    SourceFiles,
+    known_section,
+    languages,
+)
+from .layout import SIZES, place_of, reordered
+from .marian import BIAS, EPSILON, LONGEST, OUTPUT, assembled, tags_in, with_rows
 from .marian_files import decoding
 from .marian_reference import MarianReader
 from .preprocess import steps_in
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+LENGTH = "max_position_embeddings"
 LARGEST_CONFIG = 1 << 20
 """Bytes of the largest file of settings."""
 DTYPES = ("F32", "F16", "BF16", "F64")
+SEARCH = (("num_beams", 1), ("length_penalty", 1.0))
+"""The keys of the search, and their values in transformers where there are none."""
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
-SIZES = {
-    "d_model": "d_model",
-    "encoder_layers": "encoder_layers",
-    "decoder_layers": "decoder_layers",
-    "encoder_attention_heads": "num_heads",
-    "encoder_ffn_dim": "d_ff",
-}
-"""transformers' names of our keys of [model]."""
-SAME = {"decoder_attention_heads": "encoder_attention_heads", "decoder_ffn_dim": "encoder_ffn_dim"}
-"""Keys that have the value of another one here."""
 EXPECTED: dict[str, tuple[object, ...]] = {
     "model_type": ("marian",),
     "scale_embedding": (True,),
@@ -60,14 +64,6 @@ EXPECTED: dict[str, tuple[object, ...]] = {
     "tie_encoder_decoder": (False,),
 }
 TIES = ("share_encoder_decoder_embeddings", "tie_word_embeddings")
-READ = {
-    "activation_function",
-    "max_position_embeddings",
-    "num_beams",
-    "length_penalty",
-    "share_encoder_decoder_embeddings",
-}
-READ |= {"tie_word_embeddings", "vocab_size", "decoder_vocab_size", "pad_token_id", "decoder_start_token_id"}
 UNUSED = re.compile(
     r"_.*|architectures|.*dropout|.*layerdrop|.*init_std|dtype|torch_dtype|transformers_version|use_cache|num_hidden_layers"
     r"|(bos|eos|forced_eos|forced_bos|sep|unk)_token_id|bad_words_ids|max_length|min_length|id2label|label2id|num_labels"
@@ -77,19 +73,20 @@ UNUSED = re.compile(
     r"|top_k|top_p|typical_p|repetition_penalty|no_repeat_ngram_size|encoder_no_repeat_ngram_size|diversity_penalty"
     r"|num_beam_groups|num_return_sequences|remove_invalid_values|exponential_decay_length_penalty|suppress_tokens"
     r"|begin_suppress_tokens|name_or_path|renormalize_logits|max_new_tokens|min_new_tokens"
+    r"|num_beams|length_penalty|share_encoder_decoder_embeddings|tie_word_embeddings|vocab_size|decoder_vocab_size"
+    r"|pad_token_id|decoder_start_token_id"
 )
-"""Keys without effect on what the model computes, or on the search of nmt."""
+"""Keys without effect on what the model computes, or on the search of nmt; those of the last two lines are read
+elsewhere.
+"""
 WHOLE = {
     "shared.weight": "Wemb",
     "encoder.embed_tokens.weight": "encoder_Wemb",
     "decoder.embed_tokens.weight": "decoder_Wemb",
     "final_logits_bias": BIAS,
-    "lm_head.weight": "decoder_ff_logit_out_Wt",
+    "lm_head.weight": OUTPUT,
 }
 """Marian's names of transformers' tensors that belong to no layer."""
-CALLED = {marian: theirs for theirs, marian in WHOLE.items()}
-EMBEDDINGS = (("Wemb", 0), ("encoder_Wemb", 0), ("decoder_Wemb", 1), ("decoder_ff_logit_out_Wt", 1), (BIAS, 1))
-"""Marian's arrays that have tokens, and whose they are (0: the source's)."""
 
 
 def recognizes(files: SourceFiles) -> bool:
@@ -111,31 +108,30 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     marian_names = names_in(section)  # before anything of these sizes is read
     names = ("vocab.json", "target_vocab.json" if "target_vocab.json" in files.names else "vocab.json")
     sides = [_vocabulary(files, name) for name in names]
+    pad = sides[1]["<pad>"]
+    for key in ("pad_token_id", "decoder_start_token_id"):
+        if (found := config.get(key, 58100)) != pad:
+            raise ModelError(f"config.json has {key} = {shown(found)}, and <pad> of the vocabulary is {pad}.")
     arrays, ties = marian_arrays(_tensors(files), config, (len(sides[0]), section["d_model"]), marian_names)
-    _check_padding(config, sides[1])
-    start, padded = padding_of(arrays, sides, section["d_model"])
     sides = [{piece: number for piece, number in side.items() if piece != "<pad>"} for side in sides]
-    generation = {**config, **_json(files, "generation_config.json")}
-    try:
-        beam, exponent = int(generation.get("num_beams") or 1), float(generation.get("length_penalty", 1.0))
-        longest = int(config.get("max_position_embeddings", 1024))
-    except (TypeError, ValueError):
-        raise ModelError("num_beams, length_penalty and max_position_embeddings are not numbers.") from None
-    section |= {"zero_start": not start.any(), "max_positions": longest if as_there else 2 * LONGEST}
-    steps = steps_in("" if as_there else "replace-unicode-punctuation.perl | remove-non-printing-char.perl")
+    given = {**config, **_json(files, "generation_config.json")}
+    decode = decoding({key: value for key, value in given.items() if value is not None}, *SEARCH)
+    steps, _ = steps_in("" if as_there else "replace-unicode-punctuation.perl | remove-non-printing-char.perl")
     codes = languages(options, _languages(files), tags_in(sides))
     called = {marian: theirs for theirs, marian in marian_names.items()}
     foreign = assembled(
-        *(files, codes, arrays, section, ties, sides, steps, decoding(beam, exponent)),
-        unused=1,
-        called=lambda name: called.get(name, name),
+        files, codes, arrays, section, ties, sides, steps, decode, 1, lambda name: called.get(name, name)
     )
+
     weights, reader = dict(foreign.weights), cast(MarianReader, foreign.reader)
-    reader.start = start
-    changes: list[tuple[str, int, Any]] = [(f"embeddings.{use}", BOS, start) for use in ("shared", "target")]
+    first = arrays["Wemb" if "Wemb" in arrays else "decoder_Wemb"].read()[pad].copy()
+    output = arrays[OUTPUT].read()[pad].copy() if OUTPUT in arrays else first
+    reader.start, bias = first, float(arrays[BIAS].read()[0, pad])
+    foreign.recipe["model"]["zero_start"] = not first.any()
+    changes: list[tuple[str, int, Any]] = [(f"embeddings.{use}", BOS, first) for use in ("shared", "target")]
     if as_there:
-        changes += [(f"embeddings.{use}", PAD, padded["row"]) for use in ("shared", "output")]
-        changes.append(("output_bias", PAD, padded["bias"]))
+        changes += [(f"embeddings.{use}", PAD, output) for use in ("shared", "output")]
+        changes.append(("output_bias", PAD, bias))
     for name, number, values in changes:
         if name in weights:
             weights[name] = weights[name].then(partial(with_rows, numbers=[number], values=values))
@@ -143,7 +139,7 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     if as_there:
         order = np.arange(section["d_model"]).reshape(2, -1).T.ravel()
         weights = {name: array.then(partial(reordered, name, order=order)) for name, array in weights.items()}
-        reader.exponents, reader.padding, reader.features = "huggingface", padded, order
+        reader.exponents, reader.padding, reader.features = "huggingface", (output, bias), order
         remarks = ["with the positions of transformers the model computes something else than what Marian trained"]
     return replace(foreign, toolkit="Hugging Face (MarianMT)", weights=weights, remarks=remarks)
 
@@ -177,39 +173,21 @@ def _tensor(path: Path, name: str) -> Array:
 
 def section_of(config: Mapping[str, Any], as_there: bool) -> dict[str, Any]:
     """Return the keys of [model] for a config.json. Raises ModelError."""
-    kind = config.get("model_type")
-    if kind != "marian":
-        raise ModelError(
-            f"the model is of the type {shown(kind)} of transformers, which nmt cannot import: it can import MarianMT."
-        )
-    known = {*SIZES, *SAME, *EXPECTED, *READ}
-    for key, value in config.items():
-        if key in EXPECTED and value not in EXPECTED[key]:
-            raise ModelError(
-                f"config.json has {key} = {shown(value)}, which nmt does not have: expected {shown(EXPECTED[key][0])}."
-            )
-        if key in SAME and value != config.get(SAME[key]):
-            raise ModelError(
-                f"config.json has {key} = {shown(value)}, expected that of {SAME[key]}: nmt has one value for both."
-            )
-        if key not in known and not UNUSED.fullmatch(key):
-            raise ModelError(f"config.json has a key that nmt does not know: {shown_name(key)} = {shown(value)}.")
-    if not config.get("scale_embedding"):  # false by default
-        raise ModelError("config.json lacks scale_embedding = true: models of Marian scale their embeddings.")
-    activation = config.get("activation_function")
-    if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        raise ModelError(f"activation_function = {shown(activation)}: expected one of {', '.join(ACTIVATIONS)}.")
-    try:
-        sizes = {ours: int(config[theirs]) for theirs, ours in SIZES.items()}
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"config.json lacks a number, or has a wrong one: {shown_name(str(error))}.") from None
+    same = {
+        other: (config.get(one),)
+        for one, *others in map(attrgetter("transformers"), SIZES.values())
+        for other in others
+    }
+    sizes = {ours: theirs.transformers[0] for ours, theirs in SIZES.items()} | {"max_positions": LENGTH}
+    config = {"model_type": "", LENGTH: 1024, "scale_embedding": False, **config}  # what is left out has these values
+    known = known_section(CONFIG, config, sizes, "activation_function", ACTIVATIONS, {**EXPECTED, **same}, UNUSED)
     return {
-        **sizes,
-        "activation": ACTIVATIONS[activation],
+        **known,
         "residual": "post",
         "norm_epsilon": 0.0 if as_there else EPSILON,
         "positions": "sinusoidal" if as_there else "marian",
         "output_bias": True,
+        "max_positions": known["max_positions"] if as_there else 2 * LONGEST,
         "tie_embeddings": all(bool(config.get(key, True)) for key in TIES),
     }
 
@@ -259,13 +237,6 @@ def marian_arrays(
     return arrays, {"tied-embeddings-all": shared and tied, "tied-embeddings-src": shared, "tied-embeddings": tied}
 
 
-def _check_padding(config: Mapping[str, Any], ids: Mapping[str, int]) -> None:
-    """Raise ModelError unless the decoder begins with <pad>."""
-    for key in ("pad_token_id", "decoder_start_token_id"):
-        if (found := config.get(key, 58100)) != ids["<pad>"]:
-            raise ModelError(f"config.json has {key} = {shown(found)}, and <pad> of the vocabulary is {ids['<pad>']}.")
-
-
 def _vocabulary(files: SourceFiles, name: str) -> dict[str, int]:
     files.read(name)  # it must be there
     ids = _json(files, name, LARGEST)
@@ -276,29 +247,6 @@ def _vocabulary(files: SourceFiles, name: str) -> dict[str, int]:
     if not {"<pad>", "</s>", "<unk>"} <= ids.keys():
         raise ModelError(f"{shown_name(name)} lacks <pad>, </s> or <unk>.")
     return ids
-
-
-def padding_of(
-    arrays: Mapping[str, LazyArray], sides: Sequence[Mapping[str, int]], width: int
-) -> tuple[Array, dict[str, Any]]:
-    """Return what is stored for <pad>: the decoder's first input (D,), which transformers looks up as the embedding of
-    <pad>, and the "row" and "bias" of its output.
-
-    Raises ModelError for matrices of another size than the vocabularies, and `width`, the size D.
-    """
-    if missing := [names[0] for names in (("Wemb", "decoder_Wemb"), (BIAS,)) if not arrays.keys() & set(names)]:
-        raise ModelError(f"the weights lack {CALLED[missing[0]]}.")
-    for name, number in EMBEDDINGS:
-        expected = (1, len(sides[number])) if name == BIAS else (len(sides[number]), width)
-        if name in arrays and arrays[name].shape != expected:
-            raise ModelError(
-                f"{CALLED[name]} has the shape {shown(arrays[name].shape)}, expected {expected}: the "
-                f"vocabulary has {len(sides[number]):,} tokens."
-            )
-    pad = sides[1]["<pad>"]
-    first = arrays["Wemb" if "Wemb" in arrays else "decoder_Wemb"].read()[pad].copy()
-    output = arrays["decoder_ff_logit_out_Wt"].read()[pad].copy() if "decoder_ff_logit_out_Wt" in arrays else first
-    return first, {"row": output, "bias": float(arrays[BIAS].read()[0, pad])}
 
 
 def _languages(files: SourceFiles) -> tuple[str, str]:

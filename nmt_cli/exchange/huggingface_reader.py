@@ -46,11 +46,6 @@ def quiet(transformers: Any) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def read(folder: Path) -> HuggingFaceReader:
-    """Load the folder as its users do."""
-    return HuggingFaceReader(folder)
-
-
 class HuggingFaceReader:
     """The exported folder in transformers, fp32 on the CPU."""
 

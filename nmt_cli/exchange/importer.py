@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import lzma
+import re
 import shutil
 import tempfile
 import zipfile
@@ -25,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ModelError, shown_name, write_failed
+from ..errors import ModelError, shown, shown_name, write_failed
 from ..recipe import no_language
 from ..storage.files import read_bounded
 from ..text.languages import find, short
@@ -82,14 +83,7 @@ class SourceFiles:
         self.repeated: set[str] = set()
         """The names that several files of a zip have, in different folders."""
         try:
-            if path.is_dir():
-                self.members = {entry.name: entry.name for entry in path.iterdir() if not entry.is_dir()}
-            elif not path.is_file():
-                what = "a pipe or a device" if path.exists() else "nothing"
-                raise ModelError(
-                    f"there is no model at {str(path)!r}, but {what}: expected a folder, a zip or a file of a model."
-                )
-            elif zipfile.is_zipfile(path) and path.suffix != ".npz":
+            if path.is_file() and path.suffix != ".npz" and zipfile.is_zipfile(path):
                 self.archive = zipfile.ZipFile(path)
                 if (count := len(self.archive.infolist())) > MOST_FILES:
                     raise zipfile.BadZipFile(f"it holds {count:,} files, expected at most {MOST_FILES:,}")
@@ -97,11 +91,16 @@ class SourceFiles:
                 self.members = {PurePosixPath(name).name: name for name in sorted(names, reverse=True)}
                 counts = Counter(PurePosixPath(name).name for name in names)
                 self.repeated = {name for name, count in counts.items() if count > 1}
-            elif path.suffix not in FILES:
-                raise ModelError(f"{str(path)!r} is no zip, and no file of a model: expected {', '.join(FILES[:3])}.")
-            else:
+                return
+            if path.is_file() and path.suffix in FILES:
                 self.given, self.path = path.name, path.parent
-                self.members = {entry.name: entry.name for entry in self.path.iterdir() if not entry.is_dir()}
+            elif not path.is_dir():
+                what = "nothing" if not path.exists() else "another file" if path.is_file() else "a pipe or a device"
+                raise ModelError(
+                    f"there is no model at {str(path)!r}, but {what}: expected a folder, a zip or a file of a model "
+                    f"({', '.join(FILES[:3])})."
+                )
+            self.members = {entry.name: entry.name for entry in self.path.iterdir() if not entry.is_dir()}
         except UNREADABLE as error:
             raise self._unreadable(path.name, error) from None
 
@@ -228,6 +227,36 @@ class Importer:
     recognizes: Callable[[SourceFiles], bool]
     read: Callable[[SourceFiles, ImportOptions], ForeignModel]
     """Raises ModelError for what it cannot convert, UsageError for options that do not fit."""
+
+
+def known_section(
+    where: str,
+    config: Mapping[str, Any],
+    sizes: Mapping[str, str],
+    activation: str,
+    activations: Mapping[str, str],
+    expected: Mapping[str, tuple[Any, ...]],
+    unused: re.Pattern[str],
+) -> dict[str, Any]:
+    """Return the keys of [model] for another toolkit's `sizes`, by our names, and its `activation`, one of
+    `activations`.
+
+    Raises ModelError for an option whose value is not `expected`, or that is neither known nor `unused`.
+    """
+    allowed = {activation: tuple(activations), **expected}
+    for key, value in {**config, activation: config.get(activation)}.items():
+        if key in allowed and value not in allowed[key]:
+            what = " or ".join(map(shown, allowed[key]))
+            raise ModelError(f"{where} has {key} = {shown(value)}, which nmt does not have: expected {what}.")
+        if key not in allowed and key not in sizes.values() and not unused.fullmatch(key):
+            raise ModelError(f"{where} has an option that nmt does not know: {shown_name(key)} = {shown(value)}.")
+    section: dict[str, Any] = {"activation": activations[config[activation]]}
+    for ours, theirs in sizes.items():
+        try:
+            section[ours] = int(config[theirs])
+        except (KeyError, TypeError, ValueError):
+            raise ModelError(f"{where} has {theirs} = {shown(config.get(theirs))}, expected a number.") from None
+    return section
 
 
 def languages(options: ImportOptions, found: tuple[str, str], tags: Sequence[str] = ()) -> tuple[str, str]:

@@ -16,17 +16,17 @@ from random import Random
 
 from ..console import status
 from ..data.normalization import UNSEEN
-from ..data.tokenizer import EOS, Tokenizer, Vocabulary
+from ..data.tokenizer import Tokenizer
 from ..device.memory import return_large_arrays as return_freed_memory
 from ..errors import ModelError, check_choice, shown, shown_name
-from ..model.folder import load_model
-from ..model.folder_files import TOKENIZERS, length_limits, not_imported
+from ..model.folder_files import TOKENIZERS, not_imported
+from ..model.transformer import count_parameters
 from ..model.weights import write_model
 from ..recipe import Recipe
 from ..registry import IMPORTERS, load
 from ..storage.files import write_named
 from ..storage.output_paths import check_output_folder, output_folder
-from .exporter import Reader, SourceModel
+from .exporter import SourceModel
 from .huggingface_import import model_type
 from .importer import ForeignModel, Importer, ImportOptions, SourceFiles
 from .sentences import sentences
@@ -51,8 +51,6 @@ class Imported:
     verification: Verification
     safe_length: int
     """The length, in source tokens, up to which lines of several sentences are translated whole."""
-    lines: int
-    """Number of lines that both tokenizers divided equally."""
 
 
 def import_model(source: Path, out: Path, by: str, options: ImportOptions, text: Path | None = None) -> Imported:
@@ -82,13 +80,11 @@ def import_model(source: Path, out: Path, by: str, options: ImportOptions, text:
             safe_length=options.safe_length or None,
         )
         write_named(aside / "README.md", _card(foreign, files, recipe).encode(), "the model card")
-        loaded = load_model(aside)
-        vocabulary = Vocabulary.load(aside, loaded.config.vocabularies, loaded.config.tokenizers)
-        safe_length, _ = length_limits(recipe.data, [loaded.config.safe_length])
-        model = SourceModel(loaded.model, recipe, vocabulary, safe_length)
-        lines = _verify_tokens(vocabulary.source, foreign.reader)
-        verification = verify(model, foreign.reader, sentences(model, text), "the imported model", NOTHING)
-    return Imported(out, foreign, recipe, loaded.config.parameters, verification, safe_length, lines)
+        model = SourceModel.load(aside)
+        lines = _made_up(model.vocabulary.source)
+        verification = verify(model, foreign.reader, sentences(model, text), WHAT, NOTHING, lines)
+    parameters = count_parameters(model.model)["total"]
+    return Imported(out, foreign, recipe, parameters, verification, model.safe_length)
 
 
 def _importer(files: SourceFiles, by: str) -> Importer:
@@ -163,18 +159,6 @@ def _card(foreign: ForeignModel, files: SourceFiles, recipe: Recipe) -> str:
     if license_text:
         lines += ["## Its licence", "", license_text, ""]
     return "\n".join(lines)
-
-
-def _verify_tokens(source: Tokenizer, reader: Reader) -> int:
-    """Compare both tokenizers on made-up lines of several scripts, and return their number. Raises ModelError."""
-    lines = _made_up(source)
-    for line, ours, theirs in zip(lines, source.encode(lines), reader.encode(lines), strict=True):
-        if [*ours, EOS] != theirs:
-            raise ModelError(
-                f"the new tokenizer divides {shown(line)} into {ours}, and the model's own into {theirs[:-1]}: this is "
-                "a fault of nmt import, please report it."
-            )
-    return len(lines)
 
 
 def _made_up(source: Tokenizer) -> list[str]:

@@ -48,6 +48,22 @@ PARTS = {
     "around_feed_forward.norm": Theirs(("final_layer_norm",), ("ffn_ffn_ln_?",), "ffn.layer_norm"),
 }
 """The parts of a layer by our names: encoder.LAYER.PART.weight, and so on."""
+
+
+class Sizes(NamedTuple):
+    """The options of other toolkits that are a key of [model]; all of `transformers` have the same value."""
+
+    transformers: tuple[str, ...]
+    marian: str
+
+
+SIZES = {
+    "d_model": Sizes(("d_model",), "dim-emb"),
+    "encoder_layers": Sizes(("encoder_layers",), "enc-depth"),
+    "decoder_layers": Sizes(("decoder_layers",), "dec-depth"),
+    "num_heads": Sizes(("encoder_attention_heads", "decoder_attention_heads"), "transformer-heads"),
+    "d_ff": Sizes(("encoder_ffn_dim", "decoder_ffn_dim"), "transformer-dim-ffn"),
+}
 LAYERED = re.compile(r"(encoder|decoder)\.(\d+)\.(.+)\.(weight|bias)")
 
 

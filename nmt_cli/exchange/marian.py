@@ -31,22 +31,32 @@ from ..errors import ModelError, UsageError, shown, shown_name
 from ..model.parameters import Parameter, parameters
 from ..model.transformer import NO_PROBABILITY
 from ..recipe import ModelSection, Recipe
-from .exporter import Exporter, SourceModel, check_form
-from .importer import Array, ForeignModel, Importer, ImportOptions, LazyArray, SourceFiles, languages, rows
-from .layout import place_of
-from .marian_files import CONFIG, decoding_in, vocabulary_in, weights_in, yaml_values
+from .exporter import Exporter, Reader, SourceModel, check_form
+from .importer import (
+    Array,
+    ForeignModel,
+    Importer,
+    ImportOptions,
+    LazyArray,
+    SourceFiles,
+    known_section,
+    languages,
+    rows,
+)
+from .layout import SIZES, place_of
+from .marian_files import CONFIG, decoding, vocabulary_in, weights_in, yaml_values
 from .marian_reference import MarianReader
-from .preprocess import LARGEST_SCRIPT, Step, preprocess_script, program, replacements_in, steps_in
+from .preprocess import LARGEST_SCRIPT, Step, preprocess_script, replacements_in, steps_in
 
 LONGEST = 512
 """Tokens of a line that an imported model reads at once; Marian itself has no limit."""
 LONGEST_PIECE = 256
 """Characters of the longest token; SentencePiece's have 16 by default."""
 EPSILON = 1e-6
-BIAS, EARLIER_OUTPUT = "decoder_ff_logit_out_b", "decoder_ff_logit_out_W"
+BIAS, OUTPUT, EARLIER_OUTPUT = "decoder_ff_logit_out_b", "decoder_ff_logit_out_Wt", "decoder_ff_logit_out_W"
 ACTIVATIONS = {"relu": "relu", "swish": "silu"}
 """Marian's names of our activations. Its gelu is another function."""
-SIZES = ("dim-emb", "dim-vocabs", "enc-depth", "dec-depth", "transformer-heads", "transformer-dim-ffn")
+ACTIVATION = "transformer-ffn-activation"
 TIES = ("tied-embeddings", "tied-embeddings-all", "tied-embeddings-src")
 OFF = (
     *("transformer-train-position-embeddings", "transformer-disable-position-embeddings", "transformer-no-affine"),
@@ -73,13 +83,14 @@ EXPECTED: dict[str, tuple[Any, ...]] = {
 """Options that other values would change into a model that nmt does not have."""
 UNUSED = re.compile(
     r"(bert|char|dec-cell|enc-cell|lemma-dependency|separator-symbol|transformer-aan|ulr|factors-combine|transformer-alibi)"
-    r".*|enc-type|dim-rnn|layer-normalization|skip|transformer-dim-aan|transformer-guided-alignment-layer|version"
+    r".*|enc-type|dim-rnn|layer-normalization|skip|transformer-dim-aan|transformer-guided-alignment-layer|version|tied-embeddings.*"
+    r"|dim-vocabs"
 )
 """Options without effect on a transformer with the EXPECTED ones."""
 
 
 def marian_names(
-    table: Mapping[str, Parameter], ties: Mapping[str, bool], output: str = "decoder_ff_logit_out_Wt"
+    table: Mapping[str, Parameter], ties: Mapping[str, bool], output: str = OUTPUT
 ) -> dict[str, list[str]]:
     """Return for each parameter of a model folder the arrays of Marian's that are in it. `output`: the name of an
     output matrix of its own; in earlier versions of Marian it ends in _W, and is transposed.
@@ -99,42 +110,14 @@ def marian_names(
 
 def section_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, bool]]:
     """Return the keys of [model] for Marian's options, and which embeddings are tied. Raises ModelError."""
-    for key, value in config.items():
-        allowed = EXPECTED.get(key)
-        if allowed is not None and value not in allowed:
-            what = (
-                "an SSRU decoder"
-                if "ssru" in str(config.get("dec-cell")) and value == "rnn"
-                else f"{key} = {shown(value)}"
-            )
-            raise ModelError(f"the model has {what}, which nmt does not have: it has {key} = {shown(allowed[0])}.")
-        known = key in {*SIZES, *TIES, *EXPECTED, "transformer-ffn-activation", "transformer-decoder-dim-ffn"}
-        if not known and not UNUSED.fullmatch(key):
-            raise ModelError(f"the model has an option that nmt does not know: {shown_name(key)} = {shown(value)}.")
-    try:
-        width, encoder, decoder, heads, hidden = (int(config[key]) for key in SIZES if key != "dim-vocabs")
-        decoder_hidden = int(config.get("transformer-decoder-dim-ffn", 0)) or hidden
-        activation = config["transformer-ffn-activation"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelError(
-            f"the model's configuration lacks a number, or has a wrong one: {shown_name(str(error))}."
-        ) from None
-    if decoder_hidden != hidden:
-        raise ModelError(
-            f"transformer-decoder-dim-ffn = {decoder_hidden} is not transformer-dim-ffn = {hidden}: nmt has one size."
-        )
-    if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        raise ModelError(
-            f"transformer-ffn-activation = {shown(activation)}: nmt has {' and '.join(ACTIVATIONS)} of Marian's."
-        )
+    if config.get("transformer-decoder-autoreg") == "rnn" and "ssru" in str(config.get("dec-cell")):
+        raise ModelError("the model has an SSRU decoder, which nmt does not have: it has self-attention.")
+    expected = {**EXPECTED, "transformer-decoder-dim-ffn": ("0", config.get(SIZES["d_ff"].marian))}
+    sizes = {ours: theirs.marian for ours, theirs in SIZES.items()}
+    known = known_section("the model", config, sizes, ACTIVATION, ACTIVATIONS, expected, UNUSED)
     ties = {key: config.get(key, "false") == "true" for key in TIES}
     section = {
-        "encoder_layers": encoder,
-        "decoder_layers": decoder,
-        "d_model": width,
-        "d_ff": hidden,
-        "num_heads": heads,
-        "activation": ACTIVATIONS[activation],
+        **known,
         "residual": "post",
         "norm_epsilon": EPSILON,
         "positions": "marian",
@@ -188,8 +171,8 @@ def converted(
     """
     taken, result = set(), {}
     table = parameters(config, (len(ids["source"].table), len(ids["target"].table)))
-    earlier = {"output": EARLIER_OUTPUT} if EARLIER_OUTPUT in arrays else {}
-    for ours, theirs in marian_names(table, ties, **earlier).items():
+    output = EARLIER_OUTPUT if EARLIER_OUTPUT in arrays else OUTPUT
+    for ours, theirs in marian_names(table, ties, output).items():
         parameter, parts = table[ours], []
         for name in theirs:
             if name not in arrays:
@@ -297,11 +280,12 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     sides = [by_name[listed[0]], by_name[listed[-1]]]
     if sides[0] != sides[1] and section["tie_embeddings"]:
         raise ModelError("the embeddings are tied, and source and target have two vocabularies.")
-    script = files.text("preprocess.sh", LARGEST_SCRIPT)
-    steps = steps_in(script, options.skip_step)
-    left_out = sorted({program(step) for step in steps_in(script)} & {*options.skip_step})
+    if (penalty := decoder.get("word-penalty", "0")) not in ("0", "0.0"):
+        raise ModelError(f"decoder.yml has word-penalty = {shown(penalty)}, which nmt does not have: set it to 0.")
+    steps, left_out = steps_in(files.text("preprocess.sh", LARGEST_SCRIPT), options.skip_step)
+    decode = decoding(decoder, ("beam-size", 12), ("normalize", 0))
     codes = languages(options, _languages_in(files.about("README.md")), tags_in(sides))
-    foreign = assembled(files, codes, arrays, section, ties, sides, steps, decoding_in(decoder))
+    foreign = assembled(files, codes, arrays, section, ties, sides, steps, decode)
     remarks = [f"it was trained on text after {one}, a step of preprocess.sh that is left out" for one in left_out]
     return replace(foreign, remarks=remarks)
 
@@ -350,24 +334,21 @@ def assembled(
         recipe=recipe,
         weights=converted(arrays, model, ties, ids, called),
         vocabularies=(len(ids["source"].table), len(ids["target"].table)),
-        tokenizers=tokenizers_of(models, ids, *replacements_in(steps)),
+        tokenizers=tokenizers_of(models, ids, steps),
         reader=MarianReader(arrays, section, ties, orders, models, sides, steps),
         tags=tags_in(sides),
         license=license_in(files.about("LICENSE"), files.about("README.md")),
     )
 
 
-def tokenizers_of(
-    models: Sequence[bytes], ids: Mapping[str, Ids], replaced: Mapping[str, str], controls: bool
-) -> dict[str, bytes]:
+def tokenizers_of(models: Sequence[bytes], ids: Mapping[str, Ids], steps: Sequence[Step]) -> dict[str, bytes]:
     """Return the two tokenizers of a model folder. `models`: SentencePiece's of both sides. Raises ModelError."""
     import sentencepiece
 
-    extensions: list[dict[str, Any]] = [{"replacements": dict(replaced), "controls": controls}, {}]
+    replacements, controls = replacements_in(steps)
+    extensions: list[dict[str, Any]] = [{"replacements": replacements, "controls": controls}, {}]
     written = {}
-    for name, side, model, extension in zip(
-        (SOURCE_FILE, TARGET_FILE), ("source", "target"), models, extensions, strict=True
-    ):
+    for name, side, model, extension in zip((SOURCE_FILE, TARGET_FILE), ids, models, extensions, strict=True):
         try:
             sentencepiece.SentencePieceProcessor(model_proto=model)
             written[name] = with_pieces(model, ids[side].table, extension)
@@ -428,8 +409,8 @@ def write(source_model: SourceModel, folder: Path) -> None:
     tables = {"source": vocabulary.source.table, "target": vocabulary.target.table}
     ties = ties_of(config, source_model.weights)
     arrays = marian_layout(source_model, ties, tables)
-    options = marian_options(config, {side: len(table) - 2 for side, table in tables.items()}, ties)
-    text = "".join(f"{key}: {json.dumps(value)}\n" for key, value in options.items())
+    options = marian_options(config, [len(table) - 2 for table in tables.values()], ties)
+    text = "".join(f"{key}: {value}\n" for key, value in options.items())
     arrays[CONFIG] = np.frombuffer(text.encode() + b"\0", np.int8)
     with (folder / "model.npz").open("wb") as stream:
         np.savez(stream, **arrays)  # type: ignore[arg-type]
@@ -494,35 +475,19 @@ def ties_of(config: ModelSection, weights: Mapping[str, Array]) -> dict[str, boo
     }
 
 
-def marian_options(config: ModelSection, sizes: Mapping[str, int], ties: Mapping[str, bool]) -> dict[str, Any]:
+def marian_options(config: ModelSection, sizes: Sequence[int], ties: Mapping[str, bool]) -> dict[str, Any]:
     """Return Marian's options for a [model]: the inverse of `section_of`. `sizes`: tokens of both vocabularies."""
     activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == config.activation)
     return {
-        "type": "transformer",
         "version": f"nmt {__version__}",
-        "dim-emb": config.d_model,
-        "dim-vocabs": [sizes["source"], sizes["target"]],
-        "enc-depth": config.encoder_layers,
-        "dec-depth": config.decoder_layers,
-        "transformer-heads": config.num_heads,
-        "transformer-dim-ffn": config.d_ff,
+        "dim-vocabs": list(sizes),
+        ACTIVATION: activation,
+        **{theirs.marian: getattr(config, ours) for ours, theirs in SIZES.items()},
+        **{key: values[0] or json.dumps(values[0]) for key, values in EXPECTED.items()},
         "transformer-decoder-dim-ffn": 0,
-        "transformer-ffn-depth": 2,
-        "transformer-decoder-ffn-depth": 0,
-        "transformer-ffn-activation": activation,
-        "transformer-preprocess": "",
-        "transformer-postprocess": "dan",
-        "transformer-postprocess-top": "",
-        "transformer-postprocess-emb": "d",
-        "transformer-decoder-autoreg": "self-attention",
         "transformer-guided-alignment-layer": "last",
-        "transformer-tied-layers": [],
-        "input-types": [],
-        "lemma-dim-emb": 0,
-        "factors-dim-emb": 0,
         "factors-combine": "sum",
-        **dict.fromkeys(OFF, False),
-        **ties,
+        **{key: str(tied).lower() for key, tied in ties.items()},
     }
 
 
@@ -532,18 +497,9 @@ def vocabulary_text(table: Sequence[str]) -> str:
     return "".join(f"{json.dumps(piece, ensure_ascii=False)}: {number}\n" for number, piece in enumerate(pieces))
 
 
-def load_exported(folder: Path) -> MarianReader:
-    """Read the folder in NumPy: Marian itself is no package that every machine has."""
-    files = SourceFiles(folder)
-    arrays, config = weights_in(files, "model.npz")
-    section, ties = section_of(config)
-    names = yaml_values(files.text("decoder.yml"), "decoder.yml")["vocabs"]
-    sides = [vocabulary_in(files, name) for name in names]
-    orders = {side: Ids.of(ids).order for side, ids in zip(("source", "target"), sides, strict=True)}
-    models = [files.read("source.spm"), files.read("target.spm")]
-    return MarianReader(
-        arrays, section, ties, orders, models, sides, steps_in(files.text("preprocess.sh", LARGEST_SCRIPT))
-    )
+def load_exported(folder: Path) -> Reader:
+    """Import the folder: Marian itself is no package that every machine has."""
+    return read(SourceFiles(folder), ImportOptions("en", "de")).reader
 
 
 EXPORTER = Exporter(check, write, load_exported)

@@ -216,19 +216,14 @@ def vocabulary_in(files: SourceFiles, name: str, most: int = MOST_TOKENS) -> dic
     return ids
 
 
-def decoding_in(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of [decode] for the values of a decoder.yml. Raises ModelError."""
+def decoding(values: Mapping[str, Any], beam: tuple[str, int], exponent: tuple[str, float]) -> dict[str, Any]:
+    """Return the keys of [decode] for a toolkit that divides log P by |Y| ** exponent. `beam` and `exponent` are its
+    names of both, each with the value if there is none. Raises ModelError.
+    """
     try:
-        beam, exponent = int(values.get("beam-size", 12)), float(values.get("normalize", 0))
-        penalty = float(values.get("word-penalty", 0))
+        width, alpha = int(values.get(*beam)), float(values.get(*exponent))
     except (TypeError, ValueError):
-        raise ModelError("decoder.yml: beam-size, normalize and word-penalty are not numbers.") from None
-    if penalty:
-        raise ModelError(f"decoder.yml has word-penalty = {penalty:g}, which nmt does not have: set it to 0.")
-    return decoding(beam, exponent)
-
-
-def decoding(beam: int, exponent: float) -> dict[str, Any]:
-    """Return the keys of [decode] for a search that divides log P by |Y| ** exponent."""
-    penalty = {"length_penalty": "power", "alpha": exponent} if exponent else {"length_penalty": "none"}
-    return {"beam": beam, **penalty}
+        found = ", ".join(f"{key} = {shown(values.get(key, default))}" for key, default in (beam, exponent))
+        raise ModelError(f"the model has {found}: expected numbers.") from None
+    penalty = {"length_penalty": "power", "alpha": alpha} if alpha else {"length_penalty": "none"}
+    return {"beam": width, **penalty}

@@ -1,5 +1,5 @@
-"""Marian's transformer in NumPy, in float64, from Marian's own arrays: what an imported or exported model is compared
-with.
+"""Marian's transformer in plain torch, in float64, from Marian's own arrays: what an imported or exported model is
+compared with.
 
     texts ──▶ preprocess.sh, SentencePiece, vocab.yml ──▶ ids ──▶ encoder, decoder ──▶ logits (T, V)
 
@@ -23,17 +23,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
 from ..data.tokenizer import BOS, EOS, PAD
 from .exporter import Output
 from .importer import Array, LazyArray
 from .preprocess import MOSES, Rule, Step, effect_of, rules_of
 
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "relu": lambda x: np.maximum(x, 0),
-    "silu": lambda x: x / (1 + np.exp(-x)),
-    "gelu": lambda x: torch.nn.functional.gelu(torch.from_numpy(x)).numpy(),
-}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "silu": F.silu, "gelu": F.gelu}
 ROWS = 128
 """About so many rows are multiplied with the vocabulary at a time."""
 BLOCK = 2048
@@ -72,12 +70,12 @@ class MarianReader:
         """Whose positions: "marian" or "huggingface"."""
         self.features: Array | slice = slice(None)
         """The index of each of the model folder's features among ours."""
-        self.padding: dict[str, Any] = {}
+        self.padding: tuple[Array, float] | None = None
         """The output row and bias of padding, if it has a probability."""
 
-    def array(self, name: str) -> Array:
+    def tensor(self, name: str) -> Tensor:
         """Return an array of Marian's in float64. It is read each time: only one layer is in memory."""
-        return self.arrays[name].read().astype(np.float64)
+        return torch.tensor(self.arrays[name].read(), dtype=torch.float64)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         ids, ours = self.vocabularies[0], self.ours["source"]
@@ -109,122 +107,103 @@ class MarianReader:
         ends = np.cumsum([len(rows) for rows in hidden])
         for _, group in groupby(range(len(targets)), lambda number: ends[number] // ROWS):
             numbers = list(group)
-            scored = self.logits([hidden[number] for number in numbers])
-            for number in numbers:
-                yield self._output(targets[number], *scored.pop(0), states[number], limit)
+            lengths = [len(hidden[number]) for number in numbers]
+            logits, totals = self.logits(torch.cat([hidden[number] for number in numbers]))
+            for number, *scored in zip(numbers, logits.split(lengths), totals.split(lengths), strict=True):
+                yield self._output(targets[number], *scored, states[number], limit)
 
-    def _output(self, target: list[int], logits: Array, totals: Array, states: Array, limit: int) -> Output:
-        """Return an output for its logits (T, V), fp32, and the logarithms of the sums of their exponentials (T,)."""
+    def _output(self, target: list[int], logits: Tensor, totals: Tensor, states: Tensor, limit: int) -> Output:
+        """Return an output for its logits (T, V), and the logarithms of the sums of their exponentials (T,)."""
+        expected = torch.tensor(target)
         best = EOS + logits[:, EOS:].argmax(-1)  # the tokens before it are those that search never generates
-        differing = np.flatnonzero(best != np.array(target))
-        tokens = [*target[: differing[0]], int(best[differing[0]])] if len(differing) else list(target)
-        of_target = logits[np.arange(len(target)), target] - totals
-        numbers = (torch.from_numpy(one.astype(np.float32)) for one in (of_target, states[:, self.features]))
-        return Output(tokens[:limit], torch.from_numpy(logits), *numbers)
+        same = int((best == expected).long().cumprod(0).sum())
+        of_target = logits.gather(1, expected[:, None])[:, 0] - totals
+        tokens = [*target[:same], *best[same : same + 1].tolist()]
+        return Output(tokens[:limit], logits, of_target.float(), states[:, self.features].float())
 
-    def states(self, sources: Sequence[Sequence[int]]) -> list[Array]:
+    def states(self, sources: Sequence[Sequence[int]]) -> Sequence[Tensor]:
         """Return the encoder's states (S, D) of each source, which has its end symbol."""
-        x, ends = self._embedded("source", sources)
+        x, lengths = self._embedded("source", sources)
         for layer in range(1, self.section["encoder_layers"] + 1):
-            x = self._attention(f"encoder_l{layer}_self", x, ends, x, ends, False)
+            x = self._attention(f"encoder_l{layer}_self", x, lengths, x, lengths)
             x = self._feed_forward(f"encoder_l{layer}_ffn", x)
-        return np.split(x, ends)
+        return x.split(lengths)
 
-    def hidden(self, states: Sequence[Array], targets: Sequence[Sequence[int]]) -> list[Array]:
+    def hidden(self, states: Sequence[Tensor], targets: Sequence[Sequence[int]]) -> Sequence[Tensor]:
         """Return the decoder's states (T + 1, D) after each beginning of each target, without its end symbol.
 
-        The first input of the decoder is a zero vector.
+        The first input of the decoder is `start`.
         """
-        memory, ends_of_memory = _joined(states)
-        y, ends = self._embedded("target", targets, first=True)
+        memory, of_memory = torch.cat([*states]), [len(rows) for rows in states]
+        y, lengths = self._embedded("target", targets)
         for layer in range(1, self.section["decoder_layers"] + 1):
-            y = self._attention(f"decoder_l{layer}_self", y, ends, y, ends, True)
-            y = self._attention(f"decoder_l{layer}_context", y, ends, memory, ends_of_memory, False)
+            y = self._attention(f"decoder_l{layer}_self", y, lengths, y, lengths, causal=True)
+            y = self._attention(f"decoder_l{layer}_context", y, lengths, memory, of_memory)
             y = self._feed_forward(f"decoder_l{layer}_ffn", y)
-        return np.split(y, ends)
+        return y.split(lengths)
 
-    def logits(self, hidden: Sequence[Array]) -> list[tuple[Array, Array]]:
-        """Return for each of `hidden` (T, D) the scores (T, V) of all tokens, in fp32, and the logarithms (T,) of the
-        sums of their exponentials. They are computed by blocks of the vocabulary.
+    def logits(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Return for `hidden` (N, D) the scores (N, V) of all tokens, in fp32, and the logarithms (N,) of the sums of
+        their exponentials. They are computed by blocks of the vocabulary.
         """
         order, older = self.orders["target"], "decoder_ff_logit_out_W"
         turned = not self.tied_output and older in self.arrays
         name = older if turned else self.tables["target"] if self.tied_output else f"{older}t"
-        bias = self.array("decoder_ff_logit_out_b").ravel()
-        joined, ends = _joined(hidden)
-        logits = [np.empty((len(rows), len(order)), np.float32) for rows in hidden]
-        block = np.empty((BLOCK, joined.shape[1]))
-        largest, sums = np.full((len(joined), 1), -np.inf), np.zeros((len(joined), 1))
+        bias = self.tensor("decoder_ff_logit_out_b").ravel()
+        logits = torch.empty(len(hidden), len(order))
+        totals = torch.full((len(hidden),), -torch.inf, dtype=torch.float64)
         for begin in range(0, len(order), BLOCK):
             ids = order[begin : begin + BLOCK]
             kept = np.maximum(ids, 0)
             matrix = self.arrays[name].read()  # each time: no more of its pages than these are in memory
-            rows = block[: len(ids)]
-            rows[:] = matrix[:, kept].T if turned else matrix[kept]
-            scores = joined @ rows.T + bias[kept]
+            rows = torch.tensor(matrix[:, kept].T if turned else matrix[kept], dtype=torch.float64)
+            scores = hidden @ rows.T + bias[kept]
             scores[:, ids < 0] = -1e9
             if self.padding and begin == 0:
-                scores[:, PAD] = joined @ self.padding["row"] + self.padding["bias"]
-            for whole, part in zip(logits, np.split(scores, ends), strict=True):
-                whole[:, begin : begin + BLOCK] = part
-            before, largest = largest, np.maximum(largest, scores.max(1, keepdims=True))
-            scores -= largest
-            sums = sums * np.exp(before - largest) + np.exp(scores, out=scores).sum(1, keepdims=True)
-        return list(zip(logits, np.split((largest + np.log(sums))[:, 0], ends), strict=True))
+                scores[:, PAD] = hidden @ torch.tensor(self.padding[0], dtype=torch.float64) + self.padding[1]
+            logits[:, begin : begin + BLOCK] = scores
+            totals = torch.logaddexp(totals, scores.logsumexp(1))
+        return logits, totals
 
-    def _embedded(self, side: str, rows: Sequence[Sequence[int]], first: bool = False) -> tuple[Array, Array]:
-        """Return embeddings * sqrt(D) + positions of all rows, one after another, and where each but the last ends.
+    def _embedded(self, side: str, sentences: Sequence[Sequence[int]]) -> tuple[Tensor, list[int]]:
+        """Return embeddings * sqrt(D) + positions of all sentences, one after another, and how many rows each has.
 
-        Each begins with the decoder's `start` if it is its `first` input.
+        Those of the target begin with the decoder's `start`.
         """
-        width, table, order = self.section["d_model"], self.arrays[self.tables[side]], self.orders[side]
-        begin = [self.start] if first else []
+        table, order = self.arrays[self.tables[side]], self.orders[side]
+        begin = [self.start[None]] if side == "target" else []
         embedded = [
-            np.array([*begin, *table.read()[order[np.array(row, np.int64)]].astype(np.float64)]) * np.sqrt(width)
-            + self.positions(len(begin) + len(row))
-            for row in rows
+            torch.tensor(np.concatenate([*begin, table.read()[order[np.array(row, np.int64)]]]), dtype=torch.float64)
+            for row in sentences
         ]
-        return _joined(embedded)
+        scale = self.section["d_model"] ** 0.5
+        return torch.cat([x * scale + self.positions(len(x)) for x in embedded]), [len(x) for x in embedded]
 
-    def positions(self, length: int) -> Array:
+    def positions(self, length: int) -> Tensor:
         """Return sinusoids (length, D)."""
         half = self.section["d_model"] // 2
-        angles = np.arange(length)[:, None] * 10_000.0 ** (-np.arange(half) / (half - (self.exponents == "marian")))
-        return np.concatenate([np.sin(angles), np.cos(angles)], 1)
+        powers = torch.arange(half, dtype=torch.float64) / (half - (self.exponents == "marian"))
+        angles = torch.arange(length)[:, None] * 10_000.0**-powers
+        return torch.cat([angles.sin(), angles.cos()], 1)
 
-    def _norm(self, x: Array, name: str) -> Array:
-        scale, bias = (self.array(f"{name}_ln_{part}").ravel() for part in ("scale", "bias"))
-        epsilon = self.section["norm_epsilon"] or 1e-5
-        normed: Array = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon) * scale + bias
-        return normed
+    def _norm(self, x: Tensor, name: str) -> Tensor:
+        scale, bias = (self.tensor(f"{name}_ln_{part}").ravel() for part in ("scale", "bias"))
+        return F.layer_norm(x, scale.shape, scale, bias, self.section["norm_epsilon"] or 1e-5)
 
-    def _map(self, x: Array, name: str, part: str) -> Array:
-        return x @ self.array(f"{name}_W{part}") + self.array(f"{name}_b{part}").ravel()
+    def _map(self, x: Tensor, name: str, part: str) -> Tensor:
+        return x @ self.tensor(f"{name}_W{part}") + self.tensor(f"{name}_b{part}").ravel()
 
-    def _attention(self, name: str, x: Array, ends: Array, memory: Array, ends_of_memory: Array, causal: bool) -> Array:
-        q = np.split(self._map(x, name, "q"), ends)
-        k, v = (np.split(self._map(memory, name, part), ends_of_memory) for part in "kv")
-        mixed = np.concatenate([self._mixed(*one, causal) for one in zip(q, k, v, strict=True)])
-        return self._norm(x + self._map(mixed, name, "o"), f"{name}_Wo")
+    def _attention(
+        self, name: str, x: Tensor, lengths: list[int], memory: Tensor, of_memory: list[int], causal: bool = False
+    ) -> Tensor:
+        sources = ((x, "q", lengths), (memory, "k", of_memory), (memory, "v", of_memory))
+        heads = [
+            self._map(rows, name, part).unflatten(1, (self.section["num_heads"], -1)).transpose(0, 1).split(sizes, 1)
+            for rows, part, sizes in sources
+        ]  # each (H, T, K) or (H, S, K), by sentence
+        mixed = [F.scaled_dot_product_attention(*one, is_causal=causal) for one in zip(*heads, strict=True)]
+        return self._norm(x + self._map(torch.cat(mixed, 1).transpose(0, 1).flatten(1), name, "o"), f"{name}_Wo")
 
-    def _mixed(self, q: Array, k: Array, v: Array, causal: bool) -> Array:
-        """Return the attention of a sentence: q (T, D) to k and v (S, D)."""
-        heads = self.section["num_heads"]
-        q, k, v = (one.reshape(len(one), heads, -1).transpose(1, 0, 2) for one in (q, k, v))  # (H, T, K)
-        scores = q @ k.transpose(0, 2, 1) / np.sqrt(q.shape[-1])
-        if causal:
-            scores = np.where(np.tril(np.ones(scores.shape[1:], bool)), scores, -np.inf)
-        weights = np.exp(scores - scores.max(-1, keepdims=True))
-        mixed: Array = weights / weights.sum(-1, keepdims=True) @ v
-        return mixed.transpose(1, 0, 2).reshape(q.shape[1], -1)
-
-    def _feed_forward(self, name: str, x: Array) -> Array:
-        hidden = self._map(x, name, "1")
-        for begin in range(0, len(x), ROWS):  # the activation needs memory for several copies
-            hidden[begin : begin + ROWS] = ACTIVATIONS[self.section["activation"]](hidden[begin : begin + ROWS])
+    def _feed_forward(self, name: str, x: Tensor) -> Tensor:
+        hidden = ACTIVATIONS[self.section["activation"]](self._map(x, name, "1"))
         return self._norm(x + self._map(hidden, name, "2"), f"{name}_ffn")
-
-
-def _joined(parts: Sequence[Array]) -> tuple[Array, Array]:
-    """Return arrays (n, D) as one, and where each but the last ends in it."""
-    return np.concatenate(parts), np.cumsum([len(part) for part in parts])[:-1]

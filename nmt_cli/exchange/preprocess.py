@@ -78,33 +78,32 @@ class Rule(NamedTuple):
     new: str
 
 
-def steps_in(script: str, left_out: Collection[str] = ()) -> list[Step]:
-    """Return the programs of a preprocess.sh through which the text goes, but for those named in `left_out`.
+def steps_in(script: str, skipped: Collection[str] = ()) -> tuple[list[Step], list[str]]:
+    """Return the programs of a preprocess.sh through which the text goes, and the names of those that are left out,
+    because they are in `skipped`.
 
     Raises ModelError for a quote that is not closed, and for a step that is run under a condition.
     """
-    steps, depth = [], 0
+    steps, left_out, depth = [], set[str](), 0
     for step in _commands(script):
         depth += (step[0].text == "if") - (step[0].text == "fi")
         while step and step[0].text in CONTROL:
             del step[0]
-        if step and _changes(step) and program(step) not in left_out:
-            if depth:
-                raise ModelError(
-                    f"preprocess.sh runs {shown(program(step))} under a condition, which nmt does not know."
-                )
-            steps.append(step)
-    return steps
+        if not step or step[0].text in SILENT or all(ASSIGNMENT.fullmatch(word.text) for word in step):
+            continue
+        if program(step) in skipped:
+            left_out.add(program(step))
+            continue
+        if depth:
+            raise ModelError(f"preprocess.sh runs {shown(program(step))} under a condition, which nmt does not know.")
+        steps.append(step)
+    return steps, sorted(left_out)
 
 
 def program(step: Step) -> str:
     """Return the name of a step's program, without its folder. A perl that runs a file has the name of the file."""
     named = step[1] if step[0].text == "perl" and len(step) > 1 and step[1].text.endswith(".perl") else step[0]
     return named.text.rpartition("/")[2]
-
-
-def _changes(step: Step) -> bool:
-    return not (step[0].text in SILENT or all(ASSIGNMENT.fullmatch(word.text) for word in step))
 
 
 def _commands(script: str) -> Iterator[Step]:
@@ -223,7 +222,7 @@ def preprocess_script(extension: Extension) -> str:
     script = "#!/bin/bash\n" + " | ".join([*steps, "sed 's/  */ /g;s/^ *//g;s/ *$//g'"]) + "\n"
     try:
         fits = len(script.encode()) <= LARGEST_SCRIPT
-        if fits and replacements_in(steps_in(script)) == (extension.replacements, extension.controls):
+        if fits and replacements_in(steps_in(script)[0]) == (extension.replacements, extension.controls):
             return script
     except ModelError:
         pass

@@ -44,6 +44,8 @@ class Verification:
     """The number of comparisons, and the largest differences."""
 
     sentences: int = 0
+    lines: int = 0
+    """Lines on which only the tokenizers were compared."""
     steps: int = 0
     ties: int = 0
     largest: dict[str, float] = field(default_factory=dict)
@@ -58,26 +60,33 @@ class ComparedSentence:
     text: str
     source: list[int]
 
+    def __str__(self) -> str:
+        text = self.text if len(self.text) <= 60 else self.text[:60] + "…"
+        return f"sentence {self.number} ({text!r})"
+
 
 def verify(
-    source_model: SourceModel, reader: Reader, texts: Sequence[str], what: str, remedy: str = LEFT
+    source_model: SourceModel,
+    reader: Reader,
+    texts: Sequence[str],
+    what: str,
+    remedy: str = LEFT,
+    lines: Sequence[str] = (),
 ) -> Verification:
-    """Compare what `reader` has loaded with the model on `texts`. Messages have its name, `what`, and a `remedy`.
+    """Compare what `reader` has loaded with the model on `texts`, and its tokenizer on `lines` too. Messages have its
+    name, `what`, and a `remedy`.
 
     Raises ModelError at the first difference.
     """
-    verification = Verification(sentences=len(texts))
+    verification = Verification(sentences=len(texts), lines=len(lines))
+    compared = [*texts, *lines]
     try:
-        sources = [[*ids, EOS] for ids in source_model.vocabulary.source.encode(texts)]
-        for number, (text, ours, theirs) in enumerate(zip(texts, sources, reader.encode(texts), strict=True), 1):
-            if ours != theirs:
-                raise Difference(
-                    f"sentence {number} ({_short(text)}) is {ours} to our tokenizer, {theirs} to the exported one"
-                )
-        sentences = sorted(
-            (ComparedSentence(*item) for item in zip(range(1, len(texts) + 1), texts, sources, strict=True)),
-            key=lambda s: len(s.source),
-        )
+        encoded = [[*ids, EOS] for ids in source_model.vocabulary.source.encode(compared)]
+        sentences = [ComparedSentence(*one) for one in zip(range(1, len(encoded) + 1), compared, encoded, strict=True)]
+        for sentence, theirs in zip(sentences, reader.encode(compared), strict=True):
+            if sentence.source != theirs:
+                raise Difference(f"{sentence} is {sentence.source} to our tokenizer, {theirs} to the other one")
+        sentences = sorted(sentences[: len(texts)], key=lambda sentence: len(sentence.source))
         with progress(len(sentences), "verifying", " sentences") as bar:
             for batch in _batches(sentences):
                 _verify_batch(source_model, reader, batch, verification)
@@ -118,10 +127,7 @@ def _verify_batch(
     texts = source_model.vocabulary.target.decode(rows), reader.decode(rows)
     for sentence, our, our_text, their_text in zip(batch, ours, *texts, strict=True):
         if our_text.strip() != their_text.strip():
-            raise Difference(
-                f"sentence {sentence.number} ({_short(sentence.text)}): the output {our.tokens} reads "
-                f"{our_text!r} here, {their_text!r} there"
-            )
+            raise Difference(f"{sentence}: the output {our.tokens} reads {our_text!r} here, {their_text!r} there")
 
 
 @dataclass(frozen=True)
@@ -184,28 +190,27 @@ class _Cache:
 
 def compare(sentence: ComparedSentence, ours: Output, theirs: Output, verification: Verification) -> None:
     """Raise Difference if the outputs for one sentence differ; else record the largest differences."""
-    where = f"sentence {sentence.number} ({_short(sentence.text)})"
     if ours.states is not None and theirs.states is not None:
-        _within(verification, "encoder states", ours.states, theirs.states, f"{where}, encoder state at position")
+        _within(verification, "encoder states", ours.states, theirs.states, f"{sentence}, encoder state at position")
     parted = next((step for step, (a, b) in enumerate(zip(ours.tokens, theirs.tokens, strict=False)) if a != b), None)
     steps = min(len(ours.logits), len(theirs.logits)) if parted is None else parted + 1
     allowed = slice(max(BANNED) + 1, ours.logits.size(1))
     logits = ours.logits[:steps, allowed], theirs.logits[:steps, allowed]
-    _within(verification, "logits", *logits, f"{where}, logits at step")
+    _within(verification, "logits", *logits, f"{sentence}, logits at step")
     log_probs = ours.log_probs[:, None], theirs.log_probs[: len(ours.log_probs), None]
-    _within(verification, "log-probabilities", *log_probs, f"{where}, log-probability at step")
+    _within(verification, "log-probabilities", *log_probs, f"{sentence}, log-probability at step")
     verification.steps += steps
     if parted is not None:
         a, b = ours.tokens[parted], theirs.tokens[parted]
         gap = float(ours.logits[parted, a] - ours.logits[parted, b])
         if not gap <= 2 * TOLERANCE:
             raise Difference(
-                f"{where}, greedy output at step {parted + 1}: token {a} here, {b} there ({gap:.3g} below in "
+                f"{sentence}, greedy output at step {parted + 1}: token {a} here, {b} there ({gap:.3g} below in "
                 "our logits)"
             )
         verification.ties += 1
     elif len(ours.tokens) != len(theirs.tokens):
-        raise Difference(f"{where}: greedy output has {len(ours.tokens)} tokens here, {len(theirs.tokens)} there")
+        raise Difference(f"{sentence}: greedy output has {len(ours.tokens)} tokens here, {len(theirs.tokens)} there")
 
 
 def _within(verification: Verification, name: str, ours: Tensor, theirs: Tensor, where: str) -> None:
@@ -223,7 +228,3 @@ def _within(verification: Verification, name: str, ours: Tensor, theirs: Tensor,
             f"{TOLERANCE:g} apart at most were allowed"
         )
     verification.largest[name] = max(verification.largest.get(name, 0.0), largest)
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:60] + "…")

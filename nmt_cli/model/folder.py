@@ -12,13 +12,14 @@ the model to use in a run folder. This module does not interpret the bytes of to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from ..errors import ModelError
@@ -27,10 +28,7 @@ from .folder_files import REMEDY, WEIGHTS, ModelConfig, check_fp32, checked_reci
 from .positions import Sinusoidal
 from .precision import with_integers, without_weights
 from .transformer import Transformer
-from .weights import check_fit, forms_of, read_forms
-
-DTYPES = {torch.float32: "F32", torch.int8: "I8"}
-"""The dtypes of weights files."""
+from .weights import DTYPES, check_fit, forms_of, places_in, read_forms
 
 
 @dataclass(frozen=True)
@@ -77,25 +75,21 @@ def read_model(path: Path, recipe: Recipe, vocabularies: tuple[int, int], quanti
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a weights file whose forms were checked, each in memory of its own: this memory is free as
-    soon as the tensor is.
-
-    (`load_file` maps the whole file into memory, until its last tensor is freed.) Raises OSError.
+    """Return the tensors of a weights file whose forms were checked, each in memory of its own, which is free as soon
+    as the tensor is: safetensors' `load_file` keeps the whole file mapped. Raises OSError.
     """
-    layers: dict[str, list[str]] = {}
-    with safe_open(path, "np") as file:
-        for name in sorted(file.keys()):
-            layers.setdefault(".".join(name.split(".")[:2]), []).append(name)
-    tensors: dict[str, Tensor] = {}
-    for names in layers.values():
-        with safe_open(path, "np") as file:  # opened for each layer: what was read stays mapped until it is closed
-            tensors |= {name: torch.from_numpy(file.get_tensor(name)) for name in names}
+    tensors = {}
+    with path.open("rb") as file:
+        for name, ((dtype, shape), place) in places_in(path).items():
+            file.seek(place.start)
+            tensors[name] = torch.from_numpy(np.fromfile(file, DTYPES[dtype], math.prod(shape)).reshape(shape))
     return tensors
 
 
 def build(recipe: Recipe, source_vocab: int, target_vocab: int, weights: Mapping[str, Tensor]) -> Transformer:
     """Return a Transformer whose parameters are `weights`, not copies. Raises ModelError if they do not fit."""
-    given = {name: (DTYPES.get(value.dtype, str(value.dtype)), tuple(value.shape)) for name, value in weights.items()}
+    names = {torch.float32: "F32"}
+    given = {name: (names.get(value.dtype, str(value.dtype)), tuple(value.shape)) for name, value in weights.items()}
     check_fit(forms_of(recipe.model, (source_vocab, target_vocab)), given)
     return _with_weights(without_weights(recipe.model, source_vocab, target_vocab), weights)
 

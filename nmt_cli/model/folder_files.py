@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -194,35 +195,28 @@ def foreign(folder: Path, expected: Mapping[str, str]) -> str:
     return ""
 
 
-def not_quantized(folder: Path) -> str:
-    """Return why `folder` is not an unchanged folder that `nmt quantize` wrote; "" if it is one."""
-    return _not_written_by("nmt quantize", folder, lambda config: config.precision == "int8")
+WRITTEN_BY: dict[str, Callable[[ModelConfig, Mapping[str, Any]], bool]] = {
+    "nmt quantize": lambda config, _: config.precision == "int8",
+    "nmt average": lambda _, metrics: isinstance(metrics.get("averaged"), list),
+    "nmt import": lambda config, metrics: config.precision == "fp32" and "imported" in metrics,
+}
+"""Whether a model folder's config.json and metrics.json are those of a command."""
 
 
-def not_an_average(folder: Path) -> str:
-    """Return why `folder` is not an unchanged folder that `nmt average` wrote; "" if it is one."""
-    return _not_written_by("nmt average", folder, lambda _: isinstance(read_metrics(folder).get("averaged"), list))
-
-
-def not_imported(folder: Path) -> str:
-    """Return why `folder` is not an unchanged folder that `nmt import` wrote; "" if it is one."""
-    return _not_written_by("nmt import", folder, lambda _: "imported" in read_metrics(folder))
-
-
-def _not_written_by(command: str, folder: Path, is_output: Callable[[ModelConfig], bool]) -> str:
-    """Return why `folder` is not an unchanged model folder that `command` wrote; "" if it is one.
-
-    `is_output` recognizes its config.
-    """
+def not_written_by(command: str, folder: Path) -> str:
+    """Return why `folder` is not an unchanged model folder that `command` wrote; "" if it is one."""
     try:
         config = read_config(folder)
-        if not is_output(config):
+        if not WRITTEN_BY[command](config, read_metrics(folder)):
             return f"it is a model folder that {command} did not write"
         return foreign(folder, {CONFIG: "", METRICS: "", CARD: "", **config.sha256})
     except ModelError as error:
         if (folder / CONFIG).exists():
             return f"it is not a model folder that {command} wrote ({error})"
         return f"{command} did not write it"
+
+
+not_quantized, not_an_average, not_imported = (partial(not_written_by, command) for command in WRITTEN_BY)
 
 
 def checking(folder: Path, config: ModelConfig) -> Future[None]:

@@ -37,9 +37,8 @@ from .folder_files import check_int8
 from .layers import FeedForward
 from .parameters import SCALES, Form
 from .transformer import Transformer
+from .weights import INT8_MAX
 
-INT8_MAX = 127
-"""The largest integer of a weight, and of a row."""
 UINT8_MAX = 255
 """The largest integer of a row that is never negative."""
 LEAST = 1e-36

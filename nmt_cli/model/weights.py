@@ -29,6 +29,8 @@ LARGEST_HEADER = 1 << 24
 """Largest size of the header of a weights file, in bytes; about 100 for each tensor."""
 INPUT_SCALES = ".input_scale"
 """Ending of the names of numbers that int8 folders of earlier versions have. They are not used."""
+INT8_MAX = 127
+"""The largest integer of a weight, and of a row that is multiplied with it."""
 DTYPES = {"F32": np.float32, "I8": np.int8}
 """The dtypes of weights files."""
 Array = npt.NDArray[Any]
@@ -36,6 +38,14 @@ Array = npt.NDArray[Any]
 
 def read_forms(path: Path) -> dict[str, Form]:
     """Return the forms of the tensors in a weights file. Raises ModelError for a file that is not one, OSError."""
+    return {name: form for name, (form, _) in places_in(path).items()}
+
+
+def places_in(path: Path) -> dict[str, tuple[Form, slice]]:
+    """Return the form of each tensor in a weights file, and the bytes of the file that are its numbers.
+
+    Raises ModelError for a file that is not one, OSError.
+    """
     with path.open("rb") as stream:
         size = int.from_bytes(stream.read(8), "little")
         if size > LARGEST_HEADER:
@@ -48,8 +58,11 @@ def read_forms(path: Path) -> dict[str, Form]:
         raise ModelError(
             f"its {WEIGHTS} is not a safetensors file, or a damaged one ({shown_name(str(error))})."
         ) from None
-    names = [name for name in parts if name != "__metadata__" and not name.endswith(INPUT_SCALES)]
-    return {name: (parts[name]["dtype"], tuple(parts[name]["shape"])) for name in names}
+    return {
+        name: ((part["dtype"], tuple(part["shape"])), slice(*(8 + size + at for at in part["data_offsets"])))
+        for name, part in parts.items()
+        if name != "__metadata__" and not name.endswith(INPUT_SCALES)
+    }
 
 
 def mapped_weights(path: Path) -> dict[str, Array]:
@@ -57,21 +70,15 @@ def mapped_weights(path: Path) -> dict[str, Array]:
 
     Raises ModelError, OSError.
     """
-    forms = read_forms(path)
-    for name, (dtype, shape) in forms.items():
-        where = f"the weights do not fit the recipe: {shown_name(name)} has"
-        if dtype not in DTYPES:
-            raise ModelError(f"{where} dtype {dtype}, expected F32 or I8.")
-        if len(shape) not in (1, 2) or 0 in shape:
-            raise ModelError(f"{where} shape {shown(shape)}, expected one or two dimensions, without 0.")
+    places = places_in(path)
+    for name, ((dtype, shape), _) in places.items():
+        if dtype not in DTYPES or len(shape) not in (1, 2) or 0 in shape:
+            raise ModelError(
+                f"the weights do not fit the recipe: {shown_name(name)} has dtype {dtype}, expected F32 or I8, and the "
+                f"shape {shown(shape)}, expected one or two dimensions, without 0."
+            )
     block = np.memmap(path, np.uint8, "r")
-    first = 8 + int.from_bytes(block[:8].tobytes(), "little")
-    header = json.loads(block[8:first].tobytes())
-    tensors = {}
-    for name, (dtype, shape) in forms.items():
-        begin, end = header[name]["data_offsets"]
-        tensors[name] = block[first + begin : first + end].view(DTYPES[dtype]).reshape(shape)
-    return tensors
+    return {name: block[place].view(DTYPES[form[0]]).reshape(form[1]) for name, (form, place) in places.items()}
 
 
 def forms_of(config: ModelSection, vocabularies: tuple[int, int], precision: str = "fp32") -> dict[str, Form]:
@@ -114,10 +121,6 @@ def check_fit(expected: Mapping[str, Form], stored: Mapping[str, Form]) -> None:
         for what, has, needs in zip(("dtype", "shape"), stored[name], form, strict=True):
             if has != needs:
                 raise ModelError(f"the weights do not fit the recipe: {name} has {what} {has}, expected {needs}.")
-
-
-INT8_MAX = 127
-"""The largest integer of a weight."""
 
 
 def quantize_weights(weights: Mapping[str, Array], forms: Mapping[str, Form]) -> dict[str, Array]:

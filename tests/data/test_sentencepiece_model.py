@@ -155,7 +155,7 @@ REPLACED = {
 
 
 def read(script: str) -> tuple[dict[str, str], bool]:
-    return replacements_in(steps_in(script))
+    return replacements_in(steps_in(script)[0])
 
 
 def replaced(script: str, line: str) -> str:

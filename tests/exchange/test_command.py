@@ -14,7 +14,6 @@ import torch
 from nmt_cli.cli import app
 from nmt_cli.exchange import huggingface
 from nmt_cli.exchange.exporter import Exporter, SourceModel
-from nmt_cli.exchange.huggingface_reader import read
 from nmt_cli.registry import EXPORTERS
 
 
@@ -71,7 +70,7 @@ def _write_spoiled(source_model: SourceModel, folder: Path) -> None:
     huggingface.write(replace(source_model, model=model), folder)
 
 
-SPOILED = Exporter(huggingface.check, _write_spoiled, read)
+SPOILED = Exporter(huggingface.check, _write_spoiled, huggingface.HuggingFaceReader)
 
 
 def test_a_difference_ends_with_code_1(

@@ -21,12 +21,12 @@ from safetensors.torch import load_file
 from nmt_cli.data.tokenizer import EOS, Vocabulary
 from nmt_cli.errors import DataError, ModelError, UsageError
 from nmt_cli.exchange import ctranslate2
-from nmt_cli.exchange.convert import export, find_exporter
+from nmt_cli.exchange.convert import export
 from nmt_cli.exchange.exporter import Exporter, SourceModel, nearest_length_penalty
 from nmt_cli.exchange.verification import run, verify
 from nmt_cli.model.folder import load_model, weights_of
 from nmt_cli.model.weights import write_model
-from nmt_cli.registry import EXPORTERS, NORMS
+from nmt_cli.registry import EXPORTERS, NORMS, load
 from nmt_cli.search.length_penalties import average, gnmt, none
 
 SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
@@ -117,7 +117,7 @@ def test_transformers_finds_every_tensor_and_saves_the_model_again(kind: str, ma
     from transformers import AutoModelForSeq2SeqLM
 
     exported = export(made(**KINDS[kind]), "huggingface", tmp_path / "out")
-    reader = find_exporter("huggingface").read(tmp_path / "out")
+    reader = load(EXPORTERS, "huggingface", "--to").read(tmp_path / "out")
     _, loading = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out", output_loading_info=True)
     positions = {f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")}  # Marian's are never stored
     assert set(loading["missing_keys"]) <= (positions if "post" in kind else set())
@@ -127,7 +127,7 @@ def test_transformers_finds_every_tensor_and_saves_the_model_again(kind: str, ma
         part.save_pretrained(tmp_path / "again")
     shutil.rmtree(tmp_path / "out")
     texts = ["Anna reads a book.", "The dog sleeps."]
-    again = find_exporter("huggingface").read(tmp_path / "again")
+    again = load(EXPORTERS, "huggingface", "--to").read(tmp_path / "again")
     assert verify(exported.source_model, again, texts, "the copy").sentences == 2
 
 
@@ -246,7 +246,7 @@ def test_the_shortest_output_is_the_recipe_s(
 def test_auto_tokenizer_gives_our_ids_on_odd_lines(joint: bool, made: Any, tmp_path: Path) -> None:
     model = made(joint=joint, tie_embeddings=joint)
     export(model, "huggingface", tmp_path / "out")
-    reader, vocabulary = find_exporter("huggingface").read(tmp_path / "out"), Vocabulary.load(model)
+    reader, vocabulary = load(EXPORTERS, "huggingface", "--to").read(tmp_path / "out"), Vocabulary.load(model)
     assert type(reader.tokenizer).__name__ == "MarianTokenizer"  # type: ignore[attr-defined]
     assert reader.encode(ODD) == [[*ids, EOS] for ids in vocabulary.source.encode(ODD)]
     rows = vocabulary.target.encode(ODD)
@@ -265,7 +265,7 @@ def _without_unknown(text: str) -> str:
 def test_auto_tokenizer_gives_our_ids_on_real_text(made: Any, tmp_path: Path) -> None:
     model = made()
     export(model, "huggingface", tmp_path / "out")
-    reader, vocabulary = find_exporter("huggingface").read(tmp_path / "out"), Vocabulary.load(model)
+    reader, vocabulary = load(EXPORTERS, "huggingface", "--to").read(tmp_path / "out"), Vocabulary.load(model)
     for language in ("en", "de", "fr"):
         lines = gzip.decompress((MULTI30K / f"test_2016_flickr.{language}.gz").read_bytes()).decode().splitlines()
         rows = vocabulary.source.encode(lines)
@@ -375,7 +375,7 @@ def _write_copy(source_model: SourceModel, folder: Path) -> None:
     (folder / "COPY").write_text("written by a test")
 
 
-COPY = Exporter(ctranslate2.check, _write_copy, ctranslate2.read)
+COPY = Exporter(ctranslate2.check, _write_copy, ctranslate2.CTranslate2Reader)
 
 
 def test_an_exporter_from_outside_is_used(
@@ -393,4 +393,4 @@ def test_an_exporter_from_outside_is_used(
 
 @pytest.mark.parametrize("name", EXPORTERS)
 def test_every_exporter_of_the_registry_can_be_loaded(name: str) -> None:
-    assert isinstance(find_exporter(name), Exporter)
+    assert isinstance(load(EXPORTERS, name, "--to"), Exporter)

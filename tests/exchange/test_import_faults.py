@@ -214,13 +214,13 @@ FAULTS: dict[str, tuple[Change, str]] = {
         arrays(lambda a: a.update({"special:model.yml": np.frombuffer(b"- a\n\0", np.int8)})),
         "special:model.yml, line 1: expected names with a value",
     ),
-    "no numbers": (option("dim-emb", "wide"), "lacks a number, or has a wrong one: .*'wide'"),
+    "no numbers": (option("dim-emb", "wide"), "dim-emb = 'wide', expected a number"),
     "no heads": (option("transformer-heads", 0), "num_heads"),
     "minus one layer": (option("enc-depth", -1), "encoder_layers"),
-    "no width": (option("dim-emb", None), "lacks a number, or has a wrong one: .*dim-emb"),
+    "no width": (option("dim-emb", None), "dim-emb = None, expected a number"),
     "two activations": (
         option("transformer-ffn-activation", ["swish"]),
-        r"transformer-ffn-activation = \['swish'\]: nmt has relu and swish",
+        r"transformer-ffn-activation = \['swish'\], which nmt does not have: expected 'relu' or 'swish'",
     ),
     "a script that leads nowhere": (
         replaced("preprocess.sh", lambda path: path.symlink_to("none")),
@@ -229,7 +229,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "weights that are a pipe": (replaced("model.npz", os.mkfifo), "model.npz of .* is no plain file"),
     "gelu": (
         option("transformer-ffn-activation", "gelu"),
-        "transformer-ffn-activation = 'gelu': nmt has relu and swish",
+        "transformer-ffn-activation = 'gelu', which nmt does not have",
     ),
     "pre-norm": (option("transformer-preprocess", "n"), "transformer-preprocess = 'n', which nmt does not have"),
     "SSRU": (
@@ -242,14 +242,14 @@ FAULTS: dict[str, tuple[Change, str]] = {
         option("transformer-decoder-autoreg", "average-attention"),
         "transformer-decoder-autoreg = 'average-attention'",
     ),
-    "rnn": (option("type", "s2s"), "the model has type = 's2s', which nmt does not have: it has type = 'transformer'"),
+    "rnn": (option("type", "s2s"), "the model has type = 's2s', which nmt does not have: expected 'transformer'"),
     "learned positions": (
         option("transformer-train-position-embeddings", True),
         "transformer-train-position-embeddings = 'true'",
     ),
     "tied layers": (option("transformer-tied-layers", [1, 1]), "transformer-tied-layers"),
     "other form": (option("transformer-postprocess", "d"), "transformer-postprocess = 'd', which nmt does not have"),
-    "two sizes": (option("transformer-decoder-dim-ffn", 32), "transformer-decoder-dim-ffn = 32 is not"),
+    "two sizes": (option("transformer-decoder-dim-ffn", 32), "transformer-decoder-dim-ffn = '32', which nmt"),
     "factors": (option("factors-dim-emb", 8), "factors-dim-emb = '8'"),
     "unknown option": (option("transformer-new", "x"), "an option that nmt does not know: transformer-new = 'x'"),
     "gap in the vocabulary": (text("vocab.yml", "</s>: 0\n<unk>: 1\na: 3\n"), "are not those from 0 to 2, each once"),
@@ -305,11 +305,11 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "decoder.yml is no YAML": (text("decoder.yml", "a: ["), "decoder.yml is not YAML"),
     "a word penalty": (
         text("decoder.yml", "models: [model.npz]\nvocabs: [vocab.yml, vocab.yml]\nword-penalty: 0.2\n"),
-        "word-penalty = 0.2, which nmt does not have",
+        "word-penalty = '0.2', which nmt does not have",
     ),
     "a beam of words": (
         text("decoder.yml", "vocabs: [vocab.yml]\nbeam-size: many\n"),
-        "beam-size, normalize and word-p",
+        "beam-size = 'many', normalize = 0: expected numbers",
     ),
     "no beam": (text("decoder.yml", "vocabs: [vocab.yml]\nbeam-size: 0\n"), "beam"),
     "an empty model": (text("model.npz", b""), "model.npz is neither an .npz nor a binary container"),
@@ -480,7 +480,7 @@ SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a pipe": (pipe, "but a pipe or a device"),
     "a device": (lambda _: Path("/dev/zero"), "but a pipe or a device"),
     "an empty folder": (files(), "holds no model that nmt knows: expected a Marian or OPUS-MT model"),
-    "a text": (lambda folder: files(text="x")(folder) / "text", "is no zip, and no file of a model"),
+    "a text": (lambda folder: files(text="x")(folder) / "text", "but another file: expected a folder, a zip"),
     "CTranslate2": (
         files(model__bin=b"\6\0\0\0", config__json="{}", shared_vocabulary__json="[]"),
         "is a model of CTranslate2, which nmt cannot import yet",
@@ -488,7 +488,7 @@ SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "Argos": (files(metadata__json="{}", README__md="x"), "is a package of Argos Translate"),
     "M2M100": (
         files(config__json=CONFIG, model__safetensors=b"", sentencepiece__bpe__model=b""),
-        "type 'm2m_100' of transformers",
+        "model_type = 'm2m_100', which nmt does not have",
     ),
     "M2M100 as pickle": (files(config__json=CONFIG, pytorch_model__bin=b""), "type 'm2m_100' of transformers"),
     "NLLB": (files(config__json=CONFIG, tokenizer__json="{}"), "type 'm2m_100' of transformers"),
@@ -608,7 +608,7 @@ def test_another_model_is_not_replaced(model: Marian, tmp_path: Path, made: Any)
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
-@pytest.mark.parametrize("at", ["write_model", "write_named", "load_model", "verify", "_verify_tokens"])
+@pytest.mark.parametrize("at", ["write_model", "write_named", "verify"])
 @pytest.mark.parametrize("stops", [KeyboardInterrupt, MemoryError, OSError(28, "No space left on device")])
 def test_an_import_that_ends_early_leaves_nothing(
     at: str, stops: Any, model: Marian, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -642,7 +642,7 @@ def test_a_tokenizer_or_model_that_differs_is_not_written(
     monkeypatch.undo()
     monkeypatch.setattr(importing, "LINES", 300)
     monkeypatch.setattr(importer, "replacements_in", lambda _: ({}, False))
-    assert "the new tokenizer divides" in refused(source, tmp_path / "out")
+    assert "to our tokenizer, " in refused(source, tmp_path / "out")
 
 
 @pytest.mark.slow

@@ -80,10 +80,10 @@ perl ${{MOSES}}/remove-non-printing-char.perl |
 
 
 def test_only_programs_through_which_the_text_goes_are_steps() -> None:
-    names = [program(step) for step in steps_in(OPUS)]
+    names = [program(step) for step in steps_in(OPUS)[0]]
     expected = ["replace-unicode-punctuation.perl", "remove-non-printing-char.perl"]
     assert names == [*expected, "sed", "perl", "perl", "sed", "${SPMENCODE}"]
-    replaced, controls = replacements_in(steps_in(OPUS))
+    replaced, controls = replacements_in(steps_in(OPUS)[0])
     assert controls
     assert replaced["％"] == "%"
 
@@ -108,19 +108,22 @@ def test_a_step_that_nmt_does_not_know_is_refused_or_left_out(step: str, at: int
     steps = ["sed 's/  */ /g;s/^ *//g;s/ *$//g'", "${SPMENCODE} --model $2"]
     script = " |\n".join([*steps[:at], step, *steps[at:]])
     with pytest.raises(ModelError, match="a step that nmt does not know"):
-        replacements_in(steps_in(script))
-    name = program(steps_in(step)[0])
-    assert len(steps_in(script, [name])) < len(steps_in(script))
+        replacements_in(steps_in(script)[0])
+    name = program(steps_in(step)[0][0])
+    kept, left_out = steps_in(script, [name])
+    assert len(kept) < len(steps_in(script)[0])
+    assert left_out == [name]
 
 
 def test_a_replacement_of_a_letter_by_a_book_is_refused() -> None:
     with pytest.raises(ModelError, match="replaces 'e' by 2,000,000 characters, expected at most 32"):
-        replacements_in(steps_in(f"sed -e 's/e/{'x' * 2_000_000}/g'"))
+        replacements_in(steps_in(f"sed -e 's/e/{'x' * 2_000_000}/g'")[0])
 
 
 def test_a_step_under_a_condition_is_refused() -> None:
     with pytest.raises(ModelError, match="runs 'sed' under a condition"):
-        steps_in('if [ "$1" == "de" ]; then\n  sed -e \'s/a/b/g\'\nfi')
+        steps_in(script := 'if [ "$1" == "de" ]; then\n  sed -e \'s/a/b/g\'\nfi')
+    assert steps_in(script, ["sed"]) == ([], ["sed"])
 
 
 def test_a_model_says_what_was_left_out_of_it(tmp_path: Path) -> None:

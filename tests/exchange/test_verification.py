@@ -15,10 +15,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from nmt_cli.errors import ModelError
-from nmt_cli.exchange.convert import export, find_exporter
+from nmt_cli.exchange.convert import export
 from nmt_cli.exchange.exporter import Exporter, Output, SourceModel
 from nmt_cli.exchange.verification import TOLERANCE, ComparedSentence, Difference, Verification, compare
-from nmt_cli.registry import EXPORTERS
+from nmt_cli.registry import EXPORTERS, load
 
 Spoil = Callable[[Path], None]
 
@@ -51,7 +51,7 @@ def swapped_ids(folder: Path) -> None:
 
 def spoiled(monkeypatch: pytest.MonkeyPatch, name: str, spoil: Spoil) -> None:
     """Register an exporter under `name` whose `write` is followed by some damage."""
-    exporter = find_exporter(name)
+    exporter = load(EXPORTERS, name, "--to")
 
     def write_and_spoil(source_model: SourceModel, folder: Path) -> None:
         exporter.write(source_model, folder)
@@ -103,7 +103,7 @@ def test_a_spoiled_transformers_folder_is_found_and_left(
 def test_a_spoiled_ctranslate2_folder_is_found_and_left(
     scaled: Callable[[str, tuple[int, ...]], bool], made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exporter = find_exporter("ctranslate2")
+    exporter = load(EXPORTERS, "ctranslate2", "--to")
 
     def write_scaled(source_model: SourceModel, folder: Path) -> None:
         model = copy.deepcopy(source_model.model)
