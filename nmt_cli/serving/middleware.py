@@ -35,9 +35,6 @@ class Limited:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
         if _ambiguous(scope):
             message = "expected HTTP/1.0 or 1.1, another method than CONNECT, and one length of the body."
             answer = JSONResponse(body_of(scope["path"], message), 400, CLOSE)
@@ -62,7 +59,7 @@ class Limited:
                 )
             except TimeoutError:
                 raise Refusal(
-                    408, f"the request did not arrive within {self.limits.max_reading:g} seconds.", headers=CLOSE
+                    408, f"the request did not arrive within {self.limits.max_reading:g} seconds.", CLOSE
                 ) from None
             if message["type"] == "http.disconnect":
                 raise ClientGone
@@ -83,9 +80,6 @@ class Observed:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
         began, status = time.perf_counter(), CLOSED
 
         async def noted(message: Message) -> None:
@@ -145,6 +139,4 @@ def _ambiguous(scope: Scope) -> bool:
 
 
 def _too_long(most: int) -> Refusal:
-    return Refusal(
-        413, f"the request is too large: this server reads {most:,} bytes at most. Divide it.", headers=CLOSE
-    )
+    return Refusal(413, f"the request is too large: this server reads {most:,} bytes at most. Divide it.", CLOSE)

@@ -34,6 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import cast
 
 import numpy as np
@@ -177,15 +178,13 @@ class _SubBatch:
             self.used = int(used.sum(1).max())
             lacking = self.used + self.beam * (1 if is_host(self.device) else AHEAD) - self.capacity
             if lacking > 0:
-                used = self._grow(used, -(-lacking // self.lanes) * self.lanes)
+                more = (0, -(-lacking // self.lanes) * self.lanes)
+                self.caches = [
+                    (F.pad(keys, (0, 0, *more)), F.pad(values, (0, 0, *more))) for keys, values in self.caches
+                ]
+                self.ancestors, used = F.pad(self.ancestors, more), F.pad(used, more)
         self.used += self.beam
         return used
-
-    def _grow(self, used: Tensor, more: int) -> Tensor:
-        """Add this number of slots to each sentence. Return `used` for all slots."""
-        self.caches = [(F.pad(keys, (0, 0, 0, more)), F.pad(values, (0, 0, 0, more))) for keys, values in self.caches]
-        self.ancestors = F.pad(self.ancestors, (0, more))
-        return F.pad(used, (0, more))
 
     def _visible_source(self, longest: int) -> Tensor:
         """Return the mask of the source tokens that may be attended to, see `_additive`."""
@@ -309,17 +308,18 @@ class CachedDecoder:
     def step(self, tokens: Tensor, rows: np.ndarray) -> Tensor:
         on_host, count = torch.from_numpy(rows), len(rows)
         opened = on_host.to(tokens.device, non_blocking=True)
-        padding = padded_rows(count) - count
-        parts = [
-            (sub_batch, on_host[left:right] - offset * self.beam, left)
-            for (sub_batch, offset), (left, right) in zip(self._offsets(), self._bounds(on_host), strict=True)
+        padding, offsets = padded_rows(count) - count, self._offsets()
+        ends = [(offset + len(sub_batch.present)) * self.beam for sub_batch, offset in offsets]
+        bounds = pairwise([0, *np.searchsorted(rows, ends).tolist()])  # of each sub-batch's rows
+        steps = [
+            (
+                sub_batch,
+                sub_batch.begin_step(on_host[left:right] - offset * self.beam, left, padding * (right == count)),
+            )
+            for (sub_batch, offset), (left, right) in zip(offsets, bounds, strict=True)
             if left < right
         ]
-        steps = [
-            (sub_batch, sub_batch.begin_step(own, first, padding if number == len(parts) - 1 else 0))
-            for number, (sub_batch, own, first) in enumerate(parts)
-        ]
-        steps_taken = [sub_batch.steps for sub_batch, own, _ in parts for _ in own] + [0] * padding
+        steps_taken = [sub_batch.steps for sub_batch, step in steps for _ in range(step.count)] + [0] * padding
         positions = torch.tensor(steps_taken).to(tokens.device, non_blocking=True)
         ids = F.pad(tokens.flatten().index_select(0, opened), (0, padding))
         self.weights = []
@@ -344,14 +344,6 @@ class CachedDecoder:
         """Return each sub-batch and the number of its first sentence."""
         sizes = [len(sub_batch.present) for sub_batch in self.sub_batches]
         return [(sub_batch, sum(sizes[:number])) for number, sub_batch in enumerate(self.sub_batches)]
-
-    def _bounds(self, rows: Tensor) -> list[tuple[int, int]]:
-        """Return for each sub-batch the range of its rows in `rows` (N,), which are numbers b * W + w on the host,
-        ascending.
-        """
-        ends = torch.tensor([(offset + len(sub_batch.present)) * self.beam for sub_batch, offset in self._offsets()])
-        bounds = torch.searchsorted(rows, ends).tolist()
-        return list(zip([0, *bounds[:-1]], bounds, strict=True))
 
     def _layer(
         self,

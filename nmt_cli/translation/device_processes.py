@@ -232,18 +232,16 @@ class Devices(_Processes):
 
 
 _open: WeakSet[Client] = WeakSet()
-"""Clients to close with their models, and when Python exits, while an iterator of results is kept unread: else
-`concurrent.futures` would wait for the results."""
+"""Clients to close when Python exits, while an iterator of results is kept unread: else `concurrent.futures` would wait
+for the results."""
 
 
-def close_clients(models: SearchModels | None = None) -> None:
-    """Close the clients of these models; None: all."""
+def _close_clients() -> None:
     for client in list(_open):
-        if models is None or client.models is models:
-            client.close()
+        client.close()
 
 
-threading._register_atexit(close_clients)  # type: ignore[attr-defined]  # as `concurrent.futures` does, which registers itself before
+threading._register_atexit(_close_clients)  # type: ignore[attr-defined]  # as `concurrent.futures` does, which registers itself before
 
 
 _search_all: Callable[[Sequence[Sentence]], list[SearchResult]]

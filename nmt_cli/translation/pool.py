@@ -70,6 +70,7 @@ class Client:
         """Whether the client does not wait any more."""
         self.futures: set[Future[list[SearchResult]]] = set()
         """Those that are not done."""
+        pool.clients.add(self)
 
     def submit(self, sentences: Sequence[Sentence]) -> Future[list[SearchResult]]:
         """Return a future of the results of these sentences.
@@ -102,6 +103,7 @@ class Client:
         """
         if self.owner == os.getpid():
             self.gone = True
+            self.pool.clients.discard(self)
             with self.pool.changed:
                 self.pool.queue.drop(self)
             for future in self.futures.copy():
@@ -192,6 +194,8 @@ class Pool:
         """Begin without sentences and threads, in this process."""
         self.owner, self.queue = os.getpid(), FairQueue()
         self.changed = threading.Condition()  # its lock is that of the queue, of clients and of requests
+        self.clients: set[Client] = set()
+        """Those that are not closed."""
         self.threads: list[threading.Thread] = []
         self.busy: set[_Worker] = set()
         """Those that have sentences."""
@@ -233,7 +237,7 @@ class Pool:
     def close(self, wait: float = 0.0) -> bool:
         """Refuse new sentences; end the threads when all is done, or after `wait` seconds. Return whether all was done.
 
-        What is not done fails with PoolClosed. In a fork of the process that started the threads this does nothing.
+        The clients are closed. In a fork of the process that started the threads this does nothing.
         """
         if self.owner != os.getpid():
             return True
@@ -242,13 +246,12 @@ class Pool:
             done = self.changed.wait_for(lambda: not (self.queue or self.running), wait)
             self.closed = True
             self.changed.notify_all()
+        for client in self.clients.copy():
+            client.close()
         if threading.current_thread() not in self.threads:  # a thread may have the lock here: it frees the models
             for thread in self.threads:
                 thread.join()
         _running.discard(self)
-        with self.changed:
-            while task := self.queue.take():
-                _fail(task.request.future, PoolClosed())
         return done
 
 
@@ -276,9 +279,6 @@ class _Worker:
         """Search until the pool is closed."""
         while self._turn():
             pass
-        for search in self.searches.values():
-            for task in search.tasks.values():
-                _fail(task.request.future, PoolClosed())
 
     def _turn(self) -> bool:
         """Take new sentences, and a step with all that the thread has; False: the pool is closed.
