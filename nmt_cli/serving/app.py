@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from .. import __version__
 from . import deepl, libretranslate, own
 from .context import Context
-from .middleware import Limited, Observed
+from .middleware import Observed
 from .refusal import JSON, Refusal, body_of
 
 PAGE = Path(__file__).parent / "page"
@@ -50,7 +50,6 @@ def build_app(context: Context) -> FastAPI:
     app.mount("/page", _Page(directory=PAGE))
     app.add_exception_handler(Refusal, _refused)
     app.add_exception_handler(Exception, _failed)
-    app.add_middleware(Limited, context=context)
     if context.settings.cors:
         app.add_middleware(
             CORSMiddleware,

@@ -96,6 +96,7 @@ class _SubBatch:
         self.memory = self._encode(model, sources, packing)
         own = cast(DecoderLayer, model.decoder[0]).self_attention
         self.heads, self.size = own.num_heads, max(own.sizes) // own.num_heads
+        self.scale, self.value_size = math.sqrt(own.num_heads / own.sizes[0]), own.sizes[2] // own.num_heads
         self.visible_source = self._visible_source(packing.longest)  # (B * H, W, S)
         self.ancestors = torch.zeros(self.batch, beam, self.lanes, dtype=torch.bool, device=self.device)  # (B, W, C)
         self.itself = torch.eye(beam, dtype=torch.bool, device=self.device)  # (W, W)
@@ -200,24 +201,21 @@ class _SubBatch:
             added = torch.cat([added, added[:, -1:].expand(-1, missing, -1)], 1)
         return added[:, None].expand(-1, self.heads, -1, -1).flatten(0, 1)
 
-    def self_attention(self, layer: int, rows: Tensor, step: _StepIndex, scale: float, value_size: int) -> Tensor:
+    def self_attention(self, layer: int, rows: Tensor, step: _StepIndex) -> Tensor:
         """Return the result of self-attention: rows (N, 3, H, K) of queries, keys and values -> (n, H * value_size)."""
         own, (keys, values) = rows[step.first : step.first + step.count].to(self.dtype), self.caches[layer]
         keys.view(-1, self.size).index_copy_(0, step.cached, own[:, 1].flatten(0, 1))
         values.view(-1, self.size).index_copy_(0, step.cached, own[:, 2].flatten(0, 1))
-        return self._attend(own[:, 0].flatten(0, 1), keys.transpose(1, 2), values, step.visible, step, scale)[
-            :, :, :value_size
-        ].flatten(1)
+        result = self._attend(own[:, 0].flatten(0, 1), keys.transpose(1, 2), values, step.visible, step)
+        return result[:, :, : self.value_size].flatten(1)
 
-    def cross_attention(
-        self, layer: int, rows: Tensor, step: _StepIndex, scale: float, weights: list[Tensor] | None = None
-    ) -> Tensor:
+    def cross_attention(self, layer: int, rows: Tensor, step: _StepIndex, weights: list[Tensor] | None) -> Tensor:
         """Return the result of cross-attention: rows (N, H, K) of queries -> (n, H * value_size).
 
         Append the weights (n, S) to `weights`, see `AttentionDecoder`.
         """
         own = rows[step.first : step.first + step.count].to(self.dtype).flatten(0, 1)
-        return self._attend(own, *self.memory[layer], self.visible_source, step, scale, weights).flatten(1)
+        return self._attend(own, *self.memory[layer], self.visible_source, step, weights).flatten(1)
 
     def _attend(
         self,
@@ -226,7 +224,6 @@ class _SubBatch:
         values: Tensor,
         visible: Tensor,
         step: _StepIndex,
-        scale: float,
         mean_weights: list[Tensor] | None = None,
     ) -> Tensor:
         """Compute equation (1): queries (n * H, K), keys (B * H, K, C), values (B * H, C, K) -> (n, H, K) in fp32."""
@@ -237,9 +234,9 @@ class _SubBatch:
         if len(matrices) == 1:  # one matrix alone may be split among threads, which changes the last bits
             matrices, keys, values, visible = (x.expand(2, -1, -1) for x in (matrices, keys, values, visible))
         if self.dtype == torch.float32:
-            scores = torch.baddbmm(visible, matrices, keys, alpha=scale)  # (B * H, W, C)
+            scores = torch.baddbmm(visible, matrices, keys, alpha=self.scale)  # (B * H, W, C)
         else:
-            scores = torch.add(visible, torch.bmm(matrices, keys), alpha=scale)
+            scores = torch.add(visible, torch.bmm(matrices, keys), alpha=self.scale)
         weights = scores.softmax(-1)
         if mean_weights is not None:
             of_heads = weights.flatten(0, 1).index_select(0, step.slots).view(step.count, self.heads, -1)
@@ -288,8 +285,7 @@ class CachedDecoder:
     def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], beam: int) -> None:
         self.model, self.beam, self.arrays = model, beam, TorchArrays(model.device)
         self.layers = [cast(DecoderLayer, layer) for layer in model.decoder]
-        own = self.layers[0].self_attention
-        self.heads, self.scale = own.num_heads, math.sqrt(own.num_heads / own.sizes[0])
+        self.heads = self.layers[0].self_attention.num_heads
         self.sub_batches: list[_SubBatch] = []
         self.next_words = NextWords(model.next_word, beam) if model.next_word is not None else None
         self.recorded_layer: int | None = None
@@ -355,17 +351,16 @@ class CachedDecoder:
     ) -> Tensor:
         """Apply a decoder layer to one token of each hypothesis, x (N, D) at `positions` (N,) -> (N, D)."""
         own, other = layer.self_attention, layer.cross_attention
-        value_size = own.sizes[2] // self.heads
 
         def self_attention(h: Tensor) -> Tensor:
             rows = self._rows(own.project(h, positions), own.sizes)  # (N, 3, H, K)
-            parts = [one.self_attention(number, rows, step, self.scale, value_size) for one, step in steps]
+            parts = [one.self_attention(number, rows, step) for one, step in steps]
             return cast(Tensor, own.output(_concat(parts)))
 
         def cross_attention(h: Tensor) -> Tensor:
             rows = other.query(h).view(len(h), self.heads, -1)  # (N, H, K)
             weights = self.weights if number == self.recorded_layer else None
-            parts = [one.cross_attention(number, rows, step, self.scale, weights) for one, step in steps]
+            parts = [one.cross_attention(number, rows, step, weights) for one, step in steps]
             return cast(Tensor, other.output(_concat(parts)))
 
         return layer.sublayers(x, self_attention, cross_attention)
