@@ -315,7 +315,7 @@ class Translator:
         if len(self.folders) > 1:
             raise UsageError(f"score was called with an ensemble of {len(self.folders)} models: load one of them.")
         scorer = self.stored.scorer(precision or "", batch_tokens, target_language)
-        return [scored for window in scorer.windows(pairs) for scored in window]
+        return list(scorer.score(pairs))
 
     def with_options(self, options: TranslateKeywords) -> LineTranslator:
         """Return the translator for these options; build it if there is none yet. Raises UsageError, DataError.

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from pathlib import Path
 
 from fastapi import FastAPI, Request
-from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, Response
 from starlette.staticfiles import StaticFiles
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from .. import __version__
 from . import deepl, libretranslate, own
 from .context import Context
-from .middleware import Limited, Observed
+from .middleware import Observed
 from .refusal import JSON, Refusal, body_of
 
 PAGE = Path(__file__).parent / "page"
@@ -51,9 +49,7 @@ def build_app(context: Context) -> FastAPI:
         app.include_router(interface.router)
     app.mount("/page", _Page(directory=PAGE))
     app.add_exception_handler(Refusal, _refused)
-    app.add_exception_handler(HTTPException, _not_found)
     app.add_exception_handler(Exception, _failed)
-    app.add_middleware(Limited, context=context)
     if context.settings.cors:
         app.add_middleware(
             CORSMiddleware,
@@ -82,28 +78,16 @@ class _Page(StaticFiles):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
 
-        async def with_route(message: Message) -> None:
-            scope["route"] = self
-            await send(message)
-
-        await super().__call__(scope, receive, with_route)
+        scope["route"] = self
+        await super().__call__(scope, receive, send)
 
     path = "/page"
 
 
 async def _refused(request: Request, error: Exception) -> Response:
+    """Answer a refused request; also an unknown path, or a method that a path does not have."""
     assert isinstance(error, Refusal)
-    return JSONResponse(body_of(request.scope["path"], error.message), error.status, error.headers)
-
-
-async def _not_found(request: Request, error: Exception) -> Response:
-    """Answer an unknown path, or a method that a path does not have."""
-    assert isinstance(error, HTTPException)
-    return JSONResponse(
-        body_of(request.scope["path"], error.detail or HTTPStatus(error.status_code).phrase),
-        error.status_code,
-        error.headers,
-    )
+    return JSONResponse(body_of(request.scope["path"], error.detail), error.status_code, error.headers)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -1,7 +1,4 @@
-"""The API key of a request, from a parameter or a header.
-
-Each interface refuses requests without a key in its own way.
-"""
+"""The API key of a request, from a parameter or a header."""
 
 from __future__ import annotations
 
@@ -10,9 +7,9 @@ from typing import Any
 
 from starlette.requests import Request
 
-from .context import Context
+from .context import context_of
 from .keys import Key
-from .refusal import Refusal
+from .refusal import Refusal, is_deepl
 
 DEEPL = "DeepL-Auth-Key"
 SCHEMES = (DEEPL.lower(), "bearer")
@@ -24,31 +21,20 @@ def header_key(request: Request) -> str:
     return text.strip() if scheme.lower() in SCHEMES else ""
 
 
-def required_key(request: Request, context: Context, values: Mapping[str, Any], parameter: str = "api_key") -> Key:
-    """Return the key of a request in LibreTranslate's interface or our own interface. Raises Refusal."""
-    keys = context.settings.keys
+def required_key(request: Request, values: Mapping[str, Any]) -> Key:
+    """Return the key of a request, from the parameter of its interface, or from the header.
+
+    Raises Refusal in the way of the interface.
+    """
+    keys, deepl = context_of(request).settings.keys, is_deepl(request.scope["path"])
     if not keys.required:
         return keys.everyone
-    value = values.get(parameter)
+    value = values.get("auth_key" if deepl else "api_key")
     text = value if isinstance(value, str) and value else header_key(request)
+    if key := keys.find(text):
+        return key
+    if deepl:
+        raise Refusal(403, f"Forbidden: expected the header 'Authorization: {DEEPL} KEY' with a valid key.")
     if not text:
         raise Refusal(400, "Please contact the server operator to get an API key")
-    key = keys.find(text)
-    if key is None:
-        raise Refusal(403, "Invalid API key")
-    return key
-
-
-def deepl_key(request: Request, context: Context, values: Mapping[str, Any]) -> Key:
-    """Return the key of a request in DeepL's interface, from the header or from the older parameter auth_key.
-
-    Raises Refusal.
-    """
-    keys = context.settings.keys
-    if not keys.required:
-        return keys.everyone
-    value = values.get("auth_key")
-    key = keys.find(header_key(request) or (value if isinstance(value, str) else ""))
-    if key is None:
-        raise Refusal(403, f"Forbidden: expected the header 'Authorization: {DEEPL} KEY' with a valid key.")
-    return key
+    raise Refusal(403, "Invalid API key")

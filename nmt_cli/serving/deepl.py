@@ -16,13 +16,13 @@ from fastapi import APIRouter, Request
 from ..registry import FORMATS
 from ..text import detection
 from ..text.languages import VARIANTS, base, find, name_of
-from .authorization import deepl_key
-from .context import Context, context_of
-from .models import Served
-from .parameters import Parameters, flag_of, read_parameters, shown, text_of, texts_of
+from .authorization import required_key
+from .context import context_of
+from .models import Pairs, Served
+from .parameters import Parameters, read_parameters, shown, text_of, texts_of
 from .refusal import Refusal
 from .schemas import body
-from .translating import Order, translate
+from .translating import translate
 
 router = APIRouter(prefix="/v2", tags=["DeepL"])
 UNLIMITED = 1_000_000_000_000
@@ -46,9 +46,8 @@ REFUSED = (
 @router.post("/translate", openapi_extra=body("DeepLRequest"))
 async def translate_texts(request: Request) -> dict[str, Any]:
     """Translate texts."""
-    context = context_of(request)
     values = await read_parameters(request, ["text"])
-    key = deepl_key(request, context, values)
+    key = required_key(request, values)
     texts = texts_of(values, "text")
     if not texts:
         raise Refusal(400, "Parameter 'text' not specified.")
@@ -59,8 +58,9 @@ async def translate_texts(request: Request) -> dict[str, Any]:
     form = text_of(values, "tag_handling") or "text"
     if form not in FORMATS:
         raise Refusal(400, "Value for 'tag_handling' not supported.")
-    model = _model(context, source, target, texts)
-    translations = await translate(request, context, Order(texts, model, form, _split_sentences(values, form)), key)
+    model = _model(context_of(request).models.pairs, source, target, texts)
+    split_sentences = _split_sentences(values, form)
+    translations = await translate(request, key, model, texts, form, split_sentences=split_sentences)
     language = base(model.pair[0]).upper()
     return {
         "translations": [
@@ -74,13 +74,12 @@ async def translate_texts(request: Request) -> dict[str, Any]:
 @router.get("/languages")
 async def languages(request: Request) -> list[dict[str, Any]]:
     """List the source or target languages, by the parameter `type`."""
-    context = context_of(request)
     values = await read_parameters(request)
-    deepl_key(request, context, values)
+    required_key(request, values)
     kind = text_of(values, "type") or "source"
     if kind not in ("source", "target"):
         raise Refusal(400, "Parameter 'type' is invalid. 'source' and 'target' are valid values.")
-    pairs = context.models.pairs
+    pairs = context_of(request).models.pairs
     if kind == "source":
         return [{"language": code.upper(), "name": name_of(code)} for code in pairs.sources]
     return [
@@ -94,15 +93,15 @@ async def languages(request: Request) -> list[dict[str, Any]]:
 @router.get("/usage")
 async def usage(request: Request) -> dict[str, int]:
     """Return how many characters were translated with the key of the request since the server was started."""
-    context = context_of(request)
-    key = deepl_key(request, context, await read_parameters(request))
-    return {"character_count": key.characters, "character_limit": context.settings.limits.quota or UNLIMITED}
+    key = required_key(request, await read_parameters(request))
+    limits = context_of(request).settings.limits
+    return {"character_count": key.characters, "character_limit": limits.quota or UNLIMITED}
 
 
 @router.get("/glossary-language-pairs")
 async def glossary_language_pairs(request: Request) -> dict[str, list[Any]]:
     """Return an empty list: this server has no glossaries."""
-    deepl_key(request, context_of(request), {})
+    required_key(request, {})
     return {"supported_languages": []}
 
 
@@ -116,8 +115,6 @@ def _check(values: Parameters) -> None:
     for name in REFUSED:
         if values.get(name) not in (None, "", []):
             raise Refusal(400, f"Parameter '{name}' is not supported by this server.")
-    for name in ("preserve_formatting", "outline_detection"):
-        flag_of(values, name)
     formality = text_of(values, "formality") or "default"
     if formality not in FORMALITIES:
         raise Refusal(400, "Value for 'formality' not supported.")
@@ -137,9 +134,8 @@ def _split_sentences(values: Parameters, form: str) -> str:
     return value
 
 
-def _model(context: Context, source: str, target: str, texts: list[str]) -> Served:
+def _model(pairs: Pairs, source: str, target: str, texts: list[str]) -> Served:
     """Return the model of a language pair. Without a source language, the language is detected. Raises Refusal."""
-    pairs = context.models.pairs
     if find(target, pairs.targets) is None:
         raise Refusal(400, "Value for 'target_lang' not supported.")
     if source and find(source, pairs.sources) is None:

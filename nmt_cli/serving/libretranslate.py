@@ -26,7 +26,7 @@ from .parameters import Parameters, Upload, read_parameters, shown, text_of, tex
 from .refusal import Refusal
 from .schemas import body
 from .settings import MOST_ALTERNATIVES
-from .translating import Order, translate
+from .translating import translate
 
 router = APIRouter(tags=["LibreTranslate"])
 AUTO = "auto"
@@ -50,7 +50,7 @@ async def translate_text(request: Request) -> Response:
     """Translate a text, or a list of texts."""
     context = context_of(request)
     values = await read_parameters(request, ["q"])
-    key = required_key(request, context, values)
+    key = required_key(request, values)
     batch, texts = isinstance(values.get("q"), list), texts_of(values, "q")
     if not texts or (not batch and not texts[0]):
         raise _missing("q")
@@ -60,9 +60,7 @@ async def translate_text(request: Request) -> Response:
     if form not in FORMATS:
         raise Refusal(400, f"{shown(form)} format is not supported")
     model, detected = model_of(context, source, target, texts)
-    translations = await translate(
-        request, context, Order(texts, model, form, alternatives=alternatives if form == "text" else 0), key
-    )
+    translations = await translate(request, key, model, texts, form, alternatives=alternatives if form == "text" else 0)
     best, others = [versions[0] for versions in translations], [versions[1:] for versions in translations]
     answer: dict[str, Any] = {"translatedText": best if batch else best[0]}
     if detected:
@@ -86,7 +84,7 @@ async def detect(request: Request) -> list[dict[str, Any]]:
     """Return the served languages in which a text may be, the most probable first."""
     context = context_of(request)
     values = await read_parameters(request, ["q"])
-    required_key(request, context, values)
+    required_key(request, values)
     texts = texts_of(values, "q")
     if not any(texts):
         raise _missing("q")
@@ -101,7 +99,7 @@ async def translate_file(request: Request) -> dict[str, str]:
     """Translate a file: plain text or HTML, by its ending. Its translation can be fetched for half an hour."""
     context = context_of(request)
     values = await read_parameters(request)
-    key = required_key(request, context, values)
+    key = required_key(request, values)
     file = values.get("file")
     if not isinstance(file, Upload):
         raise _missing("file")
@@ -114,7 +112,7 @@ async def translate_file(request: Request) -> dict[str, str]:
     form = file_formats()[path.suffix.lower()][0]
     text = file.content.decode("utf-8", "replace").removeprefix("\ufeff")
     model, _ = model_of(context, source, target, [text])
-    [[translated, *_]] = await translate(request, context, Order([text], model, form), key)
+    [[translated, *_]] = await translate(request, key, model, [text], form)
     name = f"{path.stem[:LONGEST_STEM]}_{model.pair[1]}{path.suffix}"
     stored = await asyncio.to_thread(context.files.add, name, translated.encode("utf-8", "replace"))
     return {"translatedFileUrl": str(request.url_for("download_file", filename=quote(stored)))}

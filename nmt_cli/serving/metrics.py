@@ -66,7 +66,7 @@ class _Workers(Collector):
             pool, pair = model.translator.pool, [f"{source}-{target}"]
             waiting.add_metric(pair, pool.waiting)
             running.add_metric(pair, pool.running)
-            tokens.add_metric(pair, pool.counts.tokens)
+            tokens.add_metric(pair, pool.tokens)
         yield from (waiting, running, tokens)
         yield CounterMetricFamily("nmt_reloads", "Times that the models were loaded anew.", self.models.reloads)
         yield CounterMetricFamily(

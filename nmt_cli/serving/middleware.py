@@ -1,9 +1,9 @@
 """Middleware around the application, for every request: limits on the body and the time that it takes to arrive; the
 log; the counters.
 
-    uvicorn ──▶ Observed: time, status, log, counters ──▶ Limited: receive() counts bytes and seconds ──▶ application
+    uvicorn ──▶ Observed: time, status, log, counters; receive() counts bytes and seconds ──▶ application
 
-Both are plain ASGI: nothing is copied, and code that waits for a closed connection is informed.
+It is plain ASGI: nothing is copied, and code that waits for a closed connection is informed.
 """
 
 from __future__ import annotations
@@ -27,65 +27,14 @@ NOTED = "nmt"
 """The key of a request's scope under which `Context.note` records its fields for the log."""
 
 
-class Limited:
-    """Limits the body of a request: reading it raises Refusal if it is too long or arrives too slowly."""
-
-    def __init__(self, app: ASGIApp, context: Context) -> None:
-        self.app, self.limits = app, context.settings.limits
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        if _ambiguous(scope):
-            message = "expected HTTP/1.0 or 1.1, another method than CONNECT, and one length of the body."
-            answer = JSONResponse(body_of(scope["path"], message), 400, CLOSE)
-            await answer(scope, receive, send)
-            return
-        most, until = (
-            self.limits.max_bytes,
-            time.monotonic() + self.limits.max_reading if self.limits.max_reading else None,
-        )
-        declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        read, whole = 0, False
-
-        async def limited() -> Message:
-            nonlocal read, whole
-            if whole:
-                return await receive()
-            if most and int(declared) > most:
-                raise _too_long(most)
-            try:
-                message = await asyncio.wait_for(
-                    receive(), None if until is None else max(0.001, until - time.monotonic())
-                )
-            except TimeoutError:
-                raise Refusal(
-                    408, f"the request did not arrive within {self.limits.max_reading:g} seconds.", headers=CLOSE
-                ) from None
-            if message["type"] == "http.disconnect":
-                raise ClientGone
-            read += len(message.get("body", b""))
-            if most and read > most:
-                raise _too_long(most)
-            whole = not message.get("more_body", False)
-            return message
-
-        await self.app(scope, limited, send)
-
-
 class Observed:
-    """Counts and logs each request. Its answer in JSON gets its charset."""
+    """Limits, counts and logs each request. Its answer in JSON gets its charset."""
 
     def __init__(self, app: ASGIApp, context: Context) -> None:
         self.app, self.context = app, context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
         began, status = time.perf_counter(), CLOSED
 
         async def noted(message: Message) -> None:
@@ -98,9 +47,10 @@ class Observed:
                 ]
             await send(message)
 
+        app = _refuse_ambiguous if _ambiguous(scope) else self.app
         with self.context.metrics.under_way.track_inprogress():
             try:
-                await self.app(scope, receive, noted)
+                await app(scope, self._limited(scope, receive), noted)
             except ClientGone:
                 pass
             except Exception:
@@ -108,6 +58,33 @@ class Observed:
                 raise
             finally:
                 self._note(scope, status, time.perf_counter() - began)
+
+    def _limited(self, scope: Scope, receive: Receive) -> Receive:
+        """Return `receive`, which raises Refusal if the body is too long or arrives too slowly."""
+        most, seconds = self.context.settings.limits.max_bytes, self.context.settings.limits.max_reading
+        until = time.monotonic() + seconds if seconds else None
+        declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        read, whole = 0, False
+
+        async def limited() -> Message:
+            nonlocal read, whole
+            if whole:
+                return await receive()
+            if most and int(declared) > most:
+                raise _too_long(most)
+            try:
+                message = await asyncio.wait_for(receive(), until and max(0.001, until - time.monotonic()))
+            except TimeoutError:
+                raise Refusal(408, f"the request did not arrive within {seconds:g} seconds.", CLOSE) from None
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            read += len(message.get("body", b""))
+            if most and read > most:
+                raise _too_long(most)
+            whole = not message.get("more_body", False)
+            return message
+
+        return limited
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         metrics, route = self.context.metrics, _route(scope)
@@ -144,7 +121,10 @@ def _ambiguous(scope: Scope) -> bool:
     )
 
 
+async def _refuse_ambiguous(scope: Scope, receive: Receive, send: Send) -> None:
+    message = "expected HTTP/1.0 or 1.1, another method than CONNECT, and one length of the body."
+    await JSONResponse(body_of(scope["path"], message), 400, CLOSE)(scope, receive, send)
+
+
 def _too_long(most: int) -> Refusal:
-    return Refusal(
-        413, f"the request is too large: this server reads {most:,} bytes at most. Divide it.", headers=CLOSE
-    )
+    return Refusal(413, f"the request is too large: this server reads {most:,} bytes at most. Divide it.", CLOSE)

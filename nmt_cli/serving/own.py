@@ -19,7 +19,7 @@ from .models import Served
 from .parameters import read_parameters, text_of
 from .refusal import Refusal
 from .schemas import body
-from .translating import answer, charged, submit
+from .translating import check_count, search
 
 router = APIRouter(tags=["nmt"])
 MOST_CHARACTERS = 2000
@@ -31,21 +31,19 @@ async def attention(request: Request) -> dict[str, Any]:
     """Translate a short text; return for each sentence the attention of its translation, and the probability of each
     word.
     """
-    context = context_of(request)
     values = await read_parameters(request)
-    key = required_key(request, context, values)
+    key = required_key(request, values)
     text = text_of(values, "q")
     source, target = languages_of(values)
     if len(text) > MOST_CHARACTERS:
         raise Refusal(
             413, f"the text has {len(text):,} characters; attention is shown for {MOST_CHARACTERS:,} at most."
         )
+    context = context_of(request)
+    check_count("characters", len(text), context.settings.limits.max_characters)
     model, _ = model_of(context, source, target, [text])
-    with charged(context, key, len(text)):
-        lines = read_document(text, "text", model.pair[0]).lines
-        future = await submit(len(text), context, model, lines, {"confidence": True})
-    translations = await answer(request, future, context.settings.limits.max_seconds)
-    context.note(request, model, key, len(lines), len(text))
+    lines = read_document(text, "text", model.pair[0]).lines
+    translations = await search(request, key, model, lines, len(text), {"confidence": True})
     return {"sentences": [await asyncio.to_thread(_sentence, model, translation) for translation in translations]}
 
 
@@ -86,6 +84,5 @@ async def metrics(request: Request) -> Response:
 
     Where keys are required, this needs one too, as a bearer token.
     """
-    context = context_of(request)
-    required_key(request, context, {})
-    return Response(context.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    required_key(request, {})
+    return Response(context_of(request).metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

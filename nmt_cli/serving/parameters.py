@@ -14,8 +14,6 @@ from urllib.parse import parse_qs
 
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
-from starlette.exceptions import HTTPException
-from starlette.formparsers import MultiPartException
 from starlette.requests import Request
 
 from ..text.lines import well_formed
@@ -106,17 +104,13 @@ class Upload:
 
 async def _of_multipart(request: Request, lists: Sequence[str]) -> Parameters:
     values: Parameters = {}
-    try:
-        async with request.form(max_files=10, max_part_size=MOST_BYTES) as form:
-            for name in form:
-                entries = [
-                    Upload(entry.filename or "", await entry.read()) if isinstance(entry, UploadFile) else entry
-                    for entry in form.getlist(name)
-                ]
-                values[name] = entries if name in lists and len(entries) > 1 else entries[-1]
-    except (HTTPException, MultiPartException) as error:
-        detail = error.message if isinstance(error, MultiPartException) else error.detail
-        raise Refusal(400, f"the form cannot be read: {shown(detail)}") from None
+    async with request.form(max_files=10, max_part_size=MOST_BYTES) as form:  # its errors are Refusals
+        for name in form:
+            entries = [
+                Upload(entry.filename or "", await entry.read()) if isinstance(entry, UploadFile) else entry
+                for entry in form.getlist(name)
+            ]
+            values[name] = entries if name in lists and len(entries) > 1 else entries[-1]
     return values
 
 
@@ -142,12 +136,3 @@ def texts_of(values: Parameters, name: str) -> list[str]:
 def shown(value: str) -> str:
     """Return the value of a parameter for a message: its beginning, if it is long."""
     return value if len(value) <= LONGEST_SHOWN else f"{value[:LONGEST_SHOWN]}…"
-
-
-def flag_of(values: Parameters, name: str) -> bool:
-    """Return a parameter that is true or false, or 1 or 0. Raises Refusal for anything else."""
-    value = values.get(name, False)
-    text = str(value).strip().lower()
-    if text not in ("", "0", "1", "true", "false"):
-        raise Refusal(400, f"Value for '{name}' not supported.")
-    return text in ("1", "true")

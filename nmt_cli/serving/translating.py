@@ -11,10 +11,9 @@ search for it stops.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -26,89 +25,81 @@ from ..translation.pool import PoolClosed
 from .context import Context, context_of
 from .keys import Key
 from .models import Served
-from .refusal import ClientGone, Refusal
-from .settings import Limits
+from .refusal import LATER, ClientGone, Refusal
 
 SHORT = 4000
 """Texts of at most this number of characters are read and written in the event loop."""
 SOON = 0.5
 """Seconds after which the server begins to check whether the connection is closed."""
-RETRY_AFTER = 2
-"""Seconds after which a client may repeat a refused request."""
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Order:
-    """The texts of a request, their model and options."""
+async def translate(
+    request: Request,
+    key: Key,
+    model: Served,
+    texts: Sequence[str],
+    form: str = "text",
+    *,
+    split_sentences: str | None = None,
+    alternatives: int = 0,
+) -> list[list[str]]:
+    """Return for each text its translation and up to `alternatives` others. Raises Refusal, ClientGone.
 
-    texts: Sequence[str]
-    model: Served
-    format: str = "text"
-    """A name of the registry's FORMATS."""
-    split_sentences: str | None = None
-    """See `read_document`."""
-    alternatives: int = 0
-    """Number of other translations of each text."""
-
-
-async def translate(request: Request, context: Context, order: Order, key: Key) -> list[list[str]]:
-    """Return for each text its translation and up to `alternatives` others. Raises Refusal, ClientGone."""
-    limits, size = context.settings.limits, sum(map(len, order.texts))
-    with charged(context, key, size):
-        _check_sentences(limits, len(order.texts))
-        documents = await _run(size, lambda: _read(order))
-        lines = [line for document in documents for line in document.lines]
-        _check_sentences(limits, sum(max(1, len(document.lines)) for document in documents))
-        if limits.max_queue and context.models.pairs.waiting + len(lines) > limits.max_queue:
-            raise Refusal(
-                429, "Too many requests: more sentences are waiting than this server takes on.", retry_after=RETRY_AFTER
-            )
-        options: dict[str, object] = {"alignment": True} if any(document.aligned for document in documents) else {}
-        if order.alternatives:
-            options |= {"nbest": order.alternatives + 1, "beam": max(order.model.beam, order.alternatives + 1)}
-        future = await submit(size, context, order.model, lines, options)
-    translations = await answer(request, future, limits.max_seconds)
-    context.note(request, order.model, key, len(lines), size)
-    return await _run(size, lambda: _written(order, documents, translations))
-
-
-def _check_sentences(limits: Limits, sentences: int) -> None:
-    """Raise Refusal if a request has too many sentences."""
-    if limits.max_sentences and sentences > limits.max_sentences:
-        raise Refusal(
-            413,
-            f"the request has {sentences:,} sentences, this server translates {limits.max_sentences:,} at once. "
-            "Divide it.",
-        )
-
-
-@contextmanager
-def charged(context: Context, key: Key, size: int) -> Iterator[None]:
-    """Count `size` characters for a key from now on: other requests run beside this one.
-
-    They are given back if the block raises an error; at its end the workers have the text. Raises Refusal if they are
-    more than the limit of this server or of this key.
+    `form` is a name of the registry's FORMATS; `split_sentences`: see `read_document`.
     """
+    limits, size = context_of(request).settings.limits, sum(map(len, texts))
+    check_count("characters", size, limits.max_characters)
+    check_count("sentences", len(texts), limits.max_sentences)
+
+    def read() -> list[Document]:
+        return [read_document(text, form, model.pair[0], split_sentences=split_sentences) for text in texts]
+
+    try:
+        documents = await _run(size, read)
+    except NmtError as error:
+        raise Refusal(400, str(error)) from None
+    check_count("sentences", sum(max(1, len(document.lines)) for document in documents), limits.max_sentences)
+    options: dict[str, object] = {"alignment": True} if any(document.aligned for document in documents) else {}
+    if alternatives:
+        options |= {"nbest": alternatives + 1, "beam": max(model.beam, alternatives + 1)}
+    lines = [line for document in documents for line in document.lines]
+    translations = await search(request, key, model, lines, size, options)
+    return await _run(size, lambda: _written(documents, translations, alternatives))
+
+
+def check_count(what: str, count: int, most: int) -> None:
+    """Raise Refusal if a request has more than `most` characters or sentences; 0: no limit."""
+    if most and count > most:
+        raise Refusal(413, f"the request has {count:,} {what}, this server translates {most:,} at once. Divide it.")
+
+
+async def search(
+    request: Request, key: Key, model: Served, lines: Sequence[str], size: int, options: dict[str, object]
+) -> list[Translation]:
+    """Return the translations of lines with `size` characters, which count for the key.
+
+    They do not count if the workers do not get them. Raises Refusal, ClientGone.
+    """
+    context = context_of(request)
     limits = context.settings.limits
-    if limits.max_characters and size > limits.max_characters:
-        raise Refusal(
-            413,
-            f"the request has {size:,} characters, this server translates {limits.max_characters:,} at once. "
-            "Divide it.",
-        )
+    if limits.max_queue and context.models.pairs.waiting + len(lines) > limits.max_queue:
+        raise Refusal(429, "Too many requests: more sentences are waiting than this server takes on.", LATER)
     if limits.quota and key.characters + size > limits.quota:
         raise Refusal(456, "Quota for this billing period has been exceeded.")
-    key.characters += size
+    key.characters += size  # from now on: other requests run beside this one
     try:
-        yield
+        future = await _submit(size, context, model, lines, options)
     except BaseException:
         key.characters -= size
         raise
+    translations = await _answer(request, future, limits.max_seconds)
+    context.note(request, model, key, len(lines), size)
+    return translations
 
 
-async def submit(
+async def _submit(
     size: int, context: Context, model: Served, lines: Sequence[str], options: dict[str, object]
 ) -> Future[list[Translation]]:
     """Submit lines with `size` characters to the workers.
@@ -120,13 +111,13 @@ async def submit(
     except NmtError as error:
         current = context.models.pairs.models.get(model.pair)
         if current is not None and current is not model:
-            return await submit(size, context, current, lines, options)
+            return await _submit(size, context, current, lines, options)
         if isinstance(error, PoolClosed):
-            raise Refusal(503, "The server is being stopped.", retry_after=RETRY_AFTER) from None
+            raise Refusal(503, "The server is being stopped.", LATER) from None
         raise Refusal(400, str(error)) from None
 
 
-async def answer(request: Request, future: Future[T], seconds: float) -> T:
+async def _answer(request: Request, future: Future[T], seconds: float) -> T:
     """Return the result of a future.
 
     Raises Refusal if it takes longer than `seconds` (0: no limit) or fails, ClientGone if the client closes the
@@ -145,16 +136,12 @@ async def answer(request: Request, future: Future[T], seconds: float) -> T:
         if watching and watching.done():
             raise ClientGone
         raise Refusal(
-            503,
-            f"The translation takes longer than {seconds:g} seconds. Ask again later, or for less at once.",
-            retry_after=RETRY_AFTER,
+            503, f"The translation takes longer than {seconds:g} seconds. Ask again later, or for less at once.", LATER
         )
-    except asyncio.CancelledError:
-        if not context_of(request).stopping:
+    except (asyncio.CancelledError, PoolClosed) as error:
+        if isinstance(error, asyncio.CancelledError) and not context_of(request).stopping:
             raise
-        raise Refusal(503, "The server was stopped before the translation was done.", retry_after=RETRY_AFTER) from None
-    except PoolClosed:
-        raise Refusal(503, "The server was stopped before the translation was done.", retry_after=RETRY_AFTER) from None
+        raise Refusal(503, "The server was stopped before the translation was done.", LATER) from None
     except NmtError as error:
         raise Refusal(500, str(error)) from None
     finally:
@@ -177,17 +164,7 @@ async def _run(size: int, work: Callable[[], T]) -> T:
     return work() if size <= SHORT else await asyncio.to_thread(work)
 
 
-def _read(order: Order) -> list[Document]:
-    try:
-        return [
-            read_document(text, order.format, order.model.pair[0], split_sentences=order.split_sentences)
-            for text in order.texts
-        ]
-    except NmtError as error:
-        raise Refusal(400, str(error)) from None
-
-
-def _written(order: Order, documents: Sequence[Document], translations: Sequence[Translation]) -> list[list[str]]:
+def _written(documents: Sequence[Document], translations: Sequence[Translation], alternatives: int) -> list[list[str]]:
     """Return the texts of each document: its translation, then different versions, which consist of other hypotheses of
     its sentences.
     """
@@ -196,7 +173,7 @@ def _written(order: Order, documents: Sequence[Document], translations: Sequence
     for document in documents:
         mine = translations[start : start + len(document.lines)]
         start += len(mine)
-        count = max((len(translation.nbest) for translation in mine), default=1) if order.alternatives else 1
+        count = max((len(translation.nbest) for translation in mine), default=1) if alternatives else 1
         versions = [document.write([_candidate(translation, rank) for translation in mine]) for rank in range(count)]
         texts.append(list(dict.fromkeys(versions)))
     return texts

@@ -98,25 +98,19 @@ def compute_attention(
     source_pieces = [source_table[i] for i in (*source, EOS)]
     read, output = [target_table[i] for i in (BOS, *target)], [target_table[i] for i in (*target, EOS)]
     labels = {"encoder": (source_pieces, source_pieces), "decoder": (output, read), "cross": (output, source_pieces)}
-    return tuple(_view(kind, *labels[kind], weights[kind]) for kind in KINDS), math.fsum(log_probs.tolist())
-
-
-def _view(kind: str, rows: Sequence[str], columns: Sequence[str], weights: Array) -> View:
-    layers, heads = (tuple(range(1, size + 1)) for size in weights.shape[:2])
-    return View(kind, tuple(rows), tuple(columns), layers, heads, weights)
+    views: list[View] = []
+    for kind, (rows, columns) in labels.items():
+        layers, heads = (tuple(range(1, size + 1)) for size in weights[kind].shape[:2])
+        views.append(View(kind, tuple(rows), tuple(columns), layers, heads, weights[kind]))
+    return tuple(views), math.fsum(log_probs.tolist())
 
 
 def check_selection(config: ModelSection, kind: str | None, layer: int | None, head: int | None) -> None:
     """Raise UsageError if a model of this size does not have this kind, layer or head."""
     if kind is not None:
         check_choice("--kind", kind, KINDS)
-    layers = (
-        config.encoder_layers
-        if kind == "encoder"
-        else config.decoder_layers
-        if kind
-        else max(config.encoder_layers, config.decoder_layers)
-    )
+    counts = {"encoder": config.encoder_layers, "decoder": config.decoder_layers, "cross": config.decoder_layers}
+    layers = counts[kind] if kind else max(counts.values())
     for name, value, count in (("layer", layer, layers), ("head", head, config.num_heads)):
         if value is not None and not 1 <= value <= count:
             raise UsageError(f"--{name} {value}: expected 1 to {count}; {name}s are counted from 1.")

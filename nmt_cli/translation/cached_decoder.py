@@ -34,6 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import cast
 
 import numpy as np
@@ -95,6 +96,7 @@ class _SubBatch:
         self.memory = self._encode(model, sources, packing)
         own = cast(DecoderLayer, model.decoder[0]).self_attention
         self.heads, self.size = own.num_heads, max(own.sizes) // own.num_heads
+        self.scale, self.value_size = math.sqrt(own.num_heads / own.sizes[0]), own.sizes[2] // own.num_heads
         self.visible_source = self._visible_source(packing.longest)  # (B * H, W, S)
         self.ancestors = torch.zeros(self.batch, beam, self.lanes, dtype=torch.bool, device=self.device)  # (B, W, C)
         self.itself = torch.eye(beam, dtype=torch.bool, device=self.device)  # (W, W)
@@ -177,15 +179,13 @@ class _SubBatch:
             self.used = int(used.sum(1).max())
             lacking = self.used + self.beam * (1 if is_host(self.device) else AHEAD) - self.capacity
             if lacking > 0:
-                used = self._grow(used, -(-lacking // self.lanes) * self.lanes)
+                more = (0, -(-lacking // self.lanes) * self.lanes)
+                self.caches = [
+                    (F.pad(keys, (0, 0, *more)), F.pad(values, (0, 0, *more))) for keys, values in self.caches
+                ]
+                self.ancestors, used = F.pad(self.ancestors, more), F.pad(used, more)
         self.used += self.beam
         return used
-
-    def _grow(self, used: Tensor, more: int) -> Tensor:
-        """Add this number of slots to each sentence. Return `used` for all slots."""
-        self.caches = [(F.pad(keys, (0, 0, 0, more)), F.pad(values, (0, 0, 0, more))) for keys, values in self.caches]
-        self.ancestors = F.pad(self.ancestors, (0, more))
-        return F.pad(used, (0, more))
 
     def _visible_source(self, longest: int) -> Tensor:
         """Return the mask of the source tokens that may be attended to, see `_additive`."""
@@ -201,24 +201,21 @@ class _SubBatch:
             added = torch.cat([added, added[:, -1:].expand(-1, missing, -1)], 1)
         return added[:, None].expand(-1, self.heads, -1, -1).flatten(0, 1)
 
-    def self_attention(self, layer: int, rows: Tensor, step: _StepIndex, scale: float, value_size: int) -> Tensor:
+    def self_attention(self, layer: int, rows: Tensor, step: _StepIndex) -> Tensor:
         """Return the result of self-attention: rows (N, 3, H, K) of queries, keys and values -> (n, H * value_size)."""
         own, (keys, values) = rows[step.first : step.first + step.count].to(self.dtype), self.caches[layer]
         keys.view(-1, self.size).index_copy_(0, step.cached, own[:, 1].flatten(0, 1))
         values.view(-1, self.size).index_copy_(0, step.cached, own[:, 2].flatten(0, 1))
-        return self._attend(own[:, 0].flatten(0, 1), keys.transpose(1, 2), values, step.visible, step, scale)[
-            :, :, :value_size
-        ].flatten(1)
+        result = self._attend(own[:, 0].flatten(0, 1), keys.transpose(1, 2), values, step.visible, step)
+        return result[:, :, : self.value_size].flatten(1)
 
-    def cross_attention(
-        self, layer: int, rows: Tensor, step: _StepIndex, scale: float, weights: list[Tensor] | None = None
-    ) -> Tensor:
+    def cross_attention(self, layer: int, rows: Tensor, step: _StepIndex, weights: list[Tensor] | None) -> Tensor:
         """Return the result of cross-attention: rows (N, H, K) of queries -> (n, H * value_size).
 
         Append the weights (n, S) to `weights`, see `AttentionDecoder`.
         """
         own = rows[step.first : step.first + step.count].to(self.dtype).flatten(0, 1)
-        return self._attend(own, *self.memory[layer], self.visible_source, step, scale, weights).flatten(1)
+        return self._attend(own, *self.memory[layer], self.visible_source, step, weights).flatten(1)
 
     def _attend(
         self,
@@ -227,7 +224,6 @@ class _SubBatch:
         values: Tensor,
         visible: Tensor,
         step: _StepIndex,
-        scale: float,
         mean_weights: list[Tensor] | None = None,
     ) -> Tensor:
         """Compute equation (1): queries (n * H, K), keys (B * H, K, C), values (B * H, C, K) -> (n, H, K) in fp32."""
@@ -238,9 +234,9 @@ class _SubBatch:
         if len(matrices) == 1:  # one matrix alone may be split among threads, which changes the last bits
             matrices, keys, values, visible = (x.expand(2, -1, -1) for x in (matrices, keys, values, visible))
         if self.dtype == torch.float32:
-            scores = torch.baddbmm(visible, matrices, keys, alpha=scale)  # (B * H, W, C)
+            scores = torch.baddbmm(visible, matrices, keys, alpha=self.scale)  # (B * H, W, C)
         else:
-            scores = torch.add(visible, torch.bmm(matrices, keys), alpha=scale)
+            scores = torch.add(visible, torch.bmm(matrices, keys), alpha=self.scale)
         weights = scores.softmax(-1)
         if mean_weights is not None:
             of_heads = weights.flatten(0, 1).index_select(0, step.slots).view(step.count, self.heads, -1)
@@ -289,8 +285,7 @@ class CachedDecoder:
     def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], beam: int) -> None:
         self.model, self.beam, self.arrays = model, beam, TorchArrays(model.device)
         self.layers = [cast(DecoderLayer, layer) for layer in model.decoder]
-        own = self.layers[0].self_attention
-        self.heads, self.scale = own.num_heads, math.sqrt(own.num_heads / own.sizes[0])
+        self.heads = self.layers[0].self_attention.num_heads
         self.sub_batches: list[_SubBatch] = []
         self.next_words = NextWords(model.next_word, beam) if model.next_word is not None else None
         self.recorded_layer: int | None = None
@@ -309,17 +304,18 @@ class CachedDecoder:
     def step(self, tokens: Tensor, rows: np.ndarray) -> Tensor:
         on_host, count = torch.from_numpy(rows), len(rows)
         opened = on_host.to(tokens.device, non_blocking=True)
-        padding = padded_rows(count) - count
-        parts = [
-            (sub_batch, on_host[left:right] - offset * self.beam, left)
-            for (sub_batch, offset), (left, right) in zip(self._offsets(), self._bounds(on_host), strict=True)
+        padding, offsets = padded_rows(count) - count, self._offsets()
+        ends = [(offset + len(sub_batch.present)) * self.beam for sub_batch, offset in offsets]
+        bounds = pairwise([0, *np.searchsorted(rows, ends).tolist()])  # of each sub-batch's rows
+        steps = [
+            (
+                sub_batch,
+                sub_batch.begin_step(on_host[left:right] - offset * self.beam, left, padding * (right == count)),
+            )
+            for (sub_batch, offset), (left, right) in zip(offsets, bounds, strict=True)
             if left < right
         ]
-        steps = [
-            (sub_batch, sub_batch.begin_step(own, first, padding if number == len(parts) - 1 else 0))
-            for number, (sub_batch, own, first) in enumerate(parts)
-        ]
-        steps_taken = [sub_batch.steps for sub_batch, own, _ in parts for _ in own] + [0] * padding
+        steps_taken = [sub_batch.steps for sub_batch, step in steps for _ in range(step.count)] + [0] * padding
         positions = torch.tensor(steps_taken).to(tokens.device, non_blocking=True)
         ids = F.pad(tokens.flatten().index_select(0, opened), (0, padding))
         self.weights = []
@@ -345,14 +341,6 @@ class CachedDecoder:
         sizes = [len(sub_batch.present) for sub_batch in self.sub_batches]
         return [(sub_batch, sum(sizes[:number])) for number, sub_batch in enumerate(self.sub_batches)]
 
-    def _bounds(self, rows: Tensor) -> list[tuple[int, int]]:
-        """Return for each sub-batch the range of its rows in `rows` (N,), which are numbers b * W + w on the host,
-        ascending.
-        """
-        ends = torch.tensor([(offset + len(sub_batch.present)) * self.beam for sub_batch, offset in self._offsets()])
-        bounds = torch.searchsorted(rows, ends).tolist()
-        return list(zip([0, *bounds[:-1]], bounds, strict=True))
-
     def _layer(
         self,
         number: int,
@@ -363,17 +351,16 @@ class CachedDecoder:
     ) -> Tensor:
         """Apply a decoder layer to one token of each hypothesis, x (N, D) at `positions` (N,) -> (N, D)."""
         own, other = layer.self_attention, layer.cross_attention
-        value_size = own.sizes[2] // self.heads
 
         def self_attention(h: Tensor) -> Tensor:
             rows = self._rows(own.project(h, positions), own.sizes)  # (N, 3, H, K)
-            parts = [one.self_attention(number, rows, step, self.scale, value_size) for one, step in steps]
+            parts = [one.self_attention(number, rows, step) for one, step in steps]
             return cast(Tensor, own.output(_concat(parts)))
 
         def cross_attention(h: Tensor) -> Tensor:
             rows = other.query(h).view(len(h), self.heads, -1)  # (N, H, K)
             weights = self.weights if number == self.recorded_layer else None
-            parts = [one.cross_attention(number, rows, step, self.scale, weights) for one, step in steps]
+            parts = [one.cross_attention(number, rows, step, weights) for one, step in steps]
             return cast(Tensor, other.output(_concat(parts)))
 
         return layer.sublayers(x, self_attention, cross_attention)

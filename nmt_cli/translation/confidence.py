@@ -1,6 +1,6 @@
 """How sure a translation is: the probability of each word, and a calibrated estimate of the quality of a line.
 
-    Candidate with token_log_probs ──▶ word_probabilities ──▶ (word, probability) of each word
+    Candidate with token_log_probs ──▶ words ──▶ (word, probability) of each word
                                    ──▶ features ──▶ Calibration.estimate ──▶ quality in 0..1
 
 The probability of a word is the product of the probabilities of its subwords, each given the source and all subwords
@@ -15,16 +15,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise, starmap
+from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from ..data.normalization import META_SPACE
 from ..data.tokenizer import BYTE
 from ..errors import DataError, UsageError
 from ..storage.sealed_json import Record, parse_json, read_record
+from ..text.lines import well_formed
 from .line import Candidate, WordProbability
 from .split import gap
 
@@ -54,31 +55,16 @@ class Word(NamedTuple):
     log_prob: float
 
 
-def word_probabilities(
-    pieces: Sequence[str], token_log_probs: Sequence[float], part_lengths: Sequence[int] = ()
-) -> list[tuple[str, float]]:
-    """Return the words of a translation with their probabilities; the arguments are those of a `Candidate`.
+def words(pieces: Sequence[str], token_log_probs: Sequence[float], part_lengths: Sequence[int]) -> list[Word]:
+    """Return the words of a translation with their log-probabilities; the arguments are those of a `Candidate`.
 
-    The words, joined by spaces, are the translation. See `words` for the rules.
+    The words, joined by spaces, are the translation. A word begins with a piece that begins with ▁. A piece of white
+    space alone belongs to the next word, or to the last word if no word follows, and remains in the text of this word.
+    Without a space between two parts (Chinese, Japanese), the last word of the one and the first word of the other are
+    one word. The end symbol of a part is no word.
     """
-    return [(word.text, min(math.exp(word.log_prob), 1.0)) for word in words(pieces, token_log_probs, part_lengths)]
-
-
-def words(pieces: Sequence[str], token_log_probs: Sequence[float], part_lengths: Sequence[int] = ()) -> list[Word]:
-    """Return the words of a translation with their log-probabilities.
-
-    `pieces` are SentencePiece's strings; `token_log_probs` has one number per piece and, after each part, one for the
-    part's end symbol, which is not a word. `part_lengths` are the numbers of pieces in each part; without it there is
-    one part. A word begins with a piece that begins with ▁. A piece of white space alone belongs to the next word, or
-    to the last word if no word follows, and remains in the text of this word. Without a space between two parts
-    (Chinese, Japanese), the last word of the one and the first word of the other are one word. Raises ValueError if
-    the numbers do not match the pieces.
-    """
-    lengths = list(part_lengths) or [len(pieces)]
-    if sum(lengths) != len(pieces) or len(token_log_probs) != len(pieces) + len(lengths):
-        raise ValueError(f"{len(token_log_probs)} log-probabilities for {len(pieces)} pieces in parts of {lengths}")
     words_of_parts: list[Word] = []
-    for index, (start, end) in enumerate(pairwise([0, *accumulate(lengths)])):
+    for index, (start, end) in enumerate(pairwise([0, *accumulate(part_lengths)])):
         part = _words_of_part(pieces[start:end], token_log_probs[start + index : end + index])
         if words_of_parts and part and not gap(words_of_parts[-1].text):
             last, first = words_of_parts.pop(), part.pop(0)
@@ -108,46 +94,25 @@ def _surfaces(pieces: Sequence[str]) -> list[tuple[str, bool]]:
     r"""Return the text of each piece, and whether it begins with a space that separates words.
 
     The decoding is SentencePiece's: one ▁ is dropped from each piece as long as there is no text. The bytes of a
-    character become that character; its text belongs to the last of these pieces. A `\n` becomes a space, as in
-    `Tokenizer.decode`.
+    character become that character, an invalid one U+FFFD; its text belongs to the last of these pieces. A `\n` becomes
+    a space, as in `Tokenizer.decode`.
     """
     surfaces: list[tuple[str, bool]] = []
     empty = True
-    for index, piece in enumerate(pieces):
-        if BYTE.fullmatch(piece):
-            surfaces.append(("", False))
-            if index + 1 == len(pieces) or not BYTE.fullmatch(pieces[index + 1]):
-                first = next((i + 1 for i in range(index, -1, -1) if not BYTE.fullmatch(pieces[i])), 0)
-                for end, text in _characters(bytes(int(byte[3:5], 16) for byte in pieces[first : index + 1])):
-                    surfaces[first + end - 1] = (text.replace("\n", " "), False)
-                empty = False
+    for are_bytes, run in groupby(pieces, lambda piece: BYTE.fullmatch(piece) is not None):
+        if are_bytes:
+            data = bytes(int(piece[3:5], 16) for piece in run)
+            for character in data.decode("utf-8", "surrogateescape"):  # an invalid byte is a character by itself
+                size = len(character.encode("utf-8", "surrogateescape"))
+                surfaces += [("", False)] * (size - 1) + [(well_formed(character).replace("\n", " "), False)]
+            empty = False
             continue
-        text = (
-            UNKNOWN_TEXT
-            if piece == UNKNOWN
-            else (piece.removeprefix(META_SPACE) if empty else piece).replace(META_SPACE, " ")
-        )
-        surfaces.append((text, text.startswith(" ")))
-        empty = empty and not text
+        for piece in run:
+            shown = UNKNOWN_TEXT if piece == UNKNOWN else piece.removeprefix(META_SPACE) if empty else piece
+            text = shown.replace(META_SPACE, " ")
+            surfaces.append((text, text.startswith(" ")))
+            empty = empty and not text
     return surfaces
-
-
-def _characters(data: bytes) -> list[tuple[int, str]]:
-    """Return the characters that these bytes spell, each with the index of the byte after it; an invalid byte becomes
-    U+FFFD.
-    """
-    characters: list[tuple[int, str]] = []
-    start = 0
-    while start < len(data):
-        for length in range(1, 5):
-            try:
-                text = data[start : start + length].decode("utf-8")
-                break
-            except UnicodeDecodeError:
-                text = "\ufffd"
-        start += length if text != "\ufffd" or data[start : start + 3] == b"\xef\xbf\xbd" else 1
-        characters.append((start, text))
-    return characters
 
 
 def with_confidence(candidate: Candidate, source_tokens: int, calibration: Calibration) -> Candidate:
@@ -159,9 +124,9 @@ def with_confidence(candidate: Candidate, source_tokens: int, calibration: Calib
         raise UsageError(
             "--confidence needs a search that keeps the probabilities of single tokens, such as beam search."
         )
-    found = word_probabilities(candidate.tokens, candidate.token_log_probs, candidate.part_lengths)
-    quality = calibration.estimate(features(source_tokens, candidate))
-    return replace(candidate, words=tuple(starmap(WordProbability, found)), quality=quality)
+    found = words(candidate.tokens, candidate.token_log_probs, candidate.part_lengths)
+    probabilities = tuple(WordProbability(word.text, min(math.exp(word.log_prob), 1.0)) for word in found)
+    return replace(candidate, words=probabilities, quality=calibration.estimate(features(source_tokens, candidate)))
 
 
 def features(source_tokens: int, candidate: Candidate) -> dict[str, float]:
@@ -200,7 +165,7 @@ class Calibration(Record):
 
     @field_validator("coefficients")
     @classmethod
-    def _known(cls, value: dict[str, float], info: ValidationInfo) -> dict[str, float]:
+    def _known(cls, value: dict[str, float]) -> dict[str, float]:
         unknown = [name for name in value if name not in FEATURES]
         if unknown:
             raise ValueError(f"unknown feature {unknown[0]!r}, expected {', '.join(FEATURES)}")
@@ -278,9 +243,8 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
         _, inverse, counts = np.unique(np.array(values), return_inverse=True, return_counts=True)
         return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
-    a, b = (side - side.mean() for side in (ranks(first), ranks(second)))
-    spread = math.sqrt(float((a * a).sum() * (b * b).sum()))
-    return float((a * b).sum()) / spread if spread else math.nan
+    with np.errstate(invalid="ignore"):
+        return float(np.corrcoef(ranks(first), ranks(second))[0, 1])
 
 
 def read_calibration(path: Path) -> Calibration:

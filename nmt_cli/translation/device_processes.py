@@ -15,6 +15,9 @@ they import the main module, so a script needs `if __name__ == "__main__":`.
 
 Signals that end a program reach all processes of a terminal or a job. The caller's process alone decides what they
 mean, so the processes block them. They end with the client, with the models, or when the caller's process is gone.
+
+A process may be killed while it has a lock, which then stays locked. `concurrent.futures` knows this of its own locks:
+if a process dies, it terminates the others, here by SIGKILL. The processes share no other locks.
 """
 
 from __future__ import annotations
@@ -30,8 +33,8 @@ from concurrent.futures import CancelledError, Future, InvalidStateError, Proces
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import partial
+from multiprocessing.context import ForkContext, ForkProcess, SpawnContext, SpawnProcess
 from multiprocessing.reduction import ForkingPickler
-from multiprocessing.synchronize import Event
 from typing import Any
 from weakref import WeakSet
 
@@ -42,7 +45,7 @@ from ..search.protocols import SearchModels
 from ..search.running import search_all
 from ..search.search import SearchOptions
 from ..search.sentence import SearchResult, Sentence
-from .pool import FEW_SENTENCES, Client, Pool, PoolClosed
+from .pool import FEW_SENTENCES, Client, Pool
 
 GROUPS = 2
 """Groups of sentences for each process, of those that come together. With more groups, processes wait more often for
@@ -58,48 +61,87 @@ class WorkerDied(NmtError):
         )
 
 
+class _Forking(ForkContext):
+    class Process(ForkProcess):
+        terminate = ForkProcess.kill
+
+
+class _Spawning(SpawnContext):
+    class Process(SpawnProcess):
+        terminate = SpawnProcess.kill
+
+
 class _Processes(Client, ABC):
     """Processes search; if there are few sentences, the threads do."""
 
     begun = False
     """Whether processes search few sentences too."""
+    died = False
+    """Whether one of them has died."""
 
     def __init__(self, pool: Pool, models: SearchModels, options: SearchOptions) -> None:
         super().__init__(pool, models, options)
-        self.owner, self.futures = os.getpid(), WeakSet[Future[list[SearchResult]]]()
+        self.groups: set[Future[list[SearchResult]]] = set()
+        """Those that are not done."""
         _open.add(self)
 
     @abstractmethod
-    def in_processes(self, sentences: Sequence[Sentence]) -> Future[list[SearchResult]]:
-        """Return what `_in_groups` does, and raise its errors."""
+    def search(self, sentences: Sequence[Sentence], future: Future[list[SearchResult]]) -> None:
+        """Call `search_in_groups`, and raise its errors."""
 
     def submit(self, sentences: Sequence[Sentence]) -> Future[list[SearchResult]]:
         """See `Client`. Raises WorkerDied, and so does the future."""
-        if self.gone:
-            raise PoolClosed
         if len(sentences) <= FEW_SENTENCES and not self.begun:
             return super().submit(sentences)
+        future = self.new_future()
         try:
-            future = self.in_processes(sentences)
+            self.search(sentences, future)
         except BrokenProcessPool:
             raise WorkerDied from None
         except RuntimeError:
-            if self.gone:  # another thread has closed it
-                raise PoolClosed from None
-            raise
-        self.futures.add(future)
+            if not self.gone:  # else another thread has closed it, and the future says so
+                raise
         return future
 
-    def close(self) -> None:
-        """Begin no more groups; futures that are not done raise PoolClosed.
+    def search_in_groups(
+        self,
+        executor: ProcessPoolExecutor,
+        processes: int,
+        pickled: bytes,
+        sentences: Sequence[Sentence],
+        joined: Future[list[SearchResult]],
+    ) -> None:
+        """Let processes search sentences in groups, in each long and short ones, and set the future of all results.
 
-        In a fork of the process that has the client this does nothing.
+        Raises BrokenProcessPool.
         """
-        if self.owner == os.getpid():
-            super().close()
-            for future in list(self.futures):
-                with suppress(InvalidStateError):
-                    future.set_exception(PoolClosed())
+        order = sorted(range(len(sentences)), key=lambda index: -len(sentences[index].tokens))
+        count = max(1, min(processes * GROUPS, len(order) // FEW_SENTENCES))
+        groups = [order[first::count] for first in range(count)]
+        with blocked(ENDING), warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # about a fork while threads run: the child uses none of them
+            futures = [executor.submit(_search, pickled, [sentences[index] for index in group]) for group in groups]
+        results: dict[int, SearchResult] = {}
+
+        def store(group: Sequence[int], future: Future[list[SearchResult]]) -> None:
+            """Store the results of a group, and set those of all sentences if it is the last. One thread calls this."""
+            self.groups.discard(future)
+            with suppress(CancelledError, InvalidStateError):  # another group has failed, or nobody waits any more
+                try:
+                    results.update(zip(group, future.result(), strict=True))
+                    if len(results) == len(sentences):
+                        joined.set_result([results[index] for index in range(len(results))])
+                except BrokenProcessPool:
+                    self.died = True
+                    joined.set_exception(WorkerDied())
+                except Exception as error:
+                    joined.set_exception(error)
+
+        self.groups.update(futures)
+        for group, future in zip(groups, futures, strict=True):
+            future.add_done_callback(partial(store, group))
 
 
 class Forks(_Processes):
@@ -107,22 +149,20 @@ class Forks(_Processes):
 
     def __init__(self, pool: Pool, models: SearchModels, options: SearchOptions) -> None:
         super().__init__(pool, models, options)
-        self.context = multiprocessing.get_context("fork")
         self.executor: ProcessPoolExecutor | None = None
-        self.stopped = self.context.Event()
+        self.stopped = multiprocessing.RawValue("b", 0)
 
-    def in_processes(self, sentences: Sequence[Sentence]) -> Future[list[SearchResult]]:
+    def search(self, sentences: Sequence[Sentence], future: Future[list[SearchResult]]) -> None:
         if self.executor is None:
             arguments = (self.models, self.options, self.stopped, os.getpid())
-            self.executor = ProcessPoolExecutor(self.pool.workers, self.context, _begin_fork, arguments)
+            self.executor = ProcessPoolExecutor(self.pool.workers, _Forking(), _begin_fork, arguments)
             self.begun = True
-        return _in_groups(self.executor, self.pool.workers, b"", sentences)
+        self.search_in_groups(self.executor, self.pool.workers, b"", sentences, future)
 
     def close(self) -> None:
         if self.owner == os.getpid():
-            self.gone = True
-            self.stopped.set()
-            if self.executor:  # it cancels groups itself: it may be failing them now, because a process died
+            self.gone, self.stopped.value = True, 1
+            if self.executor:
                 self.executor.shutdown(cancel_futures=True)
         super().close()
 
@@ -138,7 +178,7 @@ class DeviceProcesses:
     def executor(self) -> ProcessPoolExecutor:
         """The processes; new ones at first, in a fork, and after `close`."""
         if self._executor is None or self.owner != os.getpid():
-            context = multiprocessing.get_context("spawn")
+            context = _Spawning()
             devices = context.SimpleQueue()
             for device in self.devices:
                 devices.put(device)
@@ -171,90 +211,54 @@ class Devices(_Processes):
                 "functions of your own in a module, or use one device."
             ) from None
 
-    def in_processes(self, sentences: Sequence[Sentence]) -> Future[list[SearchResult]]:
+    def search(self, sentences: Sequence[Sentence], future: Future[list[SearchResult]]) -> None:
         processes = self.processes
-        for _ in range(2):
+        for is_last in (False, True):
             try:
-                return _in_groups(processes.executor, len(processes.devices), self.pickled, sentences)
-            except BrokenProcessPool as error:  # a process died before: new ones
-                broken = error
+                self.search_in_groups(processes.executor, len(processes.devices), self.pickled, sentences, future)
+                return
+            except BrokenProcessPool:  # a process died before: new ones
                 processes.close()
-        raise broken
+                if is_last:
+                    raise
+
+    def close(self) -> None:
+        super().close()
+        if (
+            self.owner == os.getpid() and not self.died
+        ):  # else the executor fails its groups now, and must find them all
+            for group in self.groups.copy():
+                group.cancel()
 
 
 _open: WeakSet[Client] = WeakSet()
-"""Clients to close with their models, and when Python exits, while an iterator of results is kept unread: else
-`concurrent.futures` would wait for the results."""
+"""Clients to close when Python exits, while an iterator of results is kept unread: else `concurrent.futures` would wait
+for the results."""
 
 
-def close_clients(models: SearchModels | None = None) -> None:
-    """Close the clients of these models; None: all."""
+def _close_clients() -> None:
     for client in list(_open):
-        if models is None or client.models is models:
-            client.close()
+        client.close()
 
 
-threading._register_atexit(close_clients)  # type: ignore[attr-defined]  # as `concurrent.futures` does, which registers itself before
+threading._register_atexit(_close_clients)  # type: ignore[attr-defined]  # as `concurrent.futures` does, which registers itself before
 
 
-def _in_groups(
-    executor: ProcessPoolExecutor, processes: int, pickled: bytes, sentences: Sequence[Sentence]
-) -> Future[list[SearchResult]]:
-    """Return a future of the results of sentences that processes search in groups, in each long and short ones.
-
-    Once it has PoolClosed, no more groups begin. Raises BrokenProcessPool.
-    """
-    order = sorted(range(len(sentences)), key=lambda index: -len(sentences[index].tokens))
-    count = max(1, min(processes * GROUPS, len(order) // FEW_SENTENCES))
-    groups = [order[first::count] for first in range(count)]
-    with blocked(ENDING), warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # about a fork while threads run: the child uses none of them
-        futures = [executor.submit(_search, pickled, [sentences[index] for index in group]) for group in groups]
-    joined, results = Future[list[SearchResult]](), dict[int, SearchResult]()
-
-    def store(group: Sequence[int], future: Future[list[SearchResult]]) -> None:
-        """Store the results of a group, and set those of all sentences if it is the last. One thread calls this."""
-        with suppress(CancelledError, InvalidStateError):  # another group has failed, or nobody waits any more
-            try:
-                results.update(zip(group, future.result(), strict=True))
-                if len(results) == len(sentences):
-                    joined.set_result([results[index] for index in range(len(results))])
-            except BrokenProcessPool:
-                joined.set_exception(WorkerDied())
-            except Exception as error:
-                joined.set_exception(error)
-
-    for group, future in zip(groups, futures, strict=True):
-        future.add_done_callback(partial(store, group))
-    joined.add_done_callback(
-        lambda _: [future.cancel() for future in futures] if isinstance(joined.exception(), PoolClosed) else None
-    )
-    return joined
-
-
+_search_all: Callable[[Sequence[Sentence]], list[SearchResult]]
 _models: SearchModels
-_options: SearchOptions
 _pickled = b""
 """The options of a client of devices, as they came."""
 _failure = ""
 """Why the process cannot search."""
 
 
-def _never() -> bool:
-    return False
-
-
-_stopped: Callable[[], bool] = _never
-
-
-def _begin_fork(models: SearchModels, options: SearchOptions, stopped: Event, parent: int) -> None:
+def _begin_fork(models: SearchModels, options: SearchOptions, stopped: Any, parent: int) -> None:
     """Begin to work, in a fork."""
-    global _models, _options, _stopped
+    global _search_all
     end_with_parent(parent)
+    threading._register_atexit(os._exit, 0)  # type: ignore[attr-defined]  # first of all: what the caller does at its end is not for its forks
     gc.freeze()  # a collection would write to the parent's objects, and so copy their memory
-    _models, _options, _stopped = models, options, stopped.is_set
+    _search_all = partial(search_all, models, options, stopped=lambda: bool(stopped.value))
     models.use_threads(1)
 
 
@@ -278,19 +282,19 @@ def _search(pickled: bytes, sentences: Sequence[Sentence]) -> list[SearchResult]
 
     Raises the search's error; if that cannot be sent through a pipe, an NmtError with its text.
     """
-    global _options, _pickled
+    global _search_all, _pickled
     if _failure:
         raise NmtError(_failure)
     if pickled != _pickled:
         try:
-            _options, _pickled = ForkingPickler.loads(pickled), pickled
+            _search_all, _pickled = partial(search_all, _models, ForkingPickler.loads(pickled)), pickled
         except (AttributeError, ImportError) as error:
             raise NmtError(
                 f"the processes of several devices cannot search: {error}. Define classes and functions of your "
                 "own in a module, not in the script, or use one device."
             ) from None
     try:
-        return search_all(_models, _options, sentences, _stopped)
+        return _search_all(sentences)
     except Exception as error:
         try:
             ForkingPickler.loads(ForkingPickler.dumps(error))

@@ -37,7 +37,7 @@ from ..search.engine import EngineDecoder, EngineSearch
 from ..search.ensemble import EnsembleDecoder
 from ..search.search import Search, SearchOptions
 from .alignment import aligned
-from .device_processes import DeviceProcesses, Devices, Forks, close_clients
+from .device_processes import DeviceProcesses, Devices, Forks
 from .pool import Client, Pool
 
 if TYPE_CHECKING:
@@ -113,7 +113,6 @@ class Models(ABC):
 
     def close(self) -> None:
         """End the workers."""
-        close_clients(self)
         self.pool.close()
 
 

@@ -17,13 +17,13 @@ Cores
     A thread computes with its share of a CPU's cores: all of them while no other thread of the pool has work.
 
 Errors
-    If a search fails, each of its sentences is searched again alone. The error goes to the futures of those that fail
-    alone.
+    If a search fails, the thread searches each of its sentences again, alone. The error goes to the futures of those
+    that fail alone.
 
 Ends
     A client that is gone (`Client.close`) takes its sentences out of the queue and of the searches. `Pool.close` ends
-    the threads after their steps; so do the end of the models' life (`models`) and the exit of Python. After a fork,
-    the child's pool makes threads of its own.
+    the threads after their steps; so do the end of the models' life (`models`) and the exit of Python. What is not done
+    then fails with PoolClosed: nobody waits for ever. After a fork, the child's pool makes threads of its own.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ import atexit
 import os
 import threading
 from collections import deque
-from collections.abc import Collection, Hashable, Sequence
-from concurrent.futures import Future, InvalidStateError
+from collections.abc import Collection, Sequence
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ..errors import NmtError
 from ..search.protocols import SearchModels
-from ..search.running import HALF, RunningSearch, share
+from ..search.running import HALF, RunningSearch, search_all, share
 from ..search.search import SearchOptions
 from ..search.sentence import SearchResult, Sentence
 
@@ -55,15 +55,6 @@ class PoolClosed(NmtError):
         super().__init__("the models were closed before all lines were done.")
 
 
-@dataclass
-class Counts:
-    """The work of a pool since it began."""
-
-    sentences: int = 0
-    tokens: int = 0
-    """Tokens of the best translations, end symbols included."""
-
-
 class Client:
     """Somebody who waits for results: a stream of lines, or one request. The sentences of different clients take turns.
 
@@ -72,32 +63,57 @@ class Client:
 
     def __init__(self, pool: Pool, models: SearchModels, options: SearchOptions) -> None:
         self.pool, self.models, self.options = pool, models, options
-        self.in_engine = models.in_engine(options)
+        self.in_engine, self.owner = models.in_engine(options), os.getpid()
         self.running = 0
         """Number of sentences that threads have."""
         self.gone = False
         """Whether the client does not wait any more."""
+        self.futures: set[Future[list[SearchResult]]] = set()
+        """Those that are not done."""
+        pool.clients.add(self)
 
     def submit(self, sentences: Sequence[Sentence]) -> Future[list[SearchResult]]:
         """Return a future of the results of these sentences.
 
-        The future raises the error of the search, or PoolClosed. Raises PoolClosed after `Pool.close`, and NmtError if
-        the system starts no thread.
+        The future raises the error of the search, or PoolClosed. Raises PoolClosed after `close` and `Pool.close`, and
+        NmtError if the system starts no thread.
         """
-        pool, request = self.pool, _Request(self, len(sentences))
-        if not sentences:
-            request.future.set_result([])
-            return request.future
-        order = sorted(range(len(sentences)), key=lambda index: -len(sentences[index].tokens))
-        ordered = [(index, sentences[index]) for index in order]
-        pool.put(self, [_Task(request, index, one, self.in_engine and not one.inputs) for index, one in ordered])
-        return request.future
+        future = self.new_future()
+        request = _Request(self, len(sentences), future)
+        tasks = [_Task(request, index, sentence) for index, sentence in enumerate(sentences)]
+        if tasks:
+            self.pool.put(self, sorted(tasks, key=lambda task: -len(task.sentence.tokens)))
+        else:
+            future.set_result([])
+        return future
+
+    def new_future(self) -> Future[list[SearchResult]]:
+        """Return a future that `close` ends. Raises PoolClosed after it."""
+        future = Future[list[SearchResult]]()
+        self.futures.add(future)
+        future.add_done_callback(self.futures.discard)
+        if self.gone:  # asked last: a `close` in another thread has seen the future, or is seen here
+            raise PoolClosed
+        return future
 
     def close(self) -> None:
-        """Stop the search of the client's sentences. Its futures are never done."""
-        with self.pool.changed:
+        """Stop the search of the client's sentences; futures that are not done raise PoolClosed.
+
+        In a fork of the process that has the client this does nothing.
+        """
+        if self.owner == os.getpid():
             self.gone = True
-            self.pool.queue.drop(self)
+            self.pool.clients.discard(self)
+            with self.pool.changed:
+                self.pool.queue.drop(self)
+            for future in self.futures.copy():
+                _fail(future, PoolClosed())
+
+
+def _fail(future: Future[list[SearchResult]], error: Exception) -> None:
+    """Set the error of a future, unless it is done."""
+    with suppress(InvalidStateError):
+        future.set_exception(error)
 
 
 @dataclass(eq=False)
@@ -107,13 +123,8 @@ class _Request:
     client: Client
     sentences: int
     """Number of sentences."""
-    future: Future[list[SearchResult]] = field(default_factory=Future)
+    future: Future[list[SearchResult]]
     results: dict[int, SearchResult] = field(default_factory=dict)
-
-    def fail(self, error: Exception) -> None:
-        """Set the error of the future, unless the future is done."""
-        with suppress(InvalidStateError):
-            self.future.set_exception(error)
 
 
 @dataclass(eq=False)
@@ -123,10 +134,6 @@ class _Task:
     request: _Request
     index: int
     sentence: Sentence
-    in_engine: bool
-    """Whether the engine's own search takes it."""
-    alone: bool = False
-    """Whether it is searched by itself, after a search that failed."""
 
 
 class FairQueue:
@@ -146,19 +153,15 @@ class FairQueue:
         """Return the number of items."""
         return self._count
 
-    def put(self, client: Client, items: Sequence[_Task], *, first: bool = False) -> None:
-        """Add items of a client; `first`: before the items that it has."""
-        waiting = self._waiting.setdefault(client, deque())
-        if first:
-            waiting.extendleft(reversed(items))
-        else:
-            waiting.extend(items)
+    def put(self, client: Client, items: Sequence[_Task]) -> None:
+        """Add items of a client."""
+        self._waiting.setdefault(client, deque()).extend(items)
         self._count += len(items)
 
-    def take(self, *, fresh_only: bool = False) -> tuple[Client, _Task] | None:
-        """Remove the next item and return it with its client; None: there is no item.
+    def take(self, *, fresh_only: bool = False) -> _Task | None:
+        """Remove the next item, count it as `running` of its client and return it; None: there is no item.
 
-        `fresh_only`: of clients of which no sentence is searched. The caller counts those as `running` of the client.
+        `fresh_only`: of clients of which no sentence is searched.
         """
         fresh = (client for client in self._waiting if not client.running)
         client = next(fresh, None if fresh_only else next(iter(self._waiting), None))
@@ -167,9 +170,10 @@ class FairQueue:
         items = self._waiting.pop(client)
         item = items.popleft()
         self._count -= 1
+        client.running += 1
         if items:
             self._waiting[client] = items
-        return client, item
+        return item
 
     def drop(self, client: Client) -> None:
         """Remove all items of a client."""
@@ -188,13 +192,15 @@ class Pool:
 
     def _begin(self) -> None:
         """Begin without sentences and threads, in this process."""
-        self.owner, self.queue, self.counts = os.getpid(), FairQueue(), Counts()
+        self.owner, self.queue = os.getpid(), FairQueue()
         self.changed = threading.Condition()  # its lock is that of the queue, of clients and of requests
+        self.clients: set[Client] = set()
+        """Those that are not closed."""
         self.threads: list[threading.Thread] = []
         self.busy: set[_Worker] = set()
         """Those that have sentences."""
-        self.running = 0
-        """Number of sentences that threads have."""
+        self.running = self.tokens = 0
+        """Number of sentences that threads have; of tokens of the best translations so far, end symbols included."""
         self.refusing = self.closed = False
 
     @property
@@ -231,7 +237,7 @@ class Pool:
     def close(self, wait: float = 0.0) -> bool:
         """Refuse new sentences; end the threads when all is done, or after `wait` seconds. Return whether all was done.
 
-        What is not done fails with PoolClosed. In a fork of the process that started the threads this does nothing.
+        The clients are closed. In a fork of the process that started the threads this does nothing.
         """
         if self.owner != os.getpid():
             return True
@@ -240,13 +246,12 @@ class Pool:
             done = self.changed.wait_for(lambda: not (self.queue or self.running), wait)
             self.closed = True
             self.changed.notify_all()
-        for thread in self.threads:
-            if thread is not threading.current_thread():
+        for client in self.clients.copy():
+            client.close()
+        if threading.current_thread() not in self.threads:  # a thread may have the lock here: it frees the models
+            for thread in self.threads:
                 thread.join()
         _running.discard(self)
-        with self.changed:
-            while following := self.queue.take():
-                following[1].request.fail(PoolClosed())
         return done
 
 
@@ -261,22 +266,19 @@ def _close_all() -> None:
 
 
 class _Worker:
-    """One thread, and its searches: one for each object of options, and one for each sentence that is searched alone.
+    """One thread, and its searches: one for each object of options.
 
     Sentences without inputs of constraints have a search of their own where the engine has one.
     """
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        self.searches: dict[Hashable, RunningSearch[_Task]] = {}
+        self.searches: dict[tuple[SearchOptions, bool], RunningSearch[_Task]] = {}
 
     def run(self) -> None:
         """Search until the pool is closed."""
         while self._turn():
             pass
-        for search in self.searches.values():
-            for task in search.tasks.values():
-                task.request.fail(PoolClosed())
 
     def _turn(self) -> bool:
         """Take new sentences, and a step with all that the thread has; False: the pool is closed.
@@ -286,9 +288,10 @@ class _Worker:
         tasks = self._take()
         if tasks is None:
             return False
-        entering: dict[Hashable, list[_Task]] = {key: [] for key in self.searches}
+        entering: dict[tuple[SearchOptions, bool], list[_Task]] = {key: [] for key in self.searches}
         for task in tasks:
-            key: Hashable = task if task.alone else (task.request.client.options, task.in_engine)
+            client = task.request.client
+            key = (client.options, client.in_engine and not task.sentence.inputs)
             entering.setdefault(key, []).append(task)
         for key, those in entering.items():
             self._advance(key, those)
@@ -308,74 +311,62 @@ class _Worker:
                 return None
             most = max(FEW_SENTENCES, -(-len(queue) // pool.workers))
             while len(tasks) < most and load < (2 if fresh_only else 1):
-                following = queue.take(fresh_only=fresh_only)
-                if following is None:
+                task = queue.take(fresh_only=fresh_only)
+                if task is None:
                     break
-                client, task = following
-                client.running += 1
-                pool.running += 1
                 tasks.append(task)
+                client = task.request.client
                 load += share(client.models, client.options, task.sentence)
                 fresh_only = fresh_only or load >= 1
+            pool.running += len(tasks)
         return tasks
 
-    def _advance(self, key: Hashable, entering: Sequence[_Task]) -> None:
-        """Add sentences to a search, and take a step with it.
-
-        If the search fails, its sentences return to the queue, each to be searched alone.
-        """
+    def _advance(self, key: tuple[SearchOptions, bool], entering: Sequence[_Task]) -> None:
+        """Add sentences to a search, remove those of clients that are gone, and take a step with it."""
+        search = self.searches.get(key)
         try:
-            if key not in self.searches:
-                client = entering[0].request.client
-                self.searches[key] = RunningSearch(client.models, client.options, entering[0].in_engine)
-            search = self.searches[key]
+            if search is None:
+                search = self.searches[key] = RunningSearch(entering[0].request.client.models, *key)
             if entering:
                 search.add(entering, [task.sentence for task in entering])
-            self._drop_gone(search)
+            if gone := {number: task for number, task in search.tasks.items() if task.request.client.gone}:
+                search.drop(gone)
+                self._returned(gone.values())
             if search.tasks:
                 search.models.use_threads(max(1, self.pool.cores // max(1, len(self.pool.busy))))
                 self._store(search.step())
             if not search.tasks:
                 del self.searches[key]
-        except Exception as error:
-            failed = self.searches.pop(key, None)
-            self._failed(list(failed.tasks.values()) if failed else entering, error)
+        except Exception:
+            self.searches.pop(key, None)
+            for task in search.tasks.values() if search else entering:
+                self._search_alone(task)
 
-    def _drop_gone(self, search: RunningSearch[_Task]) -> None:
-        """Remove the sentences of clients that are gone."""
-        gone = {number: task for number, task in search.tasks.items() if task.request.client.gone}
-        if gone:
-            search.drop(gone)
-            self._returned(gone.values())
+    def _search_alone(self, task: _Task) -> None:
+        """Search a sentence of a search that failed again, by itself."""
+        client, pool = task.request.client, self.pool
+        try:
+            [result] = search_all(client.models, client.options, [task.sentence], lambda: client.gone or pool.closed)
+        except Exception as error:
+            self._returned([task])
+            _fail(task.request.future, PoolClosed() if isinstance(error, CancelledError) else error)
+        else:
+            self._store([(task, result)])
 
     def _store(self, finished: Sequence[tuple[_Task, SearchResult]]) -> None:
         """Store the results of sentences, and set those of the requests that they complete."""
         complete: list[_Request] = []
-        counts = self.pool.counts
         with self.pool.changed:
             self._returned([task for task, _ in finished])
             for task, result in finished:
                 request = task.request
                 request.results[task.index] = result
-                counts.sentences += 1
-                counts.tokens += len(result.hypotheses[0].tokens) + 1
+                self.pool.tokens += len(result.hypotheses[0].tokens) + 1
                 if len(request.results) == request.sentences:
                     complete.append(request)
         for request in complete:
-            with suppress(InvalidStateError):  # it was cancelled
+            with suppress(InvalidStateError):  # nobody waits for it any more
                 request.future.set_result([request.results[index] for index in range(request.sentences)])
-
-    def _failed(self, tasks: Sequence[_Task], error: Exception) -> None:
-        """Return the sentences of a search that failed to the queue; one that was alone fails with the error."""
-        alone = [task for task in tasks if task.alone]
-        with self.pool.changed:
-            self._returned(tasks)
-            for task in tasks:
-                if not task.alone and not task.request.client.gone:
-                    task.alone = True
-                    self.pool.queue.put(task.request.client, [task], first=True)
-        for task in alone:
-            task.request.fail(error)
 
     def _returned(self, tasks: Collection[_Task]) -> None:
         """Take note that the thread has these sentences no more."""

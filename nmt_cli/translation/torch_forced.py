@@ -37,20 +37,10 @@ LOGITS_ON_HOST, LOGITS_ON_ACCELERATOR = 1 << 23, 1 << 26
 Ids = Sequence[int]
 
 
-class _Recording:
-    """The lock for recording.
-
-    Only one thread records at a time: workers share their models, and recording changes how a module attends.
-    """
-
-    lock = threading.Lock()
-
-
-def _unlock() -> None:
-    _Recording.lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_unlock)  # the thread that held the lock may not exist in the child
+_recording = threading.Lock()
+"""Only one thread records at a time: workers share their models, and recording changes how a module attends."""
+if hasattr(os, "register_at_fork"):  # the thread that has the lock may not exist in the child
+    os.register_at_fork(after_in_child=_recording._at_fork_reinit)  # type: ignore[attr-defined]  # as the standard library does
 
 
 class TorchForced:
@@ -89,7 +79,8 @@ class TorchForced:
             by_shape.setdefault((self._padded(len(source)), self._padded(len(target))), []).append(index)
         log_probs = [np.empty(0, np.float32)] * len(sources)
         for shape, indices in by_shape.items() if following is not None else ():
-            for batch in token_batches(indices, [max(shape)] * len(sources), self.batch_tokens):
+            size = max(1, self.batch_tokens // max(shape))
+            for batch in (indices[start : start + size] for start in range(0, len(indices), size)):
                 of_batch, reads, expected = ([side[i] for i in batch] for side in (sources, targets, following or []))
                 values_of = self._batch(of_batch, reads, expected, shape)
                 for index, values in zip(batch, values_of, strict=False):
@@ -130,7 +121,7 @@ class TorchForced:
         """Return the decoder's output (T, D), and the weights of these kinds of attention."""
         modules = {kind: _modules(self.model, kind) for kind in kinds}
         with ExitStack() as stack:
-            stack.enter_context(_Recording.lock)
+            stack.enter_context(_recording)
             records = {
                 kind: [stack.enter_context(record_attention(module)) for module in several]
                 for kind, several in modules.items()
@@ -150,18 +141,3 @@ def _modules(model: Transformer, kind: str) -> list[SelfAttention | CrossAttenti
         return [cast(DecoderLayer, layer).cross_attention for layer in model.decoder]
     layers = model.encoder if kind == "encoder" else model.decoder
     return [cast(EncoderLayer, layer).self_attention for layer in layers]
-
-
-def token_batches(order: Sequence[int], lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
-    """Cut the indices `order` into batches whose sentences, padded to the first one's length, have at most
-    `batch_tokens`.
-
-    `lengths[i]` is the length of sentence i; in `order` long ones come first. A batch has at least one sentence.
-    """
-    batches: list[list[int]] = []
-    start = 0
-    while start < len(order):
-        size = max(1, batch_tokens // lengths[order[start]])
-        batches.append(list(order[start : start + size]))
-        start += size
-    return batches

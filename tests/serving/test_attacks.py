@@ -263,14 +263,7 @@ def test_nested_markup(served: Served, path: str, options: dict[str, str]) -> No
 @pytest.mark.parametrize("value", [["xml"], {"tag": "xml"}, 1, True, 1.5, "XML!", "x" * 5000, "\ud800", "xml\0", [[]]])
 def test_values_of_other_types(served: Served, value: Any) -> None:
     """Also those that DeepL's clients send as lists."""
-    for name in (
-        "tag_handling",
-        "split_sentences",
-        "formality",
-        "ignore_tags",
-        "non_splitting_tags",
-        "outline_detection",
-    ):
+    for name in ("tag_handling", "split_sentences", "formality", "ignore_tags", "non_splitting_tags"):
         request = whole("/v2/translate", "Connection: close", **{name: value})
         status, answer = answer_to(served, [request])
         accepted = status == 200 and str(value) in ("1", "True")

@@ -154,6 +154,10 @@ def test_keys_and_quota(model: Path, tmp_path: Path) -> None:
         wrong = post(url, json={**values, "api_key": "wrong-key"})
         assert (wrong.status_code, wrong.json()) == (403, {"error": "Invalid API key"})
         assert post(url, json={**values, "api_key": "another-key"}).status_code == 200
+        for value in (["another-key"], 5, ""):  # no text: then the header counts
+            assert post(url, json={**values, "api_key": value}).status_code == 400
+            header = {"Authorization": "Bearer another-key"}
+            assert post(url, json={**values, "api_key": value}, headers=header).status_code == 200
         assert get(f"{served.url}/frontend/settings").json()["keyRequired"]
         assert get(f"{served.url}/metrics").status_code == 400
         assert get(f"{served.url}/metrics", headers={"Authorization": f"Bearer {KEY}"}).status_code == 200

@@ -60,7 +60,7 @@ class HeldSearch:
         held = not gate.exists()
         leaving = [number for number, one in self.sentences.items() if not held or len(one.tokens) <= SHORT]
         if len(leaving) < len(self.sentences):
-            gate.with_suffix(".begun").touch()
+            gate.with_suffix(".begun").write_text(str(os.getpid()), encoding="ascii")
             time.sleep(0.01)
         return [(number, [Hypothesis(list(self.sentences.pop(number).tokens), -1.0, -1.0)]) for number in leaving]
 
@@ -75,9 +75,10 @@ class Gate:
             "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
         }
 
-    def begun(self) -> None:
-        """Wait until a search has a sentence that it holds."""
-        wait_until(self.file.with_suffix(".begun").exists)
+    def begun(self) -> int:
+        """Wait until a search has a sentence that it holds. Return its process."""
+        file = self.file.with_suffix(".begun")
+        return int(wait_until(lambda: file.exists() and file.read_text(encoding="ascii")))
 
     def open(self) -> None:
         """Let all sentences go, from now on."""

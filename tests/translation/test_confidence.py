@@ -28,7 +28,6 @@ from nmt_cli.translation.confidence import (
     not_a_calibration,
     rank_correlation,
     read_calibration,
-    word_probabilities,
     words,
 )
 from nmt_cli.translation.line import Candidate
@@ -55,9 +54,8 @@ from nmt_cli.translation.split import joined
 def test_words_of_hand_made_pieces(pieces: list[str], expected: list[tuple[str, float]]) -> None:
     """Each piece has the probability 1/2; that of the end symbol belongs to no word."""
     half = math.log(0.5)
-    found = word_probabilities(pieces, [half] * len(pieces) + [-7.0])
-    assert [word for word, _ in found] == [word for word, _ in expected]
-    assert [probability for _, probability in found] == pytest.approx([probability for _, probability in expected])
+    found = words(pieces, [half] * len(pieces) + [-7.0], [len(pieces)])
+    assert [(word.text, pytest.approx(math.exp(word.log_prob))) for word in found] == expected
 
 
 @pytest.mark.parametrize("vocab_size", [330, 40])
@@ -82,7 +80,7 @@ def test_words_joined_by_spaces_are_the_text_of_any_tokens(vocab_size: int) -> N
             ids += rng.choice(spelled) if spelled and rng.random() < 0.2 else one
         [text] = of_text.decode([ids])
         numbers = [-rng.random() for _ in range(len(ids) + 1)]
-        found = words([table[number] for number in ids], numbers)
+        found = words([table[number] for number in ids], numbers, [len(ids)])
         assert " ".join(word.text for word in found) == text, (ids, text)
         if text:
             assert math.fsum(word.log_prob for word in found) == pytest.approx(math.fsum(numbers[:-1]))
@@ -100,12 +98,6 @@ def test_a_line_in_parts_has_an_end_symbol_after_each() -> None:
     assert joined(["好。", "是。", "ok"]) == "好。是。ok"
 
 
-@pytest.mark.parametrize(("numbers", "lengths"), [(2, ()), (4, ()), (3, (1, 1)), (4, (1, 2))])
-def test_numbers_that_do_not_match_the_pieces_are_refused(numbers: int, lengths: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="log-probabilities for 2 pieces"):
-        words(["▁a", "▁b"], [-1.0] * numbers, lengths)
-
-
 def test_words_and_end_symbols_of_a_translation_add_up_to_its_log_prob() -> None:
     """Also for lines in parts, and for all candidates."""
     rng = random.Random(5)
@@ -120,8 +112,7 @@ def test_words_and_end_symbols_of_a_translation_add_up_to_its_log_prob() -> None
             ends = np.cumsum([length + 1 for length in candidate.part_lengths]) - 1
             total = math.fsum([*(word.log_prob for word in found), *(candidate.token_log_probs[end] for end in ends)])
             assert total == pytest.approx(candidate.log_prob, abs=1e-4)
-            shares = word_probabilities(candidate.tokens, candidate.token_log_probs, candidate.part_lengths)
-            assert all(0 < probability <= 1 for _, probability in shares)
+            assert all(0 < word.probability <= 1 for word in candidate.words or [])
             parts.add(len(candidate.part_lengths))
     assert len(parts) > 1
 

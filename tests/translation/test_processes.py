@@ -33,7 +33,7 @@ from nmt_cli.translation.confidence import DEFAULT
 from nmt_cli.translation.device_processes import DeviceProcesses, Devices, Forks, WorkerDied
 from nmt_cli.translation.line import Translation
 from nmt_cli.translation.models import DeviceModels, Models, TorchModels, models_of, models_on
-from nmt_cli.translation.pool import Client
+from nmt_cli.translation.pool import Client, PoolClosed
 from nmt_cli.translation.translator import LineTranslator
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="processes search on Linux alone")]
@@ -192,6 +192,37 @@ def test_closing_stops_it(models: Models, folder: Path, monkeypatch: pytest.Monk
     else:
         assert set(children()) <= set(before)
     assert list(over(models, folder).translate(LINES)) == expected(folder)
+
+
+def test_a_process_that_dies_idle_ends_the_others(
+    models: Models, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It may have the lock for which the others wait."""
+    gate, some = held_until(monkeypatch, tmp_path, "held"), over(models, folder, search="held")
+    before, client = children(), models.client(some.search)
+    client.submit(some.prepare(["the cat."] * 60).sentences).result(LIMIT)  # all processes are there
+    own = set(children()) - set(before)
+    found = client.submit(some.prepare(LONG[:3]).sentences)  # of one group
+    [idle] = own - {gate.begun()}
+    os.kill(idle, signal.SIGKILL)
+    with pytest.raises(WorkerDied):
+        found.result(LIMIT)
+    client.close()
+    gone([*own])
+
+
+def test_closing_in_another_thread_ends_who_waits_for_few_sentences(
+    models: Models, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gate, some = held_until(monkeypatch, tmp_path, "held"), over(models, folder, search="held")
+    client = models.client(some.search)
+    found = client.submit(some.prepare(LONG[:2]).sentences)
+    gate.begun()
+    client.close()
+    with pytest.raises(PoolClosed):
+        found.result(LIMIT)
+    with pytest.raises(PoolClosed):
+        client.submit([])
 
 
 def test_models_that_cannot_be_loaded_are_reported(folder: Path, devices: DeviceModels, tmp_path: Path) -> None:

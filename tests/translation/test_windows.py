@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 from waiting import LIMIT, wait_until
 
-from nmt_cli.translation.torch_forced import token_batches
 from nmt_cli.translation.windows import WindowSize, windows
 
 LINES = [str(number) for number in range(20)]
@@ -60,10 +59,3 @@ def test_the_reader_ends_when_nobody_reads_any_more() -> None:
     next(several)
     several.close()
     wait_until(lambda: not any(thread.name == "nmt-reader" for thread in threading.enumerate()))
-
-
-def test_batches_hold_so_many_tokens_padding_counted() -> None:
-    lengths = [3, 9, 5, 2, 20, 1]
-    order = sorted(range(6), key=lambda i: -lengths[i])
-    assert token_batches(order, lengths, 10) == [[4], [1], [2, 0], [3, 5]]
-    assert token_batches([], lengths, 10) == []
