@@ -25,10 +25,22 @@ from .files import read_bounded
 HASH = "content_sha256"
 
 
-class Record(BaseModel):
-    """The content of a JSON file. Types are strict; unknown keys and numbers that are not finite are errors."""
+class Entry(BaseModel):
+    """A part of a record. Types are strict; unknown keys and numbers that are not finite are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class FileEntry(Entry):
+    """A file by its name or path, with its size and SHA-256 when the record was written."""
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+class Record(Entry):
+    """The content of a JSON file."""
 
     newest: ClassVar[int] = 2
     """The format version that is written, and the newest version that is read."""
