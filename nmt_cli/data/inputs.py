@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, write_failed
+from ..errors import DataError, writing
 from ..recipe import DataSection
+from ..storage.sealed_json import FileEntry, file_entry
 from ..text.lines import BUFFER, open_binary, read_parallel
 from ..text.other_formats import check_text_files
-from .shards import TEXT, FileEntry, Split, file_entry
+from .shards import TEXT, Split
 
 ROLES = ("train_source", "train_target", "valid_source", "valid_target")
 SPLITS: tuple[Split, ...] = ("train", "valid")
@@ -106,10 +107,8 @@ def find_inputs(data: DataSection, data_dirs: Sequence[Path]) -> Iterator[Inputs
         )
     files = {f"{split}_{side}": [f"{split}.{language}"] for split in SPLITS for side, language in sides.items()}
     with tempfile.TemporaryDirectory(prefix="nmt-") as folder:
-        try:
+        with writing(Path(folder), "the demo corpus"):
             write_corpus(Path(folder))
-        except OSError as error:
-            raise write_failed(error, Path(folder), "the demo corpus") from None
         yield Inputs(
             {role: [Path(folder) / name for name in names] for role, names in files.items()},
             {role: [f"{TEXT}/{name}" for name in names] for role, names in files.items()},

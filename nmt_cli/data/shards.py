@@ -27,14 +27,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from .. import __version__
-from ..errors import DataError, write_failed
+from ..errors import DataError, reading, writing
 from ..recipe import DataSection, Recipe, with_present_names
 from ..storage.files import Lock, sha256, write_named
-from ..storage.sealed_json import Record, read_record, to_json
-from ..text.lines import iter_lines, open_binary
+from ..storage.sealed_json import Entry, FileEntry, Record, file_entry, read_record, to_json
+from ..text.lines import read_parallel
 
 FORMAT_VERSION = Record.newest
 INDEX_FILE = "index.json"
@@ -51,21 +51,6 @@ LARGEST_HEADER = 1 << 20
 REMEDY = "Move the folder away, and make the shards again with nmt preprocess."
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class FileEntry(_Entry):
-    """A file of the folder, or an input file named by its path.
-
-    The values are from the time when the shards were written.
-    """
-
-    file: str
-    bytes: int
-    sha256: str
-
-
 class ShardEntry(FileEntry):
     pairs: int
 
@@ -77,19 +62,19 @@ CHANGED_DEFAULTS = ("normalization",)
 """
 
 
-class SplitEntry(_Entry):
+class SplitEntry(Entry):
     """The contents of one split, and the number of pairs that were dropped."""
 
-    read: int = 0
-    dropped: dict[str, int] = {}
+    read: int
+    dropped: dict[str, int]
     """Number of dropped pairs by reason: `empty` (a side below min_length), `too_long` (above max_length), `ratio`
     (above max_ratio)."""
-    pairs: int = 0
-    source_tokens: int = 0
-    target_tokens: int = 0
-    longest_source: int = 0
-    longest_target: int = 0
-    shards: list[ShardEntry] = []
+    pairs: int
+    source_tokens: int
+    target_tokens: int
+    longest_source: int
+    longest_target: int
+    shards: list[ShardEntry]
     ids_sha256: str = ""
     """SHA-256 of all ids and lengths. It does not depend on the number of shards. Exists since format version 2."""
 
@@ -137,14 +122,6 @@ class ShardIndex(Record):
         return self.source_size, self.target_size
 
 
-def file_entry(path: Path, name: str | None = None) -> FileEntry:
-    """Return the size and SHA-256 of a file. Raises DataError."""
-    try:
-        return FileEntry(file=name or path.name, bytes=path.stat().st_size, sha256=sha256(path))
-    except OSError as error:
-        raise DataError(f"cannot read {str(path)!r}: {error.strerror}.") from None
-
-
 def write_index(folder: Path, index: ShardIndex) -> None:
     write_named(folder / INDEX_FILE, to_json(index), "the index of the shards")
 
@@ -180,10 +157,7 @@ def listed(index: ShardIndex) -> list[FileEntry]:
 def verify(folder: str | Path) -> ShardIndex:
     """Compare the SHA-256 of every file with the index. Raises DataError with the names of all files that differ."""
     folder, index = Path(folder), open_index(folder)
-    try:
-        changed = [entry.file for entry in listed(index) if sha256(folder / entry.file) != entry.sha256]
-    except OSError as error:
-        raise DataError(f"cannot read {str(error.filename or folder)!r}: {error.strerror or error}.") from None
+    changed = [entry.file for entry in listed(index) if file_entry(folder / entry.file).sha256 != entry.sha256]
     if changed:
         raise DataError(
             f"in {str(folder)!r} the contents have changed since they were written: {', '.join(changed)}. {REMEDY}"
@@ -200,10 +174,8 @@ def hold(folder: str | Path) -> Lock:
         f"nmt preprocess is writing to {str(folder)!r}. Wait until it has finished, or name other shards "
         "with --data DIR."
     )
-    try:
+    with reading(folder):
         return Lock(folder, busy, shared=True)
-    except OSError as error:
-        raise DataError(f"cannot open the folder of shards {str(folder)!r}: {error.strerror}.") from None
 
 
 @contextmanager
@@ -215,12 +187,10 @@ def held_alone(folder: Path) -> Iterator[None]:
         f"the shards in {str(folder)!r} are in use: an nmt train reads them, or another nmt preprocess writes there. "
         "Let it finish, or choose another --out."
     )
-    try:
+    with writing(folder, "the shards"):
         existed = folder.is_dir()
         folder.mkdir(parents=True, exist_ok=True)
         lock = Lock(folder, busy)
-    except OSError as error:
-        raise write_failed(error, folder, "the shards") from None
     with lock:
         try:
             yield
@@ -293,11 +263,8 @@ def with_earlier_defaults(recipe: Recipe, index: ShardIndex) -> Recipe:
 
 def valid_text(folder: str | Path) -> tuple[list[str], list[str]]:
     """Return the raw validation text, source and target: one line per pair of the `valid` corpus."""
-    sides = []
-    for name in VALID_TEXT:
-        with open_binary(Path(folder) / name) as stream:
-            sides.append([line.decode("utf-8") for line in iter_lines(stream)])
-    return sides[0], sides[1]
+    pairs = list(read_parallel(*([Path(folder) / name] for name in VALID_TEXT)))
+    return [source for source, _ in pairs], [target for _, target in pairs]
 
 
 class Corpus:
@@ -376,9 +343,11 @@ class _Shard:
             raise DataError(f"the shard {str(path)!r} is damaged: its offsets do not fit its {pairs:,} pairs. {REMEDY}")
 
     def pair(self, i: int) -> tuple[Ids, Ids]:
-        t = self.tensors
-        source, target = t["source_offsets"], t["target_offsets"]
-        return t["source"][source[i] : source[i + 1]], t["target"][target[i] : target[i + 1]]
+        return self._side("source", i), self._side("target", i)
+
+    def _side(self, side: str, i: int) -> Ids:
+        offsets = self.tensors[f"{side}_offsets"]
+        return self.tensors[side][offsets[i] : offsets[i + 1]]
 
 
 def _map(path: Path) -> dict[str, npt.NDArray[Any]]:

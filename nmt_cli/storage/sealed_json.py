@@ -19,8 +19,8 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .. import __version__
-from ..errors import NmtError, shown, shown_name
-from .files import read_bounded
+from ..errors import NmtError, reading, shown, shown_name
+from .files import read_bounded, sha256
 
 HASH = "content_sha256"
 
@@ -37,6 +37,12 @@ class FileEntry(Entry):
     file: str
     bytes: int
     sha256: str
+
+
+def file_entry(path: Path, name: str = "") -> FileEntry:
+    """Return the entry of a file, under `name` if it is given. Raises DataError."""
+    with reading(path):
+        return FileEntry(file=name or path.name, bytes=path.stat().st_size, sha256=sha256(path))
 
 
 class Record(Entry):

@@ -9,7 +9,7 @@ from nmt_cli.corpora.sgm import segments
 from nmt_cli.errors import DataError
 from nmt_cli.text.lines import decoded_lines, open_binary
 
-WMT = Path(__file__).parents[3] / "../shared/data/wmt-newstest"
+WMT = Path(__file__).parents[2] / "../shared/data/wmt-newstest"
 originals = pytest.mark.skipif(
     not WMT.is_dir(), reason="the original test sets are not beside the project (../shared/data/wmt-newstest)"
 )

@@ -460,7 +460,7 @@ def test_a_fault_midway_leaves_the_earlier_shards(
 
 def test_places_that_cannot_be_written(text: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    for place, said in (("file", "file' is a file, expected a folder"), ("file/out", "cannot write the shards at '")):
+    for place, said in (("file", "cannot write the shards at '"), ("file/out", "cannot write the shards at '")):
         with pytest.raises(DataError, match=said):
             prepare(recipe(), [text], tmp_path / place, workers=1)
 
