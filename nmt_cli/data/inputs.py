@@ -7,7 +7,6 @@ The demo corpus is written to a temporary folder and then read like any other te
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import os
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, writing
+from ..errors import DataError, did_you_mean, writing
 from ..recipe import DataSection
 from ..storage.sealed_json import FileEntry, file_entry
 from ..text.lines import BUFFER, open_binary, read_parallel
@@ -145,10 +144,8 @@ def _missing(path: Path) -> str:
         return f"there is no file {str(path)!r}: the folder {str(path.parent)!r} does not exist. Check --data-dir."
     except OSError as error:
         return f"cannot look for {str(path)!r}: {error.strerror}."
-    near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.5)
-    return f"there is no file {str(path)!r}." + (
-        f" Similar names in its folder: {', '.join(near)}." if near else f" Its folder holds: {named(names)}."
-    )
+    near = did_you_mean(path.name, names, most=3)
+    return f"there is no file {str(path)!r}.{near or f' Its folder holds: {named(names)}.'}"
 
 
 def _find_tokenizer(data: DataSection, data_dirs: Sequence[Path]) -> Path | None:

@@ -306,9 +306,7 @@ def _check_vocabulary(vocabulary: Vocabulary, data: DataSection) -> None:
         return
     value = str(getattr(data, key)).lower()
     remedy = "set data.separate_tokenizers = true" if separate else "change one of them"
-    raise DataError(
-        f"data.tokenizer = {data.tokenizer!r} holds {has}, but data.{key} = {value}: {remedy}."
-    )
+    raise DataError(f"data.tokenizer = {data.tokenizer!r} holds {has}, but data.{key} = {value}: {remedy}.")
 
 
 def _check_tags(vocabulary: Vocabulary, data: DataSection) -> None:

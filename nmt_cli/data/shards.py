@@ -36,7 +36,6 @@ from ..storage.files import Lock, sha256, write_named
 from ..storage.sealed_json import Entry, FileEntry, Record, file_entry, read_record, to_json
 from ..text.lines import read_parallel
 
-FORMAT_VERSION = Record.newest
 INDEX_FILE = "index.json"
 VALID_TEXT = ("valid.source.txt", "valid.target.txt")
 TEXT = "text"
@@ -85,7 +84,7 @@ class ShardIndex(Record):
     model_config = ConfigDict(frozen=True)
     largest: ClassVar[int] = 1 << 26
 
-    format_version: int = FORMAT_VERSION
+    format_version: int = Record.newest
     package_version: str = __version__
     recipe: str
     data: dict[str, Any]
@@ -276,19 +275,13 @@ class Corpus:
         if split not in self.index.splits:
             raise DataError(f"{str(folder)!r} has no split {split!r}; it has {', '.join(self.index.splits)}.")
         self.entry = self.index.splits[split]
-        self.shards = [_Shard(self.folder / shard.file, shard.pairs) for shard in self.entry.shards]
+        self.shards = [_tensors(self.folder / shard.file, shard.pairs) for shard in self.entry.shards]
         self.starts = [0, *np.cumsum([shard.pairs for shard in self.entry.shards], dtype=np.int64).tolist()]
+        self.source_lengths = MappedLengths(self, "source", self.entry.longest_source)
+        self.target_lengths = MappedLengths(self, "target", self.entry.longest_target)
 
     def __len__(self) -> int:
         return self.entry.pairs
-
-    @property
-    def source_lengths(self) -> MappedLengths:
-        return MappedLengths(self, "source", self.entry.longest_source)
-
-    @property
-    def target_lengths(self) -> MappedLengths:
-        return MappedLengths(self, "target", self.entry.longest_target)
 
     def pair(self, i: int) -> tuple[Ids, Ids]:
         """Return the source and target ids of pair `i`, without begin and end symbols: read-only views of the memory
@@ -297,7 +290,9 @@ class Corpus:
         if not 0 <= i < len(self):
             raise IndexError(f"pair {i} of {len(self)}")
         shard = bisect_right(self.starts, i) - 1
-        return self.shards[shard].pair(i - self.starts[shard])
+        tensors, i = self.shards[shard], i - self.starts[shard]
+        source, target = tensors["source_offsets"], tensors["target_offsets"]
+        return tensors["source"][source[i] : source[i + 1]], tensors["target"][target[i] : target[i + 1]]
 
 
 @dataclass(frozen=True)
@@ -317,7 +312,7 @@ class MappedLengths:
         shards = np.searchsorted(self.corpus.starts, pairs, "right") - 1
         for shard in np.unique(shards).tolist():
             here = shards == shard
-            offsets = self.corpus.shards[shard].tensors[f"{self.side}_offsets"]
+            offsets = self.corpus.shards[shard][f"{self.side}_offsets"]
             indices = pairs[here] - self.corpus.starts[shard]
             lengths[here] = offsets[indices + 1] - offsets[indices]
         return lengths
@@ -326,28 +321,17 @@ class MappedLengths:
         return max(initial, self.longest)
 
 
-class _Shard:
-    """The tensors of one safetensors file as views of its memory map."""
-
-    def __init__(self, path: Path, pairs: int) -> None:
-        try:
-            self.tensors = _map(path)
-            offsets = [self.tensors[f"{side}_offsets"] for side in ("source", "target")]
-            ends = [len(self.tensors[side]) for side in ("source", "target")]
-            whole = all(
-                len(o) == pairs + 1 and o[0] == 0 and o[-1] == end for o, end in zip(offsets, ends, strict=True)
-            )
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise DataError(f"cannot read the shard {str(path)!r}: {error}. {REMEDY}") from None
-        if not whole:
-            raise DataError(f"the shard {str(path)!r} is damaged: its offsets do not fit its {pairs:,} pairs. {REMEDY}")
-
-    def pair(self, i: int) -> tuple[Ids, Ids]:
-        return self._side("source", i), self._side("target", i)
-
-    def _side(self, side: str, i: int) -> Ids:
-        offsets = self.tensors[f"{side}_offsets"]
-        return self.tensors[side][offsets[i] : offsets[i + 1]]
+def _tensors(path: Path, pairs: int) -> dict[str, npt.NDArray[Any]]:
+    """Return the tensors of a shard as views of its memory map. Raises DataError if they do not fit its `pairs`."""
+    try:
+        tensors = _map(path)
+        sides = [(tensors[side], tensors[f"{side}_offsets"]) for side in ("source", "target")]
+        whole = all(len(offsets) == pairs + 1 and offsets[0] == 0 and offsets[-1] == len(ids) for ids, offsets in sides)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"cannot read the shard {str(path)!r}: {error}. {REMEDY}") from None
+    if not whole:
+        raise DataError(f"the shard {str(path)!r} is damaged: its offsets do not fit its {pairs:,} pairs. {REMEDY}")
+    return tensors
 
 
 def _map(path: Path) -> dict[str, npt.NDArray[Any]]:

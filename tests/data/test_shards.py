@@ -9,7 +9,6 @@ from safetensors.numpy import load_file
 
 from nmt_cli.data.shard_writer import Block, ShardWriter, id_type
 from nmt_cli.data.shards import (
-    FORMAT_VERSION,
     INDEX_FILE,
     VALID_TEXT,
     Corpus,
@@ -160,7 +159,7 @@ NO_INDEX = {
     "{": r"index.json' is damaged: it is not JSON .* make the shards again",
     "[1]": "expected a JSON object, found list",
     '{"format_version": 1}': "index.json' is damaged: recipe: field required",
-    f'{{"format_version": {FORMAT_VERSION + 1}}}': f"format version {FORMAT_VERSION + 1};.* up to {FORMAT_VERSION}",
+    f'{{"format_version": {ShardIndex.newest + 1}}}': f"format version {ShardIndex.newest + 1};.* up to {ShardIndex.newest}",
 }
 
 
