@@ -29,40 +29,24 @@ with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace"
     if "GenuineIntel" in _file.read(200):
         os.environ.setdefault("MKL_CBWR", "AVX512,STRICT")
 
-_NAMES = {
-    "init": "interface.init",
-    "Initialized": "interface.planning",
-    "fetch": "interface.fetching",
-    "datasets": "interface.fetching",
-    "info": "interface.information",
-    "table3": "interface.information",
-    "preprocess": "interface.commands",
-    "train": "interface.commands",
-    "forecast": "interface.commands",
-    "average": "interface.commands",
-    "quantize": "interface.commands",
-    "export": "interface.commands",
-    "import_model": "interface.commands",
-    "Run": "interface.commands",
-    "load": "interface.translator",
-    "Translator": "interface.translator",
-    "Line": "translation.line",
-    "Translation": "translation.line",
-    "Candidate": "translation.line",
-    "Parse": "interface.parsing",
-    "evaluate": "interface.evaluation",
-    "Evaluation": "interface.evaluation",
-    "calibrate": "interface.calibration",
-    "Calibrated": "interface.calibration",
-    "attend": "interface.attention",
-    "Attended": "interface.attention",
-    "trees": "interface.trees",
-    "brackets": "interface.trees",
-    "TreeFiles": "interface.trees",
-    "Progress": "interface.progress",
-    "NmtError": "errors",
+_DEFINED = {
+    "interface.init": "init",
+    "interface.planning": "Initialized",
+    "interface.fetching": "fetch datasets",
+    "interface.information": "info table3",
+    "interface.commands": "preprocess train forecast average quantize export import_model Run",
+    "interface.translator": "load Translator",
+    "translation.line": "Line Translation Candidate",
+    "interface.parsing": "Parse",
+    "interface.evaluation": "evaluate Evaluation",
+    "interface.calibration": "calibrate Calibrated",
+    "interface.attention": "attend Attended",
+    "interface.trees": "trees brackets TreeFiles",
+    "interface.progress": "Progress",
+    "errors": "NmtError",
 }
-"""Public names → the modules that define them. `__init__.pyi` declares the same names for type checkers."""
+"""Modules and the public names that they define. `__init__.pyi` declares the same names for type checkers."""
+_NAMES = {name: module for module, names in _DEFINED.items() for name in names.split()}
 
 __all__ = ["__version__", *_NAMES]
 

@@ -16,7 +16,7 @@
     └── Terminated          exit 128 + signal: SIGTERM or SIGHUP, raised at any point of the program
 
 A message contains the bad value (`!r`), what was expected, where it is, and how to fix it.
-`write_failed` turns an `OSError` from writing into such a message.
+`reading` and `writing` turn an `OSError` into such a message.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ import importlib
 import re
 import reprlib
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,24 @@ def write_failed(error: OSError, path: Path, what: str, kind: type[NmtError] = D
     return kind(f"cannot write {what} at {shown(str(path), LONGEST_SHOWN)}: {reason}.{way_out}")
 
 
+@contextmanager
+def writing(path: Path, what: str, kind: type[NmtError] = DataError) -> Iterator[None]:
+    """Raise an OSError of the block as `write_failed` describes it."""
+    try:
+        yield
+    except OSError as error:
+        raise write_failed(error, path, what, kind) from None
+
+
+@contextmanager
+def reading(path: str | Path, remedy: str = "", kind: type[NmtError] = DataError) -> Iterator[None]:
+    """Raise an OSError of the block as an error of type `kind`, with the name of the file and the `remedy`."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"cannot read {str(path)!r}: {error.strerror or error}.{remedy}") from None
+
+
 LONGEST_SHOWN = 300
 """Largest number of characters of a path in an error."""
 _SPACE = " Free some space or choose another folder; nothing that was there before was changed."
@@ -141,6 +160,7 @@ WRITE_FAILURES = {
     errno.EROFS: ("the file system is mounted read-only", " Choose a folder elsewhere."),
     errno.ENAMETOOLONG: ("the name is too long", " Most file systems allow 255 bytes a name."),
     errno.ENOTDIR: ("a part of its path is a file, not a folder", " Choose another path."),
+    errno.EEXIST: ("it is a file, expected a folder", " Choose another path."),
     errno.EISDIR: ("it is a folder", " Give the name of a file."),
     errno.ELOOP: ("its links lead in a circle", " Choose another path."),
 }

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
 
-from ..errors import DataError
+from ..errors import DataError, reading
 from ..text.compression import Damaged, Unpacked
 
 if TYPE_CHECKING:
@@ -100,7 +100,9 @@ def open_member(path: Path, name: str) -> Iterator[BinaryIO]:
 def _opened(path: Path, name: str) -> Iterator[tuple[IO[bytes], int]]:
     """Provide the stream of a member, not decompressed, and its size."""
     if not name:
-        with _file(path) as file:
+        with reading(path):
+            file = path.open("rb")
+        with file:
             yield file, path.stat().st_size
     elif path.suffix == ZIP:
         with zipfile.ZipFile(path) as archive:
@@ -148,13 +150,6 @@ def _contents_of_zip(path: Path) -> dict[str, int]:
 def _tar(path: Path) -> Iterator[tarfile.TarFile]:
     with open_member(path, "") as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as archive:
         yield archive
-
-
-def _file(path: Path) -> IO[bytes]:
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise DataError(f"cannot read {str(path)!r}: {error.strerror}.") from None
 
 
 def _plain(name: str) -> str:

@@ -13,26 +13,25 @@ writes no time or name.
 from __future__ import annotations
 
 import hashlib
-import io
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from .. import console
-from ..errors import DataError, write_failed
-from ..storage.files import Lock, clear_partial, sha256
+from ..errors import DataError, writing
+from ..storage.files import Lock, sha256
 from ..storage.output_paths import output_files
 from ..text.compression import compressing
-from ..text.lines import decode_line, iter_lines, read_pairs
+from ..text.lines import decoded_lines, parallel
 from . import split
 from .archives import check_holds, contents, open_member
 from .dataset import Archive, Dataset, Joined, Split, members_of, outputs
 from .download import fetch
-from .manifest import NAME, ArchiveEntry, Manifest, TextEntry, WrittenFile, load
+from .manifest import NAME, Manifest, TextEntry, WrittenFile, load
 from .sgm import segments
 
 CHUNK = 10_000
@@ -92,19 +91,18 @@ def _build(
     texts = {_fingerprint(text, dataset): text for text in dataset.texts}
     manifest.texts = [entry for entry in manifest.texts if entry.fingerprint in texts and _whole(entry, out)]
     done = {entry.fingerprint for entry in manifest.texts}
-    fresh = len(done) < len(texts)
-    if fresh:
+    todo = {fingerprint: text for fingerprint, text in texts.items() if fingerprint not in done}
+    if todo:
         manifest.complete = False
         manifest.save(out)
-        todo = {fingerprint: text for fingerprint, text in texts.items() if fingerprint not in done}
-        paths = _fetch_all(todo.values(), downloads, mirrors, verify, manifest, out)
+        paths = _fetch_all(list(todo.values()), downloads, mirrors, verify, manifest, out)
         for fingerprint, text in todo.items():
             manifest.texts.append(_write(text, dataset, out, paths, fingerprint))
             manifest.save(out)
     if not manifest.complete:
         manifest.complete = True
         manifest.save(out)
-    return fresh, manifest
+    return bool(todo), manifest
 
 
 # --- the folder ------------------------------------------------------------------------------------------------------
@@ -113,17 +111,13 @@ def _build(
 def _locked(out: Path) -> Lock:
     """Create the folder and lock it against other `nmt data` commands. Raises DataError."""
     busy = DataError(f"another nmt data is writing to {str(out)!r} just now: let it finish, or choose another --out.")
-    try:
+    with writing(out, "the data set"):
         out.mkdir(parents=True, exist_ok=True)
         return Lock(out, busy)
-    except (FileExistsError, NotADirectoryError):
-        raise DataError(f"{str(out)!r} is a file or is below one, expected a folder: choose another --out.") from None
-    except OSError as error:
-        raise write_failed(error, out, "the data set") from None
 
 
 def _begun(name: str, dataset: Dataset, out: Path) -> Manifest:
-    """Return the manifest of the folder, or a new one. Remove partial files of a killed command.
+    """Return the manifest of the folder, or a new one.
 
     Raises DataError if files that `nmt data` did not write would be overwritten.
     """
@@ -139,10 +133,6 @@ def _begun(name: str, dataset: Dataset, out: Path) -> Manifest:
         return Manifest(dataset=name)
     if manifest.dataset != name:
         raise DataError(f"{str(out)!r} holds the data set {manifest.dataset!r}, not {name!r}: choose another --out.")
-    written = [out / NAME, *(out / file for text in dataset.texts for file in outputs(text, dataset.languages))]
-    for folder in {path.parent for path in written}:
-        if folder.is_dir():
-            clear_partial(folder, [path.name for path in written if path.parent == folder])
     return manifest
 
 
@@ -164,7 +154,7 @@ def _fingerprint(text: Joined | Split, dataset: Dataset) -> str:
     if isinstance(text, Split):
         origin: list[Any] = [text.archive.name, text.member, split.SEED, split.HELD_OUT]
     else:
-        origin = [[(archive.name, member) for archive, member in (part.source, part.target)] for part in text.parts]
+        origin = [[(archive.name, member) for archive, member in part] for part in text.parts]
         origin += [text.training, text.lines]
     return hashlib.sha256(repr((files, origin)).encode()).hexdigest()[:16]
 
@@ -173,7 +163,7 @@ def _fingerprint(text: Joined | Split, dataset: Dataset) -> str:
 
 
 def _fetch_all(
-    texts: Iterable[Joined | Split],
+    texts: Sequence[Joined | Split],
     downloads: Path,
     mirrors: Sequence[str],
     verify: bool,
@@ -181,27 +171,23 @@ def _fetch_all(
     out: Path,
 ) -> dict[Archive, Path]:
     """Download and check every archive that `texts` need, before any text is written. Returns their paths."""
-    texts = list(texts)
     archives = list(dict.fromkeys(archive for text in texts for archive, _ in members_of(text)))
-    try:
+    with writing(downloads, "the archives"):
         downloads.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise write_failed(error, downloads, "the archives") from None
     paths: dict[Archive, Path] = {}
     for number, archive in enumerate(archives, 1):
-        fetched = fetch(archive, downloads, mirrors, verify, {entry.file: entry.sha256 for entry in manifest.archives})
+        known = {entry.file: entry for entry in manifest.archives}
+        entry = fetch(archive, downloads, mirrors, verify, {file: earlier.sha256 for file, earlier in known.items()})
+        path = paths[archive] = downloads / entry.file
         console.say(
-            f"archive {number} of {len(archives)}: {fetched.path.name}, {fetched.path.stat().st_size / 1e6:,.1f} MB, "
-            f"{'was here' if fetched.url is None else 'fetched'}, "
-            f"{'checksum right' if fetched.verified else 'not verified'}"
+            f"archive {number} of {len(archives)}: {entry.file}, {path.stat().st_size / 1e6:,.1f} MB, "
+            f"{'was here' if entry.url is None else 'fetched'}, "
+            f"{'checksum right' if entry.verified else 'not verified'}"
         )
-        paths[archive] = fetched.path
-        entry = ArchiveEntry(file=fetched.path.name, url=fetched.url, sha256=fetched.sha256, verified=fetched.verified)
-        earlier = next((old for old in manifest.archives if old.file == entry.file), None)
-        if earlier is not None and entry.url is None and earlier.sha256 == entry.sha256:
+        earlier = known.get(entry.file)
+        if earlier and entry.url is None and earlier.sha256 == entry.sha256:
             entry.url = earlier.url
-        manifest.archives = [*(old for old in manifest.archives if old.file != entry.file), entry]
-        manifest.archives.sort(key=lambda item: item.file)
+        manifest.archives = sorted((known | {entry.file: entry}).values(), key=lambda item: item.file)
         manifest.save(out)
     with console.progress(len(paths), "checking the archives", scale=False) as bar:
         for archive, path in paths.items():
@@ -232,19 +218,33 @@ def _write(
 ) -> TextEntry:
     """Write the files of one text under temporary names, and rename them when all are correct."""
     files = outputs(text, dataset.languages)
-    counts: Counter[str] = Counter()
     targets = [out / file for file in files]
-    with output_files(targets, "the text", ours=lambda _: "no nmt data wrote it") as raw, ExitStack() as stack:
+    counts: Counter[str] = Counter()
+    written = Counter[int]()
+    with (
+        output_files(targets, "the text", ours=lambda _: "no nmt data wrote it") as raw,
+        ExitStack() as stack,
+        console.progress(None, files[0], " pairs") as bar,
+    ):
         streams = [stack.enter_context(compressing(stream, file)) for file, stream in zip(files, raw, strict=True)]
-        if isinstance(text, Split):
-            _write_split(text, paths, streams, counts)
-        else:
-            _write_pairs(text, paths, streams, counts)
+        for number, (source, target) in _pairs(text, paths, counts):
+            streams[2 * number].write(source.encode() + b"\n")
+            streams[2 * number + 1].write(target.encode() + b"\n")
+            written[number] += 1
+            if written[number] % CHUNK == 0:
+                bar.update(CHUNK)
     entries = [
-        WrittenFile(file=file, bytes=path.stat().st_size, sha256=sha256(path), lines=counts[f"lines {index}"])
+        WrittenFile(file=file, bytes=path.stat().st_size, sha256=sha256(path), lines=written[index // 2])
         for index, (file, path) in enumerate(zip(files, targets, strict=True))
     ]
-    console.say(f"{', '.join(files)}: {_described(text, counts)}")
+    description = f"{', '.join(files)}: {counts['read']:,} pairs"
+    if isinstance(text, Split):
+        description += f", {written[1]:,} each held out for validation and test"
+    elif text.training:
+        description += f"; {counts['dropped']:,} with an empty side dropped"
+    if counts["replaced"]:
+        description += f"; {counts['replaced']:,} lines held invalid UTF-8, replaced by U+FFFD"
+    console.say(description)
     return TextEntry(
         fingerprint=fingerprint,
         files=entries,
@@ -254,78 +254,49 @@ def _write(
     )
 
 
-def _described(text: Joined | Split, counts: Counter[str]) -> str:
-    description = f"{counts['read']:,} pairs"
+def _pairs(
+    text: Joined | Split, paths: dict[Archive, Path], counts: Counter[str]
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield the pairs to write, each with the number of its two files among those of `text`: 0, or 0 to 2 for a Split.
+
+    Raises DataError if the sides of a part, or a text, have another number of lines than they should.
+    """
     if isinstance(text, Split):
-        description += f", {counts['lines 2']:,} each held out for validation and test"
-    elif text.training:
-        description += f"; {counts['dropped']:,} with an empty side dropped"
-    return description + (
-        f"; {counts['replaced']:,} lines held invalid UTF-8, replaced by U+FFFD" if counts["replaced"] else ""
-    )
-
-
-def _write_pairs(text: Joined, paths: dict[Archive, Path], streams: Sequence[BinaryIO], counts: Counter[str]) -> None:
-    source_file, target_file = streams
-    with console.progress(None, text.files[0], " pairs") as bar:
-        for source, target in _pairs(text, paths, counts):
-            counts["read"] += 1
-            if counts["read"] % CHUNK == 0:
-                bar.update(CHUNK)
-            if text.training and not (source.strip() and target.strip()):
-                counts["dropped"] += 1
-                continue
-            source_file.write(source.encode() + b"\n")
-            target_file.write(target.encode() + b"\n")
+        with _lines((text.archive, text.member), paths, counts) as (name, lines):
+            pairs = split.read_pairs(lines, name)
+        counts["read"] = len(pairs)
+        for number, part in enumerate(split.cut(pairs).values()):
+            yield from ((number, pair) for pair in part)
+        return
+    for source, target in text.parts:
+        with _lines(source, paths, counts) as (name, lines), _lines(target, paths, counts) as (other_name, other_lines):
+            for pair in parallel((repr(name), lines), (repr(other_name), other_lines)):
+                counts["read"] += 1
+                if text.training and not (pair[0].strip() and pair[1].strip()):
+                    counts["dropped"] += 1
+                else:
+                    yield 0, pair
+    named = f"{text.files[0]!r} and {text.files[1]!r}"
     if text.lines not in (None, counts["read"]):
-        where = ", ".join(str(paths[part.source[0]]) for part in text.parts)
+        where = ", ".join(str(paths[archive]) for (archive, _), _ in text.parts)
         raise DataError(
-            f"{text.files[0]!r} and {text.files[1]!r} come to {counts['read']:,} lines, expected "
-            f"{text.lines:,}: {where!r} is not the archive that it should be. Remove it to have it fetched "
-            "again."
+            f"{named} come to {counts['read']:,} lines, expected {text.lines:,}: {where!r} is not the archive that it "
+            "should be. Remove it to have it fetched again."
         )
-    if not counts["read"] - counts["dropped"]:
+    if counts["read"] == counts["dropped"]:
         raise DataError(
-            f"{text.files[0]!r} and {text.files[1]!r} come to no pair at all: {counts['read']:,} were read. "
-            "Are the archives what they should be?"
+            f"{named} come to no pair at all: {counts['read']:,} were read. Are the archives what they should be?"
         )
-    counts["lines 0"] = counts["lines 1"] = counts["read"] - counts["dropped"]
-
-
-def _pairs(text: Joined, paths: dict[Archive, Path], counts: Counter[str]) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of all parts. Raises DataError if the sides of a part differ in their number of lines."""
-    for part in text.parts:
-        replaced: Counter[str] = Counter()
-        with _side(*part.source, paths) as (source_name, source), _side(*part.target, paths) as (target_name, target):
-            yield from read_pairs(source_name, source, target_name, target, replaced)
-        counts["replaced"] += replaced.total()
 
 
 @contextmanager
-def _side(archive: Archive, member: str, paths: dict[Archive, Path]) -> Iterator[tuple[str, BinaryIO]]:
-    """Provide one side of a part: its name and a stream of lines."""
+def _lines(
+    file: tuple[Archive, str], paths: dict[Archive, Path], counts: Counter[str]
+) -> Iterator[tuple[str, Iterator[str]]]:
+    """Provide the name and the lines of a file in an archive; "replaced" counts those with invalid UTF-8."""
+    archive, member = file
     path = paths[archive]
     name = f"{path}:{member}" if member else str(path)
     with open_member(path, member) as stream:
-        if member.endswith(".sgm"):
-            yield name, io.BytesIO("".join(f"{line}\n" for line in segments(stream, name)).encode())
-        else:
-            yield name, stream
-
-
-def _write_split(text: Split, paths: dict[Archive, Path], streams: Sequence[BinaryIO], counts: Counter[str]) -> None:
-    path = paths[text.archive]
-    with open_member(path, text.member) as stream:
-        decoded = [decode_line(raw) for raw in iter_lines(stream)]
-    counts["replaced"] = sum(replaced for _, replaced in decoded)
-    pairs = split.read_pairs((line for line, _ in decoded), f"{path}:{text.member}")
-    counts["read"] = len(pairs)
-    for index, (stream, lines) in enumerate(zip(streams, _sides(split.cut(pairs)), strict=True)):
-        counts[f"lines {index}"] = len(lines)
-        stream.writelines(f"{line}\n".encode() for line in lines)
-
-
-def _sides(parts: dict[str, list[split.Pair]]) -> Iterator[list[str]]:
-    for name in ("train", "valid", "test"):
-        yield [source for source, _ in parts[name]]
-        yield [target for _, target in parts[name]]
+        lines = decoded_lines(stream, "replaced", counts)
+        yield name, segments(lines, name) if member.endswith(".sgm") else lines

@@ -9,6 +9,7 @@ another package) and add a line there.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +39,7 @@ class Archive:
         return self.sources[0].name
 
 
-@dataclass(frozen=True)
-class PairedFiles:
+class PairedFiles(NamedTuple):
     """A parallel text: for source and for target an archive and a file in it; "" if the archive is a single file.
 
     The file in the archive may be plain, compressed or .sgm.
@@ -93,7 +93,7 @@ def members_of(text: Joined | Split) -> list[tuple[Archive, str]]:
     """Return the archives that a text is made of, each with the file in it, in order of use."""
     if isinstance(text, Split):
         return [(text.archive, text.member)]
-    return [member for part in text.parts for member in (part.source, part.target)]
+    return [member for part in text.parts for member in part]
 
 
 def outputs(text: Joined | Split, languages: tuple[str, str]) -> tuple[str, ...]:

@@ -26,16 +26,17 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .. import __version__, console
-from ..errors import DataError, write_failed
+from ..errors import DataError, reading, write_failed
 from ..storage.files import flush_to_disk, rename_flushed, sha256, write_atomic
 from .dataset import Archive, Source
+from .manifest import ArchiveEntry
 
 ATTEMPTS, PAUSE, LONGEST_PAUSE = 5, 1.0, 60.0
 """Maximum number of attempts in a row without a byte; the first pause in seconds, doubled each time; the longest pause
@@ -50,19 +51,6 @@ RESERVE = 1 << 20
 TEMPORARY = {408, 425, 429, 500, 502, 503, 504}
 AGENT = f"nmt/{__version__} (Python-urllib)"
 RESUME = "What was downloaded is kept; run the same command again to resume."
-
-
-@dataclass(frozen=True)
-class Fetched:
-    """A downloaded archive.
-
-    `url` is None if the file existed before. `verified` is True if its published checksum was compared.
-    """
-
-    path: Path
-    sha256: str
-    url: str | None
-    verified: bool
 
 
 class _AddressFailed(Exception):
@@ -83,8 +71,8 @@ def fetch(
     mirrors: Sequence[str] = (),
     verify: bool = True,
     known: Mapping[str, str] | None = None,
-) -> Fetched:
-    """Return the archive as a file in `folder`; download it if it is missing.
+) -> ArchiveEntry:
+    """Return which file of `folder` is the archive; download it if it is missing. Its `url` is None if it was there.
 
     `mirrors` are tried first: address + "/" + name. `known` has the SHA-256 of archives that were used before, by name.
 
@@ -117,18 +105,14 @@ def fetch(
     )
 
 
-def _existing(source: Source, path: Path, verify: bool, before: str | None) -> Fetched:
+def _existing(source: Source, path: Path, verify: bool, before: str | None) -> ArchiveEntry:
     """Return the file that exists in the folder already; `before`: its SHA-256 when it was used before, if it was.
 
     Raises DataError if it is not the archive.
     """
-    try:
+    with reading(path, " Move it away to have it fetched again."):
         digest = sha256(path)
-    except OSError as error:
-        raise DataError(
-            f"cannot read {str(path)!r}: {error.strerror}. Move it away to have it fetched again."
-        ) from None
-    fault = _difference(path, source.digest, digest)
+        fault = _difference(path, source.digest, digest)
     if source.digest is None and before not in (None, digest):
         fault = f"it has changed since it was fetched: its SHA-256 is {digest}, was {before}"
     if fault and verify:
@@ -136,7 +120,11 @@ def _existing(source: Source, path: Path, verify: bool, before: str | None) -> F
             f"{str(path)!r} is not the archive that it should be: {fault}. Remove it to have it fetched again, "
             "or give --no-verify to take it as it is."
         )
-    return Fetched(path, digest, None, verify and source.digest is not None)
+    return _entry(source, digest, None, verify)
+
+
+def _entry(source: Source, digest: str, url: str | None, verify: bool) -> ArchiveEntry:
+    return ArchiveEntry(file=source.name, url=url, sha256=digest, verified=verify and source.digest is not None)
 
 
 def _difference(path: Path, expected: str | None, digest: str) -> str:
@@ -236,7 +224,7 @@ class _Part:
             self._origin_path.unlink(missing_ok=True)
 
 
-def _download(source: Source, part: _Part, verify: bool) -> Fetched:
+def _download(source: Source, part: _Part, verify: bool) -> ArchiveEntry:
     """Download from one address. Raises _AddressFailed."""
     repeated = False
     while True:
@@ -259,7 +247,7 @@ def _download(source: Source, part: _Part, verify: bool) -> Fetched:
         console.say(
             f"{source.name}: no checksum is published for it; its SHA-256 is {digest}, now in the data set's manifest"
         )
-    return Fetched(part.target, digest, source.url, verify and source.digest is not None)
+    return _entry(source, digest, source.url, verify)
 
 
 def _receive_all(source: Source, part: _Part, verify: bool) -> bool:

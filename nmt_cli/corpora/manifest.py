@@ -10,29 +10,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ..errors import DataError
 from ..storage.files import write_named
-from ..storage.sealed_json import Record, read_record, to_json
+from ..storage.sealed_json import Entry, FileEntry, Record, read_record, to_json
 
 NAME = "manifest.json"
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+class WrittenFile(FileEntry):
+    """A file that was written, and its number of lines."""
 
-
-class WrittenFile(_Entry):
-    """A file that was written: its name in the folder, size in bytes, SHA-256 and number of lines."""
-
-    file: str
-    bytes: int
-    sha256: str
     lines: int
 
 
-class TextEntry(_Entry):
+class TextEntry(Entry):
     """A text that is complete. `fingerprint` is a hash of how it was built."""
 
     fingerprint: str
@@ -44,8 +37,11 @@ class TextEntry(_Entry):
     """Number of lines with invalid UTF-8, which was replaced by U+FFFD."""
 
 
-class ArchiveEntry(_Entry):
-    """An archive that was used. `verified` is True if its published checksum was compared."""
+class ArchiveEntry(Entry):
+    """An archive that was used.
+
+    `url` is None if `nmt data` never downloaded it. `verified` is True if its published checksum was compared.
+    """
 
     file: str
     url: str | None
@@ -89,5 +85,3 @@ def load(folder: Path) -> Manifest | None:
         )
     except FileNotFoundError:
         return None
-    except NotADirectoryError:
-        raise DataError(f"{str(folder)!r} is not a folder: choose another --out.") from None

@@ -8,24 +8,22 @@ segment is an empty line.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Iterable, Iterator
 
 from ..errors import DataError
-from ..text.lines import decode_line, iter_lines
 
 OPENING = re.compile(r"<seg(\s[^>]*)?>", re.IGNORECASE)
 CLOSING = re.compile(r"</seg\s*>", re.IGNORECASE)
 
 
-def segments(stream: BinaryIO, name: str) -> Iterator[str]:
-    """Yield the segments of an open .sgm file called `name`.
+def segments(lines: Iterable[str], name: str) -> Iterator[str]:
+    """Yield the segments in the lines of the .sgm file called `name`.
 
     Raises DataError if a segment is not closed, or if there is none.
     """
     count, text, begun = 0, "", 0
-    for number, raw in enumerate(iter_lines(stream), 1):
-        text += decode_line(raw)[0]
+    for number, line in enumerate(lines, 1):
+        text += line
         while True:
             if not begun:
                 opening = OPENING.search(text)

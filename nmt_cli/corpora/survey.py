@@ -16,7 +16,7 @@ import random
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -181,7 +181,7 @@ def _script(letter: str) -> str:
     return unicodedata.name(letter, "OTHER").split()[0].split("-")[0]
 
 
-def draw(text: Survey, sets: Mapping[str, int], seed: int = SEED) -> dict[str, NDArray[Any]]:
+def draw(text: Survey, sets: Mapping[str, int]) -> dict[str, NDArray[Any]]:
     """Return the pair indices of each held-out set, in text order. `sets` holds the number of pairs by name.
 
     Where pairs that share a side are held out together, a set may have up to MOST_TOGETHER - 1 pairs more. Raises
@@ -189,7 +189,7 @@ def draw(text: Survey, sets: Mapping[str, int], seed: int = SEED) -> dict[str, N
     """
     if not sets:
         return {}
-    total, generator = sum(sets.values()), random.Random(seed)
+    total, generator = sum(sets.values()), random.Random(SEED)
     if text.useful <= 2 * total:
         raise _too_few(text, total)
     if len(text.alone) >= total:
@@ -235,31 +235,21 @@ def _groups(text: Survey) -> list[NDArray[Any]]:
 
 
 def write_parts(
-    source: Paths,
-    target: Paths,
-    held_out: Mapping[str, NDArray[Any]],
-    streams: Mapping[str, tuple[BinaryIO, BinaryIO]],
-    default: str = "train",
+    source: Paths, target: Paths, held_out: Mapping[str, NDArray[Any]], streams: Mapping[str, tuple[BinaryIO, BinaryIO]]
 ) -> dict[str, int]:
-    r"""Write each held-out pair to the streams of its set, and every other pair to the streams of `default`.
+    r"""Write each held-out pair to the streams of its set, and every other pair to those of "train".
 
     Each set has a stream for source and one for target; each pair is one line in both. Return the number of pairs per
     set. Pairs with an empty side are left out. Lines end with "\n"; invalid UTF-8 is replaced.
     """
     counts = dict.fromkeys(streams, 0)
-    for name, pair in _parts(source, target, held_out, default):
-        counts[name] += 1
-        for stream, text in zip(streams[name], pair, strict=True):
-            stream.write(f"{text}\n".encode())
-    return counts
-
-
-def _parts(
-    source: Paths, target: Paths, held_out: Mapping[str, NDArray[Any]], default: str
-) -> Iterator[tuple[str, tuple[str, str]]]:
     sets = {int(number): name for name, numbers in held_out.items() for number in numbers}
     with console.progress(None, "writing", " pairs") as bar:
         for number, pair in enumerate(read_parallel(source, target)):
             bar.update(1)
             if all(text.strip() for text in pair):
-                yield sets.get(number, default), pair
+                name = sets.get(number, "train")
+                counts[name] += 1
+                for stream, text in zip(streams[name], pair, strict=True):
+                    stream.write(f"{text}\n".encode())
+    return counts

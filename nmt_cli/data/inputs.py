@@ -7,7 +7,6 @@ The demo corpus is written to a temporary folder and then read like any other te
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import os
@@ -19,11 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, write_failed
+from ..errors import DataError, did_you_mean, writing
 from ..recipe import DataSection
+from ..storage.sealed_json import FileEntry, file_entry
 from ..text.lines import BUFFER, open_binary, read_parallel
 from ..text.other_formats import check_text_files
-from .shards import TEXT, FileEntry, Split, file_entry
+from .shards import TEXT, Split
 
 ROLES = ("train_source", "train_target", "valid_source", "valid_target")
 SPLITS: tuple[Split, ...] = ("train", "valid")
@@ -106,10 +106,8 @@ def find_inputs(data: DataSection, data_dirs: Sequence[Path]) -> Iterator[Inputs
         )
     files = {f"{split}_{side}": [f"{split}.{language}"] for split in SPLITS for side, language in sides.items()}
     with tempfile.TemporaryDirectory(prefix="nmt-") as folder:
-        try:
+        with writing(Path(folder), "the demo corpus"):
             write_corpus(Path(folder))
-        except OSError as error:
-            raise write_failed(error, Path(folder), "the demo corpus") from None
         yield Inputs(
             {role: [Path(folder) / name for name in names] for role, names in files.items()},
             {role: [f"{TEXT}/{name}" for name in names] for role, names in files.items()},
@@ -146,10 +144,8 @@ def _missing(path: Path) -> str:
         return f"there is no file {str(path)!r}: the folder {str(path.parent)!r} does not exist. Check --data-dir."
     except OSError as error:
         return f"cannot look for {str(path)!r}: {error.strerror}."
-    near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.5)
-    return f"there is no file {str(path)!r}." + (
-        f" Similar names in its folder: {', '.join(near)}." if near else f" Its folder holds: {named(names)}."
-    )
+    near = did_you_mean(path.name, names, most=3)
+    return f"there is no file {str(path)!r}.{near or f' Its folder holds: {named(names)}.'}"
 
 
 def _find_tokenizer(data: DataSection, data_dirs: Sequence[Path]) -> Path | None:

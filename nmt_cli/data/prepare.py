@@ -26,11 +26,12 @@ from numpy.typing import NDArray
 
 from .. import console
 from ..device.processor import cores
-from ..errors import DataError, write_failed
+from ..errors import DataError, writing
 from ..recipe import DataSection, Recipe
 from ..registry import tree_function
 from ..storage.files import clear_partial, write_named
 from ..storage.output_paths import output_folder, resolved
+from ..storage.sealed_json import FileEntry, file_entry
 from ..text.lines import Changed
 from ..text.other_formats import check_replaced
 from ..text.parallel_check import PairSample, remarks
@@ -41,12 +42,10 @@ from .shards import (
     INDEX_FILE,
     TEXT,
     VALID_TEXT,
-    FileEntry,
     ShardIndex,
     Split,
     SplitEntry,
     differences,
-    file_entry,
     held_alone,
     hold,
     not_shards,
@@ -127,15 +126,11 @@ def _names_in(out: Path) -> list[str]:
     """Return the names in the folder, after earlier shards got theirs back if a command was killed while it replaced
     them. Raises DataError.
     """
-    if os.path.exists(out) and not os.path.isdir(out):
-        raise DataError(f"{str(out)!r} is a file, expected a folder for the shards: choose another --out.")
-    try:
+    with writing(out, "the shards"):
         real = resolved(out, "the shards")
         if real.parent.is_dir():
             clear_partial(real.parent, [real.name])
         return sorted(os.listdir(out)) if out.exists() else []
-    except OSError as error:
-        raise write_failed(error, out, "the shards") from None
 
 
 def _check_not_empty(inputs: Inputs, entries: dict[str, list[FileEntry]]) -> None:
@@ -299,13 +294,9 @@ def _vocabulary(data: DataSection, inputs: Inputs, words: list[WordCounts], work
 
 def _check_vocabulary(vocabulary: Vocabulary, data: DataSection) -> None:
     """Raise DataError unless the tokenizers that `data.tokenizer` names are such as the other keys say."""
-    separate = not vocabulary.joint and vocabulary.shared
-    if vocabulary.joint:
-        has = "one joint vocabulary"
-    elif separate:
-        has = "two tokenizers over one joint vocabulary"
-    else:
-        has = "two vocabularies"
+    separate = vocabulary.shared and not vocabulary.joint
+    one = "two tokenizers over one joint vocabulary" if separate else "two vocabularies"
+    has = "one joint vocabulary" if vocabulary.joint else one
     if data.separate_tokenizers:
         key, fits = "separate_tokenizers", separate
     else:  # two tokenizers of equal tokens may also be those of a model with two embeddings
@@ -426,8 +417,7 @@ def _encode(
     if split == "valid":
         for name, side in zip(VALID_TEXT, zip(*text, strict=True) if text else [(), ()], strict=True):
             write_named(folder / name, "".join(f"{line}\n" for line in side).encode(), "the validation text")
-    writer.read, writer.dropped = pairs, dict(dropped)
-    entry = writer.close()
+    entry = writer.close(pairs, dict(dropped))
     if pairs and not entry.pairs:
         why = ", ".join(f"{reason} {count:,}" for reason, count in dropped.items())
         raise DataError(

@@ -54,8 +54,6 @@ class ShardWriter:
     split: Split
     shard_pairs: int
     dtype: npt.DTypeLike = np.uint16
-    read: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)
     _held: list[Block] = field(default_factory=list)
     _shards: list[ShardEntry] = field(default_factory=list)
     _tokens: list[int] = field(default_factory=lambda: [0, 0])
@@ -77,13 +75,16 @@ class ShardWriter:
             if sum(map(len, self._held)) == self.shard_pairs:
                 self._flush()
 
-    def close(self) -> SplitEntry:
-        """Write the remaining pairs as the last shard, and return the entry for the index."""
+    def close(self, read: int, dropped: dict[str, int]) -> SplitEntry:
+        """Write the remaining pairs as the last shard, and return the entry for the index.
+
+        `read` and `dropped` are the numbers of pairs that were read, and that were dropped, by reason.
+        """
         if self._held:
             self._flush()
         return SplitEntry(
-            read=self.read,
-            dropped=self.dropped,
+            read=read,
+            dropped=dropped,
             pairs=sum(shard.pairs for shard in self._shards),
             source_tokens=self._tokens[0],
             target_tokens=self._tokens[1],

@@ -27,16 +27,15 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from .. import __version__
-from ..errors import DataError, write_failed
+from ..errors import DataError, reading, writing
 from ..recipe import DataSection, Recipe, with_present_names
 from ..storage.files import Lock, sha256, write_named
-from ..storage.sealed_json import Record, read_record, to_json
-from ..text.lines import iter_lines, open_binary
+from ..storage.sealed_json import Entry, FileEntry, Record, file_entry, read_record, to_json
+from ..text.lines import read_parallel
 
-FORMAT_VERSION = Record.newest
 INDEX_FILE = "index.json"
 VALID_TEXT = ("valid.source.txt", "valid.target.txt")
 TEXT = "text"
@@ -51,21 +50,6 @@ LARGEST_HEADER = 1 << 20
 REMEDY = "Move the folder away, and make the shards again with nmt preprocess."
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class FileEntry(_Entry):
-    """A file of the folder, or an input file named by its path.
-
-    The values are from the time when the shards were written.
-    """
-
-    file: str
-    bytes: int
-    sha256: str
-
-
 class ShardEntry(FileEntry):
     pairs: int
 
@@ -77,19 +61,19 @@ CHANGED_DEFAULTS = ("normalization",)
 """
 
 
-class SplitEntry(_Entry):
+class SplitEntry(Entry):
     """The contents of one split, and the number of pairs that were dropped."""
 
-    read: int = 0
-    dropped: dict[str, int] = {}
+    read: int
+    dropped: dict[str, int]
     """Number of dropped pairs by reason: `empty` (a side below min_length), `too_long` (above max_length), `ratio`
     (above max_ratio)."""
-    pairs: int = 0
-    source_tokens: int = 0
-    target_tokens: int = 0
-    longest_source: int = 0
-    longest_target: int = 0
-    shards: list[ShardEntry] = []
+    pairs: int
+    source_tokens: int
+    target_tokens: int
+    longest_source: int
+    longest_target: int
+    shards: list[ShardEntry]
     ids_sha256: str = ""
     """SHA-256 of all ids and lengths. It does not depend on the number of shards. Exists since format version 2."""
 
@@ -100,7 +84,7 @@ class ShardIndex(Record):
     model_config = ConfigDict(frozen=True)
     largest: ClassVar[int] = 1 << 26
 
-    format_version: int = FORMAT_VERSION
+    format_version: int = Record.newest
     package_version: str = __version__
     recipe: str
     data: dict[str, Any]
@@ -135,14 +119,6 @@ class ShardIndex(Record):
     def vocabularies(self) -> tuple[int, int]:
         """Return the sizes of the source and the target vocabulary."""
         return self.source_size, self.target_size
-
-
-def file_entry(path: Path, name: str | None = None) -> FileEntry:
-    """Return the size and SHA-256 of a file. Raises DataError."""
-    try:
-        return FileEntry(file=name or path.name, bytes=path.stat().st_size, sha256=sha256(path))
-    except OSError as error:
-        raise DataError(f"cannot read {str(path)!r}: {error.strerror}.") from None
 
 
 def write_index(folder: Path, index: ShardIndex) -> None:
@@ -180,10 +156,7 @@ def listed(index: ShardIndex) -> list[FileEntry]:
 def verify(folder: str | Path) -> ShardIndex:
     """Compare the SHA-256 of every file with the index. Raises DataError with the names of all files that differ."""
     folder, index = Path(folder), open_index(folder)
-    try:
-        changed = [entry.file for entry in listed(index) if sha256(folder / entry.file) != entry.sha256]
-    except OSError as error:
-        raise DataError(f"cannot read {str(error.filename or folder)!r}: {error.strerror or error}.") from None
+    changed = [entry.file for entry in listed(index) if file_entry(folder / entry.file).sha256 != entry.sha256]
     if changed:
         raise DataError(
             f"in {str(folder)!r} the contents have changed since they were written: {', '.join(changed)}. {REMEDY}"
@@ -200,10 +173,8 @@ def hold(folder: str | Path) -> Lock:
         f"nmt preprocess is writing to {str(folder)!r}. Wait until it has finished, or name other shards "
         "with --data DIR."
     )
-    try:
+    with reading(folder):
         return Lock(folder, busy, shared=True)
-    except OSError as error:
-        raise DataError(f"cannot open the folder of shards {str(folder)!r}: {error.strerror}.") from None
 
 
 @contextmanager
@@ -215,12 +186,10 @@ def held_alone(folder: Path) -> Iterator[None]:
         f"the shards in {str(folder)!r} are in use: an nmt train reads them, or another nmt preprocess writes there. "
         "Let it finish, or choose another --out."
     )
-    try:
+    with writing(folder, "the shards"):
         existed = folder.is_dir()
         folder.mkdir(parents=True, exist_ok=True)
         lock = Lock(folder, busy)
-    except OSError as error:
-        raise write_failed(error, folder, "the shards") from None
     with lock:
         try:
             yield
@@ -293,11 +262,8 @@ def with_earlier_defaults(recipe: Recipe, index: ShardIndex) -> Recipe:
 
 def valid_text(folder: str | Path) -> tuple[list[str], list[str]]:
     """Return the raw validation text, source and target: one line per pair of the `valid` corpus."""
-    sides = []
-    for name in VALID_TEXT:
-        with open_binary(Path(folder) / name) as stream:
-            sides.append([line.decode("utf-8") for line in iter_lines(stream)])
-    return sides[0], sides[1]
+    pairs = list(read_parallel(*([Path(folder) / name] for name in VALID_TEXT)))
+    return [source for source, _ in pairs], [target for _, target in pairs]
 
 
 class Corpus:
@@ -309,19 +275,13 @@ class Corpus:
         if split not in self.index.splits:
             raise DataError(f"{str(folder)!r} has no split {split!r}; it has {', '.join(self.index.splits)}.")
         self.entry = self.index.splits[split]
-        self.shards = [_Shard(self.folder / shard.file, shard.pairs) for shard in self.entry.shards]
+        self.shards = [_tensors(self.folder / shard.file, shard.pairs) for shard in self.entry.shards]
         self.starts = [0, *np.cumsum([shard.pairs for shard in self.entry.shards], dtype=np.int64).tolist()]
+        self.source_lengths = MappedLengths(self, "source", self.entry.longest_source)
+        self.target_lengths = MappedLengths(self, "target", self.entry.longest_target)
 
     def __len__(self) -> int:
         return self.entry.pairs
-
-    @property
-    def source_lengths(self) -> MappedLengths:
-        return MappedLengths(self, "source", self.entry.longest_source)
-
-    @property
-    def target_lengths(self) -> MappedLengths:
-        return MappedLengths(self, "target", self.entry.longest_target)
 
     def pair(self, i: int) -> tuple[Ids, Ids]:
         """Return the source and target ids of pair `i`, without begin and end symbols: read-only views of the memory
@@ -330,7 +290,9 @@ class Corpus:
         if not 0 <= i < len(self):
             raise IndexError(f"pair {i} of {len(self)}")
         shard = bisect_right(self.starts, i) - 1
-        return self.shards[shard].pair(i - self.starts[shard])
+        tensors, i = self.shards[shard], i - self.starts[shard]
+        source, target = tensors["source_offsets"], tensors["target_offsets"]
+        return tensors["source"][source[i] : source[i + 1]], tensors["target"][target[i] : target[i + 1]]
 
 
 @dataclass(frozen=True)
@@ -350,7 +312,7 @@ class MappedLengths:
         shards = np.searchsorted(self.corpus.starts, pairs, "right") - 1
         for shard in np.unique(shards).tolist():
             here = shards == shard
-            offsets = self.corpus.shards[shard].tensors[f"{self.side}_offsets"]
+            offsets = self.corpus.shards[shard][f"{self.side}_offsets"]
             indices = pairs[here] - self.corpus.starts[shard]
             lengths[here] = offsets[indices + 1] - offsets[indices]
         return lengths
@@ -359,26 +321,17 @@ class MappedLengths:
         return max(initial, self.longest)
 
 
-class _Shard:
-    """The tensors of one safetensors file as views of its memory map."""
-
-    def __init__(self, path: Path, pairs: int) -> None:
-        try:
-            self.tensors = _map(path)
-            offsets = [self.tensors[f"{side}_offsets"] for side in ("source", "target")]
-            ends = [len(self.tensors[side]) for side in ("source", "target")]
-            whole = all(
-                len(o) == pairs + 1 and o[0] == 0 and o[-1] == end for o, end in zip(offsets, ends, strict=True)
-            )
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise DataError(f"cannot read the shard {str(path)!r}: {error}. {REMEDY}") from None
-        if not whole:
-            raise DataError(f"the shard {str(path)!r} is damaged: its offsets do not fit its {pairs:,} pairs. {REMEDY}")
-
-    def pair(self, i: int) -> tuple[Ids, Ids]:
-        t = self.tensors
-        source, target = t["source_offsets"], t["target_offsets"]
-        return t["source"][source[i] : source[i + 1]], t["target"][target[i] : target[i + 1]]
+def _tensors(path: Path, pairs: int) -> dict[str, npt.NDArray[Any]]:
+    """Return the tensors of a shard as views of its memory map. Raises DataError if they do not fit its `pairs`."""
+    try:
+        tensors = _map(path)
+        sides = [(tensors[side], tensors[f"{side}_offsets"]) for side in ("source", "target")]
+        whole = all(len(offsets) == pairs + 1 and offsets[0] == 0 and offsets[-1] == len(ids) for ids, offsets in sides)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"cannot read the shard {str(path)!r}: {error}. {REMEDY}") from None
+    if not whole:
+        raise DataError(f"the shard {str(path)!r} is damaged: its offsets do not fit its {pairs:,} pairs. {REMEDY}")
+    return tensors
 
 
 def _map(path: Path) -> dict[str, npt.NDArray[Any]]:

@@ -19,13 +19,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError
+from ..errors import DataError, reading
 from ..recipe import DataSection
 from ..registry import TOKENIZERS, load, tree_function
 from ..storage.files import read_bounded, write_named
@@ -105,12 +105,8 @@ class Tokenizer:
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
         """Read a model file. Raises DataError."""
-        try:
+        with reading(path, " Expected a SentencePiece model file."):
             return cls(read_bounded(Path(path), LARGEST), str(path))
-        except FileNotFoundError:
-            raise DataError(f"there is no tokenizer at {str(path)!r}; expected a SentencePiece model file.") from None
-        except OSError as error:
-            raise DataError(f"cannot read the tokenizer {str(path)!r}: {error.strerror}.") from None
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[bytes]]:
         return Tokenizer, (self.model,)
@@ -123,11 +119,7 @@ class Tokenizer:
         if self._words is not None:  # SentencePiece would join unknown words that follow each other
             return [[self._words.get(word, UNK) for word in text.split(" ") if word] for text in texts]
         visible = [self._visible(text) for text in texts]
-        encoded: list[list[int]] = (
-            self._processor.encode(visible, num_threads=1)
-            if len(visible) > FEW
-            else [self._processor.encode(text) for text in visible]
-        )
+        encoded: list[list[int]] = _each(self._processor.encode, visible)
         if self.extension.known:
             for number, (text, ids) in enumerate(zip(visible, encoded, strict=True)):
                 if UNK in ids or max(ids, default=0) >= self.vocab_size:
@@ -167,12 +159,7 @@ class Tokenizer:
         A text is one line: a `\n` that a model spells in bytes becomes a space.
         """
         rows = [[int(i) for i in row if i not in (PAD, BOS, EOS)] for row in ids]
-        texts: list[str] = (
-            self._processor.decode(rows, num_threads=1)
-            if len(rows) > FEW
-            else [self._processor.decode(row) for row in rows]
-        )
-        return [text.replace("\n", " ") for text in texts]
+        return [text.replace("\n", " ") for text in _each(self._processor.decode, rows)]
 
     def pieces(self, text: str) -> list[str]:
         """Return the subwords of a text as SentencePiece writes them (▁ begins a word)."""
@@ -235,6 +222,11 @@ class Tokenizer:
 
     def save(self, path: str | Path) -> None:
         write_named(Path(path), self.model, "the tokenizer")
+
+
+def _each(function: Callable[..., Any], items: list[Any]) -> Any:
+    """Return what a function of SentencePiece returns for each item."""
+    return function(items, num_threads=1) if len(items) > FEW else [function(item) for item in items]
 
 
 def learn_bpe(sentences: Iterable[str], data: DataSection) -> Tokenizer:
@@ -392,8 +384,17 @@ class Vocabulary:
         there is no vocabulary, or if it has other sizes.
         """
         folder = Path(folder)
-        known = (JOINT_FILE, SOURCE_FILE, TARGET_FILE)
-        vocabulary = cls._load(folder, [name for name in known if (folder / name).exists()] if files is None else files)
+        if files is None:
+            files = [path.name for path in folder.glob("tokenizer*.model")]
+        if JOINT_FILE in files:
+            both = Tokenizer.load(folder / JOINT_FILE)
+            vocabulary = cls(both, both)
+        elif SOURCE_FILE in files or TARGET_FILE in files:
+            vocabulary = cls(Tokenizer.load(folder / SOURCE_FILE), Tokenizer.load(folder / TARGET_FILE))
+        else:
+            raise DataError(
+                f"{str(folder)!r} holds no tokenizer; expected {JOINT_FILE}, or {SOURCE_FILE} and {TARGET_FILE}."
+            )
         actual = (vocabulary.source_size, vocabulary.target_size)
         if sizes is not None and actual != sizes:
             raise DataError(
@@ -402,17 +403,6 @@ class Vocabulary:
                 "it was exchanged. Restore the folder from a copy."
             )
         return vocabulary
-
-    @classmethod
-    def _load(cls, folder: Path, files: Collection[str]) -> Vocabulary:
-        if JOINT_FILE in files:
-            both = Tokenizer.load(folder / JOINT_FILE)
-            return cls(both, both)
-        if SOURCE_FILE in files or TARGET_FILE in files:
-            return cls(Tokenizer.load(folder / SOURCE_FILE), Tokenizer.load(folder / TARGET_FILE))
-        raise DataError(
-            f"{str(folder)!r} holds no tokenizer; expected {JOINT_FILE}, or {SOURCE_FILE} and {TARGET_FILE}."
-        )
 
     @classmethod
     def learn(cls, words: Sequence[Iterable[tuple[str, int]]], data: DataSection) -> Vocabulary:

@@ -29,7 +29,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from ..errors import NmtError, UsageError, write_failed
+from ..errors import NmtError, UsageError, writing
 
 PIECE = 1 << 24
 """Number of bytes that are read at a time."""
@@ -223,11 +223,9 @@ def write_named(path: Path, data: bytes, what: str) -> None:
 
     `what` names the file in messages. Raises DataError.
     """
-    try:
+    with writing(path, what):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, data)
-    except OSError as error:
-        raise write_failed(error, path, what) from None
 
 
 def rename_flushed(aside: Path, path: Path) -> None:

@@ -26,20 +26,18 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import DataError, NmtError, ReaderLeft, UsageError, write_failed
+from ..errors import DataError, NmtError, ReaderLeft, UsageError, write_failed, writing
 from .files import check_free, follow_links, new_files, new_folder, sha256
 
 Ours = Callable[[Path], str]
-DESCRIPTORS = ("/dev", "/proc")
+DESCRIPTORS = ("/dev/", "/proc/")
 """Folders whose paths may be open files of this process. Such paths must not be replaced."""
 
 
 def resolved(path: Path, what: str) -> Path:
     """Return the target of `path` if it is a link, else `path`. Raises DataError."""
-    try:
+    with writing(path, what):
         return follow_links(path)
-    except OSError as error:
-        raise write_failed(error, path, what) from None
 
 
 def check_inputs(path: Path, what: str, inputs: Iterable[Path]) -> None:
@@ -69,31 +67,24 @@ def output_folder(
     Raises UsageError if `path` may not be replaced, `kind` if it cannot be written.
     """
     check_output_folder(path, what, ours, inputs)
-    try:
-        with new_folder(resolved(path, what), ours) as aside:
-            yield aside
-    except OSError as error:
-        raise write_failed(error, path, what, kind) from None
+    with writing(path, what, kind), new_folder(resolved(path, what), ours) as aside:
+        yield aside
 
 
 def check_output_folder(path: Path, what: str, ours: Ours, inputs: Sequence[Path] = ()) -> None:
     """Raise UsageError if `output_folder` would refuse `path`. Call this before hours of work."""
-    real = resolved(path, what)
-    try:
+    with writing(path, what):
+        real = resolved(path, what)
         check_inputs(real, what, inputs)
         if real.exists() and not real.is_dir():
             raise UsageError(f"{what} is a folder, and {str(path)!r} is a file. Choose another output.")
         check_free(real, ours)
-    except OSError as error:
-        raise write_failed(error, path, what) from None
 
 
 def check_output_file(path: Path, what: str, inputs: Sequence[Path] = ()) -> None:
     """Raise UsageError or DataError if `output_file` would refuse `path`. Call this before a model is loaded."""
-    try:
+    with writing(path, what):
         _target(path, what, inputs)
-    except OSError as error:
-        raise write_failed(error, path, what) from None
 
 
 @contextmanager
@@ -122,13 +113,13 @@ def output_files(
     current = paths[0]
     try:
         targets = [_target(current := path, what, inputs) for path in paths]
-        for target in targets:
-            if target is not None:
-                target.parent.mkdir(parents=True, exist_ok=True)
+        replaced = list(filter(None, targets))
+        for target in replaced:
+            target.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
-            asides = iter(stack.enter_context(new_files([target for target in targets if target is not None], check)))
+            asides = iter(stack.enter_context(new_files(replaced, check)))
             yield [
-                next(asides) if target is not None else stack.enter_context(path.open("wb"))
+                next(asides) if target else stack.enter_context(path.open("wb"))
                 for path, target in zip(paths, targets, strict=True)
             ]
     except BrokenPipeError:
@@ -142,18 +133,16 @@ def _target(path: Path, what: str, inputs: Sequence[Path]) -> Path | None:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        mode = None
-    if mode is not None and stat.S_ISDIR(mode):
+        mode = 0
+    if stat.S_ISDIR(mode):
         raise UsageError(
             f"{what} is a file, and {str(path)!r} is a folder. Give the name of a file, such as "
             f"{str(path / 'output')!r}."
         )
-    if mode is not None and (
-        not stat.S_ISREG(mode) or os.path.abspath(path).startswith(tuple(f"{folder}/" for folder in DESCRIPTORS))
-    ):
+    if mode and (not stat.S_ISREG(mode) or os.path.abspath(path).startswith(DESCRIPTORS)):
         return None
     real = resolved(path, what)
     check_inputs(real, what, inputs)
-    if mode is not None and not os.access(real, os.W_OK):
+    if mode and not os.access(real, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     return real

@@ -13,23 +13,40 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .. import __version__
-from ..errors import NmtError, shown, shown_name
-from .files import read_bounded
+from ..errors import NmtError, reading, shown, shown_name
+from .files import read_bounded, sha256
 
 HASH = "content_sha256"
 
 
-class Record(BaseModel):
-    """The content of a JSON file. Types are strict; unknown keys and numbers that are not finite are errors."""
+class Entry(BaseModel):
+    """A part of a record. Types are strict; unknown keys and numbers that are not finite are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class FileEntry(Entry):
+    """A file by its name or path, with its size and SHA-256 when the record was written."""
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+def file_entry(path: Path, name: str = "") -> FileEntry:
+    """Return the entry of a file, under `name` if it is given. Raises DataError."""
+    with reading(path):
+        return FileEntry(file=name or path.name, bytes=path.stat().st_size, sha256=sha256(path))
+
+
+class Record(Entry):
+    """The content of a JSON file."""
 
     newest: ClassVar[int] = 2
     """The format version that is written, and the newest version that is read."""
@@ -74,20 +91,12 @@ def read_record(path: Path, kind: type[RecordT], error: type[NmtError], remedy: 
     If one of them is wrong, raises `error` with the file, the cause and the `remedy`. Raises FileNotFoundError or
     NotADirectoryError if the file does not exist.
     """
-    return parse_record(_read(path, kind.largest, error, remedy), path, kind, error, remedy)
-
-
-def _read(path: Path, most: int, error: type[NmtError], remedy: str) -> bytes:
     try:
-        return read_bounded(path, most)
+        data = read_bounded(path, kind.largest)
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as cause:
         raise error(f"cannot read {str(path)!r}: {cause.strerror or cause}. {remedy}") from None
-
-
-def parse_record(data: bytes, path: Path, kind: type[RecordT], error: type[NmtError], remedy: str) -> RecordT:
-    """Return the record in `data`, checked as by `read_record`; `path` is used in errors."""
     values = kind.upgrade(parse_json(data, path, error, remedy))
     version = values.get("format_version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
@@ -124,8 +133,8 @@ def parse_json(data: bytes, path: Path, error: type[NmtError], remedy: str) -> d
     Raises `error` for data that is not UTF-8 or not JSON, for NaN and infinite numbers, and for too deep nesting.
     """
     try:
-        values = json.loads(data.decode("utf-8"), parse_constant=_no_number, parse_float=_finite)
-        json.dumps(values)  # nesting that Python can read may be too deep to write
+        values = json.loads(data.decode("utf-8"))
+        json.dumps(values, allow_nan=False)  # nesting that Python can read may be too deep to write
     except RecursionError:
         raise error(f"{str(path)!r} is damaged: it is nested too deeply. {remedy}") from None
     except ValueError as cause:
@@ -133,11 +142,3 @@ def parse_json(data: bytes, path: Path, error: type[NmtError], remedy: str) -> d
     if not isinstance(values, dict):
         raise error(f"{str(path)!r} is damaged: expected a JSON object, found {type(values).__name__}. {remedy}")
     return values
-
-
-def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is not a number of JSON")
-
-
-def _finite(text: str) -> float:
-    return value if math.isfinite(value := float(text)) else _no_number(text)

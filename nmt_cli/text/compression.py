@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from backports import zstd
 
@@ -36,16 +36,6 @@ class Damaged(Exception):
 
     The text says which stream, and at which byte.
     """
-
-
-class Decompressor(Protocol):
-    """Decompresses one stream. `eof`: its end is reached; `unused_data`: the bytes after it."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
 
 
 class _Gzip:
@@ -74,7 +64,7 @@ class Compression(NamedTuple):
     name: str
     magic: tuple[bytes, ...]
     padding: int
-    decompressor: Callable[[], Decompressor]
+    decompressor: Callable[[], Any]  # of one stream, with the interface of bz2.BZ2Decompressor
     writer: Callable[[BinaryIO], Any]  # a binary stream
 
 
@@ -139,7 +129,7 @@ class Unpacked:
         """`read(size)` returns at most `size` bytes, at least one, or b"" at the end."""
         self._source, self._input, self._ended, self._position = read, b"", False, 0
         self.format: Compression | None = None  # of the streams read so far; None: plain
-        self._decompressor: Decompressor | None = None
+        self._decompressor: Any = None
         self._streams, self._begun, self._full = 0, 0, False
 
     def read(self, size: int) -> bytes:

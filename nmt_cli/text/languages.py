@@ -10,93 +10,94 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-LANGUAGES = {
-    "af": ("Afrikaans", "afr"),
-    "ar": ("Arabic", "ara arb"),
-    "az": ("Azerbaijani", "aze azj"),
-    "be": ("Belarusian", "bel"),
-    "bg": ("Bulgarian", "bul"),
-    "bn": ("Bengali", "ben"),
-    "bo": ("Tibetan", "bod tib"),
-    "bs": ("Bosnian", "bos"),
-    "ca": ("Catalan", "cat"),
-    "cs": ("Czech", "ces cze"),
-    "cy": ("Welsh", "cym wel"),
-    "da": ("Danish", "dan"),
-    "de": ("German", "deu ger"),
-    "el": ("Greek", "ell gre"),
-    "en": ("English", "eng"),
-    "eo": ("Esperanto", "epo"),
-    "es": ("Spanish", "spa"),
-    "et": ("Estonian", "est ekk"),
-    "eu": ("Basque", "eus baq"),
-    "fa": ("Persian", "fas pes per"),
-    "fi": ("Finnish", "fin"),
-    "fr": ("French", "fra fre"),
-    "ga": ("Irish", "gle"),
-    "gl": ("Galician", "glg"),
-    "gu": ("Gujarati", "guj"),
-    "he": ("Hebrew", "heb"),
-    "hi": ("Hindi", "hin"),
-    "hr": ("Croatian", "hrv"),
-    "hu": ("Hungarian", "hun"),
-    "hy": ("Armenian", "hye arm"),
-    "id": ("Indonesian", "ind"),
-    "is": ("Icelandic", "isl ice"),
-    "it": ("Italian", "ita"),
-    "ja": ("Japanese", "jpn"),
-    "ka": ("Georgian", "kat geo"),
-    "kk": ("Kazakh", "kaz"),
-    "km": ("Khmer", "khm"),
-    "kn": ("Kannada", "kan"),
-    "ko": ("Korean", "kor"),
-    "ky": ("Kyrgyz", "kir"),
-    "la": ("Latin", "lat"),
-    "lt": ("Lithuanian", "lit"),
-    "lv": ("Latvian", "lav lvs"),
-    "mi": ("Maori", "mri mao"),
-    "mk": ("Macedonian", "mkd mac"),
-    "ml": ("Malayalam", "mal"),
-    "mn": ("Mongolian", "mon khk"),
-    "mr": ("Marathi", "mar"),
-    "ms": ("Malay", "msa zsm may"),
-    "mt": ("Maltese", "mlt"),
-    "my": ("Burmese", "mya bur"),
-    "nb": ("Norwegian Bokmål", "nob"),
-    "ne": ("Nepali", "nep npi"),
-    "nl": ("Dutch", "nld dut"),
-    "nn": ("Norwegian Nynorsk", "nno"),
-    "no": ("Norwegian", "nor"),
-    "pa": ("Punjabi", "pan"),
-    "pl": ("Polish", "pol"),
-    "ps": ("Pashto", "pus"),
-    "pt": ("Portuguese", "por"),
-    "ro": ("Romanian", "ron rum"),
-    "ru": ("Russian", "rus"),
-    "si": ("Sinhala", "sin"),
-    "sk": ("Slovak", "slk slo"),
-    "sl": ("Slovenian", "slv"),
-    "sq": ("Albanian", "sqi alb"),
-    "sr": ("Serbian", "srp"),
-    "sv": ("Swedish", "swe"),
-    "sw": ("Swahili", "swa swh"),
-    "ta": ("Tamil", "tam"),
-    "te": ("Telugu", "tel"),
-    "th": ("Thai", "tha"),
-    "tl": ("Tagalog", "tgl"),
-    "tr": ("Turkish", "tur"),
-    "uk": ("Ukrainian", "ukr"),
-    "ur": ("Urdu", "urd"),
-    "uz": ("Uzbek", "uzb uzn"),
-    "vi": ("Vietnamese", "vie"),
-    "xh": ("Xhosa", "xho"),
-    "zh": ("Chinese", "zho cmn chi"),
-    "zu": ("Zulu", "zul"),
-}
-"""The codes of ISO 639-1: the English name, and the codes with three letters: of ISO 639-3, with the member of a
-macrolanguage that is meant, and the bibliographic one of ISO 639-2."""
-NAMES = {code: name for code, (name, _) in LANGUAGES.items()}
-TWO_LETTERS = {three: code for code, (_, several) in LANGUAGES.items() for three in several.split()}
+LANGUAGES = """\
+af, Afrikaans, afr
+ar, Arabic, ara arb
+az, Azerbaijani, aze azj
+be, Belarusian, bel
+bg, Bulgarian, bul
+bn, Bengali, ben
+bo, Tibetan, bod tib
+bs, Bosnian, bos
+ca, Catalan, cat
+cs, Czech, ces cze
+cy, Welsh, cym wel
+da, Danish, dan
+de, German, deu ger
+el, Greek, ell gre
+en, English, eng
+eo, Esperanto, epo
+es, Spanish, spa
+et, Estonian, est ekk
+eu, Basque, eus baq
+fa, Persian, fas pes per
+fi, Finnish, fin
+fr, French, fra fre
+ga, Irish, gle
+gl, Galician, glg
+gu, Gujarati, guj
+he, Hebrew, heb
+hi, Hindi, hin
+hr, Croatian, hrv
+hu, Hungarian, hun
+hy, Armenian, hye arm
+id, Indonesian, ind
+is, Icelandic, isl ice
+it, Italian, ita
+ja, Japanese, jpn
+ka, Georgian, kat geo
+kk, Kazakh, kaz
+km, Khmer, khm
+kn, Kannada, kan
+ko, Korean, kor
+ky, Kyrgyz, kir
+la, Latin, lat
+lt, Lithuanian, lit
+lv, Latvian, lav lvs
+mi, Maori, mri mao
+mk, Macedonian, mkd mac
+ml, Malayalam, mal
+mn, Mongolian, mon khk
+mr, Marathi, mar
+ms, Malay, msa zsm may
+mt, Maltese, mlt
+my, Burmese, mya bur
+nb, Norwegian Bokmål, nob
+ne, Nepali, nep npi
+nl, Dutch, nld dut
+nn, Norwegian Nynorsk, nno
+no, Norwegian, nor
+pa, Punjabi, pan
+pl, Polish, pol
+ps, Pashto, pus
+pt, Portuguese, por
+ro, Romanian, ron rum
+ru, Russian, rus
+si, Sinhala, sin
+sk, Slovak, slk slo
+sl, Slovenian, slv
+sq, Albanian, sqi alb
+sr, Serbian, srp
+sv, Swedish, swe
+sw, Swahili, swa swh
+ta, Tamil, tam
+te, Telugu, tel
+th, Thai, tha
+tl, Tagalog, tgl
+tr, Turkish, tur
+uk, Ukrainian, ukr
+ur, Urdu, urd
+uz, Uzbek, uzb uzn
+vi, Vietnamese, vie
+xh, Xhosa, xho
+zh, Chinese, zho cmn chi
+zu, Zulu, zul
+"""
+"""The codes of ISO 639-1, each with its English name and its codes with three letters: of ISO 639-3, with the member of
+a macrolanguage that is meant, and the bibliographic one of ISO 639-2."""
+_ROWS = [line.split(", ") for line in LANGUAGES.splitlines()]
+NAMES = {code: name for code, name, _ in _ROWS}
+TWO_LETTERS = {three: code for code, _, several in _ROWS for three in several.split()}
 VARIANTS = {
     "en": {"EN-GB": "English (British)", "EN-US": "English (American)"},
     "pt": {"PT-BR": "Portuguese (Brazilian)", "PT-PT": "Portuguese (European)"},
@@ -115,8 +116,7 @@ def normalized(code: str) -> str:
 
 def canonical(code: str) -> str:
     """Return a normalised code whose language has two letters, if ISO 639-1 has it: "deu" is "de"."""
-    language, hyphen, rest = normalized(code).partition("-")
-    return f"{TWO_LETTERS.get(language, language)}{hyphen}{rest}"
+    return short(normalized(code))
 
 
 def base(code: str) -> str:
@@ -143,15 +143,17 @@ def find(code: str, served: Iterable[str]) -> str | None:
     another region. None if there is none.
     """
     languages = list(served)
-    for form in (str, normalized, canonical):
+    for form, wanted in (
+        (str, code),
+        (normalized, normalized(code)),
+        (canonical, canonical(code)),
+        (canonical, base(code)),
+    ):
         for language in languages:
-            if form(language) == form(code):
+            if form(language) == wanted:
                 return language
-    same = [language for language in languages if base(language) == base(code)]
-    if whole := [language for language in same if canonical(language) == base(code)]:
-        return whole[0]
-    others = [] if has_script(code) else [language for language in same if not has_script(language)]
-    return others[0] if others else None
+    regional = (language for language in languages if base(language) == base(code) and not has_script(language))
+    return None if has_script(code) else next(regional, None)
 
 
 def has_script(code: str) -> bool:

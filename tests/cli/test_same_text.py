@@ -11,8 +11,9 @@ import pytest
 import sealed
 
 import nmt_cli as nmt
-from nmt_cli.data.shards import file_entry, read_index
+from nmt_cli.data.shards import read_index
 from nmt_cli.errors import NmtError
+from nmt_cli.storage.sealed_json import file_entry
 
 pytestmark = pytest.mark.slow
 

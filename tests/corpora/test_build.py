@@ -259,7 +259,7 @@ def test_an_archive_whose_names_climb_out_writes_nothing_there(make: Make, tmp_p
 
 def test_out_that_is_a_file_and_what_cannot_be_made_are_named(make: Make, tmp_path: Path, downloads: Path) -> None:
     (tmp_path / "out").write_text("x")
-    with pytest.raises(DataError, match=r"out' is a file or is below one, expected a folder"):
+    with pytest.raises(DataError, match=r"out': it is a file, expected a folder"):
         make()
     with pytest.raises(DataError, match="cannot write the archives at"):
         build_dataset("made", MADE, tmp_path / "new", downloads / "one.tgz" / "x")
@@ -282,7 +282,8 @@ def test_two_at_once_are_kept_apart(make: Make, tmp_path: Path) -> None:
 
 def test_what_a_killed_command_left_is_cleared_away(make: Make, tmp_path: Path) -> None:
     make()
-    (tmp_path / "out/test.en").unlink()
+    for name in ("test.en", "sub/train.de.gz"):
+        (tmp_path / "out" / name).unlink()
     left = [tmp_path / "out/.test.en.partial-1", tmp_path / "out/sub/.train.de.gz.partial-1"]
     for path in left:
         path.write_text("half")
@@ -292,7 +293,7 @@ def test_what_a_killed_command_left_is_cleared_away(make: Make, tmp_path: Path) 
 
 def test_a_stop_midway_leaves_nothing_half_written(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopping(*arguments: object) -> object:
-        yield ("a", "A")
+        yield 0, ("a", "A")
         raise KeyboardInterrupt
 
     with monkeypatch.context() as stopped:

@@ -16,7 +16,7 @@ from nmt_cli.corpora.dataset import Dataset, Joined, Split, members_of, outputs
 from nmt_cli.corpora.wmt14 import TEST_FILTERED, TEST_FULL
 from nmt_cli.recipe import load_recipe
 
-SHARED = Path(__file__).parents[3] / "../shared/data/multi30k"
+SHARED = Path(__file__).parents[2] / "../shared/data/multi30k"
 DATASETS: dict[str, Dataset] = {name: registry.load(registry.DATASETS, name, "data set") for name in registry.DATASETS}
 SOURCES = [source for dataset in DATASETS.values() for archive in dataset.archives for source in archive.sources]
 

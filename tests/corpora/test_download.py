@@ -79,9 +79,9 @@ def test_an_archive_is_fetched_checked_and_written_down(
     digest: str | None, site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fetched = fetch(archive(site, digest=digest, size=len(CONTENT)), tmp_path)
-    assert (fetched.path, fetched.verified) == (tmp_path / NAME, digest is not None)
+    assert (fetched.file, fetched.verified) == (NAME, digest is not None)
     assert fetched.url == f"{site.address}/data/{NAME}"
-    assert fetched.path.read_bytes() == CONTENT
+    assert (tmp_path / fetched.file).read_bytes() == CONTENT
     assert f"sha256:{fetched.sha256}" == SHA
     assert here(tmp_path) == {NAME}
     assert ("no checksum is published for it; its SHA-256 is" in capsys.readouterr().err) == (digest is None)
@@ -93,7 +93,7 @@ def test_what_is_there_also_under_a_second_name_is_not_fetched(site: Site, tmp_p
     for name in ("corpus.zip", NAME):
         (tmp_path / name).write_bytes(CONTENT)
         fetched = fetch(both, tmp_path)
-        assert (fetched.path, fetched.url) == (tmp_path / name, None)
+        assert (fetched.file, fetched.url) == (name, None)
     assert site.requests == []
 
 
@@ -124,12 +124,12 @@ def test_a_length_that_is_not_said_is_no_matter_and_another_one_is_refused(site:
         fetch(archive(site, size=99), tmp_path)
     assert here(tmp_path) == set()  # before a byte is kept
     site.lengths = False
-    assert fetch(archive(site, size=len(CONTENT)), tmp_path).path.read_bytes() == CONTENT
+    assert (tmp_path / fetch(archive(site, size=len(CONTENT)), tmp_path).file).read_bytes() == CONTENT
 
 
 def test_a_file_of_no_bytes_is_a_file(site: Site, tmp_path: Path) -> None:
     site.files[NAME] = b""
-    assert fetch(archive(site, digest=None), tmp_path).path.read_bytes() == b""
+    assert (tmp_path / fetch(archive(site, digest=None), tmp_path).file).read_bytes() == b""
     (tmp_path / NAME).unlink()
     with pytest.raises(DataError, match="wrong checksum"):
         fetch(archive(site), tmp_path)
@@ -140,7 +140,7 @@ def test_a_file_of_no_bytes_is_a_file(site: Site, tmp_path: Path) -> None:
 
 def test_a_cut_download_goes_on_where_it_ended(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site.cuts = [30_000, 50_000]
-    assert fetch(archive(site), tmp_path).path.read_bytes() == CONTENT
+    assert (tmp_path / fetch(archive(site), tmp_path).file).read_bytes() == CONTENT
     assert site.asked(NAME, "range") == [None, "bytes=30000-", "bytes=80000-"]
     assert site.asked(NAME, "if-range") == [None, '"first"', '"first"']
     assert "the connection ended after 30,000 of 100,000 bytes; again in 0 s" in capsys.readouterr().err
@@ -148,14 +148,14 @@ def test_a_cut_download_goes_on_where_it_ended(site: Site, tmp_path: Path, capsy
 
 def test_an_earlier_commands_part_is_gone_on_with(site: Site, tmp_path: Path) -> None:
     begun(tmp_path, CONTENT[:70_000], site)
-    assert fetch(archive(site, digest=None), tmp_path).path.read_bytes() == CONTENT
+    assert (tmp_path / fetch(archive(site, digest=None), tmp_path).file).read_bytes() == CONTENT
     assert site.asked(NAME, "range") == ["bytes=70000-"]
     assert here(tmp_path) == {NAME}
 
 
 def test_a_server_without_ranges_begins_anew(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site.ranges, site.cuts = False, [30_000]
-    assert fetch(archive(site), tmp_path).path.read_bytes() == CONTENT
+    assert (tmp_path / fetch(archive(site), tmp_path).file).read_bytes() == CONTENT
     assert site.asked(NAME, "range") == [None, "bytes=30000-"]
     assert "starts from the beginning" in capsys.readouterr().err
 
@@ -164,7 +164,7 @@ def test_a_server_without_ranges_begins_anew(site: Site, tmp_path: Path, capsys:
 def test_two_versions_of_a_file_are_never_joined(digest: str | None, site: Site, tmp_path: Path) -> None:
     begun(tmp_path, CONTENT[:70_000], site)
     site.files[NAME], site.marks[NAME] = OTHER, '"second"'
-    assert fetch(archive(site, digest=digest), tmp_path).path.read_bytes() == OTHER
+    assert (tmp_path / fetch(archive(site, digest=digest), tmp_path).file).read_bytes() == OTHER
     assert site.asked(NAME, "if-range") == ['"first"']
 
 
@@ -179,7 +179,7 @@ def test_a_server_that_ignores_if_range_is_found_out(
         return request(url, headers={key: value for key, value in headers.items() if key != "If-Range"})
 
     monkeypatch.setattr(urllib.request, "Request", forgetful)
-    assert fetch(archive(site, digest=None), tmp_path).path.read_bytes() == OTHER
+    assert (tmp_path / fetch(archive(site, digest=None), tmp_path).file).read_bytes() == OTHER
     assert site.asked(NAME, "range") == ["bytes=70000-", None]
 
 
@@ -197,7 +197,7 @@ def test_a_part_of_another_file_is_found_out(site: Site, tmp_path: Path, capsys:
     """By its checksum; where there is none, a part of another address is never joined."""
     for digest, asked, said in ((SHA, ["bytes=70000-", None], True), (None, [None], False)):
         begun(tmp_path, OTHER[:70_000], "http://elsewhere.example/corpus.tgz")
-        assert fetch(archive(site, digest=digest), tmp_path).path.read_bytes() == CONTENT
+        assert (tmp_path / fetch(archive(site, digest=digest), tmp_path).file).read_bytes() == CONTENT
         assert site.asked(NAME, "range") == asked
         assert ("it was joined from several parts and is downloaded again" in capsys.readouterr().err) == said
         (tmp_path / NAME).unlink()
@@ -220,7 +220,7 @@ def test_a_part_is_dropped_where_it_is_too_long_or_its_notes_cannot_be_read(site
     for state in [json.dumps({"url": url, "mark": '"first"', "total": None}), *states]:
         (tmp_path / f"{NAME}.part").write_bytes(OTHER + b"more")
         (tmp_path / f"{NAME}.part.json").write_text(state)
-        path = fetch(archive(site, digest=None), tmp_path).path
+        path = tmp_path / fetch(archive(site, digest=None), tmp_path).file
         assert path.read_bytes() == CONTENT
         path.unlink()
 
@@ -237,7 +237,7 @@ def test_a_part_that_another_program_left_is_not_touched(site: Site, tmp_path: P
 
 def test_a_fault_that_may_pass_is_tried_again(site: Site, tmp_path: Path) -> None:
     site.statuses = [500, 503, 429, 408]
-    assert fetch(archive(site), tmp_path).path.read_bytes() == CONTENT
+    assert (tmp_path / fetch(archive(site), tmp_path).file).read_bytes() == CONTENT
     assert len(site.requests) == 5
 
 
@@ -256,7 +256,7 @@ def test_a_server_may_ask_to_wait(site: Site, tmp_path: Path, monkeypatch: pytes
 
 def test_patience_ends_and_progress_makes_it_anew(site: Site, tmp_path: Path) -> None:
     site.cuts = [10_000] * 9
-    assert fetch(archive(site), tmp_path).path.read_bytes() == CONTENT
+    assert (tmp_path / fetch(archive(site), tmp_path).file).read_bytes() == CONTENT
     (tmp_path / NAME).unlink()
     site.cuts = [0] * 20
     site.requests.clear()
@@ -292,7 +292,7 @@ def test_what_one_address_began_another_ends(site: Site, second: Site, tmp_path:
 def test_what_one_address_began_goes_where_another_has_another_name(site: Site, second: Site, tmp_path: Path) -> None:
     site.cuts, second.files = [40_000, 0, 0, 0, 0], {"corpus.zip": CONTENT}
     both = Archive((*archive(site).sources, Source(url=f"{second.address}/corpus.zip", digest=SHA)))
-    assert fetch(both, tmp_path).path == tmp_path / "corpus.zip"
+    assert (tmp_path / fetch(both, tmp_path).file) == tmp_path / "corpus.zip"
     assert here(tmp_path) == {"corpus.zip"}
 
 
@@ -315,7 +315,7 @@ def test_cut_downloads_with_a_wrong_checksum_come_to_an_end(site: Site, tmp_path
 def test_a_wrong_checksum_is_taken_on_demand(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site.files[NAME] = OTHER
     fetched = fetch(archive(site, size=3), tmp_path, verify=False)
-    assert (fetched.path.read_bytes(), fetched.verified) == (OTHER, False)
+    assert ((tmp_path / fetched.file).read_bytes(), fetched.verified) == (OTHER, False)
     assert "accepted because of --no-verify" in capsys.readouterr().err
 
 
@@ -376,7 +376,7 @@ def test_a_disk_that_fills_keeps_what_came_and_the_rest_is_fetched_later(
             fetch(archive(site, second), tmp_path)
     assert second.requests == []  # no other address helps
     assert (tmp_path / f"{NAME}.part").read_bytes() == CONTENT[:60_000]
-    assert fetch(archive(site), tmp_path).path.read_bytes() == CONTENT
+    assert (tmp_path / fetch(archive(site), tmp_path).file).read_bytes() == CONTENT
     assert site.asked(NAME, "range")[-1] == "bytes=60000-"
 
 

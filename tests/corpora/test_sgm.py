@@ -1,23 +1,27 @@
 """Segments of .sgm files, on made-up ones and on WMT's own."""
 
-import gzip
-import io
+from collections import Counter
 from pathlib import Path
-from typing import BinaryIO, cast
 
 import pytest
 
 from nmt_cli.corpora.sgm import segments
 from nmt_cli.errors import DataError
+from nmt_cli.text.lines import decoded_lines, open_binary
 
-WMT = Path(__file__).parents[3] / "../shared/data/wmt-newstest"
+WMT = Path(__file__).parents[2] / "../shared/data/wmt-newstest"
 originals = pytest.mark.skipif(
     not WMT.is_dir(), reason="the original test sets are not beside the project (../shared/data/wmt-newstest)"
 )
 
 
 def lines(text: str) -> list[str]:
-    return list(segments(io.BytesIO(text.encode()), "made.sgm"))
+    return list(segments(text.split("\n"), "made.sgm"))
+
+
+def original(name: str) -> list[str]:
+    with open_binary(WMT / "sgm" / f"{name}.sgm.gz") as stream:
+        return list(segments(decoded_lines(stream, name, Counter()), name))
 
 
 def test_the_text_of_each_segment_is_a_line() -> None:
@@ -56,8 +60,7 @@ PLAIN = {
 @originals
 @pytest.mark.parametrize("name", PLAIN)
 def test_wmts_own_files_come_out_as_the_plain_text(name: str) -> None:
-    with cast(BinaryIO, gzip.open(WMT / "sgm" / f"{name}.sgm.gz", "rb")) as stream:
-        found = list(segments(stream, name))
+    found = original(name)
     assert found == (WMT / PLAIN[name]).read_text(encoding="utf-8").split("\n")[:-1]
     assert len(found) == (3000 if "2013" in name else 2737 if "filtered" in PLAIN[name] else 3003)
 
@@ -65,9 +68,6 @@ def test_wmts_own_files_come_out_as_the_plain_text(name: str) -> None:
 @originals
 def test_the_english_of_all_3003_lines_is_that_of_the_full_set() -> None:
     """test-full's en-de direction has the documents of its de-en direction, whose English is here as the reference."""
-    with cast(BinaryIO, gzip.open(WMT / "sgm" / "newstest2014-deen-ref.en.sgm.gz", "rb")) as stream:
-        full = list(segments(stream, "full"))
-    with cast(BinaryIO, gzip.open(WMT / "sgm" / "newstest2014-deen-src.en.sgm.gz", "rb")) as stream:
-        filtered = list(segments(stream, "filtered"))
+    full, filtered = original("newstest2014-deen-ref.en"), original("newstest2014-deen-src.en")
     assert full == (WMT / "newstest2014-ende-full.en").read_text(encoding="utf-8").split("\n")[:-1]
     assert set(filtered) <= set(full)

@@ -9,7 +9,6 @@ from safetensors.numpy import load_file
 
 from nmt_cli.data.shard_writer import Block, ShardWriter, id_type
 from nmt_cli.data.shards import (
-    FORMAT_VERSION,
     INDEX_FILE,
     VALID_TEXT,
     Corpus,
@@ -54,7 +53,7 @@ def make(
         writer = ShardWriter(folder, split, shard_pairs, dtype)  # type: ignore[arg-type]
         for i in range(0, len(pairs), block):
             writer.write(block_of(pairs[i : i + block], dtype))
-        splits[split] = writer.close()
+        splits[split] = writer.close(len(pairs), {})
     for name in VALID_TEXT:
         lines = (f"{name} {i}\u2028\n" for i in range(len(valid)))
         (folder / name).write_text("".join(lines), encoding="utf-8", newline="\n")
@@ -137,7 +136,7 @@ def test_opening_reads_no_ids(tmp_path: Path) -> None:
     ids, lengths = np.full(20_000_000, 9, np.uint16), np.full(20_000, 1000, np.int32)
     writer = ShardWriter(tmp_path, "train", 20_000)
     writer.write(Block(ids, ids, lengths, lengths))  # 80 MB
-    entry = writer.close()
+    entry = writer.close(1, {})
     index = make(tmp_path, [], [])
     write_index(tmp_path, index.model_copy(update={"splits": {"train": entry}}))
     before = resident()
@@ -160,7 +159,7 @@ NO_INDEX = {
     "{": r"index.json' is damaged: it is not JSON .* make the shards again",
     "[1]": "expected a JSON object, found list",
     '{"format_version": 1}': "index.json' is damaged: recipe: field required",
-    f'{{"format_version": {FORMAT_VERSION + 1}}}': f"format version {FORMAT_VERSION + 1};.* up to {FORMAT_VERSION}",
+    f'{{"format_version": {ShardIndex.newest + 1}}}': f"format version {ShardIndex.newest + 1};.* up to {ShardIndex.newest}",
 }
 
 

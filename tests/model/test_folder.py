@@ -207,7 +207,7 @@ def test_every_flipped_bit_of_what_it_records_is_noticed(folder: Path, name: str
 def test_what_it_scored_is_read_and_damage_is_named(folder: Path) -> None:
     assert read_metrics(folder) == {"bleu": 12.5}
     (folder / "metrics.json").write_text('{"bleu": NaN}', encoding="utf-8")
-    with pytest.raises(ModelError, match=r"metrics\.json' is damaged: it is not JSON \(NaN is not a number of JSON\)"):
+    with pytest.raises(ModelError, match=r"metrics\.json' is damaged: it is not JSON"):
         read_metrics(folder)
     (folder / "metrics.json").unlink()
     assert read_metrics(folder) == {}
