@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import console
-from ..errors import DataError, ModelError, UsageError, install_command
+from ..errors import DataError, ModelError, UsageError, extra_module, install_command
 from ..storage.files import sha256
 from .metric import MetricSpec, SentenceStatisticsMetric
 
@@ -117,13 +117,7 @@ class Comet(SentenceStatisticsMetric):
     @cached_property
     def _model(self) -> Any:
         with _quiet():
-            try:
-                import comet
-            except ImportError as error:
-                raise UsageError(
-                    f"the package unbabel-comet cannot be used here: {error}. Install it anew: "
-                    f"{install_command('comet')}."
-                ) from None
+            comet = extra_module("comet", "comet", "--metric comet")
             try:
                 return comet.load_from_checkpoint(str(self.checkpoint), local_files_only=True)
             except Exception as error:  # raised by torch, transformers, lightning or yaml
