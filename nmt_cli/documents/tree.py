@@ -105,6 +105,11 @@ DEEPEST = 100
 """Maximum depth of nested elements in a sentence. If it is exceeded, all markup keeps its order."""
 
 
+def divided(pieces: Sequence[Piece]) -> list[Forest]:
+    """Return forests without trees: every piece divides the line, so that all markup keeps its order."""
+    return [*(Forest(behind=piece) for piece in pieces), Forest()]
+
+
 def forests_of(pieces: Sequence[Piece]) -> list[Forest] | None:
     """Return the trees, divided by the tags whose partner is in another sentence.
 
