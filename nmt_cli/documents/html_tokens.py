@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from .tokens import Token, Type, check_size
+from .tokens import Token, Type
 
 _SPACE = r"\t\n\f\r "
 _VALUE = rf"""(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^{_SPACE}>"'][^{_SPACE}>]*+)"""
@@ -34,14 +34,13 @@ _RAW_ENDS = {name: re.compile(rf"</{name}(?=[{_SPACE}/>])", re.IGNORECASE) for n
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """Yield the tokens of a document. Raises DocumentError for a tag that is too long."""
+    """Yield the tokens of a document."""
     done = 0
     while done < len(text):
         if match := TEXT.match(text, done):
             yield Token(Type.TEXT, match[0])
         elif match := TAG.match(text, done):
             token = _tag(match)
-            check_size(token.raw, text, done)
             yield token
             if token.type is Type.OPEN and (content := _raw_content(text, match.end(), token.name)):
                 yield content
