@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from .elements import RAW_TEXT, VOID
 from .tokens import Token, Type
 
 _SPACE = r"\t\n\f\r "
@@ -24,12 +25,6 @@ COMMENT = re.compile(r"<!--(?:-?>|.*?(?:--!?>|\Z))|<[!?/][^>]*+>?", re.DOTALL)
 """Comments, and other constructs that browsers read as comments: `<!…>`, `<?…>`, `</` without a name."""
 TEXT = re.compile(r"(?:[^<]++|<(?![A-Za-z!?/])|</\Z)++")
 
-VOID = frozenset(
-    {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"}
-)
-"""Elements that have no end tag."""
-RAW_TEXT = frozenset({"script", "style", "xmp", "iframe", "noembed", "noframes", "textarea"})
-"""Elements whose content is not markup. The content of `<title>` is not markup either, but it is text to translate."""
 _RAW_ENDS = {name: re.compile(rf"</{name}(?=[{_SPACE}/>])", re.IGNORECASE) for name in (*RAW_TEXT, "title")}
 
 

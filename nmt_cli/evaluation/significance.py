@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError, check_choice
+from ..errors import UsageError
 from .metrics import Score, Scorer
 
 if TYPE_CHECKING:
@@ -87,13 +87,9 @@ def compare(
 
     `samples`: resampled test sets, or random exchanges; by default the test's own number. Raises UsageError.
     """
-    check_choice("test of significance", test, TESTS)
     samples = TESTS[test].samples if samples is None else samples
     if seed < 1 or samples < 1:
         raise UsageError(f"resampling needs a seed and a number of samples of at least 1, got {seed} and {samples}.")
-    for scorer in scorers.values():
-        for _, hypotheses in systems:
-            scorer.rows(hypotheses)  # lines that are not parallel are an error before the long work
     return {metric: _compared(systems, scorer, test, samples, seed) for metric, scorer in scorers.items()}
 
 

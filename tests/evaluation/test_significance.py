@@ -250,11 +250,6 @@ def test_misuse_is_named() -> None:
         compare(pair, bleu, seed=0)
     with pytest.raises(UsageError, match="at least 1, got 7 and 0"):
         interval(GOOD, bleu["bleu"], samples=0, seed=7)
-    with pytest.raises(
-        UsageError,
-        match=r"test of significance 'bootsrap': expected bootstrap or randomisation\. Did you mean 'bootstrap'\?",
-    ):
-        compare(pair, bleu, test="bootsrap")
     with pytest.raises(DataError, match="59 hypothesis lines cannot be scored against 60 lines"):
         compare([("a", GOOD), ("b", BAD[:-1])], bleu)
     with pytest.raises(UsageError, match="metric 'rouge'"):
