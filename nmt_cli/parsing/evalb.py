@@ -31,6 +31,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from ..errors import DataError
@@ -156,18 +157,14 @@ def read(line: str) -> Reading:
 
 def countable(leaves: Sequence[Leaf], spans: Sequence[Span] | Sequence[Bracket]) -> CountedSide:
     """Return the words, their parts of speech, and the constituents that COLLINS.prm does not delete."""
-    before, words = [0], list[str]()  # words that count before each leaf
-    tags = [tag for tag, _ in leaves if tag not in DELETED]
-    for tag, word in leaves:
-        if tag not in DELETED:
-            words.append(word)
-        before.append(len(words))
+    before = [0, *accumulate(int(tag not in DELETED) for tag, _ in leaves)]  # words that count before each leaf
     constituents = Counter[tuple[str, int, int]]()
     for label, start, end in (span[:3] for span in spans):
         label = re.split("[-=]", label, maxsplit=1)[0]  # EVALB's way: -LRB- becomes an empty label, which counts
         if before[start] < before[end] and label not in DELETED:
             constituents[EQUAL.get(label, label), before[start], before[end]] += 1
-    return CountedSide(words, tags, constituents)
+    kept = [leaf for leaf in leaves if leaf.tag not in DELETED]
+    return CountedSide([leaf.word for leaf in kept], [leaf.tag for leaf in kept], constituents)
 
 
 def compare(gold: CountedSide, parse: CountedSide, unbalanced: str = "") -> tuple[BracketCounts, str]:
