@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..errors import DataError
 from ..registry import FORMATS, load
 from ..text.lines import well_formed
 from .format import Format
@@ -55,16 +54,7 @@ class Document:
         return any(segment.aligned for segment in self.segments)
 
     def write(self, translations: Sequence[Translated]) -> str:
-        """Return the translated document.
-
-        `translations` has one translation for each of `lines`, in the same order. Raises DataError if the numbers
-        differ.
-        """
-        if len(translations) != len(self.segments):
-            raise DataError(
-                f"{len(translations):,} translations for {len(self.segments):,} lines of a document: expected "
-                "one for each line."
-            )
+        """Return the translated document. `translations` has one for each of `lines`, in the same order."""
         waiting = iter(translations)
         return "".join(
             project(part, next(waiting), self.format.escape) if isinstance(part, Segment) else part

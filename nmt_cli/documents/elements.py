@@ -23,14 +23,18 @@ UNTRANSLATED = _names("""
     code kbd math pre samp script style svg textarea var xmp iframe noembed noframes plaintext
 """)
 """Elements that stay unchanged, together with their content."""
-INVISIBLE = frozenset(["script", "style", "svg"])
+VOID = _names("area base br col embed hr img input link meta param source track wbr")
+"""Elements that have no end tag."""
+RAW_TEXT = _names("script style xmp iframe noembed noframes textarea")
+"""Elements whose content is not markup. The content of `<title>` is not markup either, but it is text to translate."""
+INVISIBLE = _names("script style svg")
 """Elements of UNTRANSLATED that do not count as a word of a sentence."""
 OPTIONAL_END = _names("""
     body colgroup dd dt head html li optgroup option p rp rt tbody td tfoot th thead tr
 """)
 """HTML elements that may end without an end tag."""
 
-_PLAIN = frozenset(["code", "kbd", "pre", "samp", "var"])
+_PLAIN = _names("code kbd pre samp var")
 """Elements of UNTRANSLATED whose content is text and elements, so that `translate="yes"` has an effect."""
 _MARKS = re.compile("translate", re.IGNORECASE)
 

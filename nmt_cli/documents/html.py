@@ -13,27 +13,16 @@ from .format import Format
 from .html_tokens import tokens
 from .items import Item
 from .markup import decoded, items_of
-from .tokens import Token, Type, check_depth
+from .tokens import checked
 
 
 def _items(text: str, split_sentences: str) -> Iterator[Item]:
-    token_list = list(_checked(text))
-    return items_of(token_list, lambda index: token_list[index].name in BLOCKS, _decode, optional_end=True)
+    token_list = list(checked(tokens(text), text, OPTIONAL_END))
+    return items_of(token_list, [token.name in BLOCKS for token in token_list], _decode, optional_end=True)
 
 
 def _decode(raw: str) -> Iterator[Item]:
     yield decoded(raw, html.unescape)
-
-
-def _checked(text: str) -> Iterator[Token]:
-    """Yield the tokens. Raises DocumentError if elements are nested too deeply."""
-    depth = done = 0
-    for token in tokens(text):
-        if token.name not in OPTIONAL_END:
-            depth = depth + 1 if token.type is Type.OPEN else max(depth - 1, 0) if token.type is Type.CLOSE else depth
-            check_depth(depth, text, done)
-        done += len(token.raw)
-        yield token
 
 
 def escape(text: str) -> str:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from .tokens import Token, Type, check_size
+from .elements import RAW_TEXT, VOID
+from .tokens import Token, Type
 
 _SPACE = r"\t\n\f\r "
 _VALUE = rf"""(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^{_SPACE}>"'][^{_SPACE}>]*+)"""
@@ -24,24 +25,17 @@ COMMENT = re.compile(r"<!--(?:-?>|.*?(?:--!?>|\Z))|<[!?/][^>]*+>?", re.DOTALL)
 """Comments, and other constructs that browsers read as comments: `<!…>`, `<?…>`, `</` without a name."""
 TEXT = re.compile(r"(?:[^<]++|<(?![A-Za-z!?/])|</\Z)++")
 
-VOID = frozenset(
-    {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"}
-)
-"""Elements that have no end tag."""
-RAW_TEXT = frozenset({"script", "style", "xmp", "iframe", "noembed", "noframes", "textarea"})
-"""Elements whose content is not markup. The content of `<title>` is not markup either, but it is text to translate."""
 _RAW_ENDS = {name: re.compile(rf"</{name}(?=[{_SPACE}/>])", re.IGNORECASE) for name in (*RAW_TEXT, "title")}
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """Yield the tokens of a document. Raises DocumentError for a tag that is too long."""
+    """Yield the tokens of a document."""
     done = 0
     while done < len(text):
         if match := TEXT.match(text, done):
             yield Token(Type.TEXT, match[0])
         elif match := TAG.match(text, done):
             token = _tag(match)
-            check_size(token.raw, text, done)
             yield token
             if token.type is Type.OPEN and (content := _raw_content(text, match.end(), token.name)):
                 yield content

@@ -22,14 +22,11 @@ unchanged."""
 
 
 def items_of(
-    tokens: Sequence[Token],
-    is_block: Callable[[int], bool],
-    decode: Callable[[str], Iterator[Item]],
-    optional_end: bool,
+    tokens: Sequence[Token], blocks: Sequence[bool], decode: Callable[[str], Iterator[Item]], optional_end: bool
 ) -> Iterator[Item]:
     """Yield the items of a document.
 
-    `is_block` returns whether the tag at an index separates text. `decode` turns text as it is written in the document
+    `blocks` holds for each token whether it is a tag that separates text. `decode` turns text of the document
     into items. `optional_end` is True if elements may end without an end tag, as in HTML.
     """
     switches = {index: translated(token) for index, token in enumerate(tokens) if token.type in (Type.OPEN, Type.EMPTY)}
@@ -44,10 +41,10 @@ def items_of(
             if switches.get(index) is staying and not (staying and depth >= MOST_SWITCHES):
                 end = min(stop, _end(tokens, index, optional_end)) if token.type is Type.OPEN else index + 1
                 if staying or (depth < MOST_SWITCHES and bisect_left(opened, end) > bisect_left(opened, index)):
-                    yield _tag(token, is_block(index))
+                    yield _tag(token, blocks[index])
                     yield from items(index + 1, end, depth + 1)
                 else:
-                    yield _staying(tokens[index:end], is_block(index))
+                    yield _staying(tokens[index:end], blocks[index])
                 index = end
                 continue
             if token.type is Type.TEXT:
@@ -57,7 +54,7 @@ def items_of(
             elif token.type is Type.OTHER:
                 yield Markup(token.raw, Kind.POINT)
             else:
-                yield _tag(token, is_block(index))
+                yield _tag(token, blocks[index])
             index += 1
 
     return items(0, len(tokens), 0)

@@ -20,6 +20,7 @@ markup keeps its order.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
 
@@ -27,7 +28,7 @@ from .intervals import Range, Spoken, covering, granted, nearest, outside, witho
 from .items import Kind, matched
 from .segment import Escape, Segment, Translated
 from .target import Target, parts_of_words, target_of
-from .tree import Forest, Glue, Node, Piece, forests_of, pieces_of
+from .tree import Glue, Node, Piece, divided, forests_of, pieces_of
 from .words import words_of
 
 FOREIGN = 0.5
@@ -51,13 +52,20 @@ def project(segment: Segment, translation: Translated, escape: Escape) -> str:
     target = target_of(segment, source_words, translation, escape)
     pieces = pieces_of(segment, source_words, target.missing)
     source = _source(segment, source_words, target)
+    cheap = len(pieces) * (len(source_words) + len(target.words)) <= MOST_WORK
+    forests = (forests_of(pieces) if cheap else None) or divided(pieces)
+    cuts = [forest.behind for forest in forests if forest.behind]
     writer = _Writer(target)
-    if len(pieces) * (len(source_words) + len(target.words)) > MOST_WORK:
-        writer.write_in_order(pieces, _covered(target, source, pieces, _nearest(target, pieces)))
-    elif (forests := forests_of(pieces)) is None:
-        writer.write_in_order(pieces, _covered(target, source, pieces, _boundaries(target, pieces)))
-    else:
-        _write_forests(writer, target, forests, source)
+    trees = _Trees(target, writer, source)
+    needed = [trees.measure(forest.nodes) for forest in forests]
+    ends = _separating(target, cuts) if cheap else _in_proportion(target, cuts)
+    boundaries = [0, *_covered(target, source, cuts, ends, needed), len(target.words)]
+    at = [0, *(cut.at for cut in cuts), len(source.flags)]
+    for index, forest in enumerate(forests):
+        trees.write(forest.nodes, (boundaries[index], boundaries[index + 1]), (at[index], at[index + 1]))
+        writer.words(boundaries[index + 1])
+        if forest.behind:
+            writer.markup(forest.behind.markup.raw, forest.behind.glue)
     return writer.text()
 
 
@@ -112,11 +120,6 @@ class _Writer:
             after = self._target.gaps[self._word] if inner else " " if not self._word else ""
             self._out.append(before + raw + after)
 
-    def write_in_order(self, pieces: Sequence[Piece], boundaries: Sequence[int]) -> None:
-        for piece, boundary in zip(pieces, boundaries, strict=True):
-            self.words(boundary)
-            self.markup(piece.markup.raw, piece.glue)
-
     def text(self) -> str:
         """Write the remaining words, and return the whole text."""
         self.words(len(self._target.words))
@@ -124,80 +127,50 @@ class _Writer:
         return "".join(self._out)
 
 
-def _write_forests(writer: _Writer, target: Target, forests: Sequence[Forest], source: Spoken) -> None:
-    """Write all trees, the tags between them, and their words."""
-    cuts = [forest.behind for forest in forests if forest.behind is not None]
-    trees = _Trees(target, writer, source)
-    needed = [trees.measure(forest.nodes) for forest in forests]
-    boundaries = [0, *_covered(target, source, cuts, _boundaries(target, cuts), needed), len(target.words)]
-    at = [0, *(cut.at for cut in cuts), len(source.flags)]
-    for index, forest in enumerate(forests):
-        trees.write(forest.nodes, (boundaries[index], boundaries[index + 1]), (at[index], at[index + 1]))
-        writer.words(boundaries[index + 1])
-        if forest.behind:
-            writer.markup(forest.behind.markup.raw, forest.behind.glue)
-
-
 def _covered(
-    target: Target, source: Spoken, pieces: Sequence[Piece], boundaries: Sequence[int], trees: Sequence[int] = ()
+    target: Target, source: Spoken, cuts: Sequence[Piece], boundaries: Sequence[int], needed: Sequence[int]
 ) -> list[int]:
-    """Return the target boundaries of pieces that keep their order, moved so that no element is empty.
+    """Return the target boundaries of tags that divide the line, moved so that no element is empty.
 
-    `trees` are the words that the trees before each piece need, and those after the last.
+    `needed` are the words that the trees before each cut need, and those after the last.
     """
-    gaps = list(pairwise([0, *(piece.at for piece in pieces), len(source.flags)]))
-    partners = matched([piece.markup for piece in pieces])
+    gaps = list(pairwise([0, *(cut.at for cut in cuts), len(source.flags)]))
+    pairs = list(enumerate(zip(cuts, matched([cut.markup for cut in cuts]), strict=True)))
     elements = [
         (0 if partner is None else partner + 1, index + 1)
-        for index, (piece, partner) in enumerate(zip(pieces, partners, strict=True))
-        if piece.markup.kind is Kind.CLOSE
-    ] + [
-        (index + 1, len(gaps))
-        for index, (piece, partner) in enumerate(zip(pieces, partners, strict=True))
-        if piece.markup.kind is Kind.OPEN and partner is None
-    ]
-    needed = covering(elements, [source.count(*gap) > 0 for gap in gaps])
-    if trees:
-        needed = list(map(max, needed, trees))
-    spoken = Spoken(target.spoken)
-    needed = granted(needed, sum(target.spoken))
-    return spoken.spread([0, *boundaries, len(target.words)], needed)[1:-1]
+        for index, (cut, partner) in pairs
+        if cut.markup.kind is Kind.CLOSE
+    ] + [(index + 1, len(gaps)) for index, (cut, partner) in pairs if cut.markup.kind is Kind.OPEN and partner is None]
+    needed = list(map(max, needed, covering(elements, [source.count(*gap) > 0 for gap in gaps])))
+    boundaries = [0, *boundaries, len(target.words)]
+    return Spoken(target.spoken).spread(boundaries, granted(needed, sum(target.spoken)))[1:-1]
 
 
-def _boundaries(target: Target, pieces: Sequence[Piece]) -> list[int]:
-    """Return for each piece the target boundary that best separates the words before the piece from the words after it.
+def _separating(target: Target, cuts: Sequence[Piece]) -> list[int]:
+    """Return for each cut the target boundary that best separates the words before it from the words after it.
 
     The boundaries do not decrease.
     """
     boundaries: list[int] = []
-    for piece in pieces:
+    for cut in cuts:
         best = start = boundaries[-1] if boundaries else 0
         sum_, largest = 0.0, 0.0
         for word in range(start, len(target.words)):
-            sum_ += sum(share if source < piece.at else -share for source, share in target.links[word].items())
-            if sum_ > largest or (sum_ == largest and piece.markup.kind is Kind.OPEN):
+            sum_ += sum(share if source < cut.at else -share for source, share in target.links[word].items())
+            if sum_ > largest or (sum_ == largest and cut.markup.kind is Kind.OPEN):
                 best, largest = word + 1, sum_
         boundaries.append(best)
     return boundaries
 
 
-def _nearest(target: Target, pieces: Sequence[Piece]) -> list[int]:
-    """Return for each piece the target boundary after the words that are aligned before it, in linear time.
-
-    The boundaries do not decrease.
-    """
-    behind: dict[int, int] = {}
-    for word, shares in enumerate(target.links):
-        if shares:
-            behind[max(shares, key=shares.__getitem__)] = word + 1
-    boundaries: list[int] = []
-    source, last = 0, 0
-    for piece in pieces:
-        while source < piece.at:
-            last = max(last, behind.get(source, 0))
-            source += 1
-        boundaries.append(last)
-    return boundaries
+def _in_proportion(target: Target, cuts: Sequence[Piece]) -> list[int]:
+    """Return for each cut the target boundary after as many words as are aligned before it, in linear time."""
+    aligned, last = [], -1
+    for shares in target.links:
+        last = max(shares, key=shares.__getitem__) if shares else last
+        aligned.append(last)
+    aligned.sort()
+    return [bisect_left(aligned, cut.at) for cut in cuts]
 
 
 class _Trees:

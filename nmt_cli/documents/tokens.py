@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -35,22 +36,28 @@ class Token:
     name: str = ""
 
 
-def check_size(raw: str, text: str, start: int) -> None:
-    """Raise DocumentError if the tag at `start` is too long."""
-    if len(raw) > MOST_IN_TAG:
-        raise DocumentError(
-            f"{position(text, start)}: the tag {raw[:40]!r}… has {len(raw):,} characters: expected at most "
-            f"{MOST_IN_TAG:,}. Shorten its attributes."
-        )
+def checked(tokens: Iterable[Token], text: str, optional_end: frozenset[str] = frozenset()) -> Iterator[Token]:
+    """Yield the tokens of a document.
 
-
-def check_depth(depth: int, text: str, start: int) -> None:
-    """Raise DocumentError if elements are nested too deeply."""
-    if depth > MOST_NESTED:
-        raise DocumentError(
-            f"{position(text, start)}: elements are nested {depth:,} deep: expected at most {MOST_NESTED:,}. "
-            "Close elements that are left open."
-        )
+    Raises DocumentError for a tag that is too long, and for elements nested too deeply, not counting those of
+    `optional_end`.
+    """
+    depth = done = 0
+    for token in tokens:
+        if token.name and len(token.raw) > MOST_IN_TAG:
+            raise DocumentError(
+                f"{position(text, done)}: the tag {token.raw[:40]!r}… has {len(token.raw):,} characters: expected at "
+                f"most {MOST_IN_TAG:,}. Shorten its attributes."
+            )
+        if token.name not in optional_end:
+            depth = max(depth + (token.type is Type.OPEN) - (token.type is Type.CLOSE), 0)
+        if depth > MOST_NESTED:
+            raise DocumentError(
+                f"{position(text, done)}: elements are nested {depth:,} deep: expected at most {MOST_NESTED:,}. "
+                "Close elements that are left open."
+            )
+        done += len(token.raw)
+        yield token
 
 
 def position(text: str, offset: int) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from .items import Kind, Markup, matched
-from .segment import Segment
+from .segment import Placed, Segment
 from .words import Span
 
 
@@ -72,37 +72,30 @@ def pieces_of(segment: Segment, source_words: Sequence[Span], missing: Sequence[
     """
     starts = [start for start, _ in source_words]
     line = segment.line
-    pieces = [
-        (
-            placed.offset,
-            Piece(
-                placed.markup,
-                bisect_left(starts, placed.offset),
-                _glue(line, placed.markup.kind, placed.offset, placed.spaced),
-            ),
-        )
-        for placed in segment.markup
-    ]
-    for index in missing:
-        stay = segment.stays[index]
+    pieces = [(placed.offset, placed.markup, _glue(line, placed)) for placed in segment.markup]
+    for stay in (segment.stays[index] for index in missing):
         first = Glue.SPACED if line[stay.end :].startswith(" ") else Glue.RIGHT
         glue = Glue.WORD if line[: stay.start].endswith(" ") else first if stay.start == 0 else Glue.LEFT
-        pieces.append((stay.start, Piece(Markup(stay.raw, Kind.POINT), bisect_left(starts, stay.start), glue)))
-    if missing:
-        pieces.sort(key=lambda placed: placed[0])
-    return [piece for _, piece in pieces]
+        pieces.append((stay.start, Markup(stay.raw, Kind.POINT), glue))
+    pieces.sort(key=lambda piece: piece[0])
+    return [Piece(markup, bisect_left(starts, offset), glue) for offset, markup, glue in pieces]
 
 
-def _glue(line: str, kind: Kind, offset: int, spaced: bool) -> Glue:
-    if kind is not Kind.POINT:
-        return Glue.RIGHT if kind is Kind.OPEN else Glue.LEFT
-    if spaced:
+def _glue(line: str, placed: Placed) -> Glue:
+    if placed.markup.kind is not Kind.POINT:
+        return Glue.RIGHT if placed.markup.kind is Kind.OPEN else Glue.LEFT
+    if placed.spaced:
         return Glue.SPACED
-    return Glue.RIGHT if offset == 0 or line[offset - 1] == " " else Glue.LEFT
+    return Glue.RIGHT if placed.offset == 0 or line[placed.offset - 1] == " " else Glue.LEFT
 
 
 DEEPEST = 100
 """Maximum depth of nested elements in a sentence. If it is exceeded, all markup keeps its order."""
+
+
+def divided(pieces: Sequence[Piece]) -> list[Forest]:
+    """Return forests without trees: every piece divides the line, so that all markup keeps its order."""
+    return [*(Forest(behind=piece) for piece in pieces), Forest()]
 
 
 def forests_of(pieces: Sequence[Piece]) -> list[Forest] | None:

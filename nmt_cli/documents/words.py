@@ -12,8 +12,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from ..data.normalization import META_SPACE, UNSEEN
 from .segment import Translated
@@ -24,7 +25,7 @@ Links = list[dict[int, float]]
 
 IDEOGRAPH = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 WORD = re.compile(rf"[{IDEOGRAPH}]|[^\W{IDEOGRAPH}]+(?:[-‐'’.,·][^\W{IDEOGRAPH}]+)*|\S")
-BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 NEAR = 64
 """Number of characters after the expected position in which a token is searched."""
 
@@ -84,21 +85,12 @@ def _pieces(tokens: Sequence[str]) -> Iterable[tuple[str, int]]:
 
     Byte tokens in a row are joined into one string.
     """
-    pending: list[int] = []
-    for token in tokens:
-        byte = BYTE.fullmatch(token)
-        if byte:
-            pending.append(int(byte[1], 16))
-            continue
-        yield from _bytes(pending)
-        pending = []
-        yield _form(token.replace(META_SPACE, "")), 1
-    yield from _bytes(pending)
-
-
-def _bytes(values: list[int]) -> Iterable[tuple[str, int]]:
-    if values:
-        yield _form(bytes(values).decode("utf-8", "replace")), len(values)
+    for is_byte, run in groupby(tokens, lambda token: BYTE.fullmatch(token) is not None):
+        if is_byte:
+            values = bytes(int(token[3:5], 16) for token in run)
+            yield _form(values.decode("utf-8", "replace")), len(values)
+        else:
+            yield from ((_form(token.replace(META_SPACE, "")), 1) for token in run)
 
 
 MOST_WORDS = 50
@@ -150,9 +142,7 @@ def _correct(
 
 def _once(texts: Sequence[str]) -> dict[str, int]:
     """Return the index of each text that occurs exactly once."""
-    counts: dict[str, int] = {}
-    for text in texts:
-        counts[text] = counts.get(text, 0) + 1
+    counts = Counter(texts)
     return {text: index for index, text in enumerate(texts) if counts[text] == 1}
 
 

@@ -19,7 +19,7 @@ from .elements import BLOCKS
 from .format import Format
 from .items import Item, Untranslated
 from .markup import decoded, items_of
-from .tokens import Token, Type, check_depth, check_size
+from .tokens import Token, Type, checked
 
 _TAG = r"""<(/?)([^\s/>!?][^\s/>]*+)(?:[^>"']++|"[^"]*+"|'[^']*+')*+>"""
 _QUOTED = r""""[^"]*+"|'[^']*+'"""
@@ -33,11 +33,9 @@ REFERENCE = re.compile(r"(&[^#;\s][^;\s]*;)")
 
 def _items(text: str, split_sentences: str) -> Iterator[Item]:
     _check(text)
-    token_list = list(tokens(text))
-    if _is_xhtml(token_list):
-        return items_of(token_list, lambda index: token_list[index].name in BLOCKS, _decode, optional_end=False)
-    blocks = _blocks(token_list)
-    return items_of(token_list, blocks.__getitem__, _decode, optional_end=False)
+    token_list = list(checked(tokens(text), text))
+    blocks = [token.name in BLOCKS for token in token_list] if _is_xhtml(token_list) else _blocks(token_list)
+    return items_of(token_list, blocks, _decode, optional_end=False)
 
 
 class _Nothing(ContentHandler):
@@ -48,11 +46,7 @@ def _check(text: str) -> None:
     """Raise DocumentError if the XML is not well-formed, or cannot be read safely."""
     common = extra_module("defusedxml.common", "documents", "XML")
     parser = extra_module("defusedxml.sax", "documents", "XML").make_parser()
-    parser.forbid_dtd, parser.forbid_entities, parser.forbid_external = (
-        False,
-        True,
-        False,
-    )  # the parser does not read the DTD that a doctype names
+    parser.forbid_external = False  # the parser does not read the DTD that a doctype names
     parser.setContentHandler(_Nothing())
     try:
         parser.feed(text.removeprefix("\ufeff"))
@@ -70,19 +64,14 @@ def _check(text: str) -> None:
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """Yield the tokens of well-formed XML. Raises DocumentError for tags that are too long or nested too deeply."""
-    depth = 0
+    """Yield the tokens of well-formed XML."""
     for match in TOKEN.finditer(text):
         slash, name, cdata, other = match.groups()
         raw = match[0]
         if name is None:
             yield Token(Type.RAW if cdata else Type.OTHER if other else Type.TEXT, raw)
             continue
-        check_size(raw, text, match.start())
-        kind = Type.CLOSE if slash else Type.EMPTY if raw.endswith("/>") else Type.OPEN
-        depth += (kind is Type.OPEN) - (kind is Type.CLOSE)
-        check_depth(depth, text, match.start())
-        yield Token(kind, raw, name)
+        yield Token(Type.CLOSE if slash else Type.EMPTY if raw.endswith("/>") else Type.OPEN, raw, name)
 
 
 def _is_xhtml(tokens: Sequence[Token]) -> bool:

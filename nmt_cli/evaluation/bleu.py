@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from ..errors import DataError, system_reason
 from .metric import Metric, MetricOptions, MetricSpec
-from .tokenizers import unspaced
 
 BY_SPACES = ("13a", "intl")
 """Tokenizers that separate words only at spaces and punctuation."""
@@ -30,19 +27,13 @@ def build(options: MetricOptions) -> Metric:
 
     from .sacrebleu_interface import SacrebleuMetric
 
-    class Bleu(SacrebleuMetric):
-        def remarks(
-            self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
-        ) -> Iterable[str]:
-            return unspaced(references, f"BLEU by {options.tokenize}") if options.tokenize in BY_SPACES else ()
-
     try:
         # `force` turns off sacrebleu's notice about text that looks tokenised; `nmt score` prints one that names the
         # file.
         bleu = BLEU(lowercase=options.lowercase, tokenize=options.tokenize, force=True)
     except (Exception, SystemExit) as error:  # from MeCab, SentencePiece, urllib, portalocker, or sacrebleu itself
         raise DataError(_needs(options.tokenize, error)) from error
-    return Bleu(bleu)
+    return SacrebleuMetric(bleu, f"BLEU by {options.tokenize}" if options.tokenize in BY_SPACES else "")
 
 
 def _needs(tokenizer: str, error: BaseException) -> str:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import console
-from ..errors import DataError, ModelError, UsageError, install_command
+from ..errors import ModelError, UsageError, extra_module, install_command
 from ..storage.files import sha256
 from .metric import MetricSpec, SentenceStatisticsMetric
 
@@ -76,25 +76,15 @@ class Comet(SentenceStatisticsMetric):
         self.checkpoint, self.source = find_checkpoint(model), source
 
     def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[float]]:
-        """See `Metric`.
-
-        Raises UsageError for several references or without a source, DataError for a source that is not parallel.
-        """
+        """See `Metric`. Raises UsageError for several references."""
         if len(references) != 1:
             raise UsageError(
                 f"--ref was given {len(references)} times: COMET takes one reference. Give it once, or leave "
                 "--metric comet out."
             )
-        if self.source is None:
-            raise UsageError("--metric comet needs --src SRC, the text that the hypotheses translate.")
-        if len(self.source) != len(hypotheses):
-            raise DataError(
-                f"{len(self.source)} source lines cannot be scored with {len(hypotheses)} hypothesis lines: "
-                "they must be parallel, line by line."
-            )
         samples = [
             {"src": src, "mt": mt, "ref": ref}
-            for src, mt, ref in zip(self.source, hypotheses, references[0], strict=True)
+            for src, mt, ref in zip(self.source or (), hypotheses, references[0], strict=True)
         ]
         with _quiet():
             import torch
@@ -117,13 +107,7 @@ class Comet(SentenceStatisticsMetric):
     @cached_property
     def _model(self) -> Any:
         with _quiet():
-            try:
-                import comet
-            except ImportError as error:
-                raise UsageError(
-                    f"the package unbabel-comet cannot be used here: {error}. Install it anew: "
-                    f"{install_command('comet')}."
-                ) from None
+            comet = extra_module("comet", "comet", "--metric comet")
             try:
                 return comet.load_from_checkpoint(str(self.checkpoint), local_files_only=True)
             except Exception as error:  # raised by torch, transformers, lightning or yaml

@@ -9,9 +9,11 @@ words divided by the reference's. Every line is in one bucket.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from ..errors import UsageError, shown
@@ -60,17 +62,14 @@ class BucketScores:
         }
 
 
-LONGEST_NUMBER = 12
-"""Maximum number of digits of a bound."""
+NUMBERS = re.compile(r"\s*\d{1,12}\s*(?:,\s*\d{1,12}\s*)*", re.ASCII)
+"""Bounds as a user gives them."""
 
 
 def parse_bounds(text: str) -> tuple[int, ...]:
     """Return the bounds of a command line, "10,20,30". Raises UsageError."""
-    parts = text.split(",")
-    bounds = tuple(
-        int(part) for part in parts if part.strip().isascii() and part.strip().isdigit() and len(part) <= LONGEST_NUMBER
-    )
-    if len(bounds) < len(parts) or any(a >= b for a, b in zip((0, *bounds), bounds, strict=False)):
+    bounds = tuple(map(int, text.split(","))) if NUMBERS.fullmatch(text) else ()
+    if not bounds or any(a >= b for a, b in pairwise((0, *bounds))):
         raise UsageError(
             f"the lengths {shown(text)} are no bounds: expected numbers of words, each larger than the one "
             f"before, such as {','.join(map(str, BOUNDS))}."

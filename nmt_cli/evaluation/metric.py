@@ -90,10 +90,6 @@ class Metric(ABC):
         """
 
     @abstractmethod
-    def score(self, rows: Sequence[Sequence[float]]) -> MetricValue:
-        """Return the score of the lines with these rows. There is at least one row."""
-
-    @abstractmethod
     def score_of_sums(self, sums: Sequence[float]) -> MetricValue:
         """Return the score of lines whose rows add up to `sums`: K numbers."""
 
@@ -141,9 +137,6 @@ class SentenceStatisticsMetric(Metric):
         No key or value contains `:` or `|`.
         """
         return {}
-
-    def score(self, rows: Sequence[Sequence[float]]) -> MetricValue:
-        return self.score_of_sums([sum(column) for column in zip(*rows, strict=True)])
 
     def score_of_sums(self, sums: Sequence[float]) -> MetricValue:
         numbers = [float(number) for number in sums]

@@ -82,8 +82,9 @@ class Scorer:
     def score(self, hypotheses: Sequence[str], lines: Sequence[int] | None = None) -> Score:
         """Return the score of all `hypotheses`, or only of `lines`: at least one, counted from 0."""
         rows = self.rows(hypotheses)
-        value = self.metric.score(rows if lines is None else [rows[line] for line in lines])
-        return self.named(value.name, value.value, self.signature().format(), value.details)
+        value = self.metric.score_of_sums(_sums(rows if lines is None else [rows[line] for line in lines]))
+        higher = spec(self.name).higher_is_better
+        return Score(self.name, value.name, value.value, self.signature().format(), value.details, higher)
 
     def signature(self) -> Signature:
         """Return sacrebleu's signature. Call `rows` first."""
@@ -91,15 +92,18 @@ class Scorer:
 
     def counts(self, hypotheses: Sequence[str]) -> Mapping[str, float]:
         """Return the metric's other figures by name. Most metrics have no other figures."""
-        return self.metric.counts([sum(column) for column in zip(*self.rows(hypotheses), strict=True)])
+        return self.metric.counts(_sums(self.rows(hypotheses)))
 
     def remarks(self, hypotheses: Sequence[str]) -> list[str]:
         """Return what the user should know about this system's score. Most metrics have no remarks."""
         return list(self.metric.remarks(self.rows(hypotheses), hypotheses, self.references))
 
-    def named(self, name: str, value: float, signature: str, details: str = "") -> Score:
-        """Return a Score of this metric."""
-        return Score(self.name, name, value, signature, details, spec(self.name).higher_is_better)
+
+def _sums(rows: Sequence[Sequence[float]]) -> Sequence[float]:
+    """Return the sums of rows, (lines, K) -> (K,), with the bits of sacrebleu's."""
+    from sacrebleu.utils import sum_of_lists
+
+    return cast(Sequence[float], sum_of_lists(rows))
 
 
 def compute(
@@ -112,15 +116,12 @@ def compute(
 
     For several systems against the same references use one `Scorer`: it reads them once.
     """
-    check_choice("metric", metric, METRICS)
-    check_parallel(hypotheses, references)
     return Scorer(metric, references, options).score(hypotheses)
 
 
 def spec(metric: str) -> MetricSpec:
     """Return the spec of a metric. Raises UsageError for an unknown one."""
-    check_choice("metric", metric, METRICS)
-    return cast(MetricSpec, load(METRICS, metric, "the metric"))
+    return cast(MetricSpec, load(METRICS, metric, "metric"))
 
 
 def build(metric: str, options: MetricOptions = DEFAULT_OPTIONS) -> Metric:

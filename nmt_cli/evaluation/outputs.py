@@ -19,10 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from statistics import median
 
-from ..errors import DataError
 from ..text.placeholders import find_placeholders
 from ..text.scripts import IN_SCRIPT, UNSPACED
-from .metrics import check_parallel
 from .references import present_first
 
 Lines = Sequence[str]
@@ -379,16 +377,7 @@ CHECKS: dict[str, Check] = {
 
 
 def check_outputs(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> list[tuple[str, ...]]:
-    """Return the names of the faults of each line, in the order of `CHECKS`.
-
-    Raises DataError if the lines are not parallel.
-    """
-    check_parallel(hypotheses, references)
-    if len(source) != len(hypotheses):
-        raise DataError(
-            f"{len(hypotheses)} hypothesis lines cannot be checked against {len(source)} lines of the source: "
-            "they must be parallel, line by line."
-        )
+    """Return the names of the faults of each line, in the order of `CHECKS`."""
     references = present_first(references)
     flags = {name: check(source, hypotheses, references) for name, check in CHECKS.items()}
     return [tuple(name for name, faulty in flags.items() if faulty[line]) for line in range(len(hypotheses))]

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -32,7 +32,6 @@ from sacrebleu.metrics.bleu import BLEU
 from ..errors import check_choice, extra_module
 from .metric import Protocol
 from .sacrebleu_interface import SacrebleuMetric
-from .tokenizers import unspaced
 
 COMPOUND = re.compile(rb"(\S)-(\S)")
 NOT_WORD = regex.compile(r"([^\p{Alphabetic}\p{Nd}\s.'`,\-])")
@@ -100,7 +99,7 @@ class ProtocolBleu(SacrebleuMetric):
     """BLEU as multi-bleu.perl counts it, of lines after the steps of a protocol."""
 
     def __init__(self, protocol: Protocol, lowercase: bool) -> None:
-        super().__init__(BLEU(tokenize="none", smooth_method="none", force=True))
+        super().__init__(BLEU(tokenize="none", smooth_method="none", force=True), "BLEU by Moses")
         self.protocol, self._lowercase = protocol, lowercase
         self._steps = steps(protocol)
 
@@ -111,11 +110,6 @@ class ProtocolBleu(SacrebleuMetric):
             if name == "compounds" or not tokenized:
                 line = step(line)
         return line.translate(OTHER_SPACES).translate(LOWER if self._lowercase else {})
-
-    def remarks(
-        self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
-    ) -> Iterable[str]:
-        return unspaced(references, "BLEU by Moses")
 
     def signature(self, num_references: int) -> Signature:
         signature = Signature({"num_refs": num_references})

@@ -80,35 +80,22 @@ def remarks(
             f"{name}: {blank:,} of {total:,} lines have text where {which} blank. BLEU and TER count this text "
             "as wrong; chrF leaves it out."
         )
-    yield from _normal_forms(name, hypotheses, references, reference_names)
-    for text, lines in zip((name, *reference_names), (hypotheses, *references), strict=True):
-        yield from _subwords(text, lines)
-
-
-def _normal_forms(
-    name: str, hypotheses: Stream, references: Sequence[Stream], reference_names: Sequence[str]
-) -> Iterator[str]:
-    """Yield a remark for each text that is not in NFC where the other side is."""
-    own, *streams = [[unicodedata.is_normalized("NFC", line) for line in text] for text in (hypotheses, *references)]
-    decomposed = {name: sum(all(forms) and not form for form, *forms in zip(own, *streams, strict=True))}
-    for reference, stream in zip(reference_names, streams, strict=True):
-        decomposed[reference] = sum(a and not b for a, b in zip(own, stream, strict=True))
+    texts = {name: hypotheses, **dict(zip(reference_names, references, strict=True))}
+    decomposed = {
+        text: sum(not unicodedata.is_normalized("NFC", line) for line in lines) for text, lines in texts.items()
+    }
     for text, count in decomposed.items():
-        if count >= NAMED_FROM * len(own):
+        if count - min(decomposed.values()) >= NAMED_FROM * total:
             yield (
-                f"{text}: {count:,} of {len(own):,} lines are not in Unicode's normal form NFC, and the same lines of "
-                f"{name if text != name else ', '.join(reference_names)} are. A letter such as é is then "
-                "written in two ways, and counts "
-                f"as wrong. Convert {text}: {TO_NFC}."
+                f"{text}: {count:,} of {total:,} lines are not in Unicode's normal form NFC, unlike those of another "
+                "text. A letter such as é is then written in two ways, and counts as wrong. "
+                f"Convert {text}: {TO_NFC}."
             )
-
-
-def _subwords(name: str, lines: Stream) -> Iterator[str]:
-    """Yield a remark if a text was left in subwords."""
-    for kind, (pattern, command) in SUBWORDS.items():
-        count = sum(bool(pattern.search(line)) for line in lines)
-        if count and count >= IN_SUBWORDS * len(lines):
-            yield (
-                f"{name}: {count:,} of {len(lines):,} lines are in {kind}, and the metrics expect plain text. "
-                f"Join them: {command}."
-            )
+    for text, lines in texts.items():
+        for kind, (pattern, command) in SUBWORDS.items():
+            count = sum(bool(pattern.search(line)) for line in lines)
+            if count and count >= IN_SUBWORDS * total:
+                yield (
+                    f"{text}: {count:,} of {total:,} lines are in {kind}, and the metrics expect plain text. "
+                    f"Join them: {command}."
+                )

@@ -10,7 +10,7 @@ these methods with those of the public ones.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -19,17 +19,21 @@ from typing import Any
 from ..errors import UsageError
 from .metric import Metric, MetricValue
 from .references import without_missing
+from .tokenizers import unspaced
 
 OLDEST, TOO_NEW = (2, 4), (3, 0)
 """Versions that this file was written for: from OLDEST, below TOO_NEW."""
 
 
 class SacrebleuMetric(Metric):
-    """One of sacrebleu's metrics. It reads the references once."""
+    """One of sacrebleu's metrics. It reads the references once.
 
-    def __init__(self, metric: Any) -> None:
+    `by_spaces`: its name in a remark, if it separates words at spaces; `remedy`: see `tokenizers.unspaced`.
+    """
+
+    def __init__(self, metric: Any, by_spaces: str = "", remedy: str = "") -> None:
         check_version()
-        self._metric = metric
+        self._metric, self._by_spaces, self._remedy = metric, by_spaces, remedy
         self._references: Sequence[Sequence[str]] | None = None
 
     def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[Any]]:
@@ -48,21 +52,18 @@ class SacrebleuMetric(Metric):
         """Return the text of a line that sacrebleu reads."""
         return line
 
-    def score(self, rows: Sequence[Sequence[float]]) -> MetricValue:
-        return _value(self._metric._aggregate_and_compute(rows))
-
     def score_of_sums(self, sums: Sequence[float]) -> MetricValue:
-        return _value(self._metric._compute_score_from_stats(sums))
+        score = self._metric._compute_score_from_stats(sums)
+        printed = score.format(width=2).removeprefix(f"{score.name} = {score.score:.2f}").strip()
+        return MetricValue(score.name, float(score.score), printed)
+
+    def remarks(
+        self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> Iterable[str]:
+        return unspaced(references, self._by_spaces, self._remedy) if self._by_spaces else ()
 
     def signature(self, num_references: int) -> Any:
         return self._metric.get_signature()
-
-
-def _value(score: Any) -> MetricValue:
-    """Return sacrebleu's score, with the text that sacrebleu prints after it."""
-    return MetricValue(
-        score.name, float(score.score), score.format(width=2).removeprefix(f"{score.name} = {score.score:.2f}").strip()
-    )
 
 
 def tokenizers() -> list[str]:

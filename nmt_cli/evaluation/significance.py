@@ -1,7 +1,6 @@
 """Tests of significance between systems, and confidence intervals of a score.
 
-    compare(systems, {"bleu": Scorer(…)})      one row per system: score, mean, 95 % confidence interval, p-value
-    confidence(name, hypotheses, Scorer(…))    the same for one system, without p-value
+    compare(systems, {"bleu": Scorer(…)}) ──▶ one row per system: score, mean, 95 % confidence interval, p-value
 
 Paired bootstrap resampling (Koehn, 2004) samples the lines of the test set with replacement, the same lines for every
 system. Approximate randomisation (Riezler and Maxwell, 2005) exchanges the two systems' outputs at random, line by
@@ -15,10 +14,10 @@ Memory: the rows, and 50 MB. Legend: N lines, S samples, K numbers per row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError, check_choice
+from ..errors import UsageError
 from .metrics import Score, Scorer
 
 if TYPE_CHECKING:
@@ -84,17 +83,13 @@ def compare(
 ) -> dict[str, list[Row]]:
     """Score every (name, hypotheses) and test it against the first. Return metric → one row per system, in order.
 
+    A single system gets its mean and interval.
+
     `samples`: resampled test sets, or random exchanges; by default the test's own number. Raises UsageError.
     """
-    if len(systems) < 2:
-        raise UsageError(f"a comparison needs at least two systems, got {len(systems)}.")
-    check_choice("test of significance", test, TESTS)
     samples = TESTS[test].samples if samples is None else samples
-    _check_numbers(samples, seed)
-
-    for scorer in scorers.values():
-        for _, hypotheses in systems:
-            scorer.rows(hypotheses)  # lines that are not parallel are an error before the long work
+    if seed < 1 or samples < 1:
+        raise UsageError(f"resampling needs a seed and a number of samples of at least 1, got {seed} and {samples}.")
     return {metric: _compared(systems, scorer, test, samples, seed) for metric, scorer in scorers.items()}
 
 
@@ -117,18 +112,6 @@ def _compared(
             p_value = _p_value(chance, result[0].score.value, score.value)
         result.append(Row(name, score, *_interval(scores), p_value, differing))
     return result
-
-
-def confidence(
-    system: str, hypotheses: Sequence[str], scorer: Scorer, *, samples: int = SAMPLES, seed: int = SEED
-) -> Row:
-    """Score one system. Return its row, with mean and 95 % confidence interval over `samples` resampled test sets."""
-    import numpy as np
-
-    _check_numbers(samples, seed)
-    rows = np.asarray(scorer.rows(hypotheses), dtype=np.float64)
-    score = _score(scorer, hypotheses, {"bs": samples, "seed": seed}, scorer.score(hypotheses).details)
-    return Row(system, score, *_interval(_resampled_scores(scorer, [rows], samples, seed)[0]), None)
 
 
 def remark(first: str, rows: Sequence[Row], lines: int, test: str) -> str | None:
@@ -214,14 +197,9 @@ def _interval(scores: NDArray[Any]) -> tuple[float, float]:
     return float(scores.mean()), (ordered[-1 - out] - ordered[out]) / 2
 
 
-def _score(scorer: Scorer, hypotheses: Sequence[str], entries: Mapping[str, int], details: str = "") -> Score:
+def _score(scorer: Scorer, hypotheses: Sequence[str], entries: Mapping[str, int]) -> Score:
     """Return the score with `entries` in its signature."""
     score, signature = scorer.score(hypotheses), scorer.signature()
     for key, value in entries.items():
         signature.update(key, value)
-    return scorer.named(score.name, score.value, signature.format(), details)
-
-
-def _check_numbers(samples: int, seed: int) -> None:
-    if seed < 1 or samples < 1:
-        raise UsageError(f"resampling needs a seed and a number of samples of at least 1, got {seed} and {samples}.")
+    return replace(score, signature=signature.format())

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from .metric import Metric, MetricOptions, MetricSpec
-from .tokenizers import unspaced
 
 REMEDY = "Give --ter-asian for Chinese and Japanese, or leave TER out with --metric."
 
@@ -16,15 +13,8 @@ def build(options: MetricOptions) -> Metric:
 
     from .sacrebleu_interface import SacrebleuMetric
 
-    class Ter(SacrebleuMetric):
-        def remarks(
-            self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
-        ) -> Iterable[str]:
-            if options.ter_asian or options.tokenize == "none":
-                return ()
-            return unspaced(references, "TER", REMEDY)
-
-    return Ter(TER(normalized=options.ter_asian, asian_support=options.ter_asian))
+    by_spaces = "" if options.ter_asian or options.tokenize == "none" else "TER"
+    return SacrebleuMetric(TER(normalized=options.ter_asian, asian_support=options.ter_asian), by_spaces, REMEDY)
 
 
 SPEC = MetricSpec(build, higher_is_better=False)

@@ -21,7 +21,7 @@ from ..evaluation.metric import MetricOptions, Protocol
 from ..evaluation.metrics import Score, Scorer, check_parallel
 from ..evaluation.outputs import check_outputs, count_faults, worst_lines
 from ..evaluation.references import remarks as reference_remarks
-from ..evaluation.significance import BOOTSTRAP, SAMPLES, SEED, Row, compare, confidence
+from ..evaluation.significance import BOOTSTRAP, SEED, Row, compare
 from ..evaluation.significance import remark as few_differences
 from ..options import with_keywords
 from ..text.lines import decoded_lines, open_binary
@@ -264,17 +264,11 @@ def _resampled(
     systems: Sequence[System], scorers: Mapping[str, Scorer], options: EvaluationOptions
 ) -> dict[str, list[Row]]:
     """Return for each metric one row per system; empty if no resampling was asked for."""
-    seed = options.seed or SEED
-    if len(systems) > 1:
-        with status("resampling the test set"):
-            return compare(systems, scorers, test=options.significance or BOOTSTRAP, samples=options.samples, seed=seed)
-    if options.confidence:
-        with status("resampling the test set"):
-            return {
-                name: [confidence(*systems[0], scorer, samples=options.samples or SAMPLES, seed=seed)]
-                for name, scorer in scorers.items()
-            }
-    return {}
+    if len(systems) == 1 and not options.confidence:
+        return {}
+    test, seed = options.significance or BOOTSTRAP, options.seed or SEED
+    with status("resampling the test set"):
+        return compare(systems, scorers, test=test, samples=options.samples, seed=seed)
 
 
 def _protocol(protocol: Protocol) -> dict[str, Any]:

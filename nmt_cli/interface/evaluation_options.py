@@ -63,7 +63,7 @@ class EvaluationOptions:
         bool,
         Option(
             "With --metric evalb: take words and parts of speech from REF, leave out roots, and repair HYP "
-            "to cover these words, for HYP in brackets too. Linearised HYP are always compared in this way."
+            "to cover these words."
         ),
     ] = False
     protocol: Annotated[

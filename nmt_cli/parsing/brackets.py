@@ -19,9 +19,10 @@ Source of the format: Marcus et al. (1993), the Penn Treebank.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
 from ..errors import DataError
@@ -81,15 +82,9 @@ class Tree:
 
         The result may have no words.
         """
-        return self.keeping([tag != TRACE for tag in self.tags])
-
-    def keeping(self, kept: Sequence[bool]) -> Tree:
-        """Return the tree without the leaves whose mark is False, and without constituents that lose all leaves."""
-        before = [0]  # leaves kept before each position
-        for keep in kept:
-            before.append(before[-1] + keep)
+        before = [0, *accumulate(int(tag != TRACE) for tag in self.tags)]  # leaves kept before each position
         spans = (Span(label, before[start], before[end]) for label, start, end in self.spans)
-        leaves = (leaf for leaf, keep in zip(self.leaves, kept, strict=True) if keep)
+        leaves = (leaf for leaf in self.leaves if leaf.tag != TRACE)
         return Tree(tuple(leaves), tuple(span for span in spans if span.start < span.end))
 
     def walk(self, opening: Callable[[str], T], leaf: Callable[[Leaf], T], closing: Callable[[str], T]) -> Iterator[T]:

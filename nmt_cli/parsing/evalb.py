@@ -16,10 +16,9 @@ balanced, or if the words of the two sides differ. Else it is valid, and each co
 label over the same words. Precision and recall are computed from the sums over valid sentences. Tagging accuracy: of
 the words that count in these sentences, the share whose part of speech is exactly the gold one.
 
-Linearised parses (`linearization`) are compared in another way, which `repair` selects for parses in brackets too: the
-words that count are those of the gold tree by its parts of speech, roots are removed on both sides, and the parse is
-repaired to cover just these words. Then only damaged gold trees are errors. `terminals_of` recognises the kind of
-terminals from all parses together.
+`repair` selects another comparison: the words that count are those of the gold tree by its parts of speech, roots are
+removed on both sides, and the parse is repaired to cover just these words (`linearization.delinearise`). Then only
+damaged gold trees are errors.
 
 `metric` computes a metric from these counts.
 
@@ -32,11 +31,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from ..errors import DataError
-from .brackets import ROOTS, UNTAGGED, Leaf, Span, Tree, between_spaces, escaped, plain, short
-from .linearization import delinearise, is_tag, linearise, repaired
+from .brackets import ROOTS, Leaf, Span, Tree, short
+from .linearization import delinearise, linearise
 
 DELETED = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
 """DELETE_LABEL of COLLINS.prm: parts of speech whose words do not count, and labels that do not."""
@@ -52,8 +52,10 @@ LABELLED_CLOSING = re.compile(r"(?:^|\s)\)[^()\s]", re.ASCII)
 """A symbol of a linearised tree; text glued to a tree in brackets, as in `(NN a)x`, is none."""
 TAGGED = re.compile(r"\((?!XX\s)[^()\s]++\s++[^()\s]*+\s*+\)", re.ASCII)
 """A word whose part of speech is known, in a tree in brackets."""
-LONE_WORD = re.compile(r"(?:^|\s)XX(?:\s|$)", re.ASCII)
-BRACKETS, LINEARISED = "brackets", "linearised"
+EXPECTED = (
+    "Expected trees in brackets, one per line, as (TOP (NP (DT the) (NN dog))): NAME.ptb of `nmt data trees`, the "
+    "output of nmt parse, or linearised trees that `nmt data trees --back --words FILE` has turned into trees."
+)
 ROOTED = re.compile(r"\s*+\((?:ROOT|S1)?+\s*+\([^()\s]", re.ASCII)
 """The beginning of a tree whose root COLLINS.prm does not delete: ROOT, S1 or no label."""
 
@@ -155,18 +157,14 @@ def read(line: str) -> Reading:
 
 def countable(leaves: Sequence[Leaf], spans: Sequence[Span] | Sequence[Bracket]) -> CountedSide:
     """Return the words, their parts of speech, and the constituents that COLLINS.prm does not delete."""
-    before, words = [0], list[str]()  # words that count before each leaf
-    tags = [tag for tag, _ in leaves if tag not in DELETED]
-    for tag, word in leaves:
-        if tag not in DELETED:
-            words.append(word)
-        before.append(len(words))
+    before = [0, *accumulate(int(tag not in DELETED) for tag, _ in leaves)]  # words that count before each leaf
     constituents = Counter[tuple[str, int, int]]()
     for label, start, end in (span[:3] for span in spans):
         label = re.split("[-=]", label, maxsplit=1)[0]  # EVALB's way: -LRB- becomes an empty label, which counts
         if before[start] < before[end] and label not in DELETED:
             constituents[EQUAL.get(label, label), before[start], before[end]] += 1
-    return CountedSide(words, tags, constituents)
+    kept = [leaf for leaf in leaves if leaf.tag not in DELETED]
+    return CountedSide([leaf.word for leaf in kept], [leaf.tag for leaf in kept], constituents)
 
 
 def compare(gold: CountedSide, parse: CountedSide, unbalanced: str = "") -> tuple[BracketCounts, str]:
@@ -205,133 +203,51 @@ def _difference(gold: Sequence[str], parse: Sequence[str]) -> str:
     )
 
 
-def score_line(
-    gold_line: str, line: str, number: int, repair: bool, terminals: str = "xx"
-) -> tuple[BracketCounts, str]:
+def score_line(gold_line: str, line: str, number: int, repair: bool) -> tuple[BracketCounts, str]:
     """Return the counts of a pair of lines, and why the pair is an error ("" if it is not).
 
-    Raises DataError for a reference that is not a tree.
-
-    `terminals`: the kind of terminals of a linearised parse.
+    Raises DataError for a reference that is not a tree, and for a linearised parse.
     """
-    gold = read_gold(gold_line, number)
-    if not repair:
-        parse = read(line)
-        if parse.text:
-            return ERROR, f"in the parse, {short(parse.text)} is no part of a tree in brackets"
-        unbalanced = [
-            f"the {side} has {reading.unbalanced}"
-            for side, reading in (("reference", gold), ("parse", parse))
-            if reading.unbalanced
-        ]
-        return compare(
-            countable(gold.leaves, gold.brackets), countable(parse.leaves, parse.brackets), ", ".join(unbalanced)
-        )
+    gold = read_tree(gold_line, f"the reference, line {number:,}")
+    if gold.text:
+        raise DataError(f"the reference, line {number:,}: {short(gold.text)} is no part of a tree. {EXPECTED}")
+    parse = read_tree(line, f"a hypothesis, line {number:,}")
+    if repair:
+        return _score_repaired(gold, parse)
+    if parse.text:
+        return ERROR, f"in the parse, {short(parse.text)} is no part of a tree in brackets"
+    unbalanced = [
+        f"the {side} has {reading.unbalanced}"
+        for side, reading in (("reference", gold), ("parse", parse))
+        if reading.unbalanced
+    ]
+    return compare(
+        countable(gold.leaves, gold.brackets), countable(parse.leaves, parse.brackets), ", ".join(unbalanced)
+    )
+
+
+def _score_repaired(gold: Reading, parse: Reading) -> tuple[BracketCounts, str]:
+    """Return the counts of a parse over the words and parts of speech of the gold tree."""
     if gold.unbalanced:
         return ERROR, f"the reference has {gold.unbalanced}"
-    tree = gold.tree
-    parsed, was_repaired = parse_over(line, tree, terminals)
+    tree, parsed = gold.tree, parse.tree
+    repaired = parsed.words != tree.words or bool(parse.unbalanced or parse.text)
+    if repaired:
+        parsed = delinearise(linearise(parsed, "tags"), tree.words, "tags")
     tags = [tag for tag, leaf in zip(parsed.tags, tree.leaves, strict=True) if leaf.tag not in DELETED]
     counts, reason = compare(
         countable(tree.leaves, tree.spans), countable(tree.leaves, parsed.spans)._replace(tags=tags)
     )
-    return counts._replace(repaired=int(was_repaired)), reason
+    return counts._replace(repaired=int(repaired)), reason
 
 
-def read_gold(line: str, number: int) -> Reading:
-    """Return the contents of a line of the reference. Raises DataError if it is not a tree in brackets."""
-    expected = (
-        "Give the trees in brackets, one per line, with words and parts of speech, as (TOP (NP (DT the) "
-        "(NN dog))): NAME.ptb of `nmt data trees`."
-    )
-    where = f"the reference, line {number:,}"
-    if form(line) == LINEARISED:
+def read_tree(line: str, where: str) -> Reading:
+    """Return the contents of a line. Raises DataError for a linearised tree: most closing brackets have labels."""
+    if 2 * len(LABELLED_CLOSING.findall(line)) > line.count(")"):
         raise DataError(
-            f"{where}, is a linearised tree: without parts of speech evalb does not know what is punctuation, "
-            f"which does not count. {expected}"
+            f"{where}: {short(line)} is a linearised tree, whose words and parts of speech are not known. {EXPECTED}"
         )
-    gold = read(line)
-    if gold.text:
-        raise DataError(f"{where}: {short(gold.text)} is no part of a tree. {expected}")
-    return gold
-
-
-def parse_over(line: str, gold: Tree, terminals: str = "xx") -> tuple[Tree, bool]:
-    """Return the tree of a parse, linearised or in brackets, over the gold tree's words, and whether it had to be
-    repaired.
-    """
-    if form(line) == BRACKETS:
-        parse = read(line)
-        tree = parse.tree
-        if tree.words == gold.words and not parse.unbalanced and not parse.text:
-            return tree, False
-        return delinearise(linearise(tree, "tags"), gold.words, "tags"), True
-    tree = delinearise(line, gold.words, terminals)
-    return tree, repaired(line, tree, terminals)
-
-
-def form(line: str) -> str | None:
-    """Return BRACKETS, or LINEARISED if the closing brackets have labels; None if the line has no sign of either."""
-    labelled = len(LABELLED_CLOSING.findall(line))
-    bare = line.count(")") - labelled
-    if labelled == bare:
-        return LINEARISED if LONE_WORD.search(line) else None
-    return LINEARISED if labelled > bare else BRACKETS
-
-
-def form_of_all(hypotheses: Sequence[str]) -> str:
-    """Return the form of a system's lines; BRACKETS if all lines are blank, since they will be skipped.
-
-    Raises DataError for a mixture.
-    """
-    first: dict[str, int] = {}
-    for number, line in enumerate(hypotheses, 1):
-        line_form = form(line)
-        if line_form:
-            first.setdefault(line_form, number)
-    if len(first) > 1:
-        raise DataError(
-            f"a hypothesis mixes two forms: line {first[BRACKETS]:,} is a tree in brackets "
-            f"({short(hypotheses[first[BRACKETS] - 1])}), "
-            f"line {first[LINEARISED]:,} a linearised one ({short(hypotheses[first[LINEARISED] - 1])}). "
-            "Give one form only; or --evalb-repair, which compares both over the words of the reference."
-        )
-    return next(iter(first), LINEARISED if any(line.strip() for line in hypotheses) else BRACKETS)
-
-
-def terminals_of(hypotheses: Sequence[str], references: Sequence[str]) -> str:
-    """Return the kind of terminals of the linearised parses among a system's lines: one of `linearization.TERMINALS`.
-
-    The kind is xx if half of the texts that are no brackets are XX, and both if a third of them begin with the prefix
-    of a tag. Else it is words if more texts are words of the references than tags of them; tags if not, and xx if none
-    is a tag.
-    """
-    texts = Counter(
-        text for line in hypotheses if form(line) != BRACKETS for text in between_spaces(line) if text[0] not in "()"
-    )
-    if 2 * texts[UNTAGGED] >= texts.total():
-        return "xx"
-    if 3 * sum(count for text, count in texts.items() if is_tag(text)) >= texts.total():
-        return "both"
-    leaves = {leaf for line in references for leaf in read(line).leaves}
-    words = {spelling for _, word in leaves for spelling in (word, escaped(plain(word)))}
-    as_tags, as_words = (sum(texts[text] for text in vocabulary) for vocabulary in ({tag for tag, _ in leaves}, words))
-    return "words" if as_words > as_tags else "tags" if as_tags else "xx"
-
-
-def words_of(line: str) -> int:
-    """Return the number of words of a parse, in brackets or linearised."""
-    if form(line) == BRACKETS:
-        return len(read(line).leaves)
-    texts = [text for text in between_spaces(line) if text[0] not in "()"]
-    if terminals_of([line], ()) == "both":
-        return sum(not is_tag(text) for text in texts)
-    return len(texts)
-
-
-def has_tags(line: str, terminals: str) -> bool:
-    """Return whether a parse has parts of speech. `terminals`: the kind of terminals of linearised parses."""
-    return bool(TAGGED.search(line)) if form(line) == BRACKETS else terminals in ("tags", "both") and bool(line.strip())
+    return read(line)
 
 
 def f1(counts: BracketCounts) -> float:

@@ -11,18 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from .. import __version__
 from ..errors import UsageError
 from ..evaluation.metric import MetricSpec, SentenceStatisticsMetric
-from .evalb import (
-    LINEARISED,
-    ROOTED,
-    BracketCounts,
-    f1,
-    form_of_all,
-    has_tags,
-    percent,
-    score_line,
-    terminals_of,
-    words_of,
-)
+from .evalb import ROOTED, TAGGED, BracketCounts, f1, percent, read, score_line
 
 SHOWN = 3
 """Maximum number of lines that a remark describes. The other lines are only counted."""
@@ -31,40 +20,30 @@ SHOWN = 3
 class Evalb(SentenceStatisticsMetric):
     """EVALB; a row is the `BracketCounts` of a sentence.
 
-    `repair`: compare parses in brackets over the words and parts of speech of the reference, as is always done for
-    linearised ones.
+    `repair`: compare over the words and parts of speech of the reference.
     """
 
     def __init__(self, repair: bool = False) -> None:
         super().__init__("EVALB", version=f"nmt-{__version__}")
         self.repair = repair
-        self._words: set[str] = set()
-        """The sides whose words were compared so far, "hyp" or "ref", for the signature."""
 
     def signature_entries(self) -> Mapping[str, str]:
-        return {
-            "labelled": "yes",
-            "prm": "COLLINS",
-            "words": ",".join(sorted(self._words)) or ("ref" if self.repair else "hyp"),
-        }
+        return {"labelled": "yes", "prm": "COLLINS", "words": "ref" if self.repair else "hyp"}
 
     def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[BracketCounts]:
         """See `Metric`.
 
-        Raises UsageError for several references, DataError for a reference that is not a tree and for a mixture of
-        formats.
+        Raises UsageError for several references, DataError for a reference that is not a tree and for a linearised
+        parse.
         """
         if len(references) != 1:
             raise UsageError(
                 f"evalb compares with one tree a sentence, {len(references)} references were given. Give --ref "
                 "once, or leave the metric out."
             )
-        repair = self._repairs(hypotheses)
-        self._words.add("ref" if repair else "hyp")
-        terminals = terminals_of(hypotheses, references[0]) if repair else "xx"
         pairs = enumerate(zip(references[0], hypotheses, strict=True), 1)
-        rows = [score_line(gold, line, number, repair, terminals)[0] for number, (gold, line) in pairs]
-        if any(has_tags(line, terminals) for line in hypotheses):
+        rows = [score_line(gold, line, number, self.repair)[0] for number, (gold, line) in pairs]
+        if any(map(TAGGED.search, hypotheses)):
             return rows
         return [row._replace(words=0, correct_tags=0) for row in rows]
 
@@ -72,20 +51,19 @@ class Evalb(SentenceStatisticsMetric):
         self, rows: Sequence[Sequence[float]], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Iterator[str]:
         """Yield remarks about sentences that do not count, with the reasons, and about roots that count."""
-        repair = self._repairs(hypotheses)
         counts = [BracketCounts(*map(int, row)) for row in rows]
         errors = [line for line, row in enumerate(counts) if row.errors]
         skipped = [line for line, row in enumerate(counts) if row.skipped]
         if errors:
             reasons = [
-                score_line(references[0][line], hypotheses[line], line + 1, repair)[1] for line in errors[:SHOWN]
+                score_line(references[0][line], hypotheses[line], line + 1, self.repair)[1] for line in errors[:SHOWN]
             ]
             shown = [f"line {line + 1:,}: {reason}" for line, reason in zip(errors, reasons, strict=False)]
             yield (
                 f"{len(errors):,} of {len(rows):,} sentences have the status error and do not count, as in EVALB: "
                 f"{'; '.join([*shown, *['…'] * (len(errors) > SHOWN)])}."
                 + " To compare over the words and parts of speech of the reference instead, give --evalb-repair."
-                * (not repair)
+                * (not self.repair)
             )
         if skipped:
             shown = [f"{line + 1:,}" for line in skipped[:SHOWN]]
@@ -94,7 +72,7 @@ class Evalb(SentenceStatisticsMetric):
                 f"parse has no words that count: line {', '.join([*shown, *['…'] * (len(skipped) > SHOWN)])}."
             )
         rooted = [sum(bool(ROOTED.match(line)) for line in lines) for lines in (references[0], hypotheses)]
-        if any(rooted) and not repair:
+        if any(rooted) and not self.repair:
             yield (
                 f"{rooted[0]:,} references and {rooted[1]:,} parses have a root called ROOT, S1 or nothing, "
                 "which counts as a constituent: COLLINS.prm deletes TOP alone. "
@@ -103,7 +81,7 @@ class Evalb(SentenceStatisticsMetric):
 
     def words(self, line: str) -> int:
         """See `Metric`. Brackets, labels and parts of speech are no words."""
-        return words_of(line)
+        return len(read(line).leaves)
 
     def value(self, sums: Sequence[float]) -> float:
         return f1(BracketCounts(*map(int, sums)))
@@ -126,9 +104,6 @@ class Evalb(SentenceStatisticsMetric):
             f"(matched = {counts.matched} gold = {counts.gold} test = {counts.test} valid = {counts.valid} "
             f"skipped = {counts.skipped} errors = {counts.errors} repaired = {counts.repaired})"
         )
-
-    def _repairs(self, hypotheses: Sequence[str]) -> bool:
-        return self.repair or form_of_all(hypotheses) == LINEARISED
 
 
 SPEC = MetricSpec(lambda options: Evalb(options.evalb_repair))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import html
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +61,9 @@ def page(seen: AttentionRecord) -> str:
         "script": "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS),
         "data": _json({"digits": DIGITS, "kinds": [_kind(view) for view in seen.views]}),
     }
-    head, *parts = (FOLDER / "attention.html").read_text(encoding="utf-8").split("{{")
-    names, texts = zip(*(part.split("}}", 1) for part in parts), strict=True)
-    text = head + "".join(values[name] + text for name, text in zip(names, texts, strict=True))
-    return f"{text.rstrip()}\n{_seal(text.rstrip())}\n"
+    template = (FOLDER / "attention.html").read_text(encoding="utf-8").rstrip()
+    text = re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], template)
+    return f"{text}\n{_seal(text)}\n"
 
 
 def not_a_page(path: Path) -> str:

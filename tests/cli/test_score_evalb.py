@@ -55,16 +55,6 @@ def test_parses_in_brackets_have_statuses(folder: Path) -> None:
     assert score(folder, "hyp") == (line(1200 / 13, "hyp", details), WARNINGS)
 
 
-def test_linearised_parses_are_repaired(folder: Path) -> None:
-    details = (
-        "P 100.00 R 75.00 complete 33.33 (matched = 6 gold = 8 test = 6 valid = 3 skipped = 1 errors = 0 repaired = 1)"
-    )
-    assert score(folder, "linear") == (
-        line(1200 / 14, "ref", details),
-        "warning: 'linear': 1 of 4 sentences are skipped and do not count, as in EVALB, for the parse has no words that count: line 4.\n",
-    )
-
-
 def test_parses_in_brackets_are_repaired_on_demand(folder: Path) -> None:
     out, err = score(folder, "hyp", "--evalb-repair")
     assert "|words:ref|" in out
@@ -87,10 +77,9 @@ def test_json_has_the_counts(folder: Path) -> None:
         "words": 5,
         "correct_tags": 5,
     }
-    first, second = json.loads(score(folder, "hyp", "linear", "--json", "--samples", "10")[0])
+    first, second = json.loads(score(folder, "hyp", "ref", "--json", "--samples", "10")[0])
     assert first["scores"]["evalb"]["counts"] == found["counts"]
     assert second["scores"]["evalb"]["counts"]["valid"] == 3
-    assert "|words:hyp,ref|" in first["scores"]["evalb"]["signature"]
     out = run(folder, "score", "hyp", "--ref", "ref", "--metric", "ter", "--json").stdout
     assert "counts" not in json.loads(out)["scores"]["ter"]
 
@@ -130,15 +119,14 @@ def test_compressed_files_and_other_line_ends_are_the_same(folder: Path) -> None
         (1, ["empty", "--ref", "ref", "--metric", "evalb"], "error: 'empty' is empty"),
         (
             1,
-            ["mixed", "--ref", "ref", "--metric", "evalb"],
-            "error: a hypothesis mixes two forms: line 1 is a tree in brackets",
+            ["linear", "--ref", "ref", "--metric", "evalb"],
+            "error: a hypothesis, line 1: '(S (NP XX )NP (VP XX )VP XX )S' is a linearised tree",
         ),
-        (1, ["hyp", "--ref", "linear", "--metric", "evalb"], "error: the reference, line 1, is a linearised tree"),
+        (1, ["hyp", "--ref", "linear", "--metric", "evalb"], "error: the reference, line 1: '(S (NP XX )NP"),
     ],
 )
 def test_wrong_use_is_reported(folder: Path, code: int, arguments: list[str], message: str) -> None:
     (folder / "empty").write_text("")
-    (folder / "mixed").write_text("\n".join([*PARSES[:2], *LINEAR[:2]]) + "\n")
     done = run(folder, "score", *arguments)
     assert (done.returncode, done.stdout) == (code, b"")
     assert done.stderr.decode().startswith(message)

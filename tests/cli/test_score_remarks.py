@@ -151,16 +151,14 @@ def test_different_normal_forms_are_said() -> None:
     write("nfd", decomposed(HYP))
     (remark,) = warnings("nfd", "--ref", "ref")
     assert remark == (
-        "'nfd': 1 of 4 lines are not in Unicode's normal form NFC, and the same lines of 'ref' are. A letter such as é is then written "
+        "'nfd': 1 of 4 lines are not in Unicode's normal form NFC, unlike those of another text. A letter such as é is then written "
         "in two ways, and counts as wrong. Convert 'nfd': uconv -x any-nfc < OLD > NEW, or python3 -c \"import sys, unicodedata as u; "
         "sys.stdout.write(u.normalize('NFC', sys.stdin.read()))\" < OLD > NEW."
     )
     write("refd", decomposed(REF))
     assert warnings("nfd", "--ref", "refd") == []
     (remark,) = warnings("hyp", "--ref", "refd")
-    assert remark.startswith(
-        "'refd': 1 of 4 lines are not in Unicode's normal form NFC, and the same lines of 'hyp' are."
-    )
+    assert remark.startswith("'refd': 1 of 4 ")
     (remark,) = warnings("hyp", "--ref", "ref", "--ref", "refd")
     assert remark.startswith("'refd': 1 of 4 ")
     (remark,) = warnings("nfd", "--ref", "ref", "--ref", "ref")

@@ -8,7 +8,6 @@ import pytest
 from random_documents import Scrambled
 
 from nmt_cli.documents import read_document
-from nmt_cli.errors import DataError
 
 
 def translate(text: str, target: str, alignment: str, format: str = "html") -> str:
@@ -121,8 +120,3 @@ def test_a_part_that_the_model_left_out_stands_beside_its_neighbours_translation
     assert translate("Hi {name} now", "Hallo jetzt", "0-0 2-1") == "Hallo {name} jetzt"
     assert translate("{name} runs", "rennt", "1-0") == "{name} rennt"
     assert translate("{name}s run", "rennen", "2-0") == "{name}rennen"
-
-
-def test_the_number_of_translations_is_checked() -> None:
-    with pytest.raises(DataError, match="0 translations for 1 lines of a document: expected one for each line"):
-        read_document("Hi", "text").write([])

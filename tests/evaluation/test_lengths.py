@@ -54,16 +54,11 @@ def test_each_bucket_is_scored_as_if_it_stood_alone() -> None:
 
 def test_the_words_of_trees_are_counted() -> None:
     reference = ["(TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks)) (. .)))", "(TOP(X(UH -LRB-)))"]
-    for first, second in (
-        reference,
-        ("(S (NP DT NN )NP (VP VBZ )VP . )S", "(X UH )X"),
-        ("(S (NP The /DT dog /NN )NP (VP barks /VBZ )VP . /. )S", "(X -LRB- /UH )X"),
-    ):
-        for metrics in (["evalb"], ["bleu", "evalb"]):
-            several = {metric: Scorer(metric, [reference]) for metric in metrics}
-            parts = by_length([first, second], reference, several, [1, 3])
-            found = [(part.bucket.name, part.bucket.lines, part.ratio) for part in parts]
-            assert found == [("1", (1,), 1.0), ("2-3", (), None), ("4+", (0,), 1.0)]
+    for metrics in (["evalb"], ["bleu", "evalb"]):
+        several = {metric: Scorer(metric, [reference]) for metric in metrics}
+        parts = by_length(reference, reference, several, [1, 3])
+        found = [(part.bucket.name, part.bucket.lines, part.ratio) for part in parts]
+        assert found == [("1", (1,), 1.0), ("2-3", (), None), ("4+", (0,), 1.0)]
 
 
 def test_a_part_for_json_and_bounds_as_they_are_written() -> None:

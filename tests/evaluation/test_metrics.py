@@ -231,7 +231,7 @@ def test_nmt_score_uses_a_metric_from_outside_the_package(tmp_path: Path) -> Non
 def test_a_metric_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METRICS, "lost", "no_such_package.lost:SPEC")
     with pytest.raises(
-        UsageError, match=r"the metric 'lost' is listed as 'no_such_package\.lost:SPEC', which cannot be imported"
+        UsageError, match=r"metric 'lost' is listed as 'no_such_package\.lost:SPEC', which cannot be imported"
     ):
         compute("lost", HYPOTHESES, [REFERENCES])
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.errors import DataError, UsageError
 from nmt_cli.evaluation.outputs import CHECKS, check_outputs, count_faults, is_copy, repeated, repetitions, worst_lines
 from nmt_cli.text.lines import decode_line, iter_lines, open_binary
 
@@ -275,18 +274,6 @@ def test_worst_lines_have_faults_first_then_the_lowest_scores() -> None:
     faults = [(), ("empty",), (), ("loops", "length"), ()]
     assert worst_lines(faults, {0: 5.0, 1: 40.0, 2: 1.0, 3: 3.0, 4: 1.0}, 4) == [3, 1, 2, 4]
     assert worst_lines([(), ("empty",), ()], {0: 5.0, 2: 1.0}, 9) == [2, 0]
-
-
-def test_lines_that_are_not_parallel_are_named() -> None:
-    with pytest.raises(
-        DataError,
-        match="2 hypothesis lines cannot be checked against 1 lines of the source: they must be parallel, line by line",
-    ):
-        check_outputs(["a"], ["b", "c"], [["d", "e"]])
-    with pytest.raises(DataError, match="1 lines of reference 1"):
-        check_outputs(["a", "b"], ["b", "c"], [["d"]])
-    with pytest.raises(UsageError, match="at least one reference"):
-        check_outputs(["a"], ["b"], [])
 
 
 # --- real text ---

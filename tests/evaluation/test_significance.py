@@ -4,6 +4,7 @@ import itertools
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from nmt_cli.errors import DataError, UsageError
 from nmt_cli.evaluation import significance
 from nmt_cli.evaluation.metric import MetricOptions, MetricSpec, SentenceStatisticsMetric
 from nmt_cli.evaluation.metrics import DEFAULT_METRICS, Scorer, compute, spec
-from nmt_cli.evaluation.significance import TESTS, compare, confidence
+from nmt_cli.evaluation.significance import FEW, TESTS, Row, compare
 from nmt_cli.registry import METRICS
 
 WORDS = ["the", "small", "dog", "often", "sees", "a", "large", "cat", "near", "our", "old", "house"]
@@ -22,6 +23,11 @@ BAD = [" ".join(reversed(line.split())) for line in REFERENCE]
 
 
 PLAIN = MetricOptions()
+
+
+def interval(hypotheses: list[str], scorer: Scorer, **options: int) -> Row:
+    [row] = compare([("bad", hypotheses)], {"bleu": scorer}, **options)["bleu"]
+    return row
 
 
 def scorers(*metrics: str, options: MetricOptions = PLAIN) -> dict[str, Scorer]:
@@ -169,6 +175,8 @@ def test_the_number_of_samples_at_once_changes_nothing(monkeypatch: pytest.Monke
     systems, metrics = [("good", GOOD), ("bad", BAD)], scorers("bleu", "ter")
     once = {test: compare(systems, metrics, test=test, samples=70) for test in TESTS}
     monkeypatch.setattr(significance, "CHUNK", 7 * 64)
+    assert [*significance._chunks(70, 60)] == [7] * 10
+    assert [*significance._chunks(3, 1000)] == [1, 1, 1]
     chunked = {test: compare(systems, metrics, test=test, samples=70) for test in TESTS}
     assert chunked["bootstrap"] == once["bootstrap"]
     for one, many in zip(once["randomisation"]["bleu"], chunked["randomisation"]["bleu"], strict=True):
@@ -176,13 +184,16 @@ def test_the_number_of_samples_at_once_changes_nothing(monkeypatch: pytest.Monke
 
 
 def test_few_lines_that_differ_are_remarked_on() -> None:
-    def remarks(count: int, test: str = "bootstrap") -> str | None:
+    def remarks(count: int, test: str = "bootstrap", p_value: float | None = None) -> str | None:
         second = [*BAD[:count], *GOOD[count:]]
         row = compare([("a", GOOD), ("b", second)], scorers("chrf"), test=test, samples=50)["chrf"][1]
         assert row.differing == row.as_dict()["differing_lines"] == count
-        return significance.remark("'a'", [row], len(GOOD), test)
+        return significance.remark("'a'", [replace(row, p_value=p_value or row.p_value)], len(GOOD), test)
 
     assert [count for count in range(9) if remarks(count)] == [1, 2, 3, 4, 5]
+    assert [count for count in range(9) if remarks(count, p_value=0.0001)] == [1, 2, 3, 4, 5]
+    assert 2 * 0.5**FEW < 0.05 <= 2 * 0.5 ** (FEW - 1)
+    assert remarks(3, p_value=0.25) is None  # no less than random exchanges can give
     assert remarks(3, "randomisation") is None
     assert re.fullmatch(
         r"too few lines differ from 'a', so the bootstrap's p says nothing: chrF2 in 3 of 60 \(p = 0\.\d{4}; random exchanges give "
@@ -195,13 +206,13 @@ def test_few_lines_that_differ_are_remarked_on() -> None:
 def test_the_seed_is_fixed_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     systems, metrics = [("good", GOOD), ("bad", BAD)], scorers("bleu", "ter")
     monkeypatch.delenv("SACREBLEU_SEED", raising=False)
-    once, alone = compare(systems, metrics, samples=50), confidence("bad", BAD, metrics["bleu"], samples=50)
+    once, alone = compare(systems, metrics, samples=50), interval(BAD, metrics["bleu"], samples=50)
     assert "SACREBLEU_SEED" not in os.environ
     monkeypatch.setenv("SACREBLEU_SEED", "none")
-    assert (compare(systems, metrics, samples=50), confidence("bad", BAD, metrics["bleu"], samples=50)) == (once, alone)
+    assert (compare(systems, metrics, samples=50), interval(BAD, metrics["bleu"], samples=50)) == (once, alone)
     assert os.environ["SACREBLEU_SEED"] == "none"
     assert compare(systems, metrics, samples=50, seed=7) != once
-    assert confidence("bad", BAD, metrics["bleu"], samples=50, seed=7) != alone
+    assert interval(BAD, metrics["bleu"], samples=50, seed=7) != alone
 
 
 def test_the_confidence_of_one_system_is_sacrebleus() -> None:
@@ -209,7 +220,7 @@ def test_the_confidence_of_one_system_is_sacrebleus() -> None:
 
     theirs = BLEU()
     score = theirs.corpus_score(BAD, [REFERENCE], n_bootstrap=300)  # seed 12345, its default and ours
-    row = confidence("bad", BAD, Scorer("bleu", [REFERENCE]), samples=300)
+    row = interval(BAD, Scorer("bleu", [REFERENCE]), samples=300)
     assert (row.system, row.score.value, row.p_value) == ("bad", score.score, None)
     assert row.mean == pytest.approx(score._mean)
     assert row.ci == pytest.approx(score._ci)
@@ -235,17 +246,10 @@ def test_options_reach_the_metric_and_a_row_is_for_json() -> None:
 
 def test_misuse_is_named() -> None:
     pair, bleu = [("a", GOOD), ("b", BAD)], scorers("bleu")
-    with pytest.raises(UsageError, match="at least two systems, got 1"):
-        compare(pair[:1], bleu)
     with pytest.raises(UsageError, match="at least 1, got 0 and 1000"):
         compare(pair, bleu, seed=0)
     with pytest.raises(UsageError, match="at least 1, got 7 and 0"):
-        confidence("a", GOOD, bleu["bleu"], samples=0, seed=7)
-    with pytest.raises(
-        UsageError,
-        match=r"test of significance 'bootsrap': expected bootstrap or randomisation\. Did you mean 'bootstrap'\?",
-    ):
-        compare(pair, bleu, test="bootsrap")
+        interval(GOOD, bleu["bleu"], samples=0, seed=7)
     with pytest.raises(DataError, match="59 hypothesis lines cannot be scored against 60 lines"):
         compare([("a", GOOD), ("b", BAD[:-1])], bleu)
     with pytest.raises(UsageError, match="metric 'rouge'"):

@@ -14,12 +14,13 @@ from nmt_cli.errors import DataError, UsageError
 from nmt_cli.evaluation.metric import MetricOptions
 from nmt_cli.evaluation.metrics import DEFAULT_METRICS, Scorer, compute
 from nmt_cli.evaluation.significance import compare
-from nmt_cli.parsing.evalb import BracketCounts, f1, read, terminals_of
+from nmt_cli.parsing.evalb import BracketCounts, f1, read
+from nmt_cli.parsing.linearization import delinearise
 from nmt_cli.parsing.metric import Evalb
 from nmt_cli.registry import METRICS
 
 BRACKETS = f"nrefs:1|labelled:yes|prm:COLLINS|words:hyp|version:nmt-{__version__}"
-LINEARISED = f"nrefs:1|labelled:yes|prm:COLLINS|words:ref|version:nmt-{__version__}"
+REPAIRED = f"nrefs:1|labelled:yes|prm:COLLINS|words:ref|version:nmt-{__version__}"
 GOLD = "(TOP (S (NP (DT The) (NN dog)) (VP (VBD saw) (NP (NP (DT a) (NN cat)) (, ,) (NP (NN blue)))) (. .)))"
 """Words The 0 dog 1 saw 2 a 3 cat 4 blue 5; constituents S 0-6, NP 0-2, VP 2-6, NP 3-6, NP 3-5, NP 5-6."""
 
@@ -317,148 +318,95 @@ def test_the_sums_over_valid_sentences_give_the_shares() -> None:
     assert score.details.startswith("P 88.89 R 88.89 complete 50.00 tagging accuracy 100.00 (matched = 8 gold = 9 ")
 
 
-def test_the_form_of_a_hypothesis_is_that_of_all_its_lines() -> None:
-    assert [found.skipped for found in rows([GOLD, "", " "], [GOLD] * 3)] == [0, 1, 1]
-    linear = "(S (NP XX XX )NP (VP XX (NP (NP XX XX )NP XX (NP XX )NP )NP )VP XX )S"
-    assert rows([linear, "", "(S"], [GOLD] * 3) == [
-        BracketCounts(6, 6, 6, 1, valid=1),
-        *[BracketCounts(0, 6, 0, valid=1, repaired=1)] * 2,
-    ]
-    assert rows(["", ""], [GOLD] * 2) == [BracketCounts(skipped=1)] * 2
-    assert rows(["XX", ""], [GOLD] * 2)[1] == BracketCounts(0, 6, 0, valid=1, repaired=1)
-    assert rows([GOLD, "(TOP (NN a)x"], [GOLD] * 2)[1] == BracketCounts(
-        errors=1
-    )  # text behind a bracket is no label of it
+def test_the_signature_says_whose_words_are_compared() -> None:
     assert compute("evalb", [GOLD], [[GOLD]]).signature == BRACKETS
-    assert compute("evalb", [linear], [[GOLD]]).signature == LINEARISED
-    assert compute("evalb", [GOLD], [[GOLD]], MetricOptions(evalb_repair=True)).signature == LINEARISED
+    assert compute("evalb", [GOLD], [[GOLD]], MetricOptions(evalb_repair=True)).signature == REPAIRED
 
 
-def test_a_mixture_of_forms_is_refused_unless_it_is_repaired() -> None:
-    parses = ["", GOLD, "(S (NP XX )NP XX )S"]
-    with pytest.raises(DataError, match=r"line 2 .* \('\(TOP \(S .*…'\), line 3 .*\('\(S .*--evalb-repair"):
-        rows(parses, [GOLD] * 3)
-    assert [found.matched for found in rows(parses, [GOLD] * 3, repair=True)] == [0, 6, 1]
+@pytest.mark.parametrize("repair", [False, True])
+@pytest.mark.parametrize("line", ["(S (NP XX XX )NP (VP XX )VP )S", "(S (NP DT NN )NP"])
+def test_a_linearised_parse_is_refused(line: str, repair: bool) -> None:
+    with pytest.raises(DataError, match=r"a hypothesis, line 2: '\(S \(NP .*nmt data trees --back --words FILE"):
+        rows([GOLD, line], [GOLD] * 2, repair)
+    assert rows([GOLD, "(TOP (NN a)x"], [GOLD] * 2)[1] == BracketCounts(errors=1)  # `)x` is no label here
 
 
-# --- over the words of the reference: linearised parses, and --evalb-repair ---
+# --- over the words of the reference: --evalb-repair ---
 
 
-def counts(gold: str, parse: str) -> tuple[int, int, int]:
-    found = row(gold, parse)
+def repaired(gold: str, symbols: str) -> BracketCounts:
+    """Return the counts of a parse, written as symbols, over all words of the reference, punctuation included."""
+    return row(gold, str(delinearise(symbols, [leaf.word for leaf in read(gold).tree.leaves])), repair=True)
+
+
+def counts(gold: str, symbols: str) -> tuple[int, int, int]:
+    found = repaired(gold, symbols)
     assert found.valid
     return found.matched, found.gold, found.test
 
 
 def test_precision_and_recall_of_a_hand_worked_parse() -> None:
     # the second NP outside the object: S 0-6, NP 0-2, VP 2-5, NP 3-5, NP 5-6; VP 2-5 is not in gold
-    parse = "(S (NP XX XX )NP (VP XX (NP XX XX )NP )VP XX (NP XX )NP XX )S"
-    assert counts(GOLD, parse) == (4, 6, 5)
-    score = compute("evalb", [parse], [[GOLD]])
-    assert score.value == pytest.approx(100 * 8 / 11)  # F1 = 2 · 4 / (6 + 5)
-    assert score.details.startswith("P 80.00 R 66.67 complete 0.00 (")
+    symbols = "(S (NP XX XX )NP (VP XX (NP XX XX )NP )VP XX (NP XX )NP XX )S"
+    assert counts(GOLD, symbols) == (4, 6, 5)
+    assert f1(repaired(GOLD, symbols)) == pytest.approx(100 * 8 / 11)  # F1 = 2 · 4 / (6 + 5)
 
 
 def test_punctuation_takes_no_position_inside_a_sentence_what_collins_prm_keeps_does() -> None:
     # words a 0 b 1; NP 0-1 with or without the punctuation between, S 0-2 with or without that at the end
     for tag in (",", ":", "``", "''", "."):
         gold = f"(TOP (S (NP (NN a)) ({tag} x) (VP (VB b)) ({tag} y)))"
-        for parse in (
+        for symbols in (
             "(S (NP XX XX )NP (VP XX )VP XX )S",
             "(S (NP XX )NP (VP XX XX )VP )S XX",
             "(S (NP XX )NP (VP XX XX XX )VP )S",
         ):
-            assert counts(gold, parse) == (3, 3, 3)
+            assert counts(gold, symbols) == (3, 3, 3)
     for tag in ("-LRB-", "-RRB-", "HYPH", "$", "#", "SYM", "NN"):
         assert counts(f"(TOP (S (NP (NN a)) ({tag} x) (VP (VB b))))", "(S (NP XX XX )NP (VP XX )VP )S") == (2, 3, 3)
 
 
-def test_the_root_of_the_reference_does_not_count() -> None:
+def test_no_root_counts() -> None:
     one = BracketCounts(1, 1, 1, 1, valid=1, words=1, correct_tags=1)
     for gold in ("(TOP (NP (NN a)))", "(ROOT (NP (NN a)))", "(S1 (NP (NN a)))", "( (NP (NN a)))", "(NP (NN a))"):
-        assert counts(gold, "(NP XX )NP") == (1, 1, 1)
         for parse in ("(TOP (NP (NN a)))", "(ROOT (NP (NN a)))", "( (NP (NN a)))"):
             assert row(gold, parse, repair=True) == one
 
 
-def test_labels_count_as_in_brackets_and_malformed_parses_are_repaired() -> None:
-    assert counts(
-        "(TOP (S (NP-SBJ=1 (NN a)) (VP (VBD b) (SBAR (-NONE- 0) (S (-NONE- *T*-1))))))",
-        "(S-x (NP XX )NP (VP-y=2 XX )VP-y=2 )S-x",
-    ) == (3, 3, 3)
+def test_labels_count_as_without_repair() -> None:
+    traces = "(TOP (S (NP-SBJ=1 (NN a)) (VP (VBD b) (SBAR (-NONE- 0) (S (-NONE- *T*-1))))))"
+    assert counts(traces, "(S-x (NP XX )NP (VP-y=2 XX )VP-y=2 )S-x") == (3, 3, 3)
     assert counts("(TOP (VP (VB give) (PRT (RP up))))", "(VP XX (ADVP XX )ADVP )VP") == (2, 2, 2)
     assert counts("(TOP (S (TOP (NN a)) (, (VB b))))", "(S (TOP XX XX )TOP )S") == (1, 1, 1)
-    assert row(GOLD, "(S (NP XX XX )NP (VP XX") == BracketCounts(2, 6, 3, valid=1, repaired=1)  # S 0-6, NP 0-2
-    assert rows(["", "⁇"], [GOLD, GOLD]) == [BracketCounts(0, 6, 0, valid=1, repaired=1)] * 2
-    assert (
-        rows(["(S", "(S (NP"], [GOLD, GOLD]) == [BracketCounts(0, 6, 0, valid=1, repaired=1)] * 2
-    )  # a model may stop there
 
 
-# --- parts of speech ---
-
-
-TAGGED = {
-    "tags": "(S (NP DT NNS )NP (VP VBD (NP (NP DT NN )NP : (NP JJ )NP )NP )VP . )S",
-    "both": "(S (NP The /DT dog /NNS )NP (VP saw /VBD (NP (NP a /DT cat /NN )NP , /: (NP blue /JJ )NP )NP )VP . /. )S",
-}
-"""Parses of GOLD; two of the six words that count have another part of speech, and so has the comma."""
-
-
-@pytest.mark.parametrize("terminals", TAGGED)
-def test_tagging_accuracy_is_the_share_of_the_words_that_count(terminals: str) -> None:
-    line = TAGGED[terminals]
-    lines = [line, "", line.split(" (VP")[0]]  # no parse at all; two words have tags, one of them is right
-    found = scorer([GOLD] * 3)
-    assert [(one.matched, one.words, one.correct_tags, one.repaired) for one in rows(lines, [GOLD] * 3)] == [
+def test_tagging_accuracy_is_the_share_of_the_words_that_count() -> None:
+    other = GOLD.replace("(NN dog)", "(NNS dog)").replace("(DT a)", "(CC a)").replace("(, ,)", "(: ,)")
+    found = scorer([GOLD] * 3, repair=True)
+    parses = [other, "", "(TOP (S (NP (DT The) (NNS dog))))"]  # two words have tags, one of them is right
+    assert [(one.matched, one.words, one.correct_tags, one.repaired) for one in rows(parses, [GOLD] * 3, True)] == [
         (6, 6, 4, 0),
         (0, 6, 0, 1),
         (2, 6, 1, 1),
     ]
-    assert "complete 33.33 tagging accuracy 27.78 (matched = 8 gold = 18" in found.score(lines).details
-    assert found.counts(lines)["correct_tags"] == 5
+    assert "complete 33.33 tagging accuracy 27.78 (matched = 8 gold = 18" in found.score(parses).details
+    assert found.counts(parses)["correct_tags"] == 5
 
 
 def test_parses_without_parts_of_speech_have_no_tagging_accuracy() -> None:
-    words = "(S (NP The dog )NP (VP saw (NP (NP a hat )NP , (NP blue )NP )NP )VP . )S"
-    for line in (words, "(S (NP XX XX )NP (VP XX (NP (NP XX XX )NP XX (NP XX )NP )NP )VP XX )S"):
-        assert rows([line, ""], [GOLD] * 2) == [
-            BracketCounts(6, 6, 6, 1, valid=1),
-            BracketCounts(0, 6, 0, valid=1, repaired=1),
-        ]
-        assert set(scorer([GOLD]).counts([line])) == set(BracketCounts._fields) - {"words", "correct_tags"}
     untagged = "(TOP (S (NP (XX The) (XX dog)) (VP (XX saw) (NP (NP (XX a) (XX cat)) (XX ,) (NP (XX blue)))) (XX .)))"
+    assert set(scorer([GOLD], repair=True).counts([untagged])) == set(BracketCounts._fields) - {"words", "correct_tags"}
     assert "tagging" not in compute("evalb", [untagged], [[GOLD]], MetricOptions(evalb_repair=True)).details
     tagged = compute("evalb", [untagged, GOLD], [[GOLD] * 2], MetricOptions(evalb_repair=True)).details
     assert "tagging accuracy 50.00" in tagged  # a word without a part of speech is wrong beside words that have one
 
 
-@pytest.mark.parametrize(
-    ("lines", "terminals"),
-    [
-        (["", "⁇"], "xx"),
-        (["(NP XX )NP", "(NP XX )NP junk"], "xx"),
-        (["(NP DT XX )NP VBD . ."], "tags"),
-        (["(NP The XX )NP saw . ."], "words"),
-        (["(NP The /DT dog )NP saw /VBD"], "both"),
-        (["(NP . . )NP"], "tags"),
-        (["(TOP (NP (XX a)))", "(NP DT NN )NP"], "tags"),
-    ],
-)
-def test_terminals_are_recognised(lines: list[str], terminals: str) -> None:
-    assert terminals_of(lines, [GOLD]) == terminals
-
-
 def test_references_of_punctuation_alone_are_skipped_and_damaged_ones_errors() -> None:
-    assert rows(["(NP XX )NP", "(NP XX )NP"], ["(TOP (NP (. !)))", "(TOP (NP (NN a)))"]) == [
-        BracketCounts(skipped=1),
-        BracketCounts(1, 1, 1, 1, valid=1),
-    ]
-    found = scorer([GOLD[:-1], GOLD])
-    assert found.rows(["XX", "XX"])[0] == BracketCounts(errors=1)
-    assert found.remarks(["XX", "XX"]) == [
-        "1 of 2 sentences have the status error and do not count, as in EVALB: line 1: the reference has 1 bracket(s) that never close."
-    ]
+    assert row("(TOP (NP (. !)))", "(TOP (NP (NN !)))", repair=True) == BracketCounts(skipped=1)
+    found = scorer([GOLD[:-1], GOLD], repair=True)
+    assert found.rows([GOLD, GOLD])[0] == BracketCounts(errors=1)
+    [said] = found.remarks([GOLD, GOLD])
+    assert said.endswith("line 1: the reference has 1 bracket(s) that never close.")
 
 
 def test_parses_in_brackets_are_repaired_on_demand() -> None:
@@ -483,10 +431,6 @@ def test_deep_and_long_lines_need_no_deep_stack_and_linear_time() -> None:
     deep = "(A " * 20_000 + "(NN a)" + ")" * 20_000
     counted = BracketCounts(20_000, 20_000, 20_000, 1, valid=1, words=1, correct_tags=1)
     assert row(deep, deep) == row(deep, deep, repair=True) == counted
-    labels = range(5_000)
-    chain = "".join(f"(A{label} " for label in labels) + "(NN a)" + ")" * 5_000
-    linear = f"{' '.join(f'(A{label}' for label in labels)} XX {' '.join(f')A{label}' for label in reversed(labels))}"
-    assert row(chain, linear) == BracketCounts(5_000, 5_000, 5_000, 1, valid=1)
     for damaged in ("(" * 30_000, ")" * 30_000, f"( {' ' * 300_000}", f"(NN{' ' * 300_000}", "( " * 30_000):
         assert row("(TOP (NN a))", damaged + "()").skipped
 
@@ -503,17 +447,15 @@ def test_a_line_is_read_as_it_stands() -> None:
 @pytest.mark.parametrize(
     ("gold", "said"),
     [
-        ("(S (NP XX )NP XX )S", "the reference, line 2, is a linearised tree"),
-        ("XX", "the reference, line 2, is a linearised tree"),
+        ("(S (NP XX )NP XX )S", "the reference, line 2: '(S (NP XX )NP XX )S' is a linearised tree"),
         ("a dog", "the reference, line 2: 'a' is no part of a tree"),
         ("(S (NN a)) (NN b c)", "the reference, line 2: 'b' is no part of a tree"),
         ("x" * 50, f"the reference, line 2: '{'x' * 40}…' is no part of a tree"),
     ],
 )
 def test_a_reference_that_is_no_tree_is_named(gold: str, said: str) -> None:
-    for parse in (GOLD, "XX"):
-        with pytest.raises(DataError, match=re.escape(said)):
-            compute("evalb", [parse, parse], [[GOLD, gold]])
+    with pytest.raises(DataError, match=re.escape(said)):
+        compute("evalb", [GOLD, GOLD], [[GOLD, gold]])
 
 
 def test_it_is_scored_when_asked_for_and_with_one_reference() -> None:
