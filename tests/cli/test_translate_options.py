@@ -196,7 +196,7 @@ FEW = "translate --model one --input lines"
 
 def test_a_glossary_is_no_list_of_terms() -> None:
     write("lines", LINES)
-    for separator in ("\t", ";", ",", " = "):
+    for separator in (";", ",", " = ", "\t"):
         write("terms", [separator.join(pair) for pair in GLOSSARY])
         said = refused(f"{FEW} --terms terms", code=1)
         assert "'terms' is a glossary" in said
