@@ -299,19 +299,3 @@ def test_tensorboard_without_its_package(place: Path) -> None:
         )
     else:
         pytest.skip("tensorboard is installed")
-
-
-def test_help_answers_without_torch(tmp_path: Path) -> None:
-    names = ("", "preprocess", "train", "average", "translate", "score", "export", "info")
-    commands = [name.split() for name in names]
-    code = f"""
-import sys
-from nmt_cli.cli.app import run
-for command in {commands!r}:
-    sys.argv = ["nmt", *command, "--help"]
-    assert run() == 0
-    assert "torch" not in sys.modules, command
-"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.count(b"Usage") == len(commands)
