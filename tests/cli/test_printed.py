@@ -55,6 +55,7 @@ def next_of(said: str) -> list[str]:
     return shlex.split(said.strip().splitlines()[-1].removeprefix("next: "))
 
 
+@pytest.mark.slow
 def test_each_command_names_the_next_one_so_that_it_runs(folder: Path) -> None:
     said = nmt(folder, "train", "my own.toml", code=1)
     command = re.search(r"holds no prepared corpus \(no index\.json\)\. Make it first: (.*)", said)

@@ -136,6 +136,7 @@ def test_shards(workers: int) -> None:
     assert not Path("other").exists()
 
 
+@pytest.mark.slow
 def test_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Validation translates into the recipe's language, and the run is a model of all languages."""
     sections = recipe().model_dump(exclude_defaults=True)
