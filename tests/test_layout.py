@@ -137,6 +137,7 @@ print(len(outputs), sorted(nmt.evaluate(outputs, [["abc", ""]], metrics=["chrf"]
 """
 
 
+@pytest.mark.slow
 def test_without_the_folder_of_parsing_the_toolkit_works(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / "nmt_cli", ignore=shutil.ignore_patterns("parsing", "__pycache__"))
     if (recipes := PACKAGE.parent / "recipes").is_dir():  # a checkout

@@ -75,6 +75,7 @@ def comparable(name: str, weights: np.ndarray) -> np.ndarray:
     )
 
 
+@pytest.mark.slow
 def test_an_old_run_resumes_to_the_same_weights(old: Path) -> None:
     command = [sys.executable, "-m", "nmt_cli", "train", "count.toml", "--run", "run", "--data", "shards"]
     drawn_as_then = {"ATEN_CPU_CAPABILITY": "avx2"}  # with AVX-512, torch draws other numbers for dropout

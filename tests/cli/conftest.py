@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from shared import number_words
+from untrained import write_untrained, write_untrained_parser
 
 
 @pytest.fixture(scope="module")
@@ -14,3 +15,23 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("numbers")
     number_words(tmp_path_factory, folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of untrained models: `one` and `two` share their vocabulary, `other` has another; two parsers, one without a kind."""
+    folder = tmp_path_factory.mktemp("models")
+    for seed, (name, text) in enumerate([("one", 0), ("two", 0), ("other", 1)]):
+        write_untrained(folder / name, seed, text, max_extra=4, beam=4, encoder_layers=2)
+    write_untrained_parser(folder / "parser", "xx")
+    write_untrained_parser(folder / "unnamed", "")
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path: Path, models: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder of a test, with links to the models."""
+    monkeypatch.chdir(tmp_path)
+    for model in models.iterdir():
+        Path(model.name).symlink_to(model)
+    return tmp_path

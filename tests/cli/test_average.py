@@ -72,24 +72,15 @@ def _seal(folder: Path, name: str) -> None:
     sealed.change(folder / "config.json", sha256={**hashes, name: sha256(folder / name)})
 
 
-USERS = {
-    "translate": ("translate", "--model", "runs/numbers"),
-    "score": ("score", "--model", "runs/numbers", "--src", "valid.en", "--ref", "valid.de"),
-    "info": ("info", "runs/numbers"),
-    "quantize": ("quantize", "runs/numbers", "--out", "int8"),
-    "attend": ("attend", "--model", "runs/numbers", "--out", "page.html", "one two."),
-    "calibrate": ("calibrate", "--model", "runs/numbers", "--src", "valid.en", "--ref", "valid.de", "--out", "c.json"),
-    "train.init": (
-        "train",
-        "numbers.toml",
-        "--run",
-        "second",
-        "--set",
-        "train.init=runs/numbers",
-        "--set",
-        "train.updates=1",
-    ),
-}
+USERS = """
+translate --model runs/numbers
+score --model runs/numbers --src valid.en --ref valid.de
+info runs/numbers
+quantize runs/numbers --out int8
+attend --model runs/numbers --out page.html two
+calibrate --model runs/numbers --src valid.en --ref valid.de --out c.json
+train numbers.toml --run second --set train.init=runs/numbers --set train.updates=1
+"""
 
 
 # The score
@@ -192,12 +183,9 @@ def test_python_returns_the_scores(place: Path, monkeypatch: pytest.MonkeyPatch)
 def test_an_average_that_is_older_than_the_last_checkpoint_is_reported(place: Path) -> None:
     said(place, "average", "runs/numbers", "--last", "1")
     train(place, 46, "--set", "train.valid_bleu_sentences=0")
-    warning = (
-        "warning: runs/numbers/averaged is older than the run's last checkpoint: it was made after step-00000045, and the last is "
-        "step-00000046. Run `nmt average runs/numbers` again, or name runs/numbers/last."
-    )
-    for name, command in USERS.items():
-        assert said(place, *command).count(warning) == 1, name
+    warning = "it was made after step-00000045, and the last is step-00000046. Run `nmt average runs/numbers` again"
+    for command in USERS.split("\n")[1:-1]:
+        assert said(place, *command.split()).count(warning) == 1, command
     assert "older" not in said(place, "translate", "--model", "runs/numbers/averaged")
     said(place, "average", "runs/numbers", "--last", "1")
     assert "older" not in said(place, "translate", "--model", "runs/numbers")

@@ -78,12 +78,13 @@ Scorer.score = score
     assert (done.returncode, done.stderr) == (143, b"stopped by SIGTERM\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_workers_leave_a_signal_to_their_parent(folder: Path, number: signal.Signals) -> None:
     """A parent that goes on, as training does in a validation, keeps the workers that it translates with."""
-    prelude = (
-        f"os.setpgid(0, 0); import signal; signal.signal({int(number)}, lambda *_: None)\n"
-        + f"""
+    prelude = f"""
+os.setpgid(0, 0)
+import signal
+signal.signal({int(number)}, lambda *_: None)
 from nmt_cli.cli import process
 process._raise_on_signals = lambda: None
 from nmt_cli.translation import translator
@@ -93,7 +94,6 @@ def windows(self, lines, language, was=translator.LineTranslator.windows):
         yield window
 translator.LineTranslator.windows = windows
 """
-    )
     text = (TEXT * 30).encode()
     options = ("translate", "--model", "model", "--devices", "2", "--batch-tokens", "20")
     assert run(folder, *options, text=text, prelude=prelude).stdout == run(folder, *options, text=text).stdout
@@ -105,13 +105,9 @@ def test_a_model_that_no_memory_holds_is_refused_before_it_is_made(folder: Path,
     options = [word for key, value in sizes.items() for word in ("--set", f"model.{key}={value}")]
     never = "from nmt_cli.model.transformer import Transformer; Transformer.__init__ = None"
     done = run(folder, "train", "numbers.toml", "--run", "large", *options, prelude=never)
-    if layers == 100:
-        assert re.search(
-            r"^error: about 75[01],[\d,]+ parameters take 11,2[\d.]+ GiB to train \(weights, gradients and Adam's moments in fp32\), and [\d.]+ GiB are free\.",
-            done.stderr.decode(),
-        )
-    else:
-        assert "model.encoder_layers = 100000: expected at most 1,000" in done.stderr.decode()
+    said = done.stderr.decode()
+    words = ("751,", "11,200.8 GiB", "GiB are free") if layers == 100 else ("model.encoder_layers = 100000", "1,000")
+    assert all(word in said for word in words), said
     assert (done.returncode, (folder / "large").exists()) == (1, False)
 
 
@@ -202,49 +198,43 @@ main()
 # Names, encodings of input
 
 
-LONG = "x" * 5000
+LONG = """
+info LONG
+info LONG.toml
+train LONG.toml
+train numbers.toml --data LONG
+preprocess LONG.toml
+preprocess numbers.toml --data-dir LONG
+preprocess numbers.toml --data-dir . --set data.tokenizer=LONG
+translate --model LONG
+translate --model model --input LONG
+translate --model model --prefix-file LONG
+translate --model model --terms LONG
+translate --model model --banned-words LONG
+translate --model model --outputs LONG
+calibrate --model LONG --src many --ref many --out x
+calibrate --model model --src LONG --ref many --out x
+score LONG --ref ref
+score hyp --ref LONG
+score --model LONG --src hyp --ref ref
+score --model model --src LONG --ref ref
+attend --model LONG cat
+average LONG
+export LONG --to huggingface --out x
+data trees LONG --out x --name x
+data trees - --out y --name LONG
+data trees --back --words LONG
+"""
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("info", LONG),
-        ("info", f"{LONG}.toml"),
-        ("train", f"{LONG}.toml"),
-        ("train", "numbers.toml", "--data", LONG),
-        ("preprocess", f"{LONG}.toml"),
-        ("preprocess", "numbers.toml", "--data-dir", LONG),
-        ("preprocess", "numbers.toml", "--data-dir", ".", "--set", f"data.tokenizer={LONG}"),
-        ("translate", "--model", LONG),
-        ("translate", "--model", "model", "--input", LONG),
-        ("translate", "--model", "model", "--prefix-file", LONG),
-        ("translate", "--model", "model", "--terms", LONG),
-        ("translate", "--model", "model", "--banned-words", LONG),
-        ("translate", "--model", "model", "--outputs", LONG),
-        ("calibrate", "--model", LONG, "--src", "many", "--ref", "many", "--out", "x"),
-        ("calibrate", "--model", "model", "--src", LONG, "--ref", "many", "--out", "x"),
-        ("score", LONG, "--ref", "ref"),
-        ("score", "hyp", "--ref", LONG),
-        ("score", "--model", LONG, "--src", "hyp", "--ref", "ref"),
-        ("score", "--model", "model", "--src", LONG, "--ref", "ref"),
-        ("attend", "--model", LONG, "the cat."),
-        ("average", LONG),
-        ("export", LONG, "--to", "huggingface", "--out", "x"),
-        ("data", "trees", LONG, "--out", "x", "--name", "x"),
-        ("data", "trees", "-", "--out", "y", "--name", LONG),
-        ("data", "trees", "--back", "--words", LONG),
-    ],
-    ids=lambda arguments: " ".join(argument.replace(LONG, "LONG") for argument in arguments),
-)
-def test_an_input_of_5000_characters_is_an_error(folder: Path, arguments: tuple[str, ...]) -> None:
-    done = run(folder, *arguments, text=TREES.encode())
-    said = done.stderr.decode()
-    assert done.returncode == 1
-    assert said.count("error:") == 1
-    assert re.search(
-        "[Nn]ame is too long|File name too long|no such|no model at|there is no file|does not exist|No such file", said
-    ), said[:300]
-    assert "Traceback" not in said
+def test_an_input_of_5000_characters_is_an_error(folder: Path) -> None:
+    for line in LONG.split("\n")[1:-1]:
+        done = run(folder, *line.replace("LONG", "x" * 5000).split(), text=TREES.encode())
+        said = done.stderr.decode()
+        assert (done.returncode, said.count("error:"), "Traceback" in said) == (1, 1, False), line
+        assert re.search("name (is )?too long|no model at|there is no|does not exist|No such file", said, re.I), said[
+            :300
+        ]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
@@ -263,10 +253,9 @@ def test_utf_16_text_is_named_in_every_reader(folder: Path, encoding: str) -> No
     ):
         done = run(folder, *arguments, text=(folder / "wide").read_bytes())
         assert (done.returncode, done.stdout) == (1, b"")
-        expected = (
-            f"error: {what} is {name} text: expected UTF-8. Convert it: iconv -f {name} -t UTF-8 FILE > FILE.utf8"
-        )
-        assert done.stderr.decode().splitlines()[-1] == expected
+        said = done.stderr.decode().splitlines()[-1]
+        assert said.startswith(f"error: {what} is {name} text")
+        assert f"iconv -f {name} -t UTF-8" in said
 
 
 def test_translate_refuses_utf_16_only_with_its_mark(folder: Path) -> None:
@@ -274,7 +263,7 @@ def test_translate_refuses_utf_16_only_with_its_mark(folder: Path) -> None:
     text = "a cat.\nthe dog.\n"
     done = run(folder, "translate", "--model", "model", text=text.encode("utf-16"))
     assert (done.returncode, done.stdout) == (1, b"")
-    assert done.stderr.decode().splitlines()[-1].startswith("error: standard input is UTF-16 text: expected UTF-8.")
+    assert done.stderr.startswith(b"error: standard input is UTF-16 text")
     done = run(folder, "translate", "--model", "model", text=text.encode("utf-16-le"))
     assert (done.returncode, done.stdout.count(b"\n")) == (0, 3)
     done = run(folder, "translate", "--model", "model", text=b"\xff\xfe is invalid\na cat.\n")

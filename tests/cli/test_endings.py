@@ -23,17 +23,10 @@ from shared import differences, records, run_errors
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = [
-    "train.updates=10",
-    "train.valid_every=5",
-    "train.checkpoint_every=5",
-    "train.log_every=5",
-    "train.keep=4",
-    "train.valid_bleu_sentences=3",
-    "train.valid_samples=0",
-    "train.best_metric=nll",
-    "train.micro_batch_tokens=256",
-]
+EVERY = "valid_every checkpoint_every log_every"
+SETTINGS = [f"train.{name}=5" for name in EVERY.split()]
+SETTINGS += ["train.updates=10", "train.keep=4", "train.valid_bleu_sentences=3", "train.valid_samples=0"]
+SETTINGS += ["train.best_metric=nll", "train.micro_batch_tokens=256"]
 WORLDS = (2, 3)
 PATIENT = "launch.TERMINATE = launch.KILL = 3600\n"  # ranks end by themselves
 LOST, SAVED = "cannot exchange data with the others", "and saved; run the same command to resume"
@@ -52,19 +45,8 @@ class Job:
         code: int = 0,
         resumed: bool = False,
     ) -> None:
-        done = run(
-            place,
-            "train",
-            "numbers.toml",
-            "--run",
-            folder,
-            "--devices",
-            world,
-            "--threads",
-            "1",
-            *sets(*SETTINGS, *settings),
-            prelude=FORKED + PATIENT + prelude,
-        )
+        options = ["--run", folder, "--devices", world, "--threads", "1", *sets(*SETTINGS, *settings)]
+        done = run(place, "train", "numbers.toml", *options, prelude=FORKED + PATIENT + prelude)
         self.place, self.world, self.folder, self.stderr = place, world, folder, done.stderr.decode()
         self.said = " ".join(self.stderr.split())
         lines = [line for line in self.stderr.strip().splitlines() if not line.startswith("next: ")]
@@ -245,41 +227,36 @@ def test_a_signal_before_the_first_update_ends_it(start: Callable[..., Job], num
 
 # --- errors ---
 
-FAILING = {
-    "rank 0 in an update": (
-        "at_update(7, lambda t: fail('disk of rank 0 is broken') if rank() == 0 else None)",
-        "disk of rank 0 is broken",
-    ),
-    "the last rank in an update": (
-        "at_update(7, lambda t: fail('shard 3 is damaged') if last() else None)",
-        "shard 3 is damaged",
-    ),
-    "every rank alike": ("at_update(7, lambda t: fail('shard 3 is damaged'))", "shard 3 is damaged"),
-    "rank 0 in a validation": ("in_validation(lambda v: fail('the model gives NaN'))", "the model gives NaN"),
-    "the last rank in a validation": (
-        "in_validation(lambda v: fail('the model gives NaN'), last)",
-        "the model gives NaN",
-    ),
-    "rank 0 at the start": ("before(RunFolder, 'create', lambda r: fail('no permission'))", "no permission"),
-    "the last rank at the start": (
-        "before(Trainer, 'load_or_initialize', lambda t: fail('unreadable') if last() else None)",
-        "unreadable",
-    ),
-    "rank 0 while saving": ("before(RunFolder, 'save', lambda r: fail('the disk is full'))", "the disk is full"),
-    "rank 0 while it writes records": (
-        "from nmt_cli.training.report import Report\nbefore(Report, 'record', lambda r: fail('the log is full') if rank() == 0 else None)",
-        "the log is full",
-    ),
+MOMENTS = {
+    "rank 0 in an update": "at_update(7, lambda t: {act} if rank() == 0 else None)",
+    "the last rank in an update": "at_update(7, lambda t: {act} if last() else None)",
+    "rank 0 in a validation": "in_validation(lambda v: {act})",
+    "the last rank in a validation": "in_validation(lambda v: {act}, last)",
+    "rank 0 at the start": "before(RunFolder, 'create', lambda r: {act})",
+    "the last rank at the start": "before(Trainer, 'load_or_initialize', lambda t: {act} if last() else None)",
+    "rank 0 while saving": "before(RunFolder, 'save', lambda r: {act})",
+    "rank 0 while it writes records": "from nmt_cli.training.report import Report\n"
+    "before(Report, 'record', lambda r: {act} if rank() == 0 else None)",
 }
-FAIL = "from nmt_cli.errors import TrainingError\ndef fail(text):\n    raise TrainingError(text)\n"
+"""Where a rank fails, or dies."""
+FAIL = """
+from nmt_cli import errors
+def fail(kind="TrainingError"):
+    raise getattr(errors, kind)("shard 3 is damaged")
+"""
 
 
-@pytest.mark.parametrize("where", FAILING)
+@pytest.mark.parametrize("where", [*MOMENTS, "every rank alike"])
 def test_an_error_is_reported_once_and_ends_all(start: Callable[..., Job], where: str) -> None:
-    prelude, text = FAILING[where]
-    job = start(prelude=FAIL + prelude, code=1)
-    assert job.last_line == f"error: {text}"
+    moment = MOMENTS.get(where, "at_update(7, lambda t: {act})")
+    job = start(prelude=FAIL + moment.format(act="fail()"), code=1)
+    assert job.last_line == "error: shard 3 is damaged"
     assert job.stderr.count("error:") == 1
+
+
+def test_an_error_of_usage_keeps_its_status(start: Callable[..., Job]) -> None:
+    job = start(prelude=FAIL + MOMENTS["the last rank at the start"].format(act="fail('UsageError')"), code=2)
+    assert job.last_line == "error: shard 3 is damaged"
 
 
 def test_a_gradient_that_is_not_finite_is_reported_once(start: Callable[..., Job]) -> None:
@@ -364,44 +341,24 @@ def test_a_run_folder_that_another_training_has(start: Callable[..., Job], tmp_p
     assert job.stderr.count("error:") == 1
 
 
-def test_an_error_of_usage_keeps_its_status(start: Callable[..., Job]) -> None:
-    job = start(
-        prelude="from nmt_cli.errors import UsageError\ndef fail(t):\n    if rank() == 0:\n        raise UsageError('tensorboard is not there')\nbefore(Trainer, 'load_or_initialize', fail)",
-        code=2,
-    )
-    assert job.last_line == "error: tensorboard is not there"
-
-
 # --- ranks that die ---
 
-DYING = {
-    "the last rank in an update": ("at_update(7, lambda t: own(signal.SIGKILL) if last() else None)", -1),
-    "rank 0 in an update": ("at_update(7, lambda t: own(signal.SIGKILL) if rank() == 0 else None)", 0),
-    "rank 0 in a validation": ("in_validation(lambda v: own(signal.SIGKILL))", 0),
-    "rank 0 while saving": ("before(RunFolder, 'save', lambda r: own(signal.SIGKILL))", 0),
-    "the last rank while rank 0 validates": (
-        "launch.TERMINATE, launch.KILL = 1, 2\nbefore(Trainer, 'validate', lambda t: own(signal.SIGKILL) if last() else None)\nin_validation(lambda v: forever())",
-        -1,
-    ),
-    "rank 0 while the last one validates": (
-        "launch.TERMINATE, launch.KILL = 1, 2\nbefore(Trainer, 'validate', lambda t: own(signal.SIGKILL) if rank() == 0 else None)\nin_validation(lambda v: forever(), last)",
-        0,
-    ),
-    "the last rank at the start": (
-        "before(Trainer, 'load_or_initialize', lambda t: own(signal.SIGKILL) if last() else None)",
-        -1,
-    ),
-}
+WHILE = """
+launch.TERMINATE, launch.KILL = 1, 2
+before(Trainer, "validate", lambda t: own(signal.SIGKILL) if {dies} else None)
+in_validation(lambda v: forever(), {validates})
+"""
+DYING = {where: moment.format(act="own(signal.SIGKILL)") for where, moment in MOMENTS.items()}
+DYING["the last rank while rank 0 validates"] = WHILE.format(dies="last()", validates="first")
+DYING["rank 0 while the last one validates"] = WHILE.format(dies="rank() == 0", validates="last")
 
 
 @pytest.mark.parametrize("who", DYING)
 def test_a_rank_that_dies_ends_the_job_within_seconds(start: Callable[..., Job], untouched: Path, who: str) -> None:
-    prelude, rank = DYING[who]
-    job = start(prelude=prelude, code=1)
-    assert (
-        job.last_line
-        == f"error: rank {rank % job.world} of {job.world} was killed by SIGKILL, and so the others were ended. Run the same command to resume from the last checkpoint."
-    )
+    job = start(prelude=DYING[who], code=1)
+    rank = 0 if who.startswith("rank 0") else job.world - 1
+    assert job.last_line.startswith(f"error: rank {rank} of {job.world} was killed by SIGKILL")
+    assert "the same command" in job.last_line
     assert job.stderr.count(LOST) <= 1
     ends_equal(job, untouched)
 

@@ -44,13 +44,6 @@ def test_a_report_is_printed_whatever_is_broken(folder: Path) -> None:
     assert "given       cannot be read: " in run(folder, "info", "--report", "nothing").stdout.decode()
 
 
-@pytest.mark.parametrize("other", [["--table3"], ["--verify"], ["--set", "model.d_model=8"]])
-def test_what_a_report_does_not_use_is_refused(tmp_path: Path, other: list[str]) -> None:
-    done = run(tmp_path, "info", "--report", *other)
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert b"give no --table3, --probe, --verify or --set." in done.stderr
-
-
 def test_a_fault_of_nmt_says_that_it_is_one(tmp_path: Path) -> None:
     prelude = "from nmt_cli.interface import information\ninformation.info = lambda *_, **__: 1 // 0"
     done = run(tmp_path, "info", prelude=prelude)

@@ -188,6 +188,7 @@ def train(folder: Path, updates: int) -> None:
     forked.nmt(folder, "train", "small.toml", *options)
 
 
+@pytest.mark.slow
 def test_every_folder_has_the_safe_length_of_its_training(run: Path, tmp_path: Path) -> None:
     import numpy as np
 

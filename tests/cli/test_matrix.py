@@ -13,7 +13,7 @@ import re
 import shutil
 import signal
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -151,6 +151,15 @@ ELSEWHERE = {"serve": "serving/test_command.py"}
 WITHOUT_OUTPUT = {"score", "serve", "info"}
 LOCAL = [name for name, command in COMMANDS.items() if command.writes and name != "data tatoeba-en-de"]
 """All that write and need no network."""
+
+
+LIGHT = {"help", "score stdin", "translate to a file", "data trees", "attend", "preprocess", "quantize", "train"}
+"""Of these `make test` tries every event and output, and `make test-all` of all."""
+
+
+def over(names: Iterable[str]) -> pytest.MarkDecorator:
+    marked = [pytest.param(name, marks=[] if name in LIGHT else [pytest.mark.slow]) for name in names]
+    return pytest.mark.parametrize("name", marked)
 
 
 @pytest.fixture(scope="module")
@@ -312,7 +321,9 @@ EVENTS = {
 @pytest.mark.parametrize(
     ("name", "happens"),
     [
-        pytest.param(name, happens, marks=[pytest.mark.slow] if event.slow else [], id=f"{happens}-{name}")
+        pytest.param(
+            name, happens, marks=[pytest.mark.slow] if event.slow or name not in LIGHT else [], id=f"{happens}-{name}"
+        )
         for happens, event in EVENTS.items()
         for name, command in COMMANDS.items()
         if command.moment and event.who(command)
@@ -331,7 +342,7 @@ def test_an_event_is_answered(name: str, happens: str, made: Path) -> None:
         assert [path for path in made.glob(f"{out.name}*") if path.is_file() or any(path.iterdir())] == []
 
 
-@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.moment and not command.prints])
+@over(name for name, command in COMMANDS.items() if command.moment and not command.prints)
 def test_who_writes_to_files_minds_neither_stdout_nor_stderr(name: str, made: Path) -> None:
     """Nor do the files that it opens get the numbers of closed descriptors, and with them what others print."""
     closed = "os.close(1); os.close(2)" + "; os.close(0)" * (not COMMANDS[name].reads)
@@ -424,7 +435,7 @@ def test_its_own_input_is_not_replaced(arguments: str, own: str, place: Path) ->
     assert everything(place) == before
 
 
-@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.replaces is not None])
+@over(name for name, command in COMMANDS.items() if command.replaces is not None)
 def test_its_own_earlier_output_is_replaced_unless_it_was_changed(name: str, place: Path) -> None:
     out = place / "out"
     for _ in range(2):
@@ -469,7 +480,7 @@ os.fsync = fsync
 """
 
 
-@pytest.mark.parametrize("name", LOCAL)
+@over(LOCAL)
 def test_what_a_killed_command_leaves_is_removed_by_the_next_one(name: str, place: Path) -> None:
     (place / ".notes.partial-1").write_text("years of work")
     for _ in range(1 + (COMMANDS[name].replaces is not None)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -54,6 +55,7 @@ def next_of(said: str) -> list[str]:
     return shlex.split(said.strip().splitlines()[-1].removeprefix("next: "))
 
 
+@pytest.mark.slow
 def test_each_command_names_the_next_one_so_that_it_runs(folder: Path) -> None:
     said = nmt(folder, "train", "my own.toml", code=1)
     command = re.search(r"holds no prepared corpus \(no index\.json\)\. Make it first: (.*)", said)
@@ -106,19 +108,30 @@ def test_help_comes_to_the_options_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert headings == ["Options", "Output format", "Search", "Sampling and minimum Bayes risk", "Constraints"]
 
 
-def test_a_command_is_imported_when_it_is_named() -> None:
-    code = (
-        "import sys\nfrom nmt_cli.cli.app import run\nrun()\n"
-        "print(*(name for name in sys.modules if name.startswith('nmt_cli') or '.' not in name), file=sys.stderr)"
-    )
-    for arguments, needed, never in (
-        (["--help"], {"nmt_cli.cli.app"}, {"nmt_cli.cli.translate", "nmt_cli.recipe", "pydantic", "rich", "numpy"}),
-        (["translate", "--help"], {"nmt_cli.cli.translate"}, {"nmt_cli.cli.train", "nmt_cli.cli.score", "torch"}),
-    ):
-        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
-        loaded = set(done.stderr.split())
-        assert needed <= loaded
-        assert not never & loaded
+HELP = """
+import sys
+from nmt_cli.registry import METRICS
+METRICS["of-my-own"] = "my_package:SPEC"
+from nmt_cli.cli.app import COMMANDS, run
+heavy = {"torch", "numpy", "sacrebleu", "sentencepiece", "safetensors", "matplotlib", "nltk", "urllib.request", "tqdm"}
+others = {"nmt_cli.cli.score", "nmt_cli.recipe", "pydantic", "rich"}
+for line in ("--help", "data", *(f"{name} --help" for commands in COMMANDS.values() for name in commands), *sys.argv[1:]):
+    sys.argv = ["nmt", *line.split()]
+    assert run() == 0, line
+    loaded = {*sys.modules} & (heavy | others if line == "--help" else heavy)
+    assert not loaded, (line, loaded)
+"""
+
+
+def test_help_is_quick_and_a_command_is_imported_when_it_is_named(tmp_path: Path) -> None:
+    """Nor does the conversion of trees load anything heavy."""
+    (tmp_path / "some.mrg").write_text("(TOP (NN word))\n")
+    lines = ["data trees --help", "data wmt14-en-de -h", "data trees some.mrg --out ."]
+    environment = {**os.environ, "COLUMNS": "200", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", HELP, *lines]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "One of bleu, chrf, ter, evalb, comet, of-my-own;" in " ".join(done.stdout.split())
 
 
 def test_a_recipe_that_lies_here_is_found_by_its_name_or_nearly_its_name(folder: Path) -> None:
@@ -127,22 +140,7 @@ def test_a_recipe_that_lies_here_is_found_by_its_name_or_nearly_its_name(folder:
         assert "'my own.toml'?" in said
 
 
-@pytest.mark.parametrize(
-    ("what", "state"), [("runs/nothere", "does not exist"), ("text", "is a file"), ("./text/x", "does not exist")]
-)
-def test_info_says_what_it_describes(folder: Path, what: str, state: str) -> None:
-    assert f"'{what}' {state}: expected a recipe by name or as a .toml file, a run, a model or" in nmt(
-        folder, "info", what, code=2
-    )
-
-
 def test_a_folder_of_another_program_is_not_called_damaged_alone(folder: Path) -> None:
     (folder / "other").mkdir(exist_ok=True)
     (folder / "other/config.json").write_text('{"model_type": "marian"}', encoding="utf-8")
     assert "'other/config.json' is not of nmt, or is damaged" in nmt(folder, "translate", "--model", "other", code=1)
-
-
-def test_a_source_that_is_the_reference_is_said(folder: Path) -> None:
-    (folder / "hyp").write_text("a cat\n" * 60, encoding="utf-8")
-    said = nmt(folder, "score", "hyp", "--ref", "text", "--src", "text")
-    assert "--src 'text' and --ref 'text' are the same file." in said

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperGroup, TyperOption
 
 from nmt_cli.cli.app import app
 from nmt_cli.console import WARNED
@@ -28,19 +28,16 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]
 COMMANDS = dict(commands(typer.main.get_command(app)))
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_two_values_of_an_option_are_refused_and_named(name: str) -> None:
-    command: TyperCommand = COMMANDS[name]
-    options = [option for option in command.params if isinstance(option, TyperOption)]
-    assert options
-    for option in options:
-        if option.multiple or option.is_flag:
-            continue
-        with pytest.raises(UsageError) as refused:
-            command.make_context(name, [option.opts[-1], "one", f"{option.opts[0]}=two"])
-        assert str(refused.value) == (
-            f"{option.opts[0]} was given 2 times ('one', 'two'), and it takes one value. Give it once."
-        )
+def test_two_values_of_an_option_are_refused_and_named() -> None:
+    for name, command in COMMANDS.items():
+        options = [option for option in command.params if isinstance(option, TyperOption)]
+        assert options
+        for option in options:
+            if option.multiple or option.is_flag:
+                continue
+            with pytest.raises(UsageError) as refused:
+                command.make_context(name, [option.opts[-1], "one", f"{option.opts[0]}=two"])
+            assert f"{option.opts[0]} was given 2 times ('one', 'two')" in str(refused.value)
 
 
 def test_several_values_of_a_list_are_read() -> None:

@@ -1,71 +1,70 @@
-"""`nmt score`: its output to the byte, its remarks and its errors."""
+"""`nmt score` with metrics: its output to the byte, and what each option changes. Wrong use is in test_wrong_use.py."""
+
+from __future__ import annotations
 
 import gzip
+import importlib.util
 import json
-import os
-import subprocess
-import sys
+import math
 from importlib.metadata import version
 from pathlib import Path
 
+import forked
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from in_process import printed, ran, refused
 
-from nmt_cli.cli.score import score
-from nmt_cli.errors import DataError, NmtError, UsageError
-
-VERSION = version("sacrebleu")
-BLEU = f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{VERSION}"
-CHRF = f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:{VERSION}"
-TER = f"nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:{VERSION}"
-
-app = typer.Typer()
-app.command()(score)
+VERSION = f"version:{version('sacrebleu')}"
+BLEU = f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|{VERSION}"
+CHRF = f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|{VERSION}"
+TER = f"nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|{VERSION}"
+ENDS = f"bleu:multi-bleu|sacremoses:{version('sacremoses')}|{VERSION}"
+STEPS = "protocol:paper|punct:unicode|tok:moses-de|compounds:##AT##"
+PAPER = "score de --ref de.ref --protocol paper"
+SCORES = ["metric", "name", "score", "signature", "details", "higher_is_better"]
+WITHOUT_COMET = """
+import importlib.metadata as m
+def version(name, found=m.version):
+    if name == "unbabel-comet":
+        raise m.PackageNotFoundError(name)
+    return found(name)
+m.version = version
+"""
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    Path("hyp").write_text("The cat sat on the mat.\nA dog barked loudly at the postman.\n")
-    Path("other").write_text("A cat on a mat.\nThe postman barked at a dog.\n")
-    Path("ref").write_text("The cat lay on the mat.\nThe dog barked loudly at a postman.\n")
+    for name, text in {
+        "hyp": "The cat sat on the mat.\nA dog barked loudly at the postman.\n",
+        "other": "A cat on a mat.\nThe postman barked at a dog.\n",
+        "ref": "The cat lay on the mat.\nThe dog barked loudly at a postman.\n",
+        "de": "Das Rich-Text-Format ist alt.\nEin Hund bellt laut am Haus.\n",
+        "de.other": "Das ist das Format.\nEin Hund, er bellt.\n",
+        "de.ref": "Das Rich-Text-Format ist „neu“.\nEin Hund bellt laut am großen Haus.\n",
+    }.items():
+        Path(name).write_text(text, encoding="utf-8")
     return tmp_path
 
 
-def run(*arguments: str, stdin: bytes | None = None) -> Result:
-    result = CliRunner().invoke(app, list(arguments), input=stdin)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    assert result.exit_code == 0, result.output
-    return result
-
-
-def fault(*arguments: str) -> NmtError:
-    error = CliRunner().invoke(app, list(arguments)).exception
-    assert isinstance(error, NmtError), error
-    return error
-
-
 def test_one_hypothesis_is_one_line_a_metric() -> None:
-    result = run("hyp", "--ref", "ref")
-    assert result.stdout == (
+    done = ran("score hyp --ref ref")
+    assert done.stdout == (
         f"BLEU    44.66  {BLEU}  80.0/61.5/36.4/22.2 (BP = 1.000 ratio = 1.000 hyp_len = 15 ref_len = 15)\n"
         f"chrF2   72.00  {CHRF}\n"
         f"TER     23.08  {TER}\n"
     )
-    assert result.stderr == ""
-
-
-def test_metrics_and_decimals_can_be_chosen() -> None:
-    assert (
-        run("hyp", "--ref", "ref", "--metric", "TER", "--metric", "chrf", "--width", "1").stdout
-        == f"TER     23.1  {TER}\nchrF2   72.0  {CHRF}\n"
+    assert done.stderr == ""
+    assert printed("score hyp --ref ref --metric TER --metric chrf --width 1") == (
+        f"TER     23.1  {TER}\nchrF2   72.0  {CHRF}\n"
     )
+    Path("ref.gz").write_bytes(gzip.compress(Path("ref").read_bytes()))
+    assert printed("score - --ref ref.gz", stdin=Path("hyp").read_bytes()) == done.stdout
 
 
 def test_several_hypotheses_are_a_table_a_metric() -> None:
-    result = run("hyp", "other", "--ref", "ref", "--metric", "bleu", "--metric", "ter")
-    bleu, ter = result.stdout.removesuffix("\n").split("\n\n")
+    command = "score hyp other --ref ref --metric bleu --metric ter"
+    text = printed(command)
+    bleu, ter = text.removesuffix("\n").split("\n\n")
     lines = bleu.splitlines()
     assert lines[0] == f"BLEU  {BLEU.replace('nrefs:1|', 'nrefs:1|bs:1000|seed:12345|')}  (higher is better)"
     assert lines[1].split() == ["score", "mean", "ci95", "p", "system"]
@@ -73,165 +72,148 @@ def test_several_hypotheses_are_a_table_a_metric() -> None:
     assert (first[0], first[3], first[4]) == ("44.66", "-", "hyp")
     assert second[4] == "other"
     assert ter.splitlines()[0].endswith("(lower is better)")
-    assert run("hyp", "other", "--ref", "ref", "--metric", "bleu", "--metric", "ter").stdout == result.stdout
+    assert printed(command) == text
 
 
-def test_json_of_one_hypothesis() -> None:
-    value = json.loads(run("hyp", "--ref", "ref", "--json").stdout)
+def test_json() -> None:
+    value = json.loads(printed("score hyp --ref ref --json"))
     assert (value["hypothesis"], value["references"], value["lines"]) == ("hyp", ["ref"], 2)
     assert list(value["scores"]) == ["bleu", "chrf", "ter"]
-    assert value["scores"]["ter"] == {
-        "metric": "ter",
-        "name": "TER",
-        "score": pytest.approx(300 / 13),
-        "signature": TER,
-        "details": "",
-        "higher_is_better": False,
-    }
+    ter = ["ter", "TER", pytest.approx(300 / 13), TER, "", False]
+    assert value["scores"]["ter"] == dict(zip(SCORES, ter, strict=True))
+    first, second = json.loads(printed("score hyp hyp --ref ref --json --metric ter"))
+    assert (first["scores"]["ter"]["p_value"], second["scores"]["ter"]["p_value"]) == (None, 1.0)
+    assert [*first["scores"]["ter"]] == [*SCORES, "mean", "ci95", "p_value", "differing_lines"]
 
 
-def test_json_of_several_hypotheses() -> None:
-    first, second = json.loads(run("hyp", "hyp", "--ref", "ref", "--json", "--metric", "ter").stdout)
-    assert first["scores"]["ter"]["p_value"] is None
-    assert second["scores"]["ter"]["p_value"] == 1.0
-    assert set(first["scores"]["ter"]) == {
-        "metric",
-        "name",
-        "score",
-        "signature",
-        "details",
-        "higher_is_better",
-        "mean",
-        "ci95",
-        "p_value",
-        "differing_lines",
-    }
-
-
-def test_standard_input_and_compressed_files() -> None:
-    Path("ref.gz").write_bytes(gzip.compress(Path("ref").read_bytes()))
-    assert run("-", "--ref", "ref.gz", stdin=Path("hyp").read_bytes()).stdout == run("hyp", "--ref", "ref").stdout
-
-
-def test_several_references() -> None:
-    Path("second").write_bytes(Path("hyp").read_bytes())
-    assert run("hyp", "--ref", "ref", "--ref", "second", "--metric", "bleu").stdout.startswith(
-        "BLEU   100.00  nrefs:2|"
-    )
-
-
-def test_lowercase_and_tokenizer_show_in_the_signature() -> None:
+def test_references_case_and_tokenizer_show_in_the_signature() -> None:
     Path("hyp").write_text(Path("ref").read_text().upper())
-    assert run("hyp", "--ref", "ref", "--lowercase", "--tokenize", "intl", "--metric", "bleu").stdout.startswith(
-        "BLEU   100.00  nrefs:1|case:lc|eff:no|tok:intl|"
-    )
+    for options, signature in (
+        ("--ref hyp", "nrefs:2|case:mixed|eff:no|tok:13a|"),
+        ("--lowercase --tokenize intl", "nrefs:1|case:lc|eff:no|tok:intl|"),
+    ):
+        assert printed(f"score hyp --ref ref --metric bleu {options}").startswith(f"BLEU   100.00  {signature}")
 
 
 def test_blank_lines_count_and_odd_separators_do_not_split() -> None:
-    Path("hyp").write_bytes("one\u2028two three four five\n\nsix\x85seven\x0beight\x0cnine ten\r\n".encode())
-    Path("ref").write_bytes("one\u2028two three four five\nblank\nsix\x85seven\x0beight\x0cnine ten".encode())
-    result = run("hyp", "--ref", "ref", "--json")
-    assert json.loads(result.stdout)["lines"] == 3
-    assert json.loads(result.stdout)["scores"]["ter"]["score"] == pytest.approx(100 / 11)
+    lines = ["one\u2028two three four five\n", "six\x85seven\x0beight\x0cnine ten"]
+    Path("hyp").write_bytes(f"{lines[0]}\n{lines[1]}\r\n".encode())
+    Path("ref").write_bytes(f"{lines[0]}blank\n{lines[1]}".encode())
+    value = json.loads(printed("score hyp --ref ref --json"))
+    assert (value["lines"], value["scores"]["ter"]["score"]) == (3, pytest.approx(100 / 11))
 
 
-def test_unequal_counts_name_files_counts_and_what_ends_a_line() -> None:
-    Path("hyp").write_text("one\ntwo\nthree\n")
-    error = fault("other", "hyp", "--ref", "ref")
-    assert isinstance(error, DataError)
-    assert str(error) == (
-        "'hyp' has 3 lines, the reference 'ref' has 2. They must be parallel, line by line. "
-        "A line ends at \\n only: U+2028, \\r and the like are characters of a line."
+# The protocol of the paper
+
+
+def test_the_papers_bleu_is_one_line_with_its_steps() -> None:
+    """Line 1 as in tests/evaluation/test_protocols.py: 9 tokens against 11; matches 8/9, 6/8, 5/7, 4/6.
+
+    Line 2, 7 tokens against 8, "großen" missing: 7/7, then all pairs but "am Haus": 5/6, 3/5 (Ein Hund bellt, Hund bellt
+    laut, bellt laut am), 2/4. In all 15/16, 11/14, 8/12, 6/10, and exp(1 - 19/16).
+    """
+    value = 100 * math.exp(1 - 19 / 16) * (15 / 16 * 11 / 14 * 8 / 12 * 6 / 10) ** 0.25
+    assert printed(PAPER) == (
+        f"BLEU    {value:.2f}  nrefs:1|case:mixed|{STEPS}|{ENDS}  93.8/78.6/66.7/60.0 (BP = 0.829 ratio = 0.842 hyp_len = 16 ref_len = 19)\n"
+    )
+    lines = printed(f"{PAPER} --metric bleu --metric chrf").splitlines()
+    assert [(line.split()[0], "protocol:paper" in line) for line in lines] == [("BLEU", True), ("chrF2", False)]
+
+
+def test_options_of_the_protocol_reach_it() -> None:
+    plain = printed(f"{PAPER} --no-compounds --language fre-FR --lowercase")
+    assert f"nrefs:1|case:lc-ascii|protocol:paper|punct:unicode|tok:moses-fr|compounds:no|{ENDS}" in plain
+    assert "hyp_len = 12 ref_len = 15" in plain
+    Path("de.ref").write_text("Das Rich-Text-Format ist alt .\nEin Hund bellt laut am Haus .\n")
+    ready = printed(f"{PAPER} --tokenized-ref")
+    assert ready.startswith(f"BLEU   100.00  nrefs:1|case:mixed|{STEPS}|refs:tokenized|{ENDS}")
+
+
+def test_the_protocol_in_json_and_for_several_systems() -> None:
+    value = json.loads(printed(f"{PAPER} --json"))
+    steps = {"punct": "unicode", "tok": "moses-de", "compounds": "##AT##", "bleu": "multi-bleu"}
+    assert value["protocol"] == {"name": "paper", "language": "de", "steps": steps, "tokenized_references": False}
+    assert list(value["scores"]) == ["bleu"]
+    several = PAPER.replace("score de", "score de de.other --samples 20")
+    del steps["compounds"]
+    for one in json.loads(printed(f"{several} --no-compounds --json")):
+        assert one["protocol"]["steps"] == steps
+        without = STEPS.replace("##AT##", "no")
+        assert one["scores"]["bleu"]["signature"] == f"nrefs:1|bs:20|seed:12345|case:mixed|{without}|{ENDS}"
+    assert printed(several).startswith(
+        f"BLEU  nrefs:1|bs:20|seed:12345|case:mixed|{STEPS}|{ENDS}  (higher is better)\n"
     )
 
 
-def test_missing_and_empty_files_are_named() -> None:
-    assert "missing" in str(fault("missing", "--ref", "ref"))
-    assert "missing" in str(fault("hyp", "--ref", "missing"))
-    Path("void").touch()
-    assert isinstance(fault("void", "--ref", "ref"), DataError)
-    assert str(fault("void", "--ref", "void")) == "'void' is empty: expected one translation per line."
+# Resampling, lengths
 
 
-def test_wrong_names_are_usage_errors_told_before_files_are_read() -> None:
-    for arguments in (["--metric", "blue"], ["--tokenize", "13b"]):
-        error = fault("missing", "--ref", "missing", *arguments)
-        assert isinstance(error, UsageError)
-        assert ": expected " in str(error)
-        assert "Did you mean" in str(error)
+def test_confidence_of_one_system() -> None:
+    command = "score hyp --ref ref --metric chrf --confidence --samples 50 --seed 3"
+    chrf = json.loads(printed(f"{command} --json"))["scores"]["chrf"]
+    assert [*chrf] == [*SCORES, "mean", "ci95"]
+    means = f"mean {chrf['mean']:.2f}  ci95 {chrf['ci95']:.2f}"
+    assert printed(command).startswith(f"chrF2   {chrf['score']:.2f}  {means}  nrefs:1|bs:50|seed:3|case:mixed|")
+    assert "|bs:1000|seed:12345|" in printed("score hyp --ref ref --metric ter --confidence")
 
 
-def test_standard_input_twice_is_a_usage_error() -> None:
-    assert isinstance(fault("-", "-", "--ref", "ref"), UsageError)
+def test_randomisation() -> None:
+    lines = printed(
+        "score hyp other --ref ref --metric chrf --significance randomisation --samples 99 --seed 7"
+    ).splitlines()
+    assert lines[0].startswith("chrF2  nrefs:1|bs:1000|seed:7|")
+    assert "|randomisation:99|version:" in lines[0]
+    # two lines have four exchanges: two of them give the observed difference, the others a smaller one
+    p, system = lines[3].split()[3:]
+    assert float(p) == pytest.approx(0.5, abs=0.15)
+    assert system == "other"
 
 
-def test_no_reference_is_a_usage_error() -> None:
-    assert CliRunner().invoke(app, ["hyp"]).exit_code == 2
-
-
-def test_a_hypothesis_that_is_the_reference_is_remarked_on() -> None:
-    Path("link").symlink_to("ref")
-    result = run("link", "--ref", "ref", "--metric", "bleu")
-    assert result.stdout.startswith("BLEU   100.00")
-    assert "'link' and --ref 'ref' are the same file" in result.stderr
-
-
-def test_invalid_utf8_is_replaced_and_counted() -> None:
-    Path("hyp").write_bytes(b"caf\xe9\nfine\n")
-    result = run("hyp", "--ref", "ref")
-    assert "'hyp': 1 line held invalid UTF-8" in result.stderr
-
-
-def test_text_that_looks_tokenised_is_remarked_on() -> None:
-    Path("hyp").write_text("the cat sat .\n" * 100)
-    Path("ref").write_text("the cat sat .\n" * 100)
-    Path("copy").write_text("the cat sat .\n" * 100)
-    assert "'copy': 100 lines end in a separate full stop" in run("copy", "--ref", "ref").stderr
-    assert run("copy", "--ref", "ref", "--tokenize", "none").stderr == ""
-    assert run("copy", "--ref", "ref", "--metric", "chrf").stderr == ""
-
-
-def test_a_tokenizer_without_bleu_is_remarked_on() -> None:
-    assert run("hyp", "--ref", "ref", "--metric", "ter", "--tokenize", "intl").stderr == (
-        "warning: --tokenize intl has no effect: it acts on BLEU, which was not asked for.\n"
+def test_by_length() -> None:
+    assert printed("score de --ref de.ref --metric ter --lengths 3,5,7").split("\n\n")[1] == (
+        "de  by words of the reference\n"
+        "words   lines  ratio     TER\n"
+        "  1-3       0      -       -\n"
+        "  4-5       1  1.000   25.00\n"
+        "  6-7       1  0.857   14.29\n"
+        "   8+       0      -       -\n"
     )
+    several = "score de de.other --ref de.ref --metric chrf --metric ter --samples 5"
+    parts = printed(f"{several} --by-length --width 1").split("\n\n")
+    assert [part.splitlines()[0].split("  ")[0] for part in parts] == ["chrF2", "TER", "de", "de.other"]
+    assert parts[3].splitlines()[1].split() == ["words", "lines", "ratio", "chrF2", "TER"]
+    assert parts[3].splitlines()[2].split()[:3] == ["1-10", "2", "0.727"]  # 8 words of 11
+    value = json.loads(printed("score de --ref de.ref --by-length --metric ter --json"))
+    assert [part["words"] for part in value["by_length"]] == ["1-10", "11-20", "21-30", "31-40", "41-50", "51+"]
+    assert value["by_length"][0]["scores"]["ter"] == value["scores"]["ter"]["score"]
+    assert (value["by_length"][5]["longest"], value["by_length"][5]["scores"]) == (None, {})
+    first, _ = json.loads(printed(f"{several} --lengths 5 --json"))
+    assert [(part["lines"], part["ratio"]) for part in first["by_length"]] == [(1, 1.0), (1, 6 / 7)]
 
 
-@pytest.mark.parametrize("option", ["-h", "--help"])
-def test_help_lists_the_metrics_and_imports_nothing_heavy(option: str) -> None:
-    program = (
-        "import sys\n"
-        "from nmt_cli.registry import METRICS\n"
-        "METRICS['of-my-own'] = 'my_package:SPEC'\n"
-        "from nmt_cli.cli.app import run\n"
-        f"sys.argv = ['nmt', 'score', {option!r}]\n"
-        "code = run()\n"
-        "heavy = {'torch', 'sacrebleu', 'numpy', 'sentencepiece', 'safetensors'} & set(sys.modules)\n"
-        "assert not (code or heavy), (code, heavy)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "COLUMNS": "200"},
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "One of bleu, chrf, ter, evalb, comet, of-my-own; evalb is for parses." in " ".join(done.stdout.split())
+# Faults that need more than arguments
 
 
-def test_torch_is_never_imported_and_importing_the_command_is_light() -> None:
-    program = (
-        "import sys, typer\n"
-        "import nmt_cli.cli.score as command\n"
-        "heavy = {'torch', 'sacrebleu', 'numpy', 'sentencepiece'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-        "app = typer.Typer()\n"
-        "app.command()(command.score)\n"
-        "app(['hyp', 'other', '--ref', 'ref'], standalone_mode=False)\n"
-        "assert 'sacrebleu' in sys.modules\n"
-        "assert 'torch' not in sys.modules\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr.count("warning: ")) == (0, 1)  # two lines are few
-    assert "chrF2" in done.stdout
+def test_the_environment_of_translate_does_not_choose_the_way_to_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NMT_MODEL", "model")
+    assert printed("score ref --ref ref --metric ter").startswith("TER      0.00")
+
+
+COMET = "score hyp --ref ref --metric comet --src ref --comet-model x"
+
+
+def test_missing_packages_are_named() -> None:
+    for command, prelude, packages in (
+        (PAPER, "import sys; sys.modules['sacremoses'] = None", "pip install regex 'sacremoses>=0.1.1'"),
+        (COMET, WITHOUT_COMET, "pip install 'setuptools<81' 'unbabel-comet>=2.2'"),
+    ):
+        assert packages in forked.nmt(Path.cwd(), *command.split(), prelude=prelude, code=2)
+
+
+def test_what_comet_reads_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    if importlib.util.find_spec("comet"):
+        assert "'x'" in refused(COMET, code=1)
+    monkeypatch.setattr("nmt_cli.evaluation.comet.Comet.__init__", lambda self, model, source: None)
+    Path("short").write_text("one\n")
+    assert "'short' has 1 lines" in refused(COMET.replace("--src ref", "--src short"), code=1)
+    assert "standard input" in refused(COMET.replace("hyp", "-").replace("--src ref", "--src -"))
