@@ -41,7 +41,13 @@ LANGUAGES = {".py": "python", ".toml": "toml"}
 PYTHON = {
     "translating": ["interface.translator"],
     "translations": ["translation.line", "interface.parsing", "interface.attention"],
-    "training": ["interface.init", "interface.planning", "interface.commands", "interface.information", "interface.progress"],
+    "training": [
+        "interface.init",
+        "interface.planning",
+        "interface.commands",
+        "interface.information",
+        "interface.progress",
+    ],
     "scoring": ["interface.evaluation", "interface.calibration"],
     "data": ["interface.fetching", "interface.trees"],
     "errors": ["errors"],

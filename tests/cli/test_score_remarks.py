@@ -56,7 +56,7 @@ def scores(command: str) -> dict[str, Any]:
 
 def test_what_looks_wrong_is_said_by_the_name_of_the_file() -> None:
     Path("link").symlink_to("ref")
-    says("score link --ref ref --metric bleu", ("'link'", "itself"))
+    says("score link --ref ref --metric bleu", ("'link'", "same file"))
     assert any("'ref' and --ref 'ref'" in said for said in warnings("score hyp --ref ref --src ref"))
     Path("bytes").write_bytes(b"caf\xe9\nfine\nfine\nfine\n")
     says("score bytes --ref ref", ("'bytes': 1 of 4", "UTF-8"))

@@ -57,7 +57,7 @@ def test_the_line_contract() -> None:
     got = done.stdout_bytes.split(b"\n")
     assert (len(got), got.pop()) == (len(given) + 1, b"")
     assert all(bool(line.strip()) == bool(translation) for line, translation in zip(given, got, strict=True))
-    assert "1 of 17 lines held invalid UTF-8" in done.stderr
+    assert "1 line held invalid UTF-8" in done.stderr
     assert len(got[-3].split()) > 100  # it was translated in parts
     for index in (3, 13):  # by itself a line gives the same
         assert translate(given[index] + b"\n") == got[index] + b"\n"

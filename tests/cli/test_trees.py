@@ -74,7 +74,7 @@ def test_what_is_left_out_or_replaced_is_counted() -> None:
     said = trees("some.mrg --out .").stderr
     assert written() == ("caf\ufffd\n", "XX\n", "(TOP (NN caf\ufffd))\n")
     assert "1 of 2 trees consist of traces" in said
-    assert "'some.mrg': 1 lines held invalid UTF-8" in said
+    assert "'some.mrg': 1 line held invalid UTF-8" in said
 
 
 def test_back_prints_a_tree_a_line_and_tells_of_repairs() -> None:
