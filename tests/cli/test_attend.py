@@ -148,7 +148,7 @@ def test_odd_characters() -> None:
 
 def test_what_is_no_sentence_is_refused() -> None:
     for given in (b"", b"\nthe cat\n", b"the cat\nthe dog\n"):
-        assert "standard input" in refused(ATTEND, stdin=given, code=1)
+        assert "the sentence" in refused(ATTEND, stdin=given, code=1)
     assert "more than one line" in refused(ATTEND, "the cat\nthe dog", code=1)
     assert "3 parts" in refused(ATTEND, "cat " * 100, code=1)
     assert "model.max_positions" in refused(ATTEND, "the cat", "--target", "cat " * 100, code=1)

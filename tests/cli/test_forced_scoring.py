@@ -88,8 +88,8 @@ def test_odd_separators_do_not_split_and_invalid_utf8_is_counted() -> None:
     first, second = printed(SCORE).splitlines()
     assert first == second
     Path("src").write_bytes(b"caf\xe9\nfine\n")
-    assert "'src': 1 of 2" in ran(SCORE).stderr
-    assert "'src': 2 of 4" in ran(f"{MODEL} --src src --ref src").stderr
+    assert "src: 1 line held" in ran(SCORE).stderr
+    assert "src: 2 lines" in ran(f"{MODEL} --src src --ref src").stderr
 
 
 def test_a_run_folder_is_a_model_too() -> None:

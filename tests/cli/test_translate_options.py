@@ -194,24 +194,6 @@ GLOSSARY = [["cat", "Katze"], ["dog", "Hund"], ["house", "Haus"], ["mouse", "Mau
 FEW = "translate --model one --input lines"
 
 
-def test_a_glossary_is_no_list_of_terms() -> None:
-    write("lines", LINES)
-    for separator in (";", ",", " = ", "\t"):
-        write("terms", [separator.join(pair) for pair in GLOSSARY])
-        said = refused(f"{FEW} --terms terms", code=1)
-        assert "'terms' is a glossary" in said
-        assert "'cat' and 'Katze'" in said
-    streamed = invoke("translate --model one --terms terms", stdin=Path("lines").read_bytes())  # after the first line
-    assert "'terms' is a glossary" in str(streamed.exception)
-    assert "--prefix-file" in refused(f"{FEW} --prefix-file terms", code=1)
-    write("terms", ["\t".join([*pair, "noun"]) for pair in GLOSSARY[:3]])  # more columns, and another number of lines
-    assert "'terms' is a glossary" in refused(f"{FEW} --terms terms", code=1)
-    write("terms", ["cat\tdog"])
-    write("lines", ["the cat."])
-    done = ran(f"{FEW} --terms terms")  # two terms, perhaps
-    assert (done.stdout.count("\n"), "warning: 'terms' is a glossary" in done.stderr) == (1, True)
-
-
 def test_terms_of_each_line_are_accepted() -> None:
     write("lines", LINES)
     for terms in (
