@@ -125,10 +125,8 @@ class FinishedHypotheses(Rows):
         scores = self.scores
         if self.lacking is not None:
             scores = arrays_of(scores).where(self.lacking > self.lacking[:, :1], NONE, scores)
-        columns = (self.tokens, self.lengths, self.log_probs, scores)
-        return hypotheses_of(
-            *(column.tolist() for column in columns), paths=None if self.path is None else self.path.tolist()
-        )
+        columns = [column.tolist() for column in (self.tokens, self.lengths, self.log_probs, scores)]
+        return hypotheses_of(columns, None if self.path is None else self.path.tolist())
 
 
 @dataclass
@@ -147,7 +145,7 @@ class Beam(Rows):
 
 
 @dataclass
-class Status(Rows):
+class Status:
     """The values of a beam that the host needs before a step. Reading them is the only wait of a step on a device."""
 
     exists: np.ndarray  # (B, W) whether there is a hypothesis

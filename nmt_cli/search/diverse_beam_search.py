@@ -33,7 +33,7 @@ from .beam_search import BeamSearch
 from .beam_state import Beam, Candidates, Scores
 from .protocols import Decoder
 from .search import SearchOptions
-from .search_state import FREE, split_off_finished
+from .search_state import FREE
 from .sentence import FinishedSentences, Hypothesis, Sentence
 
 
@@ -129,9 +129,9 @@ class DiverseBeamSearch(BeamSearch):
         return Candidates(none + NONE, none, none)
 
     def _split(self, unfinished: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """See `split_off_finished`: the groups of a sentence stay or leave together."""
+        """See `ArraySearch`: the groups of a sentence stay or leave together."""
         open_groups = np.any(unfinished.reshape(-1, self.groups), 1)
-        split = split_off_finished(open_groups, self.options.compact_below)
+        split = super()._split(open_groups)
         if split is None:
             return None
         stay, leave = ((part[:, None] * self.groups + np.arange(self.groups)).reshape(-1) for part in split)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .length_penalties import gnmt
 from .sentence import FinishedSentences, Sentence
@@ -132,8 +132,8 @@ class SearchOptions(EngineOptions):
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     diverse: DiverseOptions = field(default_factory=DiverseOptions)
     mbr: MbrOptions = field(default_factory=MbrOptions)
-    detokenize: Callable[[list[list[int]]], list[str]] | None = None
-    """Returns the text of each output, for searches that compare texts."""
+    detokenize: Any = None
+    """(token ids of outputs) → their texts; searches that compare texts need it."""
 
     def score(self, log_prob: float, length: int) -> float:
         """Return log P / lp of an output; `length` is |Y|, the end symbol counted."""

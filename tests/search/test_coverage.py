@@ -216,7 +216,7 @@ def test_searchers_use_the_attention_of_an_ensembles_first_model(beta: float, lo
     opts = options(beta=beta)
     searcher = load([make(), make(1)], "fp32", 1, 1)
     found = search_all(searcher, replace(opts, search=BeamSearch), sentences(sources(5)))
-    plain = EnsembleDecoder([ReferenceDecoder(model, sources(5), 4) for model in (make(), make(1))])  # type: ignore[misc]
+    plain = EnsembleDecoder([ReferenceDecoder(model, sources(5), 4) for model in (make(), make(1))])
     with torch.inference_mode():
         expected = run_to_end(BeamSearch(plain, opts), sentences(sources(5)))
     assert [[h.tokens for h in result.hypotheses] for result in found] == [[h.tokens for h in row] for row in expected]

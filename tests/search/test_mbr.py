@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -172,9 +171,5 @@ def test_equal_utilities_are_ordered_and_misuse_is_named() -> None:
         ([2], -2.0, 1.0),
     ]
     decoder = CachedDecoder(model(), sources(), SAMPLES)
-    with pytest.raises(ValueError, match="detokenize"):
-        MbrSearch(decoder, replace(options(), detokenize=None))
-    with pytest.raises(ValueError, match="'greedy'"):
-        MbrSearch(decoder, options(candidates="greedy"))
     with pytest.raises(UsageError, match="'meteor'"):
         MbrSearch(decoder, options(utility="meteor"))
