@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -290,37 +289,3 @@ def test_a_decoder_without_sentences() -> None:
 def test_translations_that_a_pass_does_not_take(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         packed().forced(*arguments)
-
-
-def test_random_calls_end_no_process() -> None:
-    """Right and wrong calls in any order: each returns, or raises an error by name."""
-    rng, model, refused = random.Random(1), packed(), 0
-    number: Callable[[], int] = lambda: rng.choice([0, 0, 1, 1, 2, 3, 5, 59, 60, -1, 1 << 62, -(1 << 63)])  # noqa: E731
-    numbers: Callable[[], list[int]] = lambda: [number() for _ in range(rng.choice([0, 1, 1, 2, 3]))]  # noqa: E731
-    search, one = EngineSearch(model, REQUEST), EngineDecoder(model, 2)
-    calls: list[Callable[[], object]] = [
-        lambda: search.add(numbers(), [Sentence(numbers(), rng.choice([-1, 0, 3, 99])) for _ in range(rng.randrange(3))]),
-        lambda: search.add([1], [Sentence([5], rng.randrange(9))]),
-        lambda: search.step(),
-        lambda: search.drop(numbers()),
-        lambda: one.add([numbers() for _ in range(rng.randrange(3))]),
-        lambda: one.add([[5, 3]]),
-        lambda: one.step(np.full((one.sentences, 2), number()), np.array(numbers(), np.int64)),
-        lambda: one.step(np.full((one.sentences, 2), 5), np.arange(2 * one.sentences)),
-        lambda: one.reorder(np.array([[number(), number()] for _ in range(one.sentences)]).reshape(-1, 2)),
-        lambda: one.keep(np.array(numbers(), np.int64)),
-        lambda: one.library.nmt_decoder_record(one.handle, number()),
-        lambda: one.attention(),
-        lambda: one.best(
-            np.full((one.sentences, 2), 5), np.arange(2 * one.sentences), np.zeros((one.sentences, 2)),
-            rng.choice([-1, 0, 1, 4, 300]), Bans(numbers(), rng.choice([None, numbers()])), rng.choice([None, numbers()]),
-        ),
-        lambda: model.forced([numbers()], [numbers()], [numbers()], attention=["encoder", "decoder", "cross"]),
-    ]  # fmt: skip
-    for _ in range(5000):
-        try:
-            rng.choice(calls)()
-        except (ModelError, MemoryError, OverflowError, ValueError):
-            refused += 1
-    assert 1000 < refused < 4500
-    assert isinstance(search, EngineSearch)

@@ -21,7 +21,6 @@ from toy_decoder import ToyDecoder
 
 from nmt_cli.data.tokenizer import BOS, EOS
 from nmt_cli.errors import UsageError
-from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DecodeSection
 from nmt_cli.search.beam_search import BeamSearch
@@ -127,35 +126,6 @@ def test_a_wide_beam_is_brute_force(beta: float) -> None:
         assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-4)
 
 
-@pytest.mark.parametrize("features", FEATURES)
-@pytest.mark.parametrize("kind", KINDS)
-def test_decoders_are_the_reference(kind: Callable[..., Decoder], features: dict[str, Any]) -> None:
-    model, batch = make(**features), sources(9)
-    fast, plain = (searched(each, model, batch, options()) for each in (kind, ReferenceDecoder))
-    assert [[h.tokens for h in row] for row in fast] == [[h.tokens for h in row] for row in plain]
-    for left, right in zip(fast, plain, strict=True):
-        assert [h.score for h in left] == pytest.approx([h.score for h in right], abs=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-@pytest.mark.parametrize("search", [BeamSearch, DiverseBeamSearch])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_sentence_does_not_depend_on_its_neighbours(
-    kind: Callable[..., Decoder], search: type[BeamSearch], precision: str
-) -> None:
-    """To the last bit, whatever the padding of the source."""
-    model, batch = convert(make(), precision), sources(12)
-    opts = options(diverse=DiverseOptions(groups=2))
-    together = searched(kind, model, batch, opts, search)
-    for size in (1, 3):
-        parts = [searched(kind, model, batch[i : i + size], opts, search) for i in range(0, 12, size)]
-        assert [row for part in parts for row in part] == together
-    order = random.Random(3).sample(range(12), 12)
-    shuffled = searched(kind, model, [batch[i] for i in order], opts, search)
-    assert [shuffled[order.index(i)] for i in range(12)] == together
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @torch.inference_mode()
 def test_sentences_that_join_others_are_searched_as_if_alone(kind: Callable[..., GrowingDecoder]) -> None:
@@ -180,19 +150,6 @@ def test_stopping_early_loses_nothing(nbest: int, beta: float) -> None:
         for ahead in (UNLIMITED, 0)
     )
     assert early == late
-
-
-def test_outputs_that_cover_more_win() -> None:
-    """The paper's purpose: with a larger β the best outputs cover more of their sources."""
-    model, batch = make(), sources(20)
-
-    def covered(beta: float) -> float:
-        return sum(
-            log_coverage(model, source, row[0].tokens)
-            for source, row in zip(batch, searched(CachedDecoder, model, batch, options(8, beta)), strict=True)
-        )
-
-    assert covered(0.0) < covered(0.2) < covered(5.0)
 
 
 def test_without_a_penalty_nothing_is_recorded() -> None:

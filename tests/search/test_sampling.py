@@ -272,18 +272,6 @@ def test_what_leaves_one_token_is_greedy_search(settings: dict[str, Any]) -> Non
         assert row[0].log_prob == pytest.approx(best.log_prob, abs=1e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("settings", [{}, {"top_p": 0.9, "temperature": 0.8}, {"top_k": 9, "min_p": 0.1}])
-def test_neighbours_change_nothing(settings: dict[str, Any]) -> None:
-    """Alone, in threes, in another order: equal tokens, and equal scores to the last bit."""
-    together = samples(sources(), **settings)
-    for size in (1, 3):
-        assert [row for i in range(0, 20, size) for row in samples(sources()[i : i + size], **settings)] == together
-    order = random.Random(3).sample(range(20), 20)
-    shuffled = samples([sources()[i] for i in order], **settings)
-    assert [shuffled[order.index(i)] for i in range(20)] == together
-
-
 def test_the_seed_and_the_sentence_choose() -> None:
     twice = [sources()[0], sources()[1], sources()[0]]
     first, second, again = samples(twice, seed=7)

@@ -226,23 +226,6 @@ def test_beam_of_one_is_greedy(spread: float) -> None:
         assert best.log_prob == pytest.approx(log_prob(sentence, tuple(best.tokens), 11, spread), abs=1e-4)
 
 
-@pytest.mark.parametrize(("beam", "nbest"), [(1, 1), (2, 1), (4, 4), (5, 2)])
-def test_batched_is_single(beam: int, nbest: int) -> None:
-    sentences, limits = list(range(30)), [1 + i * 7 % 12 for i in range(30)]
-    together = search(sentences, limits, beam=beam, nbest=nbest, size=9)
-    alone = [search([s], [n], beam=beam, nbest=nbest, size=9)[0] for s, n in zip(sentences, limits, strict=True)]
-    assert together == alone
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
-@pytest.mark.parametrize("nbest", [1, 3])
-def test_stopping_early_loses_nothing(alpha: float, nbest: int) -> None:
-    sentences, limits = list(range(40)), [3 + i % 9 for i in range(40)]
-    early = search(sentences, limits, beam=4, alpha=alpha, nbest=nbest, spread=3.0)
-    late = search(sentences, limits, beam=4, alpha=alpha, nbest=nbest, spread=3.0, lookahead=0)
-    assert early == late
-
-
 def test_stopping_early_saves_steps_and_giving_up_the_hopeless_asks_the_model_less() -> None:
     steps, asked = [], []
     for lookahead in (UNLIMITED, 0):
