@@ -64,14 +64,14 @@ class Groups:
 
 
 class DiverseBeamSearch(BeamSearch):
-    """See `Search`. If the beam has fewer hypotheses than `options.diverse.groups`, each group has one hypothesis.
+    """See `Search`. If the beam has fewer hypotheses than `options.diverse_groups`, each group has one hypothesis.
 
     Raises UsageError if the beam is not a multiple of the groups.
     """
 
     def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
-        self.groups, self.nbest = min(options.diverse.groups, options.beam), options.nbest
-        self.penalty = options.diverse.penalty if self.groups > 1 else 0.0
+        self.groups, self.nbest = min(options.diverse_groups, options.beam), options.nbest
+        self.penalty = options.diversity_penalty if self.groups > 1 else 0.0
         if options.beam % self.groups:
             raise UsageError(
                 f"a beam of {options.beam} cannot be divided into {self.groups} groups of equal size: give a "

@@ -42,16 +42,6 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiverseOptions:
-    """Options of the search "diverse"."""
-
-    groups: int = 4
-    """G, groups of the beam."""
-    penalty: float = 0.5
-    """λ, the penalty of a token for each hypothesis of an earlier group that gets the same token in the same step."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class MbrOptions:
     """Options of the search "mbr"."""
 
@@ -130,7 +120,11 @@ class SearchOptions(EngineOptions):
     """If not 0: a kernel that can add several tokens at once adds as many as it can in about this time, up to `steps`.
     Sentences then leave together. This changes no result."""
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
-    diverse: DiverseOptions = field(default_factory=DiverseOptions)
+    diverse_groups: int = 4
+    """G of diverse beam search: groups of the beam."""
+    diversity_penalty: float = 0.5
+    """λ of diverse beam search: the penalty of a token for each hypothesis of an earlier group that gets the same token
+    in the same step."""
     mbr: MbrOptions = field(default_factory=MbrOptions)
     detokenize: Any = None
     """(token ids of outputs) → their texts; searches that compare texts need it."""

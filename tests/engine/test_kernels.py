@@ -25,7 +25,7 @@ SOURCE = Path(__file__).with_name("same_bits.cpp")
 HASHES = SOURCE.with_suffix(".txt")
 ARM_COMPILER, ARM = shutil.which("aarch64-linux-gnu-g++"), shutil.which("qemu-aarch64")
 FP32, BF16, SIGNED, OFFSET, UNSIGNED = range(5)
-GELU, SILU, SWIGLU = 1, 2, 3
+GELU, SILU = 1, 2
 SIZES = [*range(1, 71), 128, 191, 256, 300, 512, 1024]
 
 Array = NDArray[np.float32]

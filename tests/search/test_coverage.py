@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 import torch
 from both_arrays import TORCH
-from few_words import adjectives_and_nouns
-from in_memory import line_translator
 from reference_decoder import KINDS, ReferenceDecoder
 from run_search import beam_search, plain_sentences, run_arrivals, run_to_end, search_options
 from small_models import needs_engine, section
@@ -22,7 +20,6 @@ from toy_decoder import ToyDecoder
 from nmt_cli.data.tokenizer import BOS, EOS
 from nmt_cli.errors import UsageError
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe import DecodeSection
 from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.coverage import Coverage
 from nmt_cli.search.diverse_beam_search import DiverseBeamSearch
@@ -30,11 +27,10 @@ from nmt_cli.search.ensemble import EnsembleDecoder
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.protocols import Decoder, GrowingDecoder
 from nmt_cli.search.running import search_all
-from nmt_cli.search.search import UNLIMITED, DiverseOptions, SearchOptions
+from nmt_cli.search.search import UNLIMITED, SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.alignment import cross_attention
 from nmt_cli.translation.cached_decoder import CachedDecoder
-from nmt_cli.translation.line import Candidate
 from nmt_cli.translation.models import TorchModels, models_of
 from nmt_cli.translation.torch_forced import TorchForced
 
@@ -94,7 +90,7 @@ def test_scores_have_the_coverage_of_a_pass_over_the_output(
     search: type[BeamSearch], kind: Callable[..., Decoder], features: dict[str, Any]
 ) -> None:
     model, batch = make(**features), sources(8)
-    opts = options(diverse=DiverseOptions(groups=2, penalty=0.5))
+    opts = options(diverse_groups=2)
     penalties = []
     for source, found in zip(batch, searched(kind, model, batch, opts, search), strict=True):
         assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
@@ -191,23 +187,3 @@ def test_a_token_without_any_attention_costs_much_and_not_everything() -> None:
     found = state.log_coverage(torch.tensor([[0, 1], [1, 0]]), torch.tensor([[True, False], [True, False]]))
     assert found[0].tolist() == pytest.approx([math.log(0.75) + math.log(1e-30), 0.0])
     assert found[1].tolist() == pytest.approx([math.log(0.5) + math.log(0.25), 0.0])
-
-
-@pytest.mark.parametrize("search", ["beam", "diverse"])
-def test_a_translator_penalises_by_its_recipe_whatever_the_batches(search: str) -> None:
-    network = make(vocabulary=adjectives_and_nouns().vocab_size)
-    lines = ["the red cat", "", "a dog sees the old old house.", "tree", *["the big dog sees a cat."] * 3]
-
-    def translated(**decode: Any) -> list[tuple[Candidate, ...]]:
-        section = DecodeSection.model_validate({"search": search, "max_extra": 4, **decode})
-        return [
-            result.nbest
-            for result in line_translator(
-                network, adjectives_and_nouns(), adjectives_and_nouns(), section, nbest=4
-            ).translate(lines)
-        ]
-
-    found = translated(coverage_penalty=0.5)
-    assert found == translated(coverage_penalty=0.5, batch_tokens=1)
-    assert found[4] == found[5] == found[6]
-    assert translated() == translated(coverage_penalty=0.0) != found

@@ -23,7 +23,7 @@ from nmt_cli.search.constraints.prefix import Prefix
 from nmt_cli.search.diverse_beam_search import DiverseBeamSearch
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.protocols import Decoder
-from nmt_cli.search.search import DiverseOptions, SearchOptions
+from nmt_cli.search.search import SearchOptions
 from nmt_cli.search.search_state import FREE, OfHypotheses
 from nmt_cli.search.sentence import Hypothesis, Sentence
 
@@ -36,7 +36,7 @@ class Toy(toy_decoder.Toy):
 
 
 def options(beam: int, groups: int, penalty: float = 0.5, **more: Any) -> SearchOptions:
-    return search_options(beam, diverse=DiverseOptions(groups=groups, penalty=penalty), **more)
+    return search_options(beam, diverse_groups=groups, diversity_penalty=penalty, **more)
 
 
 def diverse(decoder: Decoder, sentences: list[Sentence], opts: SearchOptions) -> list[list[Hypothesis]]:
@@ -54,7 +54,7 @@ def published(
     sentence: int, limit: int, opts: SearchOptions, prefix: tuple[int, ...] = (), size: int = 9, spread: float = 1.5
 ) -> list[tuple[tuple[int, ...], float]]:
     """The algorithm for one sentence, written out: outputs, each with log P / lp, best first."""
-    groups, width, longest = opts.diverse.groups, opts.beam // opts.diverse.groups, gnmt(limit + 1, opts.alpha)
+    groups, width, longest = opts.diverse_groups, opts.beam // opts.diverse_groups, gnmt(limit + 1, opts.alpha)
     beams: list[list[tuple[float, float, tuple[int, ...]]]] = [[(0.0, 0.0, ())] for _ in range(groups)]
     finished: list[list[tuple[float, float, tuple[int, ...]]]] = [[] for _ in range(groups)]
 
@@ -69,7 +69,7 @@ def published(
                 log_probs = toy_logits(sentence, (BOS, *tokens), size, spread).log_softmax(-1).tolist()
                 only = [prefix[length]] if length < len(prefix) else [EOS] if length == limit else []
                 for token in only or range(EOS, size):
-                    penalty = 0.0 if only else opts.diverse.penalty * chosen[token]
+                    penalty = 0.0 if only else opts.diversity_penalty * chosen[token]
                     candidates.append((total + log_probs[token] - penalty, own + log_probs[token], (*tokens, token)))
             best = sorted(candidates, reverse=True)[: 2 * width if width > 1 else 1]
             beams[group] = [candidate for candidate in best if candidate[2][-1] != EOS][:width]

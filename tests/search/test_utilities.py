@@ -78,12 +78,3 @@ def test_random_texts(utility: Utility, score: Callable[[str, str], float], alph
 )
 def test_short_and_equal_texts(utility: Utility, score: Callable[[str, str], float], texts: list[str]) -> None:
     check(texts, utility, score)
-
-
-@pytest.mark.parametrize(("utility", "score"), ALL)
-def test_words_in_another_order(utility: Utility, score: Callable[[str, str], float]) -> None:
-    rng, words = (
-        random.Random(2),
-        ["Ein", "Mann", "mit", "rotem", "Hut", ",", "der", "auf", "einem", "Fahrrad", "durch", "Straßen", "fährt", "."],
-    )
-    check([" ".join(rng.choices(words, k=rng.randint(1, 16))) for _ in range(25)], utility, score)
