@@ -43,7 +43,7 @@ from ..errors import UsageError
 from .allocation import allocate
 from .array_search import ArraySearch
 from .arrays import NONE, Array
-from .beam_state import Beam, Candidates, FinishedHypotheses, OpenHypotheses, Scores, Status, append
+from .beam_state import Beam, Candidates, FinishedHypotheses, OpenHypotheses, Scores, append
 from .constraint import Step
 from .coverage import Coverage
 from .length_penalties import penalties_of
@@ -74,7 +74,8 @@ class BeamSearch(ArraySearch):
         self.attention = _reporting(decoder) if options.coverage_penalty else None
         plain = not (self.normalized or self.attention or self.constraints.progresses)
         self.ranking = decoder if plain and isinstance(decoder, RankingDecoder) else None
-        self.status: Status
+        self.complete: bool  # whether some hypothesis must end
+        self.too_short: bool  # whether some hypothesis may not end
         self.on_host: np.ndarray  # (N,) the numbers of the open hypotheses
         self.rows: Array  # the same, in an array of the decoder's kind
         self.penalties: Array = ()  # lp by length
@@ -112,9 +113,13 @@ class BeamSearch(ArraySearch):
         self.decoder.reorder(parents)
 
     def _read(self, beam: Beam) -> None:
-        self.status = Status.read(beam)
-        self.unfinished, self.on_host = self.status.unfinished, self.status.rows
-        self.rows = self.arrays.array(self.on_host)
+        """Read what a step needs on the host, with a single copy: the only wait of a step on a device."""
+        arrays, columns = self.arrays, (beam.sentences.complete, (beam.open.missing > 0).any(1))
+        status = arrays.host(arrays.concat([beam.open.log_probs != NONE, *(column[:, None] for column in columns)], 1))
+        exists, (complete, too_short) = status[:, :-2], status[:, -2:].any(0)
+        self.complete, self.too_short = bool(complete), bool(too_short)
+        self.unfinished, self.on_host = exists[:, 0], np.flatnonzero(exists)
+        self.rows = arrays.array(self.on_host)
 
     def _candidates(self, beam: Beam) -> Candidates:
         """Take a step of the decoder. Return the best candidates."""
@@ -139,11 +144,6 @@ class BeamSearch(ArraySearch):
         before = arrays.gather(beam.open.own, candidates.parents)
         return candidates._replace(own=before + own[rows, candidates.tokens])
 
-    @property
-    def too_short(self) -> bool:
-        """Whether some hypothesis may not end."""
-        return bool(self.status.too_short.any())
-
     def _bans(self, beam: Beam, step: Step, vocabulary: int) -> Bans:
         """Return the tokens that may not follow."""
         if not self.too_short:
@@ -155,7 +155,7 @@ class BeamSearch(ArraySearch):
         them.
         """
         required = self.constraints.required(beam.constraints, step)
-        if not self.status.complete.any():
+        if not self.complete:
             return required
         return beam.sentences.required_tokens(required, step.sentences, self.options.eos)
 

@@ -134,7 +134,7 @@ class DiverseBeamSearch(BeamSearch):
         split = super()._split(open_groups)
         if split is None:
             return None
-        stay, leave = ((part[:, None] * self.groups + np.arange(self.groups)).reshape(-1) for part in split)
+        stay, leave = ((part[:, None] * self.groups + np.arange(self.groups)).ravel() for part in split)
         return stay, leave
 
     def _results(self, leaving: Beam) -> FinishedSentences:

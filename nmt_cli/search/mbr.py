@@ -28,7 +28,6 @@ from .sampling import SamplingSearch
 from .search import SamplingOptions, Search, SearchOptions
 from .sentence import FinishedSentences, Hypothesis, Sentence
 
-Weights = NDArray[np.float64]
 Utility = Callable[[Sequence[str]], NDArray[np.float64]]
 """A utility function, as `nmt_cli.registry.UTILITIES` lists them: n texts → (n, n), with hypothesis i in row i and
 reference j in column j."""
@@ -77,7 +76,7 @@ class MbrSearch:
 
 
 def by_expected_utility(
-    hypotheses: Sequence[Hypothesis], texts: Sequence[str], weights: Weights, utility: Utility
+    hypotheses: Sequence[Hypothesis], texts: Sequence[str], weights: NDArray[np.float64], utility: Utility
 ) -> list[Hypothesis]:
     """Return the hypotheses with distinct texts by expected utility, best first; their score is the expected utility.
 
