@@ -50,7 +50,7 @@ class _Array(ctypes.c_void_p):
     """An argument that is an array of NumPy, whose numbers the function gets, or None. The library checks no dtype."""
 
     @classmethod
-    def from_param(cls, array: Any) -> ctypes.c_void_p | None:
+    def from_param(cls, array: Any) -> Any:
         return None if array is None else ctypes.c_void_p(array.ctypes.data)
 
 

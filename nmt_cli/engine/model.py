@@ -33,28 +33,16 @@ DTYPES = {"float32": 0, "uint16": 1, "int8": 2}
 """NumPy's dtypes and their numbers in src/nmt.h; uint16 are the bits of bf16."""
 PRECISIONS = {"fp32": 0, "int8": 2}
 """The precisions in which the engine computes."""
-MODEL = "nmt_cli.model"
-FORMS = (
-    ("norm", NORMS, {f"{MODEL}.norms:layer_norm": 0, f"{MODEL}.norms:rms_norm": 1}),
-    ("residual", RESIDUALS, {f"{MODEL}.residuals:PreNorm": 0, f"{MODEL}.residuals:PostNorm": 1}),
-    (
-        "activation",
-        ACTIVATIONS,
-        {
-            f"{MODEL}.activations:relu": 0,
-            f"{MODEL}.activations:gelu": 1,
-            f"{MODEL}.activations:silu": 2,
-            f"{MODEL}.activations:SwiGLU": 3,
-        },
-    ),
-    (
-        "positions",
-        POSITIONS,
-        {f"{MODEL}.positions:Sinusoidal": 0, f"{MODEL}.positions:Learned": 1, f"{MODEL}.positions:Rotary": 2}
-        | {f"{MODEL}.positions:Marian": 3},
-    ),
-)
-"""Keys of [model], their registries, and the entries that the engine has, with their numbers."""
+FORMS = {
+    key: (registry, [f"nmt_cli.model.{name}" for name in names])
+    for key, registry, names in (
+        ("norm", NORMS, ("norms:layer_norm", "norms:rms_norm")),
+        ("residual", RESIDUALS, ("residuals:PreNorm", "residuals:PostNorm")),
+        ("activation", ACTIVATIONS, ("activations:relu", "activations:gelu", "activations:silu", "activations:SwiGLU")),
+        ("positions", POSITIONS, ("positions:Sinusoidal", "positions:Learned", "positions:Rotary", "positions:Marian")),
+    )
+}
+"""Keys of [model] → their registries, and the entries that the engine has, by their numbers in src/nmt.h."""
 
 
 def unsupported(config: ModelSection, precision: str) -> str:
@@ -63,7 +51,7 @@ def unsupported(config: ModelSection, precision: str) -> str:
         return reason
     if precision not in PRECISIONS:
         return f"the engine has no {precision}"
-    for key, registry, known in FORMS:
+    for key, (registry, known) in FORMS.items():
         if registry.get(getattr(config, key)) not in known:
             return f"the engine has no model.{key} = {getattr(config, key)!r}"
     if precision == "int8" and (
@@ -107,7 +95,7 @@ class EngineModel(Owner):
             raise ModelError(f"{reason}.")
         self.library, self.config, self.precision = library(), config, precision
         self.vocabulary, self.max_positions = vocabularies[1], config.max_positions
-        values = {key: known[registry[getattr(config, key)]] for key, registry, known in FORMS}
+        values = {key: known.index(registry[getattr(config, key)]) for key, (registry, known) in FORMS.items()}
         values |= {"source_vocab": vocabularies[0], "target_vocab": vocabularies[1], "precision": PRECISIONS[precision]}
         names = [field[0] for field in CConfig._fields_]
         described = CConfig(*(values[name] if name in values else getattr(config, name) for name in names))

@@ -41,15 +41,15 @@ import numpy as np
 from ..engine.model import Bans
 from ..errors import UsageError
 from .allocation import allocate
-from .arrays import NONE, Array, quiet
-from .beam_state import Beam, Candidates, FinishedHypotheses, OpenHypotheses, Scores, Status, append
-from .constraint import Constraints, Step
+from .array_search import ArraySearch
+from .arrays import NONE, Array
+from .beam_state import Beam, Candidates, FinishedHypotheses, OpenHypotheses, Scores, append
+from .constraint import Step
 from .coverage import Coverage
 from .length_penalties import penalties_of
-from .min_length import MinLength
 from .protocols import AttentionDecoder, Decoder, RankingDecoder
 from .search import UNLIMITED, SearchOptions
-from .search_state import Sentences, split_off_finished, without
+from .search_state import Sentences
 from .sentence import FinishedSentences, Sentence
 
 
@@ -64,56 +64,44 @@ def _reporting(decoder: Decoder) -> AttentionDecoder:
     return decoder
 
 
-class BeamSearch:
+class BeamSearch(ArraySearch):
     """See `Search`. Raises UsageError for a coverage penalty if the decoder is not an `AttentionDecoder`."""
 
     def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
-        self.decoder, self.arrays, self.options = decoder, decoder.arrays, options
-        self.min_length, self.constraints = MinLength(options), Constraints(options.constraints)
+        super().__init__(decoder, options)
         self.normalized, self.adjusts = self.constraints.edits, self.constraints.adjusts
         self.count = 2 * options.beam if options.beam > 1 else 1  # of candidates, per sentence
         self.attention = _reporting(decoder) if options.coverage_penalty else None
         plain = not (self.normalized or self.attention or self.constraints.progresses)
         self.ranking = decoder if plain and isinstance(decoder, RankingDecoder) else None
-        self.beam: Beam | None = None
-        self.status: Status
+        self.complete: bool  # whether some hypothesis must end
+        self.too_short: bool  # whether some hypothesis may not end
         self.on_host: np.ndarray  # (N,) the numbers of the open hypotheses
         self.rows: Array  # the same, in an array of the decoder's kind
         self.penalties: Array = ()  # lp by length
 
     @property
-    def busy(self) -> bool:
-        return self.beam is not None
-
-    @property
     def open_hypotheses(self) -> int:
-        return len(self.on_host) if self.beam else 0
+        return len(self.on_host) if self.state else 0
 
     def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
         arrays, options = self.arrays, self.options
         max_lengths = arrays.array([sentence.max_length for sentence in sentences], arrays.int64)
         missing = self.min_length.missing(max_lengths)
-        new = Beam(
+        beam = Beam(
             Sentences.start(arrays, sentence_ids, max_lengths),
             OpenHypotheses.start(arrays, max_lengths, options, missing, self.adjusts),
             FinishedHypotheses.start(arrays, max_lengths, options, self.constraints.progresses),
             self.constraints.start(sentences, options.beam, arrays),
             Coverage.start(sentences, options.beam, arrays) if self.attention else None,
         )
-        beam = self.beam.concat(new) if self.beam else new
-        self._set(beam, Status.read(beam))
+        self._enter(beam)
         longest = int(max_lengths.max())
         if len(self.penalties) < longest + 2:
             penalties = penalties_of(self.options.length_penalty, self.options.alpha, longest)
             self.penalties = arrays.array(penalties, arrays.float32)
 
-    @quiet
-    def step(self) -> FinishedSentences:
-        beam = self.beam
-        if beam is None:
-            return []
-        if not self.open_hypotheses:  # all others were dropped
-            return self._leave(beam)
+    def _step(self, beam: Beam) -> None:
         candidates = self._candidates(beam)
         if self.attention and beam.coverage:
             beam.coverage.add(self.rows, self.attention.attention())
@@ -123,7 +111,15 @@ class BeamSearch:
         self._give_up(beam)
         beam.sentences.lengths = beam.sentences.lengths + 1
         self.decoder.reorder(parents)
-        return self._leave(beam)
+
+    def _read(self, beam: Beam) -> None:
+        """Read what a step needs on the host, with a single copy: the only wait of a step on a device."""
+        arrays, columns = self.arrays, (beam.sentences.complete, (beam.open.missing > 0).any(1))
+        status = arrays.host(arrays.concat([beam.open.log_probs != NONE, *(column[:, None] for column in columns)], 1))
+        exists, (complete, too_short) = status[:, :-2], status[:, -2:].any(0)
+        self.complete, self.too_short = bool(complete), bool(too_short)
+        self.unfinished, self.on_host = exists[:, 0], np.flatnonzero(exists)
+        self.rows = arrays.array(self.on_host)
 
     def _candidates(self, beam: Beam) -> Candidates:
         """Take a step of the decoder. Return the best candidates."""
@@ -148,11 +144,6 @@ class BeamSearch:
         before = arrays.gather(beam.open.own, candidates.parents)
         return candidates._replace(own=before + own[rows, candidates.tokens])
 
-    @property
-    def too_short(self) -> bool:
-        """Whether some hypothesis may not end."""
-        return bool(self.status.too_short.any())
-
     def _bans(self, beam: Beam, step: Step, vocabulary: int) -> Bans:
         """Return the tokens that may not follow."""
         if not self.too_short:
@@ -164,7 +155,7 @@ class BeamSearch:
         them.
         """
         required = self.constraints.required(beam.constraints, step)
-        if not self.status.complete.any():
+        if not self.complete:
             return required
         return beam.sentences.required_tokens(required, step.sentences, self.options.eos)
 
@@ -261,40 +252,7 @@ class BeamSearch:
         worse = attainable <= beam.finished.scores[:, -1:]
         return worse if beam.finished.lacking is None else worse & (beam.finished.lacking[:, -1:] == 0)
 
-    def _leave(self, beam: Beam) -> FinishedSentences:
-        """Return the finished sentences and drop them, if enough have finished."""
-        status = Status.read(beam)
-        split = self._split(status.unfinished)
-        if split is None:
-            self._set(beam, status)
-            return []
-        stay, leave = split
-        leaving = beam.select(self.arrays.array(leave)) if len(stay) else beam
-        self._keep(beam, status, stay)
-        return self._results(leaving)
-
-    def drop(self, sentence_ids: Sequence[int]) -> None:
-        if self.beam:
-            self._keep(self.beam, self.status, without(self.beam.sentences.ids, sentence_ids))
-
-    def _keep(self, beam: Beam, status: Status, stay: np.ndarray) -> None:
-        """Keep the sentences at the indices `stay` (on the host), and drop the others here and in the decoder."""
-        self.decoder.keep(stay)
-        if len(stay):
-            self._set(beam.select(self.arrays.array(stay)), status.select(stay))
-        else:
-            self.beam = None
-
-    def _set(self, beam: Beam, status: Status) -> None:
-        """Make this the beam of the search."""
-        self.beam, self.status, self.on_host = beam, status, status.rows
-        self.rows = self.arrays.array(self.on_host)
-
-    def _split(self, unfinished: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        return split_off_finished(unfinished, self.options.compact_below)
-
     def _results(self, leaving: Beam) -> FinishedSentences:
-        """Return the hypotheses of sentences that leave."""
         return list(zip(leaving.sentences.ids.tolist(), leaving.finished.hypotheses(), strict=True))
 
 

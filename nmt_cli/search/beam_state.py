@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
 from ..engine.model import Bans
 from .arrays import NONE, Array, Arrays, arrays_of
 from .constraint import States, Step
@@ -125,10 +123,8 @@ class FinishedHypotheses(Rows):
         scores = self.scores
         if self.lacking is not None:
             scores = arrays_of(scores).where(self.lacking > self.lacking[:, :1], NONE, scores)
-        columns = (self.tokens, self.lengths, self.log_probs, scores)
-        return hypotheses_of(
-            *(column.tolist() for column in columns), paths=None if self.path is None else self.path.tolist()
-        )
+        columns = [column.tolist() for column in (self.tokens, self.lengths, self.log_probs, scores)]
+        return hypotheses_of(columns, None if self.path is None else self.path.tolist())
 
 
 @dataclass
@@ -144,32 +140,6 @@ class Beam(Rows):
     def step(self, rows: Array) -> Step:
         """Return the step that extends the hypotheses `rows` (N,)."""
         return Step(rows, self.open.tokens, self.sentences.lengths - 1, self.sentences.remaining)
-
-
-@dataclass
-class Status(Rows):
-    """The values of a beam that the host needs before a step. Reading them is the only wait of a step on a device."""
-
-    exists: np.ndarray  # (B, W) whether there is a hypothesis
-    complete: np.ndarray  # (B,) see `Sentences`
-    too_short: np.ndarray  # (B,) whether a hypothesis misses tokens (`MinLength`)
-
-    @staticmethod
-    def read(beam: Beam) -> Status:
-        """Return the status of a beam, with a single copy to the host."""
-        arrays, columns = arrays_of(beam.open.log_probs), (beam.sentences.complete, (beam.open.missing > 0).any(1))
-        status = arrays.host(arrays.concat([beam.open.log_probs != NONE, *(column[:, None] for column in columns)], 1))
-        return Status(status[:, :-2], status[:, -2], status[:, -1])
-
-    @property
-    def rows(self) -> np.ndarray:
-        """(N,) the numbers b * W + w of the hypotheses, ascending."""
-        return np.flatnonzero(self.exists)
-
-    @property
-    def unfinished(self) -> np.ndarray:
-        """(B,) whether the sentence has an open hypothesis."""
-        return self.exists[:, 0]
 
 
 def append(values: Array, position: Array, newest: Array) -> None:

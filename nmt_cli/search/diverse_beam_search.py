@@ -33,7 +33,7 @@ from .beam_search import BeamSearch
 from .beam_state import Beam, Candidates, Scores
 from .protocols import Decoder
 from .search import SearchOptions
-from .search_state import FREE, split_off_finished
+from .search_state import FREE
 from .sentence import FinishedSentences, Hypothesis, Sentence
 
 
@@ -64,14 +64,14 @@ class Groups:
 
 
 class DiverseBeamSearch(BeamSearch):
-    """See `Search`. If the beam has fewer hypotheses than `options.diverse.groups`, each group has one hypothesis.
+    """See `Search`. If the beam has fewer hypotheses than `options.diverse_groups`, each group has one hypothesis.
 
     Raises UsageError if the beam is not a multiple of the groups.
     """
 
     def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
-        self.groups, self.nbest = min(options.diverse.groups, options.beam), options.nbest
-        self.penalty = options.diverse.penalty if self.groups > 1 else 0.0
+        self.groups, self.nbest = min(options.diverse_groups, options.beam), options.nbest
+        self.penalty = options.diversity_penalty if self.groups > 1 else 0.0
         if options.beam % self.groups:
             raise UsageError(
                 f"a beam of {options.beam} cannot be divided into {self.groups} groups of equal size: give a "
@@ -129,12 +129,12 @@ class DiverseBeamSearch(BeamSearch):
         return Candidates(none + NONE, none, none)
 
     def _split(self, unfinished: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """See `split_off_finished`: the groups of a sentence stay or leave together."""
+        """See `ArraySearch`: the groups of a sentence stay or leave together."""
         open_groups = np.any(unfinished.reshape(-1, self.groups), 1)
-        split = split_off_finished(open_groups, self.options.compact_below)
+        split = super()._split(open_groups)
         if split is None:
             return None
-        stay, leave = ((part[:, None] * self.groups + np.arange(self.groups)).reshape(-1) for part in split)
+        stay, leave = ((part[:, None] * self.groups + np.arange(self.groups)).ravel() for part in split)
         return stay, leave
 
     def _results(self, leaving: Beam) -> FinishedSentences:

@@ -100,11 +100,9 @@ class EngineSearch(Owner, Search):
         """Return the hypotheses of the sentences that leave. Raises ModelError, see `check_numbers`."""
         of_outputs = (found.count, found.nbest)  # (F, K)
         of_tokens = (*of_outputs, found.longest)  # (F, K, L)
-        columns = (found.tokens, of_tokens), (found.lengths, of_outputs), (found.log_probs, of_outputs)
-        scores, paths = _values(found.scores, of_outputs), None
-        if self.options.token_log_probs:
-            paths = _values(found.paths, of_tokens)
-        every = hypotheses_of(*(_values(*column) for column in columns), scores, paths)
+        columns = [_values(each, of_outputs) for each in (found.lengths, found.log_probs, found.scores)]
+        paths = _values(found.paths, of_tokens) if self.options.token_log_probs else None
+        every = hypotheses_of([_values(found.tokens, of_tokens), *columns], paths)
         return list(zip(_values(found.ids, (found.count,)), every, strict=True))
 
 

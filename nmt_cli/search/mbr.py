@@ -28,7 +28,6 @@ from .sampling import SamplingSearch
 from .search import SamplingOptions, Search, SearchOptions
 from .sentence import FinishedSentences, Hypothesis, Sentence
 
-Weights = NDArray[np.float64]
 Utility = Callable[[Sequence[str]], NDArray[np.float64]]
 """A utility function, as `nmt_cli.registry.UTILITIES` lists them: n texts → (n, n), with hypothesis i in row i and
 reference j in column j."""
@@ -45,13 +44,8 @@ class MbrSearch:
     """
 
     def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
-        """Raises ValueError for options that do not fit together, and UsageError for an unknown utility."""
-        mbr = options.mbr
-        if options.detokenize is None:
-            raise ValueError("minimum Bayes risk decoding needs SearchOptions.detokenize: it compares texts")
-        if mbr.candidates not in CANDIDATES:
-            raise ValueError(f"candidates {mbr.candidates!r}: expected {', '.join(CANDIDATES)}")
-        self.options, self.detokenize = options, options.detokenize
+        """Raises UsageError for an unknown utility."""
+        self.options, mbr = options, options.mbr
         self.utility: Utility = load(UTILITIES, mbr.utility, "utility")
         self.search = CANDIDATES[mbr.candidates](decoder, replace(options, nbest=options.beam))
 
@@ -74,7 +68,7 @@ class MbrSearch:
 
     def _ranked(self, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
         """Return the `nbest` hypotheses of one sentence by expected utility."""
-        texts = self.detokenize([h.tokens for h in hypotheses])
+        texts = self.options.detokenize([h.tokens for h in hypotheses])
         weights = np.ones(len(hypotheses))
         if self.options.mbr.candidates == "beam":
             weights = np.exp(np.array([h.log_prob for h in hypotheses]) - max(h.log_prob for h in hypotheses))
@@ -82,7 +76,7 @@ class MbrSearch:
 
 
 def by_expected_utility(
-    hypotheses: Sequence[Hypothesis], texts: Sequence[str], weights: Weights, utility: Utility
+    hypotheses: Sequence[Hypothesis], texts: Sequence[str], weights: NDArray[np.float64], utility: Utility
 ) -> list[Hypothesis]:
     """Return the hypotheses with distinct texts by expected utility, best first; their score is the expected utility.
 

@@ -23,12 +23,12 @@ import numpy as np
 
 from ..engine.model import Bans
 from ..errors import UsageError
-from .arrays import NONE, NUMPY, Array, arrays_of, ban, merged, quiet
-from .constraint import Constraints, States, Step
-from .min_length import MinLength
+from .array_search import ArraySearch
+from .arrays import NONE, NUMPY, Array, arrays_of, ban, merged
+from .constraint import States, Step
 from .protocols import Decoder
 from .search import SamplingOptions, SearchOptions
-from .search_state import Rows, Sentences, split_off_finished, without
+from .search_state import Rows, Sentences
 from .sentence import FinishedSentences, Hypothesis, Sentence, check_numbers
 
 CHUNK = 64
@@ -68,30 +68,24 @@ class Samples(Rows):
         return results
 
 
-class SamplingSearch:
+class SamplingSearch(ArraySearch):
     """See `Search`."""
 
     def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
-        self.decoder, self.arrays, self.options = decoder, decoder.arrays, options
-        self.min_length, self.constraints = MinLength(options), Constraints(options.constraints)
+        super().__init__(decoder, options)
         if self.constraints.progresses:
             raise UsageError(
                 "sampling cannot follow constraints that demand something of the output, as --terms does: they "
                 "need beam search."
             )
-        self.samples: Samples | None = None
         self.open: Array = ()  # (M,) the open samples, b * W + w
         self.rows: Array  # (N,) their leaders
         self.row_of: Array  # (M,) the index in `rows` of each sample's leader
 
     @property
-    def busy(self) -> bool:
-        return self.samples is not None
-
-    @property
     def open_hypotheses(self) -> int:
         """See `Search`. Samples that are still equal count: they will differ soon."""
-        return len(self.open)
+        return len(self.open) if self.state else 0
 
     def add(self, sentence_ids: Sequence[int], sentences: Sequence[Sentence]) -> None:
         """See `Search`. The random numbers depend on the tokens of the sentences."""
@@ -101,7 +95,7 @@ class SamplingSearch:
         numbers = np.stack([_uniform(seed, sentence.tokens, shape[1], longest) for sentence in sentences])
         zeros = arrays.zeros(shape, arrays.int64)
         path = arrays.zeros((*shape, longest), arrays.float32) if self.options.token_log_probs else None
-        new = Samples(
+        samples = Samples(
             Sentences.start(arrays, sentence_ids, max_lengths),
             self.constraints.start(sentences, shape[1], arrays),
             tokens=arrays.zeros((*shape, longest), arrays.int64),
@@ -113,13 +107,10 @@ class SamplingSearch:
             uniform=arrays.array(numbers, arrays.widest),
             token_log_probs=path,
         )
-        self._set(self.samples.concat(new) if self.samples else new)
+        self._enter(samples)
 
-    @quiet
-    def step(self) -> FinishedSentences:
-        samples, arrays = self.samples, self.arrays
-        if samples is None:
-            return []
+    def _step(self, samples: Samples) -> None:
+        arrays = self.arrays
         own = arrays.log_softmax(self.decoder.step(samples.newest, arrays.host(self.rows)))
         step = Step(self.rows, samples.tokens, samples.sentences.lengths - 1, samples.sentences.remaining)
         required = self.constraints.required(samples.constraints, step)
@@ -136,13 +127,11 @@ class SamplingSearch:
             missing = merged(samples.missing)
             missing[self.open] = self.min_length.missing_after(missing[self.open], tokens)
         self._part(samples, tokens, own.shape[1])
-        return self._leave(samples)
 
-    def _set(self, samples: Samples) -> None:
-        """Make these the samples of the search."""
+    def _read(self, samples: Samples) -> None:
         width, arrays = self.options.beam, self.arrays
-        self.samples = samples if len(samples.sentences.ids) else None
-        self.open = arrays.nonzero(merged(samples.newest) != self.options.eos)[0]
+        is_open = samples.newest != self.options.eos
+        self.unfinished, self.open = arrays.host(is_open.any(1)), arrays.nonzero(merged(is_open))[0]
         self.rows, self.row_of = arrays.unique(self.open // width * width + merged(samples.leaders)[self.open])
 
     def _edited(self, samples: Samples, step: Step, own: Array, required: Array | None) -> tuple[Array, Bans]:
@@ -180,27 +169,8 @@ class SamplingSearch:
         if bool((merged(parents)[leaders] != leaders % width).any()):
             self.decoder.reorder(parents)
 
-    def _leave(self, samples: Samples) -> FinishedSentences:
-        """Return the finished sentences and drop them, if enough have finished."""
-        finished: FinishedSentences = []
-        if split := split_off_finished(
-            self.arrays.host((samples.newest != self.options.eos).any(1)), self.options.compact_below
-        ):
-            stay, leave = split
-            leaving = samples.select(self.arrays.array(leave))
-            finished = list(zip(leaving.sentences.ids.tolist(), leaving.hypotheses(self.options), strict=True))
-            samples = self._kept(samples, stay)
-        self._set(samples)
-        return finished
-
-    def _kept(self, samples: Samples, stay: np.ndarray) -> Samples:
-        """Keep only these sentences in the decoder. Return their samples."""
-        self.decoder.keep(stay)
-        return samples.select(self.arrays.array(stay))
-
-    def drop(self, sentence_ids: Sequence[int]) -> None:
-        if self.samples:
-            self._set(self._kept(self.samples, without(self.samples.sentences.ids, sentence_ids)))
+    def _results(self, samples: Samples) -> FinishedSentences:
+        return list(zip(samples.sentences.ids.tolist(), samples.hypotheses(self.options), strict=True))
 
 
 def _uniform(seed: int, source: Sequence[int], width: int, length: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .length_penalties import gnmt
 from .sentence import FinishedSentences, Sentence
@@ -39,16 +39,6 @@ class SamplingOptions:
     temperature: float = 1.0
     """Divides the logits."""
     seed: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiverseOptions:
-    """Options of the search "diverse"."""
-
-    groups: int = 4
-    """G, groups of the beam."""
-    penalty: float = 0.5
-    """λ, the penalty of a token for each hypothesis of an earlier group that gets the same token in the same step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,10 +120,14 @@ class SearchOptions(EngineOptions):
     """If not 0: a kernel that can add several tokens at once adds as many as it can in about this time, up to `steps`.
     Sentences then leave together. This changes no result."""
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
-    diverse: DiverseOptions = field(default_factory=DiverseOptions)
+    diverse_groups: int = 4
+    """G of diverse beam search: groups of the beam."""
+    diversity_penalty: float = 0.5
+    """λ of diverse beam search: the penalty of a token for each hypothesis of an earlier group that gets the same token
+    in the same step."""
     mbr: MbrOptions = field(default_factory=MbrOptions)
-    detokenize: Callable[[list[list[int]]], list[str]] | None = None
-    """Returns the text of each output, for searches that compare texts."""
+    detokenize: Any = None
+    """(token ids of outputs) → their texts; searches that compare texts need it."""
 
     def score(self, log_prob: float, length: int) -> float:
         """Return log P / lp of an output; `length` is |Y|, the end symbol counted."""

@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
-
 from .arrays import Array, Arrays, arrays_of
 
 FREE = -1
@@ -102,20 +100,3 @@ class Sentences(Rows):
         output must end.
         """
         return arrays_of(rows).where(self.complete[rows], eos, FREE if required is None else required)
-
-
-def split_off_finished(unfinished: np.ndarray, compact_below: float) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the indices of the sentences that stay and of those that leave; None: no sentence leaves in this step.
-
-    `unfinished` (B,) says which sentences still have open hypotheses. Sentences leave once at most the share
-    `compact_below` is unfinished.
-    """
-    count = np.count_nonzero(unfinished)
-    if count > compact_below * len(unfinished) or count == len(unfinished):
-        return None
-    return unfinished.nonzero()[0], (~unfinished).nonzero()[0]
-
-
-def without(ids: Array, dropped: Sequence[int]) -> np.ndarray:
-    """Return the indices of the ids (B,) that are not among `dropped`."""
-    return np.isin(arrays_of(ids).host(ids), list(dropped), invert=True).nonzero()[0]

@@ -62,13 +62,11 @@ def check_numbers(hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
     return checked
 
 
-def hypotheses_of(
-    tokens: list[Any], lengths: list[Any], log_probs: list[Any], scores: list[Any], paths: list[Any] | None
-) -> list[list[Hypothesis]]:
-    """Return the hypotheses of each sentence, given lists (B, K) of what they have; a score of -inf: there is none.
+def hypotheses_of(columns: Sequence[list[Any]], paths: list[Any] | None) -> list[list[Hypothesis]]:
+    """Return the hypotheses of each sentence. Raises ModelError, see `check_numbers`.
 
-    `paths` (B, K, L), if token log-probabilities are asked for: log P of the output up to each token. Raises
-    ModelError, see `check_numbers`.
+    `columns` are their tokens, lengths, log P and scores, lists (B, K); a score of -inf: there is no hypothesis.
+    `paths` (B, K, L), if token log-probabilities are asked for: log P of the output up to each token.
     """
     return [
         check_numbers(
@@ -76,7 +74,7 @@ def hypotheses_of(
             for t, n, p, s, path in zip(*of_sentence, strict=True)
             if s != -math.inf
         )
-        for of_sentence in zip(tokens, lengths, log_probs, scores, paths or tokens, strict=True)
+        for of_sentence in zip(*columns, paths or columns[0], strict=True)
     ]
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from ..recipe import DecodeSection
 from ..registry import CONSTRAINTS, LENGTH_PENALTIES, SEARCHES, load
-from ..search.search import UNLIMITED, DiverseOptions, MbrOptions, SamplingOptions, SearchOptions
+from ..search.search import UNLIMITED, MbrOptions, SamplingOptions, SearchOptions
 
 if TYPE_CHECKING:
     from ..search.constraint import Constraint
@@ -74,7 +74,6 @@ class TranslationOptions:
             "length_penalty": load(LENGTH_PENALTIES, decode.length_penalty, "length penalty"),
             "constraints": rules,
             "token_log_probs": self.calibration is not None,
-            "diverse": DiverseOptions(groups=decode.diverse_groups, penalty=decode.diversity_penalty),
         }
         return SearchOptions(**{**same, **more})
 

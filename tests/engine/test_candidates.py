@@ -12,7 +12,6 @@ from small_models import needs_engine
 from torch import Tensor
 
 from nmt_cli.engine.model import Bans, log_softmax, rank
-from nmt_cli.errors import ModelError
 
 pytestmark = needs_engine
 BATCH, BANNED = 6, (0, 1, 2, 3, 5, 6)
@@ -97,26 +96,3 @@ def test_log_softmax() -> None:
         torch.testing.assert_close(ours, logits.log_softmax(1), atol=1e-5, rtol=1e-6)
         values, flat = top_candidates(logits.clone(), torch.zeros(20, 1), torch.arange(20), size, Bans(()), None, False)
         assert torch.equal(values, ours.gather(1, flat))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"count": 0}, "candidates is 0"),
-        ({"bans": Bans([50])}, "50"),
-        ({"bans": Bans([-1])}, "-1"),
-        ({"only": [0, 1, 50]}, "50"),
-        ({"bans": Bans([0], [0, 0, 2])}, "2"),
-        ({"bans": Bans([0], [0, 0, -2])}, "-2"),
-        ({"rows": [0, 2, 4]}, "number 2 is 4"),
-        ({"rows": [-1, 2, 3]}, "number 0 is -1"),
-        ({"rows": [0, 2, 1]}, "number 2 is 1"),
-        ({"rows": [0, 2]}, "3, expected 2"),
-        ({"only": [0, 1]}, "2, expected 3"),
-    ],
-    ids=str,
-)
-def test_what_is_out_of_range_is_refused(changes: dict[str, object], message: str) -> None:
-    arguments = {"rows": [0, 1, 3], "count": 4, "bans": Bans([0]), "only": None, "normalized": False}
-    with pytest.raises(ModelError, match=message):
-        rank(drawn(3, 50).numpy(), torch.zeros(2, 2).numpy(), **arguments | changes)  # type: ignore[arg-type]

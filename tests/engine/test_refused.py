@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -147,14 +146,10 @@ def test_forms_that_the_engine_does_not_have(monkeypatch: pytest.MonkeyPatch) ->
     ("changes", "message"),
     [
         ({"beam": 0}, "the beam is 0, expected 1 to"),
-        ({"beam": -1}, "the beam is -1"),
         ({"beam": 1 << 40}, "the beam is 1099511627776"),
-        ({"nbest": 0}, "nbest is 0, expected 1 to the beam of 4"),
         ({"nbest": 5}, "nbest is 5, expected 1 to the beam of 4"),
         ({"lookahead": -1}, "lookahead and min_length must not be negative"),
-        ({"min_length": -1}, "lookahead and min_length must not be negative"),
         ({"bos": 60}, "the token 60 is not in the vocabulary of 60"),
-        ({"eos": -1}, "the token -1 is not in the vocabulary of 60"),
         ({"banned_tokens": (1, 99)}, "the token 99 is not in the vocabulary of 60"),
         ({"textless": (-5,)}, "the token -5 is not in the vocabulary of 60"),
     ],
@@ -169,11 +164,9 @@ def test_options_of_a_search_that_are_out_of_range(changes: dict[str, Any], mess
     ("arguments", "message"),
     [
         (([0], [[60]], [3]), "a source has the token 60, expected 0 to 59"),
-        (([0], [[-1]], [3]), "a source has the token -1, expected 0 to 59"),
         (([0], [[5] * 71], [3]), "a source has 72 tokens, expected 1 to 71"),
         (([0], [[5]], [71]), "the longest output has 71 tokens, expected at most 70"),
         (([0], [[5]], [-1]), "the longest output has -1 tokens"),
-        (([0, 1], [[5]], [3, 3]), "shorter"),
         (([0], [[5], [6]], [3, 3]), "longer"),
     ],
 )
@@ -204,15 +197,11 @@ def best(one: EngineDecoder, count: int = 4, **changes: Any) -> object:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda d: d.add([[60]]), "a source has the token 60"),
         (lambda d: d.add([[5], []]), "a source has 0 tokens"),
-        (lambda d: d.add([[5] * 72]), "a source has 72 tokens"),
         (lambda d: d.step(np.full((2, 2), 60), np.array([1])), "60, expected 0 to 59"),
-        (lambda d: d.step(np.full((2, 2), -1), np.array([1])), "-1, expected 0 to 59"),
         (lambda d: d.step(np.full((2, 2), 5), np.array([4])), "number 0 is 4, expected ascending numbers below 4"),
         (lambda d: d.step(np.full((2, 2), 5), np.array([-1])), "number 0 is -1"),
         (lambda d: d.step(np.full((2, 2), 5), np.array([2, 2])), "number 1 is 2"),
-        (lambda d: d.step(np.full((2, 2), 5), np.array([2, 1])), "number 1 is 1"),
         (lambda d: d.step(np.full((3, 2), 5), np.array([1])), "expected"),
         (lambda d: d.reorder(np.array([[0, 1], [2, 0]])), "parent is 2"),
         (lambda d: d.reorder(np.array([[0, 1], [-1, 0]])), "parent is -1"),
@@ -275,14 +264,10 @@ def test_a_decoder_without_sentences() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([[60]], [[2]], [[3]]), "a source has the token 60"),
-        (([[]], [[2]], [[3]]), "a source has 0 tokens"),
         (([[5]], [[-1]], [[3]]), "a translation has the token -1"),
-        (([[5]], [[]], [[]]), "a translation has 0 tokens"),
         (([[5]], [[2] * 72], [[3] * 72]), "a translation has 72 tokens, expected 1 to 71"),
         (([[5]], [[2]], [[60]]), "a translation has the token 60"),
         (([[5]], [[2]], [[3, 3]]), "expected"),
-        (([[5]], [[2]], []), "expected"),
         (([[5], [6]], [[2]], [[3]]), "expected"),
         (([[5]], [[2], [2]], [[3], [3]]), "expected"),
     ],
@@ -290,37 +275,3 @@ def test_a_decoder_without_sentences() -> None:
 def test_translations_that_a_pass_does_not_take(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         packed().forced(*arguments)
-
-
-def test_random_calls_end_no_process() -> None:
-    """Right and wrong calls in any order: each returns, or raises an error by name."""
-    rng, model, refused = random.Random(1), packed(), 0
-    number: Callable[[], int] = lambda: rng.choice([0, 0, 1, 1, 2, 3, 5, 59, 60, -1, 1 << 62, -(1 << 63)])  # noqa: E731
-    numbers: Callable[[], list[int]] = lambda: [number() for _ in range(rng.choice([0, 1, 1, 2, 3]))]  # noqa: E731
-    search, one = EngineSearch(model, REQUEST), EngineDecoder(model, 2)
-    calls: list[Callable[[], object]] = [
-        lambda: search.add(numbers(), [Sentence(numbers(), rng.choice([-1, 0, 3, 99])) for _ in range(rng.randrange(3))]),
-        lambda: search.add([1], [Sentence([5], rng.randrange(9))]),
-        lambda: search.step(),
-        lambda: search.drop(numbers()),
-        lambda: one.add([numbers() for _ in range(rng.randrange(3))]),
-        lambda: one.add([[5, 3]]),
-        lambda: one.step(np.full((one.sentences, 2), number()), np.array(numbers(), np.int64)),
-        lambda: one.step(np.full((one.sentences, 2), 5), np.arange(2 * one.sentences)),
-        lambda: one.reorder(np.array([[number(), number()] for _ in range(one.sentences)]).reshape(-1, 2)),
-        lambda: one.keep(np.array(numbers(), np.int64)),
-        lambda: one.library.nmt_decoder_record(one.handle, number()),
-        lambda: one.attention(),
-        lambda: one.best(
-            np.full((one.sentences, 2), 5), np.arange(2 * one.sentences), np.zeros((one.sentences, 2)),
-            rng.choice([-1, 0, 1, 4, 300]), Bans(numbers(), rng.choice([None, numbers()])), rng.choice([None, numbers()]),
-        ),
-        lambda: model.forced([numbers()], [numbers()], [numbers()], attention=["encoder", "decoder", "cross"]),
-    ]  # fmt: skip
-    for _ in range(5000):
-        try:
-            rng.choice(calls)()
-        except (ModelError, MemoryError, OverflowError, ValueError):
-            refused += 1
-    assert 1000 < refused < 4500
-    assert isinstance(search, EngineSearch)

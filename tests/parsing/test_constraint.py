@@ -33,7 +33,7 @@ from nmt_cli.search.diverse_beam_search import DiverseBeamSearch
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.mbr import MbrSearch
 from nmt_cli.search.sampling import SamplingSearch
-from nmt_cli.search.search import DiverseOptions, SearchOptions
+from nmt_cli.search.search import SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.line import Line, Translation
 
@@ -115,8 +115,7 @@ def options(kind: str, beam: int, **more: Any) -> SearchOptions:
     rules = (Prefix(), TreeConstraint(kind, symbols(kind)))
     banned = (PAD, UNK, BOS)[:: 2 if rules[1].allows else 1]
     chosen = {"constraints": rules, "detokenize": symbols(kind).decode, "banned_tokens": banned}
-    diverse = DiverseOptions(groups=min(beam, 2 if beam == 4 else 3))
-    return search_options(beam, **{**chosen, "diverse": diverse, **more})
+    return search_options(beam, **{**chosen, "diverse_groups": min(beam, 2 if beam == 4 else 3), **more})
 
 
 class Noise(Histories):
@@ -345,7 +344,7 @@ def test_with_subwords_every_output_is_a_tree(kind: str, search: str, what: str)
     assert len(encoded[0]) > len(lines[0].split()) * (2 if kind == "both" else 1)
     searched = [Sentence([number], len(tokens) + 9, {"tree": tokens}) for number, tokens in enumerate(encoded)]
     more = {"constraints": (tree,), "detokenize": tokenizer.decode, "banned_tokens": (PAD, BOS)}
-    chosen = search_options(4, diverse=DiverseOptions(groups=2), **more)
+    chosen = search_options(4, diverse_groups=2, **more)
     found = run_to_end(SEARCHES[search](Noise(len(lines), 4, tokenizer.vocab_size, liked), chosen), searched)
     for line, hypotheses in zip(lines, found, strict=True):
         for hypothesis in hypotheses:

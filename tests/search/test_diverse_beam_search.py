@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 import math
-import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import toy_decoder
-from few_words import adjectives_and_nouns
-from in_memory import line_translator
-from reference_decoder import KINDS, ReferenceDecoder
 from run_search import beam_search, plain_sentences, run_arrivals, run_to_end, search_options
-from small_models import section
 from toy_decoder import toy_logits
 
 from nmt_cli.data.tokenizer import BOS, EOS
-from nmt_cli.errors import ModelError, RecipeError, UsageError
-from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe import DecodeSection, load_recipe
+from nmt_cli.errors import ModelError, UsageError
 from nmt_cli.search.arrays import Arrays
 from nmt_cli.search.constraint import Constraint, Step
 from nmt_cli.search.constraints.prefix import Prefix
 from nmt_cli.search.diverse_beam_search import DiverseBeamSearch
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.protocols import Decoder
-from nmt_cli.search.search import DiverseOptions, SearchOptions
+from nmt_cli.search.search import SearchOptions
 from nmt_cli.search.search_state import FREE, OfHypotheses
 from nmt_cli.search.sentence import Hypothesis, Sentence
-from nmt_cli.translation.line import Candidate
 
 
 class Toy(toy_decoder.Toy):
@@ -46,7 +36,7 @@ class Toy(toy_decoder.Toy):
 
 
 def options(beam: int, groups: int, penalty: float = 0.5, **more: Any) -> SearchOptions:
-    return search_options(beam, diverse=DiverseOptions(groups=groups, penalty=penalty), **more)
+    return search_options(beam, diverse_groups=groups, diversity_penalty=penalty, **more)
 
 
 def diverse(decoder: Decoder, sentences: list[Sentence], opts: SearchOptions) -> list[list[Hypothesis]]:
@@ -64,7 +54,7 @@ def published(
     sentence: int, limit: int, opts: SearchOptions, prefix: tuple[int, ...] = (), size: int = 9, spread: float = 1.5
 ) -> list[tuple[tuple[int, ...], float]]:
     """The algorithm for one sentence, written out: outputs, each with log P / lp, best first."""
-    groups, width, longest = opts.diverse.groups, opts.beam // opts.diverse.groups, gnmt(limit + 1, opts.alpha)
+    groups, width, longest = opts.diverse_groups, opts.beam // opts.diverse_groups, gnmt(limit + 1, opts.alpha)
     beams: list[list[tuple[float, float, tuple[int, ...]]]] = [[(0.0, 0.0, ())] for _ in range(groups)]
     finished: list[list[tuple[float, float, tuple[int, ...]]]] = [[] for _ in range(groups)]
 
@@ -79,7 +69,7 @@ def published(
                 log_probs = toy_logits(sentence, (BOS, *tokens), size, spread).log_softmax(-1).tolist()
                 only = [prefix[length]] if length < len(prefix) else [EOS] if length == limit else []
                 for token in only or range(EOS, size):
-                    penalty = 0.0 if only else opts.diverse.penalty * chosen[token]
+                    penalty = 0.0 if only else opts.diversity_penalty * chosen[token]
                     candidates.append((total + log_probs[token] - penalty, own + log_probs[token], (*tokens, token)))
             best = sorted(candidates, reverse=True)[: 2 * width if width > 1 else 1]
             beams[group] = [candidate for candidate in best if candidate[2][-1] != EOS][:width]
@@ -124,21 +114,16 @@ def test_one_group_or_no_penalty_is_plain_beam_search(groups: int, penalty: floa
     assert searched(sentences, opts, limits=limits) == beam_search(Toy(sentences, beam), limits, plain)
 
 
-def test_a_group_per_hypothesis_is_greedy_search_in_each() -> None:
-    """The first is plain greedy search. A beam smaller than the groups has as many groups as hypotheses."""
-    for sentence, found in enumerate(searched(list(range(20)), options(4, 4, 1.0))):
-        [greedy] = beam_search(Toy([sentence], 1), [2 + sentence * 5 % 9], options(1, 1))[0]
-        assert greedy in found
+def test_a_beam_smaller_than_the_groups_has_as_many_groups_as_hypotheses() -> None:
     assert searched(list(range(20)), options(2, 4)) == searched(list(range(20)), options(2, 2))
 
 
-def test_outputs_are_more_diverse_than_those_of_beam_search() -> None:
-    def first_tokens(penalty: float) -> float:
-        return sum(
-            len({h.tokens[0] for h in row if h.tokens}) for row in searched(list(range(40)), options(4, 2, penalty))
-        )
-
-    assert first_tokens(0.0) < first_tokens(1.0) < first_tokens(20.0)
+def own_path(sentence: int, hypothesis: Hypothesis) -> list[float]:
+    """The model's own log P of each token."""
+    tokens = [BOS, *hypothesis.tokens, EOS]
+    return [
+        toy_logits(sentence, tuple(tokens[:i]), 9, 1.5).log_softmax(-1)[tokens[i]].item() for i in range(1, len(tokens))
+    ]
 
 
 @pytest.mark.parametrize("more", [{}, {"min_length": 2, "textless": (5, 7)}, {"token_log_probs": True}])
@@ -147,26 +132,10 @@ def test_numbers_are_the_models_own(more: dict[str, Any]) -> None:
         assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
         assert len({tuple(h.tokens) for h in found}) == len(found)
         for h in found:
-            history: tuple[int, ...] = (BOS,)
-            path = []
-            for token in (*h.tokens, EOS):
-                path.append(toy_logits(sentence, history, 9, 1.5).log_softmax(-1)[token].item())
-                history += (token,)
+            path = own_path(sentence, h)
             assert h.log_prob == pytest.approx(sum(path), abs=1e-4)
             assert h.score == pytest.approx(h.log_prob / gnmt(len(h.tokens) + 1, 0.6), rel=1e-5)
             assert h.token_log_probs == (pytest.approx(path, abs=1e-4) if "token_log_probs" in more else ())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("beam", "groups"), [(4, 4), (4, 2), (6, 3)])
-def test_batched_is_single(beam: int, groups: int) -> None:
-    sentences = list(range(30))
-    opts = options(beam, groups, min_length=1, textless=(5,))
-    together = searched(sentences, opts)
-    assert together == [searched([s], opts)[0] for s in sentences]
-    order = random.Random(0).sample(sentences, 30)
-    shuffled = searched(order, opts)
-    assert [shuffled[order.index(s)] for s in sentences] == together
 
 
 def test_fewer_hypotheses_are_the_first_of_more_and_stopping_early_changes_nothing() -> None:
@@ -252,12 +221,7 @@ def test_constraints_that_edit_hold_in_every_group() -> None:
         assert found == searched([sentence], opts)[0]
         for h in found:
             assert 6 not in h.tokens
-            history: tuple[int, ...] = (BOS,)
-            total = 0.0
-            for token in (*h.tokens, EOS):
-                total += toy_logits(sentence, history, 9, 1.5).log_softmax(-1)[token].item()
-                history += (token,)
-            assert h.log_prob == pytest.approx(total, abs=1e-4)
+            assert h.log_prob == pytest.approx(sum(own_path(sentence, h)), abs=1e-4)
 
 
 def test_what_it_does_not_take_is_named() -> None:
@@ -272,87 +236,3 @@ def test_what_it_does_not_take_is_named() -> None:
         match="a beam of 6 cannot be divided into 4 groups of equal size: give a beam that is a multiple of 4",
     ):
         DiverseBeamSearch(Toy([0], 6), options(6, 4))
-
-
-@cache
-def model() -> Transformer:
-    """Untrained: its distribution is nearly flat, so that a rounding error would change the choice."""
-    torch.manual_seed(0)
-    config = section(encoder_layers=1, d_model=64, d_ff=128, num_heads=4, max_positions=128)
-    return Transformer(config, 150, 150).eval()
-
-
-def sources(count: int) -> list[list[int]]:
-    rng = random.Random(1)
-    return [[*(rng.randrange(4, 150) for _ in range(rng.randint(1, 40))), EOS] for _ in range(count)]
-
-
-def with_model(kind: Any, batch: list[list[int]], opts: SearchOptions) -> list[list[Hypothesis]]:
-    sentences = plain_sentences([len(source) + 4 for source in batch])
-    with torch.inference_mode():
-        return diverse(kind(model(), batch, opts.beam), sentences, opts)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("beam", "groups"), [(4, 4), (4, 2), (6, 3)])
-def test_decoders_find_the_same_and_neighbours_change_nothing(kind: Any, beam: int, groups: int) -> None:
-    batch, opts = sources(10), options(beam, groups)
-    together = with_model(kind, batch, opts)
-    plain = with_model(ReferenceDecoder, batch, opts)
-    assert [[h.tokens for h in row] for row in together] == [[h.tokens for h in row] for row in plain]
-    for size in (1, 3):
-        parts = [with_model(kind, batch[i : i + size], opts) for i in range(0, len(batch), size)]
-        assert [row for part in parts for row in part] == together
-
-
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        (
-            "beam = 6\n",
-            'beam = 6 is not a multiple of diverse_groups = 4: search = "diverse" divides the beam into groups of equal size',
-        ),
-        ("beam = 2\n", "beam = 2 is not a multiple of diverse_groups = 4"),
-        ("diverse_groups = 0\n", "decode.diverse_groups = 0: expected at least 1"),
-        ("diversity_penalty = -0.1\n", "decode.diversity_penalty = -0.1: expected at least 0"),
-    ],
-)
-def test_recipes_that_cannot_be_searched_are_refused(keys: str, said: str, tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text(f'[data]\ngenerator = "teaching"\n[decode]\nsearch = "diverse"\n{keys}')
-    with pytest.raises(RecipeError) as caught:
-        load_recipe(str(tmp_path / "own.toml"))
-    assert said in str(caught.value)
-
-
-def test_recipes_choose_the_search(tmp_path: Path) -> None:
-    """Greedy validation is possible: the groups concern `decode.beam`."""
-    (tmp_path / "own.toml").write_text(
-        '[data]\ngenerator = "teaching"\n[train]\nvalid_beam = 1\n[decode]\nsearch = "diverse"\nbeam = 6\ndiverse_groups = 3\n'
-    )
-    decode = load_recipe(str(tmp_path / "own.toml")).decode
-    assert (decode.search, decode.diverse_groups, decode.diversity_penalty) == ("diverse", 3, 0.5)
-
-
-def test_a_translator_searches_by_its_recipe_whatever_the_batches() -> None:
-    config = section(encoder_layers=1, decoder_layers=1, max_positions=64)
-    torch.manual_seed(3)
-    network = Transformer(config, adjectives_and_nouns().vocab_size, adjectives_and_nouns().vocab_size).eval()
-    lines = ["the red cat", "", "a dog sees the old old house.", "tree", *["the big dog sees a cat."] * 3]
-
-    def translated(search: str = "diverse", **decode: Any) -> list[tuple[Candidate, ...]]:
-        section = DecodeSection.model_validate(
-            {"search": search, "beam": 4, "diverse_groups": 2, "max_extra": 4, **decode}
-        )
-        return [
-            result.nbest
-            for result in line_translator(
-                network, adjectives_and_nouns(), adjectives_and_nouns(), section, nbest=4
-            ).translate(lines)
-        ]
-
-    found = translated()
-    assert found == translated(batch_tokens=1)
-    assert found[4] == found[5] == found[6]
-    assert found != translated("beam")
-    assert translated(diverse_groups=1) == translated("beam")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -120,23 +119,6 @@ def test_the_nbest_list_of_beam_search_is_weighted_by_probability() -> None:
 
 
 @pytest.mark.parametrize("candidates", ["sample", "beam"])
-def test_nbest_returns_the_first(candidates: str) -> None:
-    whole = search(sources(), options(candidates=candidates))
-    assert search(sources(), options(nbest=2, candidates=candidates)) == [row[:2] for row in whole]
-
-
-@pytest.mark.parametrize("candidates", ["sample", "beam"])
-def test_neighbours_change_nothing(candidates: str) -> None:
-    """Alone, in threes, in another order: equal to the last bit."""
-    together = search(sources(), options(candidates=candidates))
-    for size in (1, 3):
-        assert [
-            row for i in range(0, 12, size) for row in search(sources()[i : i + size], options(candidates=candidates))
-        ] == together
-    assert search(sources()[::-1], options(candidates=candidates)) == together[::-1]
-
-
-@pytest.mark.parametrize("candidates", ["sample", "beam"])
 def test_sentences_that_come_and_go_are_searched_as_if_alone(candidates: str) -> None:
     prefixes = [[9, 8][: number % 3] for number in range(12)]
     alone = [
@@ -172,9 +154,5 @@ def test_equal_utilities_are_ordered_and_misuse_is_named() -> None:
         ([2], -2.0, 1.0),
     ]
     decoder = CachedDecoder(model(), sources(), SAMPLES)
-    with pytest.raises(ValueError, match="detokenize"):
-        MbrSearch(decoder, replace(options(), detokenize=None))
-    with pytest.raises(ValueError, match="'greedy'"):
-        MbrSearch(decoder, options(candidates="greedy"))
     with pytest.raises(UsageError, match="'meteor'"):
         MbrSearch(decoder, options(utility="meteor"))

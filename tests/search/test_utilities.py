@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
-import os
 import random
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
 import sacrebleu
 
-from nmt_cli.registry import UTILITIES, load
 from nmt_cli.search.utilities import bleu, chrf
 
 Utility = Callable[[Sequence[str]], np.ndarray]
-SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
-REAL = SHARED / "multi30k" / "val.de.gz"
 
 
 def sentence_chrf(hypothesis: str, reference: str) -> float:
@@ -84,32 +78,3 @@ def test_random_texts(utility: Utility, score: Callable[[str, str], float], alph
 )
 def test_short_and_equal_texts(utility: Utility, score: Callable[[str, str], float], texts: list[str]) -> None:
     check(texts, utility, score)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("utility", "score"), ALL)
-def test_many_different_ngrams(utility: Utility, score: Callable[[str, str], float]) -> None:
-    """More than are multiplied at once."""
-    rng = random.Random(1)
-    words = [random_text(rng, "abcdefghijklmnopqrstuvwxyz", 8) for _ in range(9_000)]
-    check([" ".join(words), " ".join(words[5_000:] + words[:4_000]), " ".join(words[::2])], utility, score)
-
-
-@pytest.mark.parametrize(("utility", "score"), ALL)
-def test_words_in_another_order(utility: Utility, score: Callable[[str, str], float]) -> None:
-    rng, words = (
-        random.Random(2),
-        ["Ein", "Mann", "mit", "rotem", "Hut", ",", "der", "auf", "einem", "Fahrrad", "durch", "Straßen", "fährt", "."],
-    )
-    check([" ".join(rng.choices(words, k=rng.randint(1, 16))) for _ in range(25)], utility, score)
-
-
-@pytest.mark.skipif(not REAL.exists(), reason=f"needs Multi30k below {SHARED} (set NMT_SHARED_DATA)")
-@pytest.mark.parametrize(("utility", "score"), ALL)
-def test_real_lines(utility: Utility, score: Callable[[str, str], float]) -> None:
-    check(gzip.decompress(REAL.read_bytes()).decode().split("\n")[:40], utility, score)
-
-
-def test_registry() -> None:
-    assert load(UTILITIES, "chrf", "utility") is chrf
-    assert load(UTILITIES, "bleu", "utility") is bleu

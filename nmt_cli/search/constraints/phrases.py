@@ -18,7 +18,7 @@ import re
 import threading
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
@@ -250,6 +250,6 @@ def _kind(character: str) -> str:
     return "a" if in_word(character) else " " if character == " " else "."
 
 
-def _range(ordered: Sequence[T], beginning: str, key: Callable[[T], Any] | None = None) -> Sequence[T]:
+def _range(ordered: Sequence[T], beginning: str, key: Any = None) -> Sequence[T]:
     """Return the items of a sorted sequence whose text, or `key`, starts with `beginning`."""
     return ordered[bisect_left(ordered, beginning, key=key) : bisect_left(ordered, beginning + AFTER_LAST, key=key)]

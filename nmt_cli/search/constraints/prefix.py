@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...data.tokenizer import Tokenizer
+from ...engine.model import integers
 from ..arrays import Array, Arrays, arrays_of
 from ..constraint import Constraint, Step
 from ..search_state import FREE, Rows
@@ -42,10 +43,8 @@ class Prefix(Constraint):
         return len(value)
 
     def start(self, sentences: Sequence[Sentence], width: int, arrays: Arrays) -> Prefixes:
-        prefixes = [list(sentence.inputs.get(self.name, ())) for sentence in sentences]
-        longest = max(map(len, prefixes))
-        padded = [[*prefix, *[FREE] * (longest - len(prefix))] for prefix in prefixes]
-        return Prefixes(arrays.array(padded, arrays.int64).reshape((len(prefixes), longest)))
+        first, *others = (Prefixes(integers([sentence.inputs.get(self.name, ())])) for sentence in sentences)
+        return first.concat(*others).each(arrays.array)
 
     def required(self, state: Prefixes, step: Step) -> Array | None:
         """See `Constraint`: the next token of the prefix."""

@@ -132,7 +132,8 @@ class Terms(Constraint):
         log_probs[:, EOS] = arrays.where(lacking, NONE, log_probs[:, EOS])
 
     def advance(self, state: Automata, tokens: Array) -> Automata:
-        state.reached = self._after(state, _each(tokens), tokens, _local(state, tokens))
+        hypotheses = tokens * 0 + arrays_of(tokens).arange(tokens.shape[1])
+        state.reached = self._after(state, hypotheses, tokens, _local(state, tokens))
         return state
 
     def proposals(self, state: Automata, step: Step, log_probs: Array) -> Array:
@@ -183,11 +184,6 @@ class Terms(Constraint):
         nodes = state.goto[arrays.arange(len(nodes))[:, None], nodes, local]
         have = arrays.minimum(have + arrays.gather(state.open_ends, nodes), state.need.clip(0)[:, None])
         return Reached(nodes, have)
-
-
-def _each(tokens: Array) -> Array:
-    """Return the number of each hypothesis in its sentence, (B, W)."""
-    return tokens * 0 + arrays_of(tokens).arange(tokens.shape[1])
 
 
 def _local(state: Automata, tokens: Array) -> Array:

@@ -12,19 +12,16 @@ from typing import Any
 
 import pytest
 import sentencepiece
-from both_arrays import over_both_arrays
 from toy_decoder import ToySearch
 
 from nmt_cli.data.normalization import META_SPACE
 from nmt_cli.data.tokenizer import UNK, Tokenizer, learn_bpe
 from nmt_cli.errors import UsageError
 from nmt_cli.recipe import DataSection
-from nmt_cli.search.arrays import Arrays
-from nmt_cli.search.constraint import LAST_RESORT, Step
+from nmt_cli.search.constraint import LAST_RESORT
 from nmt_cli.search.constraints.banned_words import BannedWords
 from nmt_cli.search.constraints.phrases import in_word
 from nmt_cli.search.constraints.prefix import Prefix
-from nmt_cli.search.sentence import Sentence
 
 WORDS = ["the", "dog", "dogs", "dogma", "big", "bigger", "hot dog", "cat", "well-done", "don't", "a.m.", "don"]
 TEXT = [f"{' '.join(random.Random(n).choices(WORDS, k=4))}." for n in range(300)] + [
@@ -200,16 +197,6 @@ def test_a_wide_beam_is_brute_force(phrases: list[str]) -> None:
         assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
 
 
-def test_samples_contain_no_banned_word() -> None:
-    phrases = ["dog", "big d"]
-    toy = ToySearch(tokenizer().vocab_size, ids(*KNOWN), [BannedWords(phrases, tokenizer())])
-    rows = toy.sample(range(20), 60, 10)
-    texts = tokenizer().decode([h.tokens for row in rows for h in row])
-    assert not any(re.search(r"\bdog\b|\bbig +d\b", text) for text in texts)
-    assert any("dog" in text for text in texts)  # as a part of another word
-    assert any("big" in text for text in texts)
-
-
 def test_an_output_that_must_end_in_a_banned_word_ends_as_the_last_resort() -> None:
     toy = ToySearch(tokenizer().vocab_size, ids(*KNOWN), [Prefix(), BannedWords(["dog", "d", "bigger"], tokenizer())])
     prefix = ids(META_SPACE + "big", META_SPACE + "d", "o", "g")
@@ -253,26 +240,3 @@ def test_wrong_values_are_named(value: object, message: str) -> None:
 def test_a_word_that_the_model_cannot_write_is_named() -> None:
     with pytest.raises(UsageError, match=r"banned word 1, 'Ωmega', has characters that the vocabulary .* Delete it"):
         BannedWords(["Ωmega"], tokenizer(byte_fallback=False))
-
-
-def test_ten_thousand_words_are_quick() -> None:
-    rng = random.Random(0)
-    words = [
-        " ".join("".join(rng.choices("abdegot", k=rng.randint(2, 9))) for _ in range(rng.randint(1, 2)))
-        for _ in range(10_000)
-    ]
-    toy = ToySearch(tokenizer().vocab_size, ids(*KNOWN), [BannedWords(words, tokenizer())])
-    texts = tokenizer().decode([row[0].tokens for row in toy.beam_search(range(8), 20, 4)])
-    banned = set(words)
-    assert not any(piece in banned for text in texts for piece in re.findall(r"\w+", text))
-
-
-@over_both_arrays
-def test_no_open_hypothesis_is_no_error(arrays: Arrays) -> None:
-    rule = BannedWords(["dog"], tokenizer())
-    shapes = (0,), (1, 2, 3), (1,), (1,)
-    rule.edit(
-        rule.start([Sentence([4], 3)], 2, arrays),
-        Step(*(arrays.zeros(shape, arrays.int64) for shape in shapes)),
-        arrays.zeros((0, 370), arrays.float32),
-    )

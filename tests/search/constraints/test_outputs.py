@@ -7,24 +7,18 @@ from functools import cache
 
 import pytest
 import torch
-from both_arrays import over_both_arrays
 from in_memory import line_translator
-from run_search import beam_search, plain_sentences
 from small_models import section
-from toy_decoder import ToyDecoder, ToySearch
+from toy_decoder import ToySearch
 
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
 from nmt_cli.errors import UsageError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection
-from nmt_cli.search.arrays import Arrays
-from nmt_cli.search.constraint import Constraint, Step
+from nmt_cli.search.constraint import Constraint
 from nmt_cli.search.constraints.no_repeat_ngram import NoRepeatNgram
 from nmt_cli.search.constraints.outputs import Outputs
 from nmt_cli.search.constraints.prefix import Prefix
-from nmt_cli.search.search import SearchOptions
-from nmt_cli.search.sentence import Sentence
-from nmt_cli.translation.cached_decoder import CachedDecoder
 
 WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under"]
 
@@ -114,38 +108,6 @@ def test_nothing_fails_where_no_entry_can_be_reached() -> None:
     assert all(row for row in twice.sample([0, 1], 30, 4))
 
 
-@pytest.mark.slow
-def test_of_five_thousand_outputs_the_best_is_that_of_forced_scoring() -> None:
-    entries, sources = lines(5000, seed=3), [[*tokens, 3] for tokens in tokenizer().encode(lines(1, seed=9))]
-    rule = Outputs(entries, tokenizer())
-    options = SearchOptions(beam=400, alpha=0.6, bos=2, eos=3, banned_tokens=(0, 1, 2), nbest=20, constraints=(rule,))
-    found = beam_search(CachedDecoder(model(), sources, 400), [60] * 1, options)
-    for source, row in zip(sources, found, strict=True):
-        scored = sorted(
-            ((forced_score(source, tokens, options), tokens) for tokens in map(list, ids(entries))),
-            reverse=True,
-            key=lambda pair: pair[0],
-        )[:20]
-        assert [h.score for h in row] == pytest.approx([score for score, _ in scored], abs=1e-3)
-        assert [h.tokens for h in row][:5] == [tokens for _, tokens in scored][:5]
-
-
-@torch.inference_mode()
-def forced_score(source: list[int], tokens: list[int], options: SearchOptions) -> float:
-    logits = model().logits(model()(torch.tensor([source]), None, torch.tensor([[2, *tokens]])))
-    log_prob = float(logits.log_softmax(-1)[0].gather(1, torch.tensor([*tokens, 3])[:, None]).sum())
-    return options.score(log_prob, len(tokens) + 1)
-
-
-@over_both_arrays
-def test_no_open_hypothesis_is_no_error(arrays: Arrays) -> None:
-    rule = Outputs(ENTRIES, tokenizer())
-    shapes = (0,), (1, 2, 3), (1,), (1,)
-    step = Step(*(arrays.zeros(shape, arrays.int64) for shape in shapes))
-    state = rule.start([Sentence([4], 3)], 2, arrays)
-    rule.edit(state, step, arrays.zeros((0, tokenizer().vocab_size), arrays.float32))
-
-
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -170,15 +132,3 @@ def test_an_output_that_the_model_cannot_write_is_named() -> None:
         line_translator(
             model(), tokenizer(), tokenizer(), DecodeSection(), constraints={"outputs": ["the", "dog " * 100]}
         )
-
-
-def test_sentences_of_other_longest_outputs_do_not_matter() -> None:
-    search = toy()
-    plain = plain_sentences([2, 30])
-    assert [sentence.max_length for sentence in plain] == [2, 30]
-    both = beam_search(*_batch(search, [0, 1], [2, 30]))
-    assert both == [beam_search(*_batch(search, [0], [2]))[0], beam_search(*_batch(search, [1], [30]))[0]]
-
-
-def _batch(search: ToySearch, sentences: list[int], longest: list[int]) -> tuple[ToyDecoder, list[int], SearchOptions]:
-    return ToyDecoder(sentences, 4, search.size, search.known), longest, search.options(4)

@@ -81,18 +81,6 @@ def test_alternatives_and_words_that_go_on() -> None:
     assert alternatives("*") == []
 
 
-def test_an_output_without_its_terms_does_not_end() -> None:
-    rule = Terms(None, tokenizer())
-    [encoded] = rule.encode([["cat"]], tokenizer(), 100)
-    state = rule.start([Sentence([], 9, {"terms": encoded}), Sentence([], 9)], 2, TORCH)
-    log_probs = torch.zeros(4, tokenizer().vocab_size)
-    log_probs[:, -1] = 1
-    zeros = torch.zeros(2, 2, 9, dtype=torch.long)
-    rule.edit(state, Step(torch.arange(4), zeros, zeros[0, 0, :2], torch.full((2,), 9)), log_probs)
-    assert log_probs[:, EOS].isneginf().tolist() == [True, True, False, False]
-    assert log_probs[:, EOS + 1 :].isfinite().all()
-
-
 def test_where_the_model_would_end_a_term_must_follow() -> None:
     rule = Terms(None, tokenizer())
     [encoded] = rule.encode([["cat"]], tokenizer(), 100)
@@ -176,12 +164,6 @@ def test_all_terms_are_there(beam: int) -> None:
         for candidate in result.nbest:
             assert met(wanted, candidate.text), (wanted, candidate.text)
     assert any(len(result.nbest) > 1 for result in together())
-
-
-@pytest.mark.parametrize("size", [1, 8])
-def test_neighbours_change_nothing(size: int) -> None:
-    batches = [requests()[i : i + size] for i in range(0, 64 if size > 1 else 16, size)]
-    assert [result for batch in batches for result in constrained(batch)] == together()[: 64 if size > 1 else 16]
 
 
 def test_a_worker_with_other_sentences_and_lines_without_terms() -> None:
