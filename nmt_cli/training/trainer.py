@@ -362,17 +362,16 @@ class Trainer:
         progress, train, group = self.progress, self.recipe.train, self.group
         validator = self.validator
         assert validator is not None
-        samples: list[str] = []  # filled on rank 0 only
         self.report.clear_bar()
         group.all_gather([0.0])  # after the reports of rank 0 comes the message of a rank that fails from now on
         models = self.updater.weights.model, self.updater.weights.compute_model
         shares = group.run_on_all(lambda: validator.share(*models, group.rank, group.world_size))
 
-        def combine() -> dict[str, Any]:
-            scores, samples[:] = validator.combine(shares)
-            return valid_record(progress, scores)
+        def combine() -> tuple[dict[str, Any], list[str]]:
+            scores, samples = validator.combine(shares)
+            return valid_record(progress, scores), samples
 
-        record = group.run_on_main(combine)
+        record, samples = group.run_on_main(combine)
         metric = train.chosen_by
         value = record[metric]
         before, now = (measure_in(of, metric) for of in (progress.validation or record, record))
