@@ -169,6 +169,11 @@ class Trainer:
         train, optimizer_state = self.recipe.train, dict[str, Tensor]()
         last_update = self.group.run_on_main(self.run.last_update)
         if last_update is None:
+            if self.run.last_update() is not None:
+                raise DataError(
+                    f"this rank sees checkpoints in {str(self.run.path)!r}, and rank 0 sees none: --data and --run "
+                    f"must lie on a file system that all machines share."
+                )
             self.report.rewind(0)
             torch.manual_seed(train.seed)
             progress = TrainingProgress(data_fingerprint=index.data_fingerprint, ids_fingerprint=index.ids_fingerprint)
