@@ -149,11 +149,11 @@ def scorer(folder: Path, corpus: Corpus) -> Callable[..., Scores]:
 
 def choices(run: Path, scores: Callable[[Path], Scores]) -> Mapping[str, tuple[str, Scores]]:
     """Return for each way of choosing a model its name, and its scores on the test set."""
-    checkpoints = [c for c in RunFolder(run).checkpoints() if c.score("nll") is not None]
+    checkpoints = [c for c in RunFolder(run).checkpoints() if c.metrics.get("nll") is not None]
     tests = {c.folder: scores(c.folder) for c in checkpoints[len(checkpoints) // 6 :]}
     chosen = {
-        "NLL": min(checkpoints, key=lambda c: c.score("nll") or 0).folder,
-        "chrF": max(checkpoints, key=lambda c: c.score("chrf") or 0).folder,
+        "NLL": min(checkpoints, key=lambda c: c.metrics["nll"]).folder,
+        "chrF": max(checkpoints, key=lambda c: c.metrics.get("chrf") or 0).folder,
         "chosen": best_of(checkpoints, "chrf")[0].folder,
         "last": checkpoints[-1].folder,
         "average": run / "mean",

@@ -42,7 +42,9 @@ def to_device(tensors: Sequence[Tensor], device: str) -> list[Tensor]:
 
 def split_like(flat: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return the parts of a flat tensor, which has the numbers of all `tensors`, in their shapes."""
-    parts = flat.split([tensor.numel() for tensor in tensors])
+    import torch
+
+    parts = torch.split(flat, [tensor.numel() for tensor in tensors])
     return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
 

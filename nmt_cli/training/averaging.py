@@ -119,10 +119,10 @@ def compare(
                 return {"ppl": perplexity(scores["nll"]), **scores}
 
             scores = scores_of(build(recipe, *config.vocabularies, weights))
-            other_score = Checkpoint(other, 0).score(metric)
-            if other_score is None or measure_in(read_metrics(other), metric) != measure_in(scores, metric):
-                other_score = scores_of(load_model(other).model)[metric]
-            return Comparison(metric, scores, other, other_score)
+            known = Checkpoint(other, 0).metrics
+            if known.get(metric) is None or measure_in(known, metric) != measure_in(scores, metric):
+                known = scores_of(load_model(other).model)
+            return Comparison(metric, scores, other, known[metric])
     except (DataError, ModelError, RecipeError) as error:
         if data:
             raise

@@ -21,7 +21,7 @@ from ..errors import ModelError
 from ..model.folder_files import CONFIG, METRICS, REMEDY, ModelConfig, check_files, foreign, read_config, read_metrics
 from ..recipe import Recipe
 from ..storage.sealed_json import Record, read_record
-from .metrics import by_chance, goodness, measure_in
+from .metrics import NAMES, by_chance, goodness, measure_in
 from .progress import TrainingProgress
 
 OPTIMIZER_STATE, STATE = "state.safetensors", "state.json"
@@ -103,24 +103,22 @@ class Checkpoint:
             console.warn_once(f"{error} It is passed over, and kept.")
             return None
 
-    def score(self, metric: str) -> float | None:
-        """Return the checkpoint's validation score; None if it was not validated.
-
-        Also None, with a warning, if a file is damaged.
-        """
+    @cached_property
+    def metrics(self) -> dict[str, Any]:
+        """The checkpoint's validation record. Without scores, and with a warning, if a file is damaged."""
         try:
             config, metrics = read_config(self.folder), read_metrics(self.folder)
             if METRICS in config.sha256:
                 check_files(self.folder, {METRICS: config.sha256[METRICS]})
-            value: float | None = metrics.get(metric)
-            if type(value) not in (int, float, type(None)):
-                raise ModelError(
-                    f"{str(self.folder / METRICS)!r} is damaged: {metric} is {value!r}, expected a number."
-                )
+            for name in NAMES:
+                if type(metrics.get(name)) not in (int, float, type(None)):
+                    raise ModelError(
+                        f"{str(self.folder / METRICS)!r} is damaged: {name} is {metrics[name]!r}, expected a number."
+                    )
         except ModelError as error:
             console.warn_once(f"{error} The checkpoint counts as not validated.")
-            return None
-        return value
+            return {}
+        return metrics
 
     def best_score(self, metric: str) -> float | None:
         """Return the best score of the run until then; None if there is none, or if it is by another metric."""
@@ -162,16 +160,17 @@ def best_of(checkpoints: list[Checkpoint], metric: str) -> list[Checkpoint]:
     Checkpoints that were saved only because the run was stopped do not count. Neither do those whose score was measured
     in another way than that of the last one.
     """
-    scored = [(c.score(metric), c) for c in checkpoints if c.kept]
-    validated = [(goodness(metric, s), c) for s, c in scored if s is not None]
+    validated = [c for c in checkpoints if c.kept and c.metrics.get(metric) is not None]
     if not validated:
         return []
-    measures = [measure_in(read_metrics(c.folder), metric) for _, c in validated]
-    comparable = [one for one, measure in zip(validated, measures, strict=True) if measure == measures[-1]]
+    measure = measure_in(validated[-1].metrics, metric)
+    comparable = [
+        (goodness(metric, c.metrics[metric]), c) for c in validated if measure_in(c.metrics, metric) == measure
+    ]
     highest = [score for score, _ in comparable]
     if (best := checkpoints[-1].best_score(metric)) is not None:  # its checkpoint may be pruned
         highest.append(goodness(metric, best))
-    least = max(highest) - by_chance(metric, measures[-1])
+    least = max(highest) - by_chance(metric, measure)
     ranked = [c for _, c in sorted(comparable, key=lambda pair: (-pair[0], pair[1].update))]
     first = next((c for score, c in reversed(comparable) if score >= least), ranked[0])
     return [first, *(c for c in ranked if c is not first)]

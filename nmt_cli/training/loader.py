@@ -206,13 +206,12 @@ def rank_batches(
 
     `tokens` is the size limit of a micro-batch, per side, padding and all passes counted.
     """
-    limits = tokens, group, max_padding(hardware)
+    strided = partial(_strided, text, epoch, start, tokens, group, max_padding(hardware))
     if is_host(hardware.device):
-        yield from _strided(text, epoch, start, *limits)
+        yield from strided()
         return
-    batches = _FlatBatches(partial(_strided, text, epoch, start, *limits))
     pinned = copies_from_pinned_memory(hardware.device)
-    for flat in DataLoader(batches, batch_size=None, num_workers=WORKERS, pin_memory=pinned):
+    for flat in DataLoader(_FlatBatches(strided), batch_size=None, num_workers=WORKERS, pin_memory=pinned):
         yield flat.to(hardware.device)
 
 

@@ -20,19 +20,21 @@ def train_record(progress: TrainingProgress) -> dict[str, Any]:
     """Return the training record of the updates in the meter, which has at least one."""
     meter, tokens = progress.meter, int(progress.meter.tokens)
     nll = meter.nll / tokens
-    return {
-        "type": "train",
-        "update": progress.update,
-        "epoch": progress.epoch,
-        "loss": meter.loss / tokens,
-        "nll": nll,
-        "ppl": perplexity(nll),
-        "lr": meter.lr,
-        "grad_norm": meter.grad_norm,
-        "target_tokens": tokens,
-        "tokens_per_second": tokens / progress.meter_seconds,
-        "seconds": progress.seconds,
-    }
+    return _record(
+        "train",
+        progress,
+        loss=meter.loss / tokens,
+        nll=nll,
+        ppl=perplexity(nll),
+        lr=meter.lr,
+        grad_norm=meter.grad_norm,
+        target_tokens=tokens,
+        tokens_per_second=tokens / progress.meter_seconds,
+    )
+
+
+def _record(kind: str, progress: TrainingProgress, **values: Any) -> dict[str, Any]:
+    return {"type": kind, "update": progress.update, "epoch": progress.epoch, **values, "seconds": progress.seconds}
 
 
 def training_line(record: Mapping[str, Any], updates: int, eta: float) -> str:
@@ -59,14 +61,7 @@ def live_text(progress: TrainingProgress) -> str:
 
 def valid_record(progress: TrainingProgress, scores: Mapping[str, Any]) -> dict[str, Any]:
     """Return the validation record with the validator's `scores`."""
-    return {
-        "type": "valid",
-        "update": progress.update,
-        "epoch": progress.epoch,
-        "ppl": perplexity(scores["nll"]),
-        **scores,
-        "seconds": progress.seconds,
-    }
+    return _record("valid", progress, ppl=perplexity(scores["nll"]), **scores)
 
 
 def validation_line(record: Mapping[str, Any], is_best: bool) -> str:
@@ -128,14 +123,8 @@ def measure_in(record: Mapping[str, Any], metric: str) -> Measure:
 
 def skipped_record(progress: TrainingProgress, update: int, epoch: int, grad_norm: float) -> dict[str, Any]:
     """Return the record of an update whose gradient was not finite. `progress` has already counted it."""
-    return {
-        "type": "skipped",
-        "update": update,
-        "epoch": epoch,
-        "grad_norm": str(grad_norm),
-        "in_a_row": progress.skipped_in_a_row,
-        "seconds": progress.seconds,
-    }
+    in_a_row = progress.skipped_in_a_row
+    return _record("skipped", progress, update=update, epoch=epoch, grad_norm=str(grad_norm), in_a_row=in_a_row)
 
 
 def skipped_line(record: Mapping[str, Any], allowed: int) -> str:

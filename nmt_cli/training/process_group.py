@@ -86,30 +86,25 @@ class ProcessGroup:
     def run_on_main(self, work: Callable[[], Any]) -> Any:
         """Run `work` on rank 0, and return its result on every rank. The result must be JSON-serializable.
 
-        Every rank must call it. The other ranks wait as long as `work` takes: every few seconds a thread of rank 0
-        takes part in a collective with them. When a rank dies meanwhile, the error comes after `work`. When `work`
-        raises an exception, rank 0 ends with it, and the other ranks end too.
+        Every rank must call it. The other ranks wait as long as `work` takes. When `work` raises an exception, rank 0
+        ends with it, and the other ranks end too.
         """
-        return self._run(work, 1)[0]
+        return self.run_on_all(lambda: work() if self.is_main else None)[0]
 
     def run_on_all(self, work: Callable[[], Any]) -> list[Any]:
         """Run `work` on every rank at the same time, and return all results on every rank, in the order of ranks.
 
         The results must be JSON-serializable. Every rank must call it. The ranks wait for each other as long as `work`
-        takes, as in `run_on_main`.
+        takes: every few seconds a thread of a rank that works takes part in a collective with the others. When a rank
+        dies meanwhile, the error comes after `work`.
         """
-        return self._run(work, self.world_size)
-
-    def _run(self, work: Callable[[], Any], workers: int) -> list[Any]:
-        """Run `work` on the first `workers` ranks, and return their results on every rank."""
         if self.world_size == 1:
             return [work()]
-        content, sizes = b"", [0.0]
-        if self.rank < workers:
-            with _heartbeat(lambda: self.all_gather([0.0])):
-                content = json.dumps(work()).encode()
+        with _heartbeat(lambda: self.all_gather([0.0])):
+            content = json.dumps(work()).encode()
+        sizes = [0.0]
         while not all(sizes):  # a size of 0 is a heartbeat: that rank is still working
-            sizes = [row[0] for row in self.all_gather([float(len(content))])][:workers]
+            sizes = [row[0] for row in self.all_gather([float(len(content))])]
         return [json.loads(self._broadcast(content, rank, int(size))) for rank, size in enumerate(sizes)]
 
     def _broadcast(self, content: bytes, source: int, size: int) -> bytes:

@@ -295,7 +295,7 @@ class RunFolder:
 
     def best_score(self, metric: str) -> float | None:
         """Return the best score of the run's checkpoints by `metric`; None if none was validated."""
-        return next((checkpoint.score(metric) for checkpoint in best_of(self.checkpoints(), metric)), None)
+        return next((checkpoint.metrics[metric] for checkpoint in best_of(self.checkpoints(), metric)), None)
 
 
 def check_same_experiment(old: Recipe, new: Recipe, run: Path, *, names: bool) -> None:

@@ -40,14 +40,7 @@ def concerns(train: TrainSection) -> list[str]:
     """Return remarks about a learning rate that does not rise to its highest value, or falls before it has, and about
     frozen parameters that have random values.
     """
-    remarks = _of_schedule(train)
-    if train.freeze and not train.init:
-        remarks.append("train.freeze without train.init: the frozen parameters keep their random values")
-    return remarks
-
-
-def _of_schedule(train: TrainSection) -> list[str]:
-    constant = train.updates - train.decay_updates
+    remarks, why, constant = [], "", train.updates - train.decay_updates
     if train.warmup >= train.updates:
         why = f"is not smaller than train.updates = {train.updates:,}: the learning rate only rises"
     elif train.warmup > constant:
@@ -55,9 +48,11 @@ def _of_schedule(train: TrainSection) -> list[str]:
             f"is larger than the {max(0, constant):,} updates before train.decay_updates: the learning rate "
             "falls before it has risen"
         )
-    else:
-        return []
-    return [
-        f"train.warmup = {train.warmup:,} {why}. Set it to a sixth of the updates or less: "
-        f"{max(1, train.updates // 6):,}"
-    ]
+    if why:
+        remarks.append(
+            f"train.warmup = {train.warmup:,} {why}. Set it to a sixth of the updates or less: "
+            f"{max(1, train.updates // 6):,}"
+        )
+    if train.freeze and not train.init:
+        remarks.append("train.freeze without train.init: the frozen parameters keep their random values")
+    return remarks

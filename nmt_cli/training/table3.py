@@ -34,7 +34,10 @@ class PaperRow(NamedTuple):
 
 
 with resources.files(__package__).joinpath("table3.csv").open(encoding="utf-8") as _file:
-    ROWS = tuple(PaperRow(*row[:3], int(row[3]), float(row[4]), float(row[5])) for row in [*csv.reader(_file)][1:])
+    ROWS = tuple(
+        PaperRow(block, recipe, what, int(millions), float(perplexity), float(bleu))
+        for block, recipe, what, millions, perplexity, bleu in [*csv.reader(_file)][1:]
+    )
 
 
 def compare(

@@ -169,6 +169,11 @@ class Trainer:
         train, optimizer_state = self.recipe.train, dict[str, Tensor]()
         last_update = self.group.run_on_main(self.run.last_update)
         if last_update is None:
+            if self.run.last_update() is not None:
+                raise DataError(
+                    f"this rank sees checkpoints in {str(self.run.path)!r}, and rank 0 sees none: --data and --run "
+                    f"must lie on a file system that all machines share."
+                )
             self.report.rewind(0)
             torch.manual_seed(train.seed)
             progress = TrainingProgress(data_fingerprint=index.data_fingerprint, ids_fingerprint=index.ids_fingerprint)
@@ -362,17 +367,16 @@ class Trainer:
         progress, train, group = self.progress, self.recipe.train, self.group
         validator = self.validator
         assert validator is not None
-        samples: list[str] = []  # filled on rank 0 only
         self.report.clear_bar()
         group.all_gather([0.0])  # after the reports of rank 0 comes the message of a rank that fails from now on
         models = self.updater.weights.model, self.updater.weights.compute_model
         shares = group.run_on_all(lambda: validator.share(*models, group.rank, group.world_size))
 
-        def combine() -> dict[str, Any]:
-            scores, samples[:] = validator.combine(shares)
-            return valid_record(progress, scores)
+        def combine() -> tuple[dict[str, Any], list[str]]:
+            scores, samples = validator.combine(shares)
+            return valid_record(progress, scores), samples
 
-        record = group.run_on_main(combine)
+        record, samples = group.run_on_main(combine)
         metric = train.chosen_by
         value = record[metric]
         before, now = (measure_in(of, metric) for of in (progress.validation or record, record))

@@ -200,29 +200,24 @@ class Updater:
         Each repetition of the update starts with the same state of torch's random generators. Raises TrainingError when
         memory runs out and the micro-batch cannot be split.
         """
-        before = random_state(self.hardware.device)
+        device = self.hardware.device
+        before = random_state(device)
         while True:
-            sums, failed = self._try_to_accumulate(batch)
-            if failed is None:
+            sums, count = torch.zeros(2, device=device), len(batch.micro_batches)
+            for index, micro_batch in enumerate(batch.micro_batches):
+                try:
+                    with self.gradients.accumulating(first=index == 0, last=index == count - 1):
+                        sums += self.forward_backward(micro_batch, batch.target_tokens)
+                    self.after_micro_batch((index + 1) / count)
+                except (RuntimeError, MemoryError) as error:
+                    if self.group.world_size > 1 or not out_of_memory(error):
+                        raise
+                    break
+            else:
                 return sums, batch
-            batch = self._split(batch, failed)
-            restore_random_state(self.hardware.device, before)
-
-    def _try_to_accumulate(self, batch: RankBatch) -> tuple[Tensor, int | None]:
-        """Return this rank's loss sums, and None or the index of the micro-batch that did not fit into memory."""
-        sums = torch.zeros(2, device=self.hardware.device)
-        last = len(batch.micro_batches) - 1
-        for index, micro_batch in enumerate(batch.micro_batches):
-            try:
-                with self.gradients.accumulating(first=index == 0, last=index == last):
-                    sums += self.forward_backward(micro_batch, batch.target_tokens)
-                self.after_micro_batch((index + 1) / len(batch.micro_batches))
-            except (RuntimeError, MemoryError) as error:
-                if self.group.world_size > 1 or not out_of_memory(error):
-                    raise
-                release_cached_memory(self.hardware.device)
-                return sums, index
-        return sums, None
+            release_cached_memory(device)
+            restore_random_state(device, before)
+            batch = self._split(batch, index)
 
     def forward_backward(self, micro_batch: MicroBatch, target_tokens: int) -> Tensor:
         """Run a micro-batch forward and backward, its loss divided by `target_tokens`.

@@ -17,7 +17,7 @@ from nmt_cli.kernels.gpu_training.attention import (
     works,
 )
 from nmt_cli.model.attention import CrossAttention, SelfAttention, attend_plain
-from nmt_cli.model.packing import ROWS, Packing
+from nmt_cli.model.packing import Packing
 from nmt_cli.model.precision import replace_modules
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
@@ -77,13 +77,6 @@ def test_spare_rows_change_nothing_and_a_padded_batch_goes_to_the_plain_modules(
     plain = Transformer(CONFIG, VOCABULARY, VOCABULARY)
     src, tgt = torch.randint(4, VOCABULARY, (3, 6)), torch.randint(4, VOCABULARY, (3, 5))
     torch.testing.assert_close(replace_modules(plain, packed)(src, None, tgt), plain(src, None, tgt))
-
-
-def test_runs_are_the_sentences_and_the_spare_rows() -> None:
-    packing = Packing(torch.tensor([5, 1, 3]))
-    assert packing.starts.tolist() == [0, 5, 6, 9, ROWS]
-    assert packing.longest_run == ROWS - 9
-    assert Packing(torch.tensor([2 * ROWS - 1])).longest_run == 2 * ROWS - 1
 
 
 def test_it_declines_what_flash_attention_does_not_compute() -> None:

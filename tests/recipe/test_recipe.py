@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from nmt_cli import console
 from nmt_cli.errors import RecipeError
-from nmt_cli.recipe import RETIRED, SECTIONS, DataSection, ModelSection, Recipe, load_recipe, recipe_names
+from nmt_cli.recipe import SECTIONS, ModelSection, Recipe, load_recipe, recipe_names
 from nmt_cli.registry import NORMS
 
 MINIMAL = {"data": {"generator": "teaching"}}
@@ -375,41 +374,9 @@ def test_a_retired_key_is_ignored_with_a_warning_where_it_had_an_effect(
 
 
 @pytest.mark.usefixtures("warned_anew")
-def test_a_retired_key_is_ignored_in_parents_and_in_overrides(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    recipe = load_recipe(
-        chain(
-            tmp_path, a='extends = "b.toml"\n[decode]\nbeam = 2\n', b=TEACHING + "[decode]\nprune = 2.5\nalpha = 0.1\n"
-        ),
-        ["decode.prune=7"],
-    )
-    assert (recipe.decode.beam, recipe.decode.alpha) == (2, 0.1)
-    assert "decode.prune = 7 is ignored" in capfd.readouterr().err
-
-
-def test_stored_recipes_have_every_key_and_no_retired_one() -> None:
-    for place in RETIRED:
-        section, _, key = place.partition(".")
-        assert key not in SECTIONS[section].model_fields
-    stored = Recipe.from_dict(MINIMAL, "test").to_dict()
-    assert {section: set(keys) for section, keys in stored.items() if section != "name"} == {
-        name: set(model.model_fields) for name, model in SECTIONS.items()
-    }
-
-
-@pytest.mark.usefixtures("warned_anew")
 def test_a_retired_key_does_not_hide_what_is_wrong_beside_it(tmp_path: Path) -> None:
     assert faults(TEACHING + "[decode]\nprune = 3.0\npruned = 1\n", tmp_path)[1:] == ["  - decode.pruned: unknown key."]
     assert "decode = 3" in faults("decode = 3\n" + TEACHING, tmp_path)[1]
-
-
-def test_a_recipe_cannot_be_changed_afterwards() -> None:
-    recipe = Recipe.from_dict(MINIMAL, "test")
-    with pytest.raises(ValidationError, match="frozen"):
-        recipe.train.updates = 3
-    with pytest.raises(ValidationError, match="frozen"):
-        recipe.data = DataSection(generator="teaching")
 
 
 def test_every_number_of_a_recipe_has_bounds() -> None:

@@ -144,8 +144,6 @@ def train(updater: Updater, text: TrainingText, group: ProcessGroup, numbers: ra
 
 def main() -> None:
     folder, ranks = Path(sys.argv[1]), int(sys.argv[2])
-    if "--unsettled" in sys.argv:
-        data_parallel.ReplicatedGradients._settle = lambda *_: None  # type: ignore[method-assign]
     data_parallel.BUCKET_MB = 0.02  # type: ignore[assignment]  # several buckets
     torch.set_num_threads(1)
     for rank in range(ranks):

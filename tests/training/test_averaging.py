@@ -171,6 +171,15 @@ def test_of_scores_that_chance_may_have_made_the_last_one_counts(lines: int, bes
     assert names(choose(run, best=1)) == [best]
 
 
+def test_only_scores_that_were_measured_like_the_last_one_are_compared(tmp_path: Path) -> None:
+    measures = {100: ("a", 60.0), 200: ("b", 50.0), 300: ("b", 40.0)}
+    scores = {update: {"chrf": score, "chrf_signature": by} for update, (by, score) in measures.items()}
+    run = run_of(tmp_path / "run", scores)
+    assert names(choose(run, best=2)) == [200, 300]
+    with pytest.raises(ModelError, match="has 2 validated checkpoints, 3 were asked for"):
+        choose(run, best=3)
+
+
 def test_what_cannot_be_chosen_is_named(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", SCORES, {"best_metric": "nll"})
     with pytest.raises(ModelError, match="has 5 checkpoints, 6 were asked for"):

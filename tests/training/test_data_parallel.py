@@ -1,4 +1,4 @@
-"""Gradients of three real processes: the same as one process's, and DDP's defaults that would make them others."""
+"""Gradients of three real processes: the same as one process's."""
 
 from __future__ import annotations
 
@@ -18,25 +18,15 @@ PRECISIONS = ["fp32", "bf16", "fp16"]
 Findings = list[dict[str, Any]]
 
 
-def ranks(folder: Path, *options: str) -> Findings:
-    """What each rank of `support/replicas.py` found."""
-    folder.mkdir(exist_ok=True)
-    script = Path(__file__).parents[1] / "support" / "replicas.py"
-    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, script, folder, str(RANKS), *options],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
-
-
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
-    return ranks(tmp_path_factory.mktemp("ranks"))
+    """What each rank of `support/replicas.py` found."""
+    folder, script = tmp_path_factory.mktemp("ranks"), Path(__file__).parents[1] / "support" / "replicas.py"
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, script, folder, str(RANKS)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
 
 
 @pytest.mark.parametrize("passes", [1, 2])
@@ -80,10 +70,3 @@ def test_frozen_parameters_are_neither_reduced_nor_changed(found: Findings, prec
         assert more_reduced == 0
         totals.add(total)
     assert len(totals) == 1
-
-
-def test_with_ddps_own_order_of_buckets_it_would_not(tmp_path: Path) -> None:
-    """So the test above fails if `_settle` is left out."""
-    assert not all(
-        rank[f"resumed {precision}"] for rank in ranks(tmp_path / "ranks", "--unsettled") for precision in PRECISIONS
-    )

@@ -128,17 +128,6 @@ def test_the_norm_that_is_clipped_is_that_of_the_trained_parameters() -> None:
     assert some.weights.main_grads.norm().item() == pytest.approx(1e-3, rel=1e-2)
 
 
-def test_r_drop_and_the_plain_loss_know_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    batch = replicas.batch_of(text(passes=2), ProcessGroup())
-    found = []
-    for kernels in ("", "off"):
-        monkeypatch.setenv("NMT_KERNELS", kernels)
-        one = updater(["embeddings"], "fp32", r_drop=2.0)
-        one.accumulate(batch)
-        found.append(one.weights.main_grads)
-    torch.testing.assert_close(*found, atol=2e-6, rtol=1e-4)
-
-
 def test_without_a_start_it_is_a_warning() -> None:
     [remark] = concerns(TrainSection(freeze=["encoder"]))
     assert "frozen parameters keep their random values" in remark

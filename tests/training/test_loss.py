@@ -12,16 +12,6 @@ from torch.nn import functional as F
 from nmt_cli.training.loss import label_smoothed_loss, symmetric_divergence
 
 
-def test_three_words_by_hand() -> None:
-    """Scores 1, 2, 3, the last is the target, e = 0.1: 0.9 on the target and 0.05 on each of the others."""
-    hidden, weight = torch.ones(1, 1), torch.tensor([[1.0], [2.0], [3.0]])
-    normalizer = math.log(math.exp(1) + math.exp(2) + math.exp(3))
-    expected = 0.9 * (normalizer - 3) + 0.05 * (normalizer - 2) + 0.05 * (normalizer - 1)
-    loss, nll = label_smoothed_loss(hidden, weight, torch.tensor([2]), 0.1)
-    assert loss.item() == pytest.approx(expected, rel=1e-6)
-    assert nll.item() == pytest.approx(normalizer - 3, rel=1e-6)
-
-
 def test_the_target_distribution_is_the_papers_and_torchs_at_another_rate() -> None:
     """1 - e on the target, e / (V - 1) on each other entry: torch's KL divergence from it, plus its own entropy."""
     hidden, weight, target = case(7, 8, 13)

@@ -53,14 +53,6 @@ def test_the_warm_up_is_linear_and_what_follows_falls_with_the_root_of_the_step(
         assert learning_rate(4 * step, 512, 4000) == pytest.approx(learning_rate(step, 512, 4000) / 2)
 
 
-def test_steps_count_from_1_and_the_factor_multiplies() -> None:
-    """The first update already moves; there is no step 0."""
-    assert learning_rate(1, 512, 4000) > 0
-    with pytest.raises(ZeroDivisionError):
-        learning_rate(0, 512, 4000)
-    assert learning_rate(123, 512, 4000, 2.5) == pytest.approx(2.5 * learning_rate(123, 512, 4000))
-
-
 def test_every_schedule_rises_to_the_same_value_and_a_constant_one_stays_there() -> None:
     for name in SCHEDULES:
         rates = [learning_rate(step, 100, 8, name=name) for step in range(1, 9)]

@@ -25,7 +25,9 @@ from nmt_cli.errors import ModelError, Stopped, TrainingError
 from nmt_cli.model.folder_files import read_config
 from nmt_cli.recipe import Recipe
 from nmt_cli.training.averaging import average, choose
+from nmt_cli.training.metrics import train_record
 from nmt_cli.training.process_group import ProcessGroup
+from nmt_cli.training.progress import TrainingProgress
 from nmt_cli.training.run import RunFolder
 from nmt_cli.training.trainer import Trainer, initial_model
 
@@ -168,6 +170,27 @@ def test_checkpoints_by_minutes_are_not_periodic_but_without_updates_to_count(st
     assert all(c.periodic for c in checkpoints)
     assert checkpoints[-1].update == 20
     assert len(checkpoints) >= 3
+
+
+def test_the_best_checkpoint_counts_though_it_is_not_periodic(
+    start: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = start(valid_every=8, checkpoint_every=20)
+    assert trainer.validator
+    nll = {8: 3.0, 16: 1.0, 20: 2.0}
+    monkeypatch.setattr(trainer.validator, "combine", lambda _: ({"nll": nll[trainer.progress.update]}, []))
+    trainer.train()
+    assert [(c.update, c.periodic) for c in trainer.run.checkpoints()] == [(16, False), (20, True)]
+    assert [folder.name for folder in choose(trainer.run.path, best=1)] == ["step-00000016"]
+    assert (trainer.run.path / "best").resolve().name == "step-00000016"
+
+
+def test_a_record_has_the_speed_since_the_one_before() -> None:
+    progress = TrainingProgress(update=5, seconds=10.0)
+    progress.restart_meter()
+    progress.seconds = 14.0
+    progress.meter.add(8.0, 6.0, tokens=40, grad_norm=1.0, lr=0.1)
+    assert train_record(progress)["tokens_per_second"] == 40 / 4
 
 
 def test_what_a_killed_process_left_is_cleared_away(start: Callable[..., Trainer], tmp_path: Path) -> None:

@@ -363,6 +363,3 @@ def test_no_gradient_stays_over_from_the_update_before(corpus: Corpus) -> None:
     updater.accumulate(batch)
     assert torch.equal(updater.weights.main_grads, once)
     assert all(parameter.grad is None for parameter in updater.weights.compute_model.parameters())
-
-
-# --- the loss's kernel ---

@@ -68,11 +68,8 @@ def log(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("lines", "language", "tokenizer"),
     [
-        (chinese(60), "zh", "zh"),
         (chinese(60), "target", "zh"),
-        (["これは本です。", "あれは犬ですか。"] * 30, "xx", "char"),
         (["ฉันอ่านหนังสือ", "เขาไปตลาด"] * 30, "th", "char"),
-        (["나는 책을 읽는다.", "그는 시장에 간다."] * 30, "ko", "13a"),
         (["the small dog sleeps", "a big cat sees it"] * 30, "de", "13a"),
     ],
 )
@@ -86,18 +83,6 @@ def test_the_tokenizer_fits_the_language_and_stands_beside_the_score(
     for record in validations(folder):
         assert f"|tok:{tokenizer}|" in record["bleu_signature"]
         assert record["bleu_sentences"] == record["bleu_of_sentences"] == 60
-
-
-def test_a_perfect_copy_in_chinese_has_a_score_that_says_so(tmp_path: Path) -> None:
-    """Two of three lines are right: with 13a, which takes a line as one word, they do not count as four words that follow."""
-    references = chinese(30)
-    hypotheses = [line if number % 3 else line[:-3] + "天天。" for number, line in enumerate(references)]
-    scores = {
-        name: nmt.evaluate(hypotheses, [references], metrics=["bleu"], tokenize=name).scores()["bleu"].value
-        for name in ("13a", "zh")
-    }
-    assert scores["13a"] < 1
-    assert scores["zh"] > 80
 
 
 @pytest.mark.slow
