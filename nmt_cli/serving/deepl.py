@@ -43,7 +43,10 @@ REFUSED = (
 
 
 @router.get("/translate", include_in_schema=False)
-@router.post("/translate", openapi_extra=body("DeepLRequest"))
+@router.post(
+    "/translate",
+    openapi_extra=body("text target_lang", "source_lang tag_handling split_sentences show_billed_characters"),
+)
 async def translate_texts(request: Request) -> dict[str, Any]:
     """Translate texts."""
     values = await read_parameters(request, ["text"])
