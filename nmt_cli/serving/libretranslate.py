@@ -25,11 +25,12 @@ from .models import Served
 from .parameters import Parameters, Upload, read_parameters, shown, text_of, texts_of
 from .refusal import Refusal
 from .schemas import body
-from .settings import MOST_ALTERNATIVES
 from .translating import translate
 
 router = APIRouter(tags=["LibreTranslate"])
 AUTO = "auto"
+MOST_ALTERNATIVES = 9
+"""Other translations of a text, besides the best one."""
 LONGEST_STEM = 100
 """The name of a translated file repeats at most so many characters of the file's name."""
 

@@ -40,7 +40,7 @@ Ids = Sequence[int]
 _recording = threading.Lock()
 """Only one thread records at a time: workers share their models, and recording changes how a module attends."""
 if hasattr(os, "register_at_fork"):  # the thread that has the lock may not exist in the child
-    os.register_at_fork(after_in_child=_recording._at_fork_reinit)  # type: ignore[attr-defined]  # as the standard library does
+    os.register_at_fork(after_in_child=_recording._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 class TorchForced:
