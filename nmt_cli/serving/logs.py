@@ -52,9 +52,9 @@ def configure(form: str) -> None:
 
 def say(text: str, **fields: Any) -> None:
     """Write a line to the log."""
-    logger.info(text, extra={"fields": fields} if fields else None)
+    logger.info(text, extra={"fields": fields})
 
 
 def warn(text: str, **fields: Any) -> None:
     """Write a warning to the log."""
-    logger.warning(text, extra={"fields": fields} if fields else None)
+    logger.warning(text, extra={"fields": fields})

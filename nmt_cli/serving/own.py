@@ -58,9 +58,7 @@ def _sentence(model: Served, translation: Translation) -> dict[str, Any]:
         "source_tokens": translation.source_tokens,
         "tokens": translation.tokens,
         "weights": [[round(weight, 4) for weight in row] for row in weights],
-        "words": None
-        if translation.words is None
-        else [[word, round(probability, 4)] for word, probability in translation.words],
+        "words": [[word, round(probability, 4)] for word, probability in translation.words or ()],
     }
 
 

@@ -51,15 +51,6 @@ class AddressError(NmtError):
     """The server cannot listen on the address."""
 
 
-def make_server(settings: Settings, models: ServedModels, files: Files, kind: type[Server] | None = None) -> Server:
-    """Return a server of this kind with these models, which keeps translated files in `files`.
-
-    Its `run(sockets=[…])` answers requests until `stop` is called or a signal arrives.
-    """
-    detection.warm_up()
-    return (kind or Server)(settings, Context(settings, models, Metrics(models, settings.processes), files))
-
-
 def check_exposure(settings: Settings) -> None:
     """Raise UsageError if other machines could reach the server without a key, unless the user allowed it
     (--no-keys).
@@ -201,3 +192,12 @@ class Server(uvicorn.Server):
         """Wait for the tasks of requests, at most ENDING seconds."""
         if self.server_state.tasks:
             await asyncio.wait(list(self.server_state.tasks), timeout=ENDING)
+
+
+def make_server(settings: Settings, models: ServedModels, files: Files, kind: type[Server] = Server) -> Server:
+    """Return a server of this kind with these models, which keeps translated files in `files`.
+
+    Its `run(sockets=[…])` answers requests until `stop` is called or a signal arrives.
+    """
+    detection.warm_up()
+    return kind(settings, Context(settings, models, Metrics(models, settings.processes), files))

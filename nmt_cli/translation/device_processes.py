@@ -23,7 +23,6 @@ if a process dies, it terminates the others, here by SIGKILL. The processes shar
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import threading
 import warnings
@@ -33,6 +32,7 @@ from concurrent.futures import CancelledError, Future, InvalidStateError, Proces
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import cached_property, partial
+from mmap import mmap
 from multiprocessing.context import ForkContext, ForkProcess, SpawnContext, SpawnProcess
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -146,7 +146,7 @@ class Forks(_Processes):
 
     def __init__(self, pool: Pool, models: SearchModels, options: SearchOptions) -> None:
         super().__init__(pool, models, options)
-        self.stopped = multiprocessing.RawValue("b", 0)
+        self.stopped = mmap(-1, 1)  # shared with the forks
 
     @cached_property
     def executor(self) -> ProcessPoolExecutor:
@@ -158,7 +158,7 @@ class Forks(_Processes):
 
     def close(self) -> None:
         if self.owner == os.getpid():
-            self.gone, self.stopped.value = True, 1
+            self.gone, self.stopped[0] = True, 1
             if self.begun:
                 self.executor.shutdown(cancel_futures=True)
         super().close()
@@ -250,14 +250,14 @@ _failure = ""
 """Why the process cannot search."""
 
 
-def _begin_fork(models: SearchModels, options: SearchOptions, stopped: Any, parent: int) -> None:
+def _begin_fork(models: SearchModels, options: SearchOptions, stopped: mmap, parent: int) -> None:
     """Begin to work, in a fork."""
     global _search_all
     end_with_parent(parent)
     # what the caller does at its end is not for its forks; locks of its other threads may be locked here for ever
     threading._register_atexit(os._exit, 0)  # type: ignore[attr-defined]
     gc.freeze()  # a collection would write to the parent's objects, and so copy their memory
-    _search_all = partial(search_all, models, options, stopped=lambda: bool(stopped.value))
+    _search_all = partial(search_all, models, options, stopped=lambda: bool(stopped[0]))
     models.use_threads(1)
 
 
