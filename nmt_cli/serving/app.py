@@ -47,7 +47,8 @@ def build_app(context: Context) -> FastAPI:
     app.state.context = context
     for interface in (libretranslate, deepl, own):
         app.include_router(interface.router)
-    app.mount("/page", _Page(directory=PAGE))
+    page = _Page(directory=PAGE)
+    app.mount("/page", page)
     app.add_exception_handler(Refusal, _refused)
     app.add_exception_handler(Exception, _failed)
     if context.settings.cors:
@@ -62,7 +63,7 @@ def build_app(context: Context) -> FastAPI:
 
     @app.get("/", include_in_schema=False)
     async def index(request: Request) -> Response:
-        return await _Page(directory=PAGE).get_response("index.html", request.scope)
+        return await page.get_response("index.html", request.scope)
 
     return app
 

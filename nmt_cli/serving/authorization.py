@@ -15,14 +15,8 @@ DEEPL = "DeepL-Auth-Key"
 SCHEMES = (DEEPL.lower(), "bearer")
 
 
-def header_key(request: Request) -> str:
-    """Return the key of the header "Authorization: SCHEME KEY"; "" if there is none."""
-    scheme, _, text = request.headers.get("authorization", "").partition(" ")
-    return text.strip() if scheme.lower() in SCHEMES else ""
-
-
 def required_key(request: Request, values: Mapping[str, Any]) -> Key:
-    """Return the key of a request, from the parameter of its interface, or from the header.
+    """Return the key of a request, from the parameter of its interface, or from the header "Authorization: SCHEME KEY".
 
     Raises Refusal in the way of the interface.
     """
@@ -30,11 +24,13 @@ def required_key(request: Request, values: Mapping[str, Any]) -> Key:
     if not keys.required:
         return keys.everyone
     value = values.get("auth_key" if deepl else "api_key")
-    text = value if isinstance(value, str) and value else header_key(request)
-    if key := keys.find(text):
+    if not isinstance(value, str) or not value:
+        scheme, _, value = request.headers.get("authorization", "").partition(" ")
+        value = value.strip() if scheme.lower() in SCHEMES else ""
+    if key := keys.find(value):
         return key
     if deepl:
         raise Refusal(403, f"Forbidden: expected the header 'Authorization: {DEEPL} KEY' with a valid key.")
-    if not text:
+    if not value:
         raise Refusal(400, "Please contact the server operator to get an API key")
     raise Refusal(403, "Invalid API key")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from starlette.requests import Request
 
@@ -22,7 +21,6 @@ class Context:
     models: ServedModels
     metrics: Metrics
     files: Files
-    started: float = field(default_factory=time.time)
     stopping: bool = False
 
     def note(self, request: Request, model: Served, key: Key, sentences: int, characters: int) -> None:

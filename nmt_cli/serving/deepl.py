@@ -43,7 +43,10 @@ REFUSED = (
 
 
 @router.get("/translate", include_in_schema=False)
-@router.post("/translate", openapi_extra=body("DeepLRequest"))
+@router.post(
+    "/translate",
+    openapi_extra=body("text target_lang", "source_lang tag_handling split_sentences show_billed_characters"),
+)
 async def translate_texts(request: Request) -> dict[str, Any]:
     """Translate texts."""
     values = await read_parameters(request, ["text"])
@@ -85,7 +88,7 @@ async def languages(request: Request) -> list[dict[str, Any]]:
     return [
         {"language": code, "name": name, "supports_formality": False}
         for target in pairs.targets
-        for code, name in _variants(target).items()
+        for code, name in (VARIANTS.get(target.lower()) or {target.upper(): name_of(target)}).items()
     ]
 
 
@@ -103,11 +106,6 @@ async def glossary_language_pairs(request: Request) -> dict[str, list[Any]]:
     """Return an empty list: this server has no glossaries."""
     required_key(request, {})
     return {"supported_languages": []}
-
-
-def _variants(target: str) -> dict[str, str]:
-    """Return the codes of a target language with their names."""
-    return VARIANTS.get(target.lower()) or {target.upper(): name_of(target)}
 
 
 def _check(values: Parameters) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,29 +52,24 @@ class Keys:
 def read_keys(path: Path) -> Keys:
     """Return the keys of a file. Raises UsageError, DataError."""
     keys: list[Key] = []
-    for where, line in _lines(path):
-        text, *rest = line.split(maxsplit=1)
-        name = "".join(rest)
+    with open_binary(path) as stream:
+        lines = [decode_line(raw)[0] for raw in iter_lines(stream)]
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        where, (text, *name) = f"{str(path)!r}, line {number}", line.split(maxsplit=1)
         if len(text) < SHORTEST:
             raise UsageError(
                 f"{where}: an API key has at least {SHORTEST} characters, this one has {len(text)}. A good "
                 "one: python -c 'import secrets; print(secrets.token_urlsafe())'."
             )
-        key = Key(name.strip() or f"key{len(keys) + 1}", _digest(text))
+        key = Key("".join(name).strip() or f"key{len(keys) + 1}", _digest(text))
         if key.digest in {earlier.digest for earlier in keys}:
             raise UsageError(f"{where}: this API key was given before. Give each key once.")
         keys.append(key)
     if not keys:
         raise DataError(f"{str(path)!r} has no API key: expected one per line.")
     return Keys(keys)
-
-
-def _lines(path: Path) -> Iterable[tuple[str, str]]:
-    with open_binary(path) as stream:
-        for number, raw in enumerate(iter_lines(stream), 1):
-            text = decode_line(raw)[0]
-            if text.strip() and not text.startswith("#"):
-                yield f"{str(path)!r}, line {number}", text
 
 
 def _digest(text: str) -> bytes:

@@ -25,11 +25,12 @@ from .models import Served
 from .parameters import Parameters, Upload, read_parameters, shown, text_of, texts_of
 from .refusal import Refusal
 from .schemas import body
-from .settings import MOST_ALTERNATIVES
 from .translating import translate
 
 router = APIRouter(tags=["LibreTranslate"])
 AUTO = "auto"
+MOST_ALTERNATIVES = 9
+"""Other translations of a text, besides the best one."""
 LONGEST_STEM = 100
 """The name of a translated file repeats at most so many characters of the file's name."""
 
@@ -45,7 +46,7 @@ def file_formats() -> dict[str, tuple[str, str]]:
     }
 
 
-@router.post("/translate", openapi_extra=body("LibreTranslateRequest"))
+@router.post("/translate", openapi_extra=body("q source target", "format alternatives api_key"))
 async def translate_text(request: Request) -> Response:
     """Translate a text, or a list of texts."""
     context = context_of(request)
@@ -79,7 +80,7 @@ async def languages(request: Request) -> list[dict[str, Any]]:
     ]
 
 
-@router.post("/detect", openapi_extra=body("DetectRequest"))
+@router.post("/detect", openapi_extra=body("q"))
 async def detect(request: Request) -> list[dict[str, Any]]:
     """Return the served languages in which a text may be, the most probable first."""
     context = context_of(request)
@@ -94,7 +95,7 @@ async def detect(request: Request) -> list[dict[str, Any]]:
     return [candidate for index, candidate in enumerate(candidates) if not index or candidate["confidence"] > 0]
 
 
-@router.post("/translate_file", openapi_extra=body("FileRequest", "multipart/form-data"))
+@router.post("/translate_file", openapi_extra=body("file source target", kind="multipart/form-data"))
 async def translate_file(request: Request) -> dict[str, str]:
     """Translate a file: plain text or HTML, by its ending. Its translation can be fetched for half an hour."""
     context = context_of(request)

@@ -11,7 +11,6 @@ from typing import Any
 
 from ..errors import printable
 
-FORMATS = ("plain", "json")
 logger = logging.getLogger("nmt.serve")
 
 
@@ -41,7 +40,7 @@ class _Json(logging.Formatter):
 
 
 def configure(form: str) -> None:
-    """Write the server's log, and warnings and errors of uvicorn and asyncio, to stderr. `form` is one of FORMATS."""
+    """Write the server's log, and warnings and errors of uvicorn and asyncio, to stderr; `form`: "plain" or "json"."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Plain())
     for name, level in (("nmt.serve", logging.INFO), ("uvicorn", logging.WARNING), ("asyncio", logging.WARNING)):
@@ -53,9 +52,9 @@ def configure(form: str) -> None:
 
 def say(text: str, **fields: Any) -> None:
     """Write a line to the log."""
-    logger.info(text, extra={"fields": fields} if fields else None)
+    logger.info(text, extra={"fields": fields})
 
 
 def warn(text: str, **fields: Any) -> None:
     """Write a warning to the log."""
-    logger.warning(text, extra={"fields": fields} if fields else None)
+    logger.warning(text, extra={"fields": fields})

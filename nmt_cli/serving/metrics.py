@@ -16,10 +16,11 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 """Upper bounds of the buckets of nmt_request_seconds, in seconds."""
 
 
-class Metrics:
-    """The counters. Each has a description."""
+class Metrics(Collector):
+    """The counters. Each has a description. The rate of nmt_tokens is the tokens per second."""
 
     def __init__(self, models: ServedModels, processes: int = 1) -> None:
+        self.models = models
         self.registry = CollectorRegistry()
         Gauge(
             "nmt_processes",
@@ -27,7 +28,7 @@ class Metrics:
             registry=self.registry,
         ).set(processes)
         ProcessCollector(registry=self.registry)
-        self.registry.register(_Workers(models))
+        self.registry.register(self)
         self.requests = Counter(
             "nmt_requests", "Requests that were answered.", ["path", "status"], registry=self.registry
         )
@@ -48,15 +49,8 @@ class Metrics:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
-
-class _Workers(Collector):
-    """The counts of the workers. The rate of nmt_tokens is the tokens per second."""
-
-    def __init__(self, models: ServedModels) -> None:
-        self.models = models
-
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics."""
+        """Yield the counts of the models and of their workers."""
         waiting = GaugeMetricFamily("nmt_queue_sentences", "Sentences that no worker has yet.", labels=["pair"])
         running = GaugeMetricFamily("nmt_running_sentences", "Sentences that workers search.", labels=["pair"])
         tokens = CounterMetricFamily(

@@ -26,7 +26,7 @@ MOST_CHARACTERS = 2000
 """Largest number of characters of a text for /nmt/attention: each weight is a number in the answer."""
 
 
-@router.post("/nmt/attention", openapi_extra=body("AttentionRequest"))
+@router.post("/nmt/attention", openapi_extra=body("q source target"))
 async def attention(request: Request) -> dict[str, Any]:
     """Translate a short text; return for each sentence the attention of its translation, and the probability of each
     word.
@@ -58,9 +58,7 @@ def _sentence(model: Served, translation: Translation) -> dict[str, Any]:
         "source_tokens": translation.source_tokens,
         "tokens": translation.tokens,
         "weights": [[round(weight, 4) for weight in row] for row in weights],
-        "words": None
-        if translation.words is None
-        else [[word, round(probability, 4)] for word, probability in translation.words],
+        "words": [[word, round(probability, 4)] for word, probability in translation.words or ()],
     }
 
 

@@ -23,7 +23,7 @@ def serve(settings: Settings) -> None:
     listener = listen(settings.host, settings.port)
     with contextlib.closing(listener), contextlib.closing(Files()) as files:
         if settings.processes > 1:
-            supervise(settings, listener, address_of(listener), files)
+            supervise(settings, listener, files)
         models = ServedModels(settings, logs.say, logs.warn)
         try:
             server = make_server(settings, models, files)

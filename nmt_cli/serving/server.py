@@ -19,6 +19,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import uvicorn
 
@@ -50,15 +51,6 @@ class AddressError(NmtError):
     """The server cannot listen on the address."""
 
 
-def make_server(settings: Settings, models: ServedModels, files: Files, kind: type[Server] | None = None) -> Server:
-    """Return a server of this kind with these models, which keeps translated files in `files`.
-
-    Its `run(sockets=[…])` answers requests until `stop` is called or a signal arrives.
-    """
-    detection.warm_up()
-    return (kind or Server)(settings, Context(settings, models, Metrics(models, settings.processes), files))
-
-
 def check_exposure(settings: Settings) -> None:
     """Raise UsageError if other machines could reach the server without a key, unless the user allowed it
     (--no-keys).
@@ -75,34 +67,26 @@ def check_exposure(settings: Settings) -> None:
 def is_local(host: str) -> bool:
     """Return whether only this machine can reach this address."""
     try:
-        addresses = {
-            str(entry[4][0])
-            for entry in socket.getaddrinfo(host or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        }
+        found = socket.getaddrinfo(host or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
         return False
-    return all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses)
+    return all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
 
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens. Raises AddressError."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         raise AddressError(
             f"--host {host!r} is no address of this machine ({getattr(error, 'strerror', None) or error}): "
             "expected one, such as 127.0.0.1, ::1 or 0.0.0.0."
         ) from None
-    listener = socket.socket(family, kind, protocol)
+    family, both = found[0][0], found[0][0] == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    address: Any = found[0][4]
     try:
-        if os.name == "posix":  # on Windows, this option would let two servers share the port
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG)
+        listener = socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
-        listener.close()
         raise AddressError(_refused(host, port, error)) from None
     listener.setblocking(False)
     return listener
@@ -116,7 +100,7 @@ def _refused(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EACCES:
         return f"--port {port} needs the rights of the system's administrator. Give one above 1023."
     return (
-        f"--host {host!r}, --port {port}: cannot listen there: {error.strerror}. Expected an address of "
+        f"--host {host!r}, --port {port}: cannot listen there: {os.strerror(error.errno or 0)}. Expected an address of "
         "this machine, such as 127.0.0.1."
     )
 
@@ -208,3 +192,12 @@ class Server(uvicorn.Server):
         """Wait for the tasks of requests, at most ENDING seconds."""
         if self.server_state.tasks:
             await asyncio.wait(list(self.server_state.tasks), timeout=ENDING)
+
+
+def make_server(settings: Settings, models: ServedModels, files: Files, kind: type[Server] = Server) -> Server:
+    """Return a server of this kind with these models, which keeps translated files in `files`.
+
+    Its `run(sockets=[…])` answers requests until `stop` is called or a signal arrives.
+    """
+    detection.warm_up()
+    return kind(settings, Context(settings, models, Metrics(models, settings.processes), files))

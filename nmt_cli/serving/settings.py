@@ -11,8 +11,6 @@ from .keys import Keys
 
 MOST, MOST_SECONDS = 10**12, 10**7
 """Highest values of limits: numbers, and seconds, which a timer of the system can wait."""
-MOST_ALTERNATIVES = 9
-"""Other translations of a text, besides the best one."""
 
 
 def _limit(help: str, metavar: str = "N", most: float = MOST) -> Option:
@@ -60,6 +58,6 @@ class Settings:
     beam: int | None = None
     """Beam size; None: the value in each model's recipe."""
     log: str = "plain"
-    """One of `logs.FORMATS`."""
+    """Or "json"."""
     grace: float = 30.0
     """Seconds for running requests when the server is stopped."""

@@ -29,17 +29,15 @@ from ..model.folder_files import find_model, read_config
 from . import logs
 from .files import Files
 from .models import ServedModels
-from .server import Server, make_server
+from .server import Server, address_of, make_server
 from .settings import Settings
 
-ENDING = (signal.SIGINT, signal.SIGTERM)
 HANGS = 30
 """Seconds without a sign of life after which a process is killed."""
 
 
-def supervise(settings: Settings, listener: socket.socket, address: str, files: Files) -> None:
-    """Serve with several processes on a socket with this address, until a signal ends the server. They share
-    `files`.
+def supervise(settings: Settings, listener: socket.socket, files: Files) -> None:
+    """Serve with several processes on a socket, until a signal ends the server. They share `files`.
 
     Raises Terminated for it, ModelError, and NmtError if a process cannot start.
     """
@@ -49,7 +47,7 @@ def supervise(settings: Settings, listener: socket.socket, address: str, files: 
         settings = replace(settings, devices=max(1, cores() // settings.processes))
     config = _Config(settings, files)
     multiprocess.Process = _Process  # type: ignore[misc]  # it has no parameter for this
-    supervisor = _Supervisor(config, [listener], address)
+    supervisor = _Supervisor(config, [listener])
     supervisor.run()
     if supervisor.received is not None:
         raise Terminated(supervisor.received)
@@ -65,22 +63,21 @@ class _Config(uvicorn.Config):
 
 
 class _Supervisor(multiprocess.Multiprocess):
-    """uvicorn's supervisor, which remembers the signal that ends it. `address` is that of the sockets."""
+    """uvicorn's supervisor, which remembers the signal that ends it."""
 
-    def __init__(self, config: _Config, sockets: list[socket.socket], address: str) -> None:
+    def __init__(self, config: _Config, sockets: list[socket.socket]) -> None:
         super().__init__(config, sockets)
-        self.address = address
         self.should_exit = _Ending(self)
 
     @property
     def received(self) -> int | None:
         """The first signal that ends the server; None: none has come."""
-        return next((number for number in self.signal_queue if number in ENDING), None)
+        return next((number for number in self.signal_queue if number in Server.ending), None)
 
     def init_processes(self) -> None:
         """Start all processes."""
         super().init_processes()
-        logs.say(f"listening on {self.address} with {self.processes_num} processes")
+        logs.say(f"listening on {address_of(self.sockets[0])} with {self.processes_num} processes")
 
     def handle_signals(self) -> None:
         """Do what the signals ask for, an end before all else; several SIGHUP are one."""

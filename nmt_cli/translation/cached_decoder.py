@@ -117,9 +117,12 @@ class _SubBatch:
         source = packing.to(str(self.device))
         memory = model.encode_packed(ids.to(self.device), source)
         self.states = memory if model.next_word is not None else memory[:0]  # for hard monotonic attention
-        projected = [cast(DecoderLayer, layer).cross_attention.project(memory, source) for layer in model.decoder]
-        pairs = [(keys.to(self.dtype).flatten(0, 1), values.to(self.dtype).flatten(0, 1)) for keys, values in projected]
-        return [(keys.transpose(1, 2).contiguous(), values.contiguous()) for keys, values in pairs]
+        pairs: list[tuple[Tensor, Tensor]] = []
+        for layer in model.decoder:
+            both = cast(DecoderLayer, layer).cross_attention.project(memory, source)
+            keys, values = (one.to(self.dtype).flatten(0, 1) for one in both)
+            pairs.append((keys.transpose(1, 2).contiguous(), values.contiguous()))
+        return pairs
 
     def _zeros(self, slots: int, size: int) -> Tensor:
         """Return zeros (B * H, slots, size) for queries, keys or values.

@@ -23,7 +23,6 @@ if a process dies, it terminates the others, here by SIGKILL. The processes shar
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import threading
 import warnings
@@ -32,7 +31,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
+from mmap import mmap
 from multiprocessing.context import ForkContext, ForkProcess, SpawnContext, SpawnProcess
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -78,16 +78,19 @@ class _Processes(Client, ABC):
     """Whether processes search few sentences too."""
     died = False
     """Whether one of them has died."""
+    pickled = b""
+    """The options, for processes that do not have them."""
 
     def __init__(self, pool: Pool, models: SearchModels, options: SearchOptions) -> None:
         super().__init__(pool, models, options)
         self.groups: set[Future[list[SearchResult]]] = set()
         """Those that are not done."""
+        self.processes = pool.workers
         _open.add(self)
 
+    @property
     @abstractmethod
-    def search(self, sentences: Sequence[Sentence], future: Future[list[SearchResult]]) -> None:
-        """Call `search_in_groups`, and raise its errors."""
+    def executor(self) -> ProcessPoolExecutor: ...
 
     def submit(self, sentences: Sequence[Sentence]) -> Future[list[SearchResult]]:
         """See `Client`. Raises WorkerDied, and so does the future."""
@@ -103,26 +106,20 @@ class _Processes(Client, ABC):
                 raise
         return future
 
-    def search_in_groups(
-        self,
-        executor: ProcessPoolExecutor,
-        processes: int,
-        pickled: bytes,
-        sentences: Sequence[Sentence],
-        joined: Future[list[SearchResult]],
-    ) -> None:
+    def search(self, sentences: Sequence[Sentence], joined: Future[list[SearchResult]]) -> None:
         """Let processes search sentences in groups, in each long and short ones, and set the future of all results.
 
         Raises BrokenProcessPool.
         """
         order = sorted(range(len(sentences)), key=lambda index: -len(sentences[index].tokens))
-        count = max(1, min(processes * GROUPS, len(order) // FEW_SENTENCES))
+        count = max(1, min(self.processes * GROUPS, len(order) // FEW_SENTENCES))
         groups = [order[first::count] for first in range(count)]
+        executor = self.executor  # made here: a process of `multiprocessing` that starts with it would end the block
         with blocked(ENDING), warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", DeprecationWarning
-            )  # about a fork while threads run: the child uses none of them
-            futures = [executor.submit(_search, pickled, [sentences[index] for index in group]) for group in groups]
+            # it is about a fork while threads run: the child uses none of them
+            warnings.simplefilter("ignore", DeprecationWarning)
+            given = [[sentences[index] for index in group] for group in groups]
+            futures = [executor.submit(_search, self.pickled, several) for several in given]
         results: dict[int, SearchResult] = {}
 
         def store(group: Sequence[int], future: Future[list[SearchResult]]) -> None:
@@ -136,7 +133,7 @@ class _Processes(Client, ABC):
                 except BrokenProcessPool:
                     self.died = True
                     joined.set_exception(WorkerDied())
-                except Exception as error:
+                except BaseException as error:  # whatever it is: the thread that comes here must not end
                     joined.set_exception(error)
 
         self.groups.update(futures)
@@ -149,20 +146,20 @@ class Forks(_Processes):
 
     def __init__(self, pool: Pool, models: SearchModels, options: SearchOptions) -> None:
         super().__init__(pool, models, options)
-        self.executor: ProcessPoolExecutor | None = None
-        self.stopped = multiprocessing.RawValue("b", 0)
+        self.stopped = mmap(-1, 1)  # shared with the forks
 
-    def search(self, sentences: Sequence[Sentence], future: Future[list[SearchResult]]) -> None:
-        if self.executor is None:
-            arguments = (self.models, self.options, self.stopped, os.getpid())
-            self.executor = ProcessPoolExecutor(self.pool.workers, _Forking(), _begin_fork, arguments)
-            self.begun = True
-        self.search_in_groups(self.executor, self.pool.workers, b"", sentences, future)
+    @cached_property
+    def executor(self) -> ProcessPoolExecutor:
+        """The forks, which begin here."""
+        arguments = (self.models, self.options, self.stopped, os.getpid())
+        executor = ProcessPoolExecutor(self.processes, _Forking(), _begin_fork, arguments)
+        self.begun = True
+        return executor
 
     def close(self) -> None:
         if self.owner == os.getpid():
-            self.gone, self.stopped.value = True, 1
-            if self.executor:
+            self.gone, self.stopped[0] = True, 1
+            if self.begun:
                 self.executor.shutdown(cancel_futures=True)
         super().close()
 
@@ -200,9 +197,9 @@ class Devices(_Processes):
     Raises UsageError if the options cannot be sent to them.
     """
 
-    def __init__(self, pool: Pool, models: SearchModels, options: SearchOptions, processes: DeviceProcesses) -> None:
+    def __init__(self, pool: Pool, models: SearchModels, options: SearchOptions, of_devices: DeviceProcesses) -> None:
         super().__init__(pool, models, options)
-        self.processes = processes
+        self.of_devices, self.processes = of_devices, len(of_devices.devices)
         try:
             self.pickled = bytes(ForkingPickler.dumps(options))
         except Exception as error:
@@ -211,16 +208,16 @@ class Devices(_Processes):
                 "functions of your own in a module, or use one device."
             ) from None
 
-    def search(self, sentences: Sequence[Sentence], future: Future[list[SearchResult]]) -> None:
-        processes = self.processes
-        for is_last in (False, True):
-            try:
-                self.search_in_groups(processes.executor, len(processes.devices), self.pickled, sentences, future)
-                return
-            except BrokenProcessPool:  # a process died before: new ones
-                processes.close()
-                if is_last:
-                    raise
+    @property
+    def executor(self) -> ProcessPoolExecutor:
+        return self.of_devices.executor
+
+    def search(self, sentences: Sequence[Sentence], joined: Future[list[SearchResult]]) -> None:
+        try:
+            super().search(sentences, joined)
+        except BrokenProcessPool:  # a process died before: new ones
+            self.of_devices.close()
+            super().search(sentences, joined)
 
     def close(self) -> None:
         super().close()
@@ -241,7 +238,8 @@ def _close_clients() -> None:
         client.close()
 
 
-threading._register_atexit(_close_clients)  # type: ignore[attr-defined]  # as `concurrent.futures` does, which registers itself before
+# as `concurrent.futures` does, which registers itself before
+threading._register_atexit(_close_clients)  # type: ignore[attr-defined]
 
 
 _search_all: Callable[[Sequence[Sentence]], list[SearchResult]]
@@ -252,13 +250,14 @@ _failure = ""
 """Why the process cannot search."""
 
 
-def _begin_fork(models: SearchModels, options: SearchOptions, stopped: Any, parent: int) -> None:
+def _begin_fork(models: SearchModels, options: SearchOptions, stopped: mmap, parent: int) -> None:
     """Begin to work, in a fork."""
     global _search_all
     end_with_parent(parent)
-    threading._register_atexit(os._exit, 0)  # type: ignore[attr-defined]  # first of all: what the caller does at its end is not for its forks
+    # what the caller does at its end is not for its forks; locks of its other threads may be locked here for ever
+    threading._register_atexit(os._exit, 0)  # type: ignore[attr-defined]
     gc.freeze()  # a collection would write to the parent's objects, and so copy their memory
-    _search_all = partial(search_all, models, options, stopped=lambda: bool(stopped.value))
+    _search_all = partial(search_all, models, options, stopped=lambda: bool(stopped[0]))
     models.use_threads(1)
 
 

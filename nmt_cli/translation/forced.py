@@ -30,7 +30,7 @@ class ForcedModel(Protocol):
         self,
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
-        following: Sequence[Sequence[int]] | None = None,
+        following: Sequence[Sequence[int]] = (),
         *,
         attention: Sequence[str] = (),
     ) -> tuple[list[Any], dict[str, Any]]:

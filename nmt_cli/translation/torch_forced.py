@@ -40,7 +40,7 @@ Ids = Sequence[int]
 _recording = threading.Lock()
 """Only one thread records at a time: workers share their models, and recording changes how a module attends."""
 if hasattr(os, "register_at_fork"):  # the thread that has the lock may not exist in the child
-    os.register_at_fork(after_in_child=_recording._at_fork_reinit)  # type: ignore[attr-defined]  # as the standard library does
+    os.register_at_fork(after_in_child=_recording._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 class TorchForced:
@@ -62,27 +62,24 @@ class TorchForced:
         self,
         sources: Sequence[Ids],
         targets: Sequence[Ids],
-        following: Sequence[Ids] | None = None,
+        following: Sequence[Ids] = (),
         *,
         attention: Sequence[str] = (),
     ) -> tuple[list[Array], dict[str, Array]]:
         if attention:
             [source], [target] = sources, targets
             hidden, weights = self._recorded(source, target, attention)
-            if following is None:
-                return [], weights
-            return [
-                self._token_log_probs(hidden, torch.tensor(following[0], device=self.device)).cpu().numpy()
-            ], weights
+            expected = [torch.tensor(ids, device=self.device) for ids in following]
+            return [self._token_log_probs(hidden, ids).cpu().numpy() for ids in expected], weights
         by_shape: dict[tuple[int, int], list[int]] = {}
         for index, (source, target) in enumerate(zip(sources, targets, strict=True)):
             by_shape.setdefault((self._padded(len(source)), self._padded(len(target))), []).append(index)
         log_probs = [np.empty(0, np.float32)] * len(sources)
-        for shape, indices in by_shape.items() if following is not None else ():
+        for shape, indices in by_shape.items():
             size = max(1, self.batch_tokens // max(shape))
             for batch in (indices[start : start + size] for start in range(0, len(indices), size)):
-                of_batch, reads, expected = ([side[i] for i in batch] for side in (sources, targets, following or []))
-                values_of = self._batch(of_batch, reads, expected, shape)
+                of_batch, reads, outputs = ([side[i] for i in batch] for side in (sources, targets, following))
+                values_of = self._batch(of_batch, reads, outputs, shape)
                 for index, values in zip(batch, values_of, strict=False):
                     log_probs[index] = values[: len(targets[index])]
         return log_probs, {}

@@ -131,6 +131,9 @@ def test_what_is_refused_before_serving(model: Path, tmp_path: Path) -> None:
         (["--model", str(model), "--log", "xml"], 2, "expected plain or json"),
         (["--model", str(model), "--set", "train.updates=3"], 2, "only decode.KEY=VALUE can"),
         (["--model", str(model), "--beam", "0", "--port", "0"], 2, "beam"),
+        (["--model", str(model), "--beam", "0", "--port", "0", "--processes", "2"], 1, "beam"),
+        (["--model", "missing", "--port", "0", "--processes", "2"], 1, "no model at 'missing'"),
+        (["--model", str(model), "--processes", "2", "--quota", "5"], 2, "--quota and --processes"),
     ):
         found, stderr = refused(*arguments)
         assert text in stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import random
 import socket
 import threading
@@ -31,6 +32,14 @@ TEXT = "the cat sees a dog."
 
 def translate(served: Served, text: str | list[str] = TEXT) -> httpx.Response:
     return post(f"{served.url}/translate", json={"q": text, **PAIR})
+
+
+HEAD = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+def request(text: str | list[str]) -> bytes:
+    body = json.dumps({"q": text, **PAIR}).encode()
+    return HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
 def connect(served: Served) -> socket.socket:
@@ -135,12 +144,7 @@ def test_a_closed_connection_cancels_its_work_and_single_sentences_do_not_wait(
     gate = held_until(monkeypatch, tmp_path)
     with running(model) as served:
         with connect(served) as client:
-            body = httpx.Request("POST", served.url, json={"q": document(), **PAIR}).content
-            client.sendall(
-                b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-                % len(body)
-                + body
-            )
+            client.sendall(request(document()))
             gate.begun()
             for _ in range(3):
                 assert translate(served).status_code == 200
@@ -161,8 +165,7 @@ def test_a_quota_holds_for_requests_at_once(model: Path, monkeypatch: pytest.Mon
         assert translate(served, ["a.", "b."]).status_code == 413
         assert used() == 0
         with connect(served) as client:
-            body = httpx.Request("POST", served.url, json={"q": text, **PAIR}).content
-            client.sendall(HEAD + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+            client.sendall(request(text))
             gate.begun()
         wait_until(lambda: idle(served))
         assert used() == len(text)
@@ -173,9 +176,6 @@ def test_a_quota_holds_for_requests_at_once(model: Path, monkeypatch: pytest.Mon
             gate.open()
         assert sorted(one.result().status_code for one in asked) == [200] + [456] * 29
         assert used() == 2 * len(text)
-
-
-HEAD = b"POST /translate HTTP/1.1\r\nHost: x\r\n"
 
 
 def test_serving_protocol_is_written_for_this_uvicorn() -> None:
@@ -195,17 +195,13 @@ def test_a_body_that_does_not_arrive(model: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(TimedProtocol, "within", lambda seconds: TimedProtocol)  # headers have no limit
     with running(model, limits=Limits(max_reading=0.5)) as served:
         with connect(served) as slow:
-            slow.sendall(HEAD + b"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
+            slow.sendall(HEAD + b"Content-Length: 1000\r\n\r\n{")
             assert slow.recv(1000).startswith(b"HTTP/1.1 408 ")
         assert get(f"{served.url}/health").status_code == 200
 
 
 def test_nonsense_and_clients_that_leave(served: Served) -> None:
-    for sent in (
-        b"\x00\xff\r\n\r\n",
-        b"GET / HTTP/9\r\n\r\n",
-        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{",
-    ):
+    for sent in (b"\x00\xff\r\n\r\n", b"GET / HTTP/9\r\n\r\n", HEAD + b"Content-Length: 99\r\n\r\n{"):
         with connect(served) as client:
             client.sendall(sent)
     assert translate(served).status_code == 200
@@ -218,12 +214,7 @@ def test_long_bodies_and_slow_readers(model: Path) -> None:
         assert translate(served, text).json()["translatedText"] == text
         assert translate(served, " " * (10 * 2**20)).status_code == 413
         with connect(served) as slow:
-            body = httpx.Request("POST", served.url, json={"q": text, **PAIR}).content
-            slow.sendall(
-                b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-                % len(body)
-                + body
-            )
+            slow.sendall(request(text))
             assert slow.recv(10)
             for _ in range(3):
                 assert translate(served).status_code == 200

@@ -283,48 +283,6 @@ def test_everything_is_reached_by_the_tab_key_and_has_a_name_and_a_visible_focus
     ]
 
 
-def themes() -> Iterator[tuple[str, dict[str, str]]]:
-    light, dark = re.findall(
-        r":root \{[^}]*?(--ground:[^}]*)\}", (translation_site.FOLDER / "page.css").read_text(encoding="utf-8")
-    )
-    for name, text in (("light", light), ("dark", dark)):
-        yield name, dict(re.findall(r"--(\w+): (#\w{6});", text))
-
-
-def luminance(colour: str) -> float:
-    """WCAG 2.2's relative luminance of #rrggbb."""
-    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    red, green, blue = (
-        channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4 for channel in channels
-    )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one: str, other: str) -> float:
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def mixed(one: str, other: str, share: float) -> str:
-    return "#" + "".join(
-        f"{round(int(one[at : at + 2], 16) * share + int(other[at : at + 2], 16) * (1 - share)):02x}"
-        for at in (1, 3, 5)
-    )
-
-
-@pytest.mark.parametrize(("name", "colours"), list(themes()))
-def test_colours_have_the_contrast_of_wcag_aa(name: str, colours: dict[str, str]) -> None:
-    for back in ("ground", "panel", "hover"):
-        assert all(contrast(colours[front], colours[back]) >= 4.5 for front in ("ink", "soft", "mark", "bad")), (
-            name,
-            back,
-        )
-    assert (
-        contrast(colours["ink"], mixed(colours["mark"], colours["panel"], 0.48)) >= 4.5
-    )  # the word with the highest weight
-    assert contrast(colours["border"], colours["panel"]) >= 3.0
-
-
 def test_the_page_loads_nothing_from_elsewhere_and_has_nothing_inline() -> None:
     for file in translation_site.FOLDER.iterdir():
         text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")

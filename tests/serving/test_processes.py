@@ -200,18 +200,3 @@ def pending(command: Command) -> list[str]:
     """The signals that a process was sent and has not taken."""
     status = Path(f"/proc/{command.process.pid}/status").read_text(encoding="ascii").splitlines()
     return [line.split()[1] for line in status if line.startswith(("SigPnd:", "ShdPnd:"))]
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        (["--processes", "2", "--model", "missing"], "no model at 'missing'"),
-        (["--processes", "2", "--quota", "5"], "--quota and --processes: each process would count by itself"),
-        (["--processes", "2", "--beam", "0"], "beam"),
-    ],
-)
-def test_what_is_refused(model: Path, options: list[str], text: str) -> None:
-    with Command("--model", str(model), *options) if "--model" not in options else Command(*options) as command:
-        assert command.end() in (1, 2)
-        assert text in " ".join(" ".join(command.lines).split())
-        assert not any("Traceback" in line for line in command.lines)

@@ -32,3 +32,10 @@ class UnsendableSearch(BrokenSearch):
 
     def step(self) -> Any:
         raise Unsendable(1, 2)
+
+
+class EndingSearch(BrokenSearch):
+    """It raises what is no Exception."""
+
+    def step(self) -> Any:
+        raise SystemExit("ended")

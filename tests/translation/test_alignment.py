@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
 import torch
 from small_models import needs_engine, section
-from torch import Tensor, nn
+from torch import Tensor
 
-from nmt_cli.model.attention import attend_plain
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.translation import alignment
@@ -32,50 +30,16 @@ def make(layers: int = 3, **features: object) -> Transformer:
     return Transformer(section(decoder_layers=layers, num_heads=4, max_positions=64, **features), 50, 50).eval()
 
 
-@torch.inference_mode()
-def by_the_models_own_pass(model: Transformer, number: int) -> Tensor:
-    """What decoder layer `number` is asked, caught while the model decodes, against its keys, head by head: (T, S)."""
-    caught: list[Tensor] = []
-    query = model.decoder[number].cross_attention.query  # type: ignore[union-attr]
-    assert isinstance(query, nn.Module)
-    hook = query.register_forward_hook(lambda module, given, found: caught.append(found))
-    memory = model.project_memory(model.encode(torch.tensor([SOURCE]), None))
-    model.decode(torch.tensor([TARGET]), memory, None)
-    hook.remove()
-    keys = memory[number][0][0]  # (H, S, K)
-    queries = caught[0][0].chunk(model.config.num_heads, dim=-1)  # H of (T, K)
-    weights = [(q @ k.T / math.sqrt(k.size(1))).softmax(-1) for q, k in zip(queries, keys, strict=True)]
-    return torch.stack(weights).mean(0)
-
-
-@pytest.mark.parametrize("features", FEATURES)
-@pytest.mark.parametrize("number", [0, 1, 2])
-def test_weights_are_those_of_the_models_own_pass(features: dict[str, Any], number: int) -> None:
-    model = make(**features)
-    found = cross_attention(model, SOURCE, TARGET, number)
-    torch.testing.assert_close(found, by_the_models_own_pass(model, number), atol=1e-6, rtol=1e-5)
-    assert found.shape == (len(TARGET), len(SOURCE))
-    torch.testing.assert_close(found.sum(1), torch.ones(len(TARGET)))
-
-
-@torch.inference_mode()
-def test_weights_are_what_attention_applies() -> None:
-    """With rows of the unit matrix for values, attention gives back its own weights."""
-    model = make()
-    layer = model.decoder[1].cross_attention
-    memory = model.project_memory(model.encode(torch.tensor([SOURCE]), None))
-    queries: list[Tensor] = []
-    hook = layer.query.register_forward_hook(lambda module, given, found: queries.append(found))  # type: ignore[union-attr]
-    model.decode(torch.tensor([TARGET]), memory, None)
-    hook.remove()
-    query = queries[0].view(1, len(TARGET), 4, -1).transpose(1, 2)  # (1, H, T, K)
-    weights = attend_plain(query, memory[1][0], torch.eye(len(SOURCE)).expand(1, 4, -1, -1))
-    torch.testing.assert_close(cross_attention(model, SOURCE, TARGET, 1), weights.mean(1)[0], atol=1e-6, rtol=1e-5)
-
-
 @pytest.mark.parametrize(("layers", "number"), [(1, 0), (2, 0), (3, 1)])
-def test_the_layer_is_the_last_but_one(layers: int, number: int) -> None:
-    model = make(layers)
+@pytest.mark.parametrize("features", FEATURES)
+def test_weights_are_means_over_heads_of_the_last_but_one_layer(
+    features: dict[str, Any], layers: int, number: int
+) -> None:
+    """`test_attention_maps` holds those of each head."""
+    model = make(layers, **features)
+    _, weights = TorchForced(model).forced([SOURCE], [TARGET], attention=["cross"])
+    for layer, mean in enumerate(weights["cross"].mean(1)):
+        assert torch.equal(cross_attention(model, SOURCE, TARGET, layer), torch.from_numpy(mean))
     assert torch.equal(cross_attention(model, SOURCE, TARGET), cross_attention(model, SOURCE, TARGET, number))
 
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import random
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import small_models
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch_stacks import TorchStacks, wave
+from torch_stacks import TorchStacks
 
 from nmt_cli.data.tokenizer import BOS, EOS, Tokenizer, Vocabulary, learn_bpe
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.model.attention import attend, record_attention
-from nmt_cli.model.folder import load_model, weights_of
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.model.weights import write_model
-from nmt_cli.recipe import DataSection, ModelSection, Recipe
+from nmt_cli.recipe import DataSection, ModelSection
 from nmt_cli.translation.attention_maps import KINDS, check_selection, compute_attention, select_views
 from nmt_cli.translation.scoring import PairScorer
 from nmt_cli.translation.torch_forced import TorchForced
@@ -92,43 +87,6 @@ def test_rows_sum_to_one_and_the_future_is_never_looked_at(features: dict[str, A
         assert found.std() > 0.02  # not even by chance
     assert weights["decoder"].triu(1).count_nonzero() == 0
     assert weights["decoder"].tril().count_nonzero() == config.decoder_layers * heads * T * (T + 1) // 2
-
-
-@pytest.mark.parametrize("features", FEATURES)
-def test_the_first_layer_follows_equation_1_from_the_raw_matrices(features: dict[str, Any], tmp_path: Path) -> None:
-    """Nothing but the folder's file and the paper: embeddings, positions, [norm,] q k^T / sqrt(d_k), softmax."""
-    recipe = Recipe(data=DataSection(generator="teaching", vocab_size=V, max_length=8), model=section(**features))
-    write_model(tmp_path, weights_of(make(**features)), recipe, (V, V), {"tokenizer.model": b"-"}, {})
-    model, raw, config = load_model(tmp_path).model, load_file(tmp_path / "model.safetensors"), recipe.model
-    ours = attention_maps(model, SOURCE, TARGET)
-    size, heads = config.key_size, config.num_heads
-    for kind, side, ids in (("encoder", "source", SOURCE), ("decoder", "target", TARGET)):
-        table = raw["embeddings.shared" if config.tie_embeddings else f"embeddings.{side}"]
-        learned = raw.get(f"{side}_positions.weight")
-        for head in range(heads):
-            queries, keys = [], []
-            for position, number in enumerate(ids):
-                places = (
-                    learned[position]
-                    if learned is not None
-                    else torch.tensor([wave(position, column, D) for column in range(D)])
-                )
-                x = table[number] * math.sqrt(D) + places
-                if config.residual == "pre":
-                    name = f"{kind}.0.around_self_attention.norm"
-                    x = (x - x.mean()) / (x.var(unbiased=False) + 1e-5).sqrt() * raw[f"{name}.weight"] + raw[
-                        f"{name}.bias"
-                    ]
-                both = (
-                    raw[f"{kind}.0.self_attention.query_key_value.weight"] @ x
-                    + raw[f"{kind}.0.self_attention.query_key_value.bias"]
-                )
-                queries.append(both[head * size : (head + 1) * size])
-                keys.append(both[(heads + head) * size : (heads + head + 1) * size])
-            for t, query in enumerate(queries):
-                seen = keys if kind == "encoder" else keys[: t + 1]
-                expected = torch.stack([query @ key / math.sqrt(size) for key in seen]).softmax(0)
-                torch.testing.assert_close(ours[kind][0, head, t, : len(seen)], expected, atol=2e-6, rtol=1e-4)
 
 
 @torch.no_grad()

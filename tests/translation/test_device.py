@@ -12,7 +12,7 @@ import torch
 from engine_switch import without_engine
 from few_words import LIST, WORDS, lines, model, tokenizer
 from in_memory import line_translator
-from simulated_device import DEVICE, DeviceTensor, SimulatedDevice
+from simulated_device import DEVICE, SimulatedDevice
 from small_models import section
 
 from nmt_cli.model.precision import convert
@@ -93,25 +93,6 @@ def test_forms_of_the_model_are_on_the_device(form: str) -> None:
     expected = translated(models, lines()[:8], precision=precision)
     with SimulatedDevice():
         assert translated([on_device(one) for one in models], lines()[:8], precision=precision) == expected
-
-
-@pytest.mark.parametrize("precision", ["bf16", "fp16", "int8"])
-@torch.no_grad()
-def test_converted_models_move_to_a_device(precision: str) -> None:
-    """As a model does that is stored in int8."""
-    converted = convert(model(), precision)
-    with SimulatedDevice():
-        moved = on_device(converted)
-        assert all(
-            isinstance(tensor, DeviceTensor)
-            for module in moved.modules()
-            for tensor in vars(module).values()
-            if isinstance(tensor, torch.Tensor)
-        )
-        assert all(isinstance(tensor, DeviceTensor) for tensor in [*moved.parameters(), *moved.buffers()])
-    assert not any(
-        "projection.weight" in name or "inner.weight" in name for name in converted.state_dict()
-    )  # what is stored has not changed
 
 
 @pytest.fixture

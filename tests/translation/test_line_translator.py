@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import os
 import random
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -253,17 +251,6 @@ def ids_of(pieces: tuple[str, ...]) -> list[int]:
     return [numbers()[piece] for piece in pieces]
 
 
-@torch.inference_mode()
-def test_the_end_symbol_closes_every_source() -> None:
-    """log P is that of the model's own pass over a source with its end symbol."""
-    [result] = translator().translate(["the cat"])
-    source, output = tokenizer().encode(["the cat"])[0], ids_of(result.tokens)
-    logits = model().logits(model()(torch.tensor([[*source, EOS]]), None, torch.tensor([[BOS, *output]])))[0]
-    assert result.log_prob == pytest.approx(
-        float(logits.log_softmax(-1).gather(1, torch.tensor([*output, EOS])[:, None]).sum()), abs=1e-4
-    )
-
-
 def test_pieces_are_the_subwords_of_the_text_and_no_more_than_the_input_allows() -> None:
     for line, result in zip(lines(), translator(nbest=2).translate(lines()), strict=True):
         assert ids_of(result.source_tokens) == tokenizer().encode([line])[0]
@@ -349,22 +336,6 @@ def test_workers_stop_in_a_batch_when_nobody_waits(
     wait_until(lambda: some.models.pool.running == 0)
 
 
-@pytest.mark.slow
-def test_python_ends_where_results_are_kept_unread() -> None:
-    script = f"""if True:
-        import runpy
-        test = runpy.run_path({__file__!r})
-        test["pool"].FEW_SENTENCES = 2
-        results = test["translator"](more={{"workers": 2}}, batch_tokens=100).translate(iter(test["lines"]()))
-        print(next(results).source)
-    """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT, env=environment
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{lines()[0]}\n", "")
-
-
 def ensemble(*models: Transformer, **more: Any) -> LineTranslator:
     return line_translator(models, tokenizer(), tokenizer(), DecodeSection(max_extra=3), **more)
 
@@ -447,14 +418,6 @@ def test_alignments_of_a_line_in_parts_count_over_all_parts() -> None:
     assert second.alignment is not None
     assert whole.alignment == (*first.alignment, *((i + sources, j + targets) for i, j in second.alignment))
     assert whole.source_tokens == first.source_tokens + second.source_tokens
-
-
-def test_samples_are_those_of_line_and_seed() -> None:
-    ways = [{"search": "sample", "sampling": SamplingOptions(seed=seed)} for seed in (1, 1, 2)]
-    one, again, other = (list(translator(nbest=3, beam=3, more=way).translate(lines())) for way in ways)
-    assert one == again
-    assert [result.text for result in one] != [result.text for result in other]
-    assert all(len(result.nbest) == 3 for line, result in zip(lines(), one, strict=True) if line.strip())
 
 
 class GreedySearch:

@@ -154,12 +154,16 @@ def models(request: pytest.FixtureRequest, folder: Path) -> Iterator[Models]:
 
 @pytest.mark.parametrize(
     ("search", "error", "said"),
-    [("BrokenSearch", ValueError, "cut"), ("UnsendableSearch", NmtError, "Unsendable: 1 and 2")],
+    [
+        ("BrokenSearch", ValueError, "cut"),
+        ("UnsendableSearch", NmtError, "Unsendable: 1 and 2"),
+        ("EndingSearch", SystemExit, "ended"),
+    ],
 )
 def test_an_error_of_the_search_is_raised(
-    search: str, error: type[Exception], said: str, models: Models, folder: Path, monkeypatch: pytest.MonkeyPatch
+    search: str, error: type[BaseException], said: str, models: Models, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also one that cannot be sent."""
+    """Also one that cannot be sent, and one that would end a thread."""
     monkeypatch.setitem(SEARCHES, "broken", f"broken_search:{search}")
     with pytest.raises(error, match=said):
         list(over(models, folder, search="broken").translate(LINES))
@@ -234,7 +238,7 @@ def test_models_that_cannot_be_loaded_are_reported(folder: Path, devices: Device
     )
     with pytest.raises(NmtError, match=r"the worker process of 'cpu' cannot search: .*missing"), closing(client):
         client.submit(over(devices, folder).prepare(LINES).sentences).result()
-    client.processes.close()
+    client.of_devices.close()
 
 
 def test_what_cannot_be_sent_is_refused(folder: Path, devices: DeviceModels, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,7 +99,8 @@ def sound(limit: int = 64) -> list[int]:
 @torch.no_grad()
 def test_log_probs_equal_torchs_cross_entropy_of_each_pair_alone(by: str, features: dict[str, Any]) -> None:
     ours, reference = scorer(by, **features), model(**features)
-    for result in ours.score([pair for pair in pairs() if any(map(str.strip, pair))][::3]):
+    blank_side = pairs()[42:44]
+    for result in ours.score(blank_side + [pair for pair in pairs() if any(map(str.strip, pair))][::3]):
         source, target = ids((result.source.strip(), result.target.strip()), ours.vocabulary)
         if result.log_prob is None:
             assert max(len(source), len(target)) >= ours.longest
@@ -157,22 +158,6 @@ def test_two_blank_lines_do_not_reach_the_model(by: str, monkeypatch: pytest.Mon
     assert list(scorer(by).score([])) == []
 
 
-@torch.no_grad()
-def test_a_blank_side_is_its_end_symbol_alone(by: str) -> None:
-    ours, reference = scorer(by), model()
-    [of_text, of_nothing] = ours.score([("the cat.", " "), ("\t", "the cat.")])
-    source, target = ids(("the cat.", "the cat."), vocabulary())
-
-    def log_prob(source: list[int], target: list[int]) -> float:
-        logits = reference.logits(reference(torch.tensor([[*source, EOS]]), None, torch.tensor([[BOS, *target]])))[0]
-        return -float(F.cross_entropy(logits, torch.tensor([*target, EOS]), reduction="sum"))
-
-    assert of_text.tokens == 1
-    assert of_text.log_prob == pytest.approx(log_prob(source, []), abs=1e-5)
-    assert of_nothing.tokens == len(target) + 1
-    assert of_nothing.log_prob == pytest.approx(log_prob([], target), abs=1e-5)
-
-
 @pytest.mark.parametrize("longest", [48, 49, 50, 51])
 def test_what_fits_is_scored_to_the_last_position_and_what_does_not_has_no_score(by: str, longest: int) -> None:
     words = " ".join(WORDS * 5)
@@ -222,12 +207,3 @@ def test_perplexity_is_always_a_number_and_bf16_near_fp32() -> None:
     for ours, exact in zip(near, expected("torch"), strict=True):
         assert ours.tokens == exact.tokens
         assert ours.log_prob == (None if exact.log_prob is None else pytest.approx(exact.log_prob, rel=0.03))
-
-
-def test_the_weights_and_the_random_state_are_left_alone() -> None:
-    weights = model()
-    ours = PairScorer(TorchForced(weights), vocabulary())
-    before, state = [p.clone() for p in weights.parameters()], torch.get_rng_state()
-    list(ours.score(pairs()[:5]))
-    assert all(torch.equal(a, b) for a, b in zip(before, weights.parameters(), strict=True))
-    assert torch.equal(state, torch.get_rng_state())
