@@ -271,8 +271,6 @@ def _receive(source: Source, part: _Part, verify: bool) -> bool:
     checked = verify and source.digest is not None
     same = part.origin.url == source.url and part.origin.mark is not None
     begin = part.size if same or checked else 0
-    if checked and begin and begin == source.size:
-        return True  # an earlier command was stopped between the last byte and the check
     headers = {"User-Agent": AGENT, "Accept": "*/*"}
     if begin:
         headers["Range"] = f"bytes={begin}-"

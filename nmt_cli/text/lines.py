@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import DataError, differing
 from .compression import ARCHIVE_HEAD, FORMATS, Damaged, Unpacked, archive_of
@@ -181,26 +181,17 @@ def read_parallel(
             f"{len(source_paths)} source file(s) but {len(target_paths)} target file(s): they are read in pairs."
         )
     counts: Counter[str] = Counter() if replaced is None else replaced
-    for source, target in zip(source_paths, target_paths, strict=True):
-        with open_binary(source) as source_stream, open_binary(target) as target_stream:
-            yield from read_pairs(source, source_stream, target, target_stream, counts)
+    for names in zip(map(str, source_paths), map(str, target_paths), strict=True):
+        with open_binary(names[0]) as source, open_binary(names[1]) as target:
+            yield from read_streams(names, (source, target), counts)
 
 
-def read_pairs(
-    source: str | Path,
-    source_stream: BinaryIO,
-    target: str | Path,
-    target_stream: BinaryIO,
-    replaced: Counter[str],
-    any_bytes: bool = False,
-) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of lines of two open streams, as `read_parallel` does; `source` and `target` are their names.
-
-    For `any_bytes` see `iter_lines`.
-    """
-    first = decoded_lines(source_stream, str(source), replaced, any_bytes)
-    second = decoded_lines(target_stream, str(target), replaced, any_bytes)
-    return parallel((repr(str(source)), first), (repr(str(target)), second))  # type: ignore[return-value]  # of two
+def read_streams(
+    names: Sequence[str], streams: Sequence[BinaryIO], replaced: Counter[str], any_bytes: bool = False
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the lines of open streams together, as `read_parallel` does; for the rest see `decoded_lines`."""
+    lines = (decoded_lines(stream, name, replaced, any_bytes) for name, stream in zip(names, streams, strict=True))
+    return parallel(*zip(map(repr, names), lines, strict=True))
 
 
 def decoded_lines(stream: BinaryIO, name: str, replaced: Counter[str], any_bytes: bool = False) -> Iterator[str]:
