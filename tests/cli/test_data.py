@@ -337,7 +337,7 @@ def test_ctrl_c_says_how_to_go_on_and_the_next_command_does(site: Site, tmp_path
 
 def test_an_out_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert "'file' is a file or is below one, expected a folder: choose another --out." in flat(
+    assert "'file': it is a file, expected a folder. Choose another path." in flat(
         nmt(tmp_path, "data", "multi30k", "--out", "file", code=1)
     )
 
