@@ -41,7 +41,7 @@ class _Member(io.RawIOBase):
     """A stream of at most `most` bytes, decompressed. Its errors are raised as DataErrors that name it."""
 
     def __init__(self, inner: IO[bytes], name: str, most: int) -> None:
-        self._read, self.name, self._remaining = Unpacked(inner.read).read, name, most
+        self._read, self.name, self.shown, self._remaining = Unpacked(inner.read).read, name, repr(name), most
 
     def readable(self) -> bool:
         return True

@@ -22,7 +22,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ..errors import DataError, differing
+from ..errors import DataError, differing, reading
 from .compression import ARCHIVE_HEAD, FORMATS, Damaged, Unpacked, archive_of
 from .encodings import SAMPLE, UTF8_MARK, marked_encoding, refused, wide_encoding
 
@@ -40,9 +40,9 @@ class _Readable(io.RawIOBase):
     Its reading errors are DataErrors with the name of the file, whichever library raises them.
     """
 
-    def __init__(self, file: io.FileIO, name: str, shown: str, suffix: str = "") -> None:
+    def __init__(self, file: io.FileIO, shown: str, suffix: str = "") -> None:
         """`shown` is the name in messages. `suffix`: the ending of the name."""
-        self._file, self.name, self.shown, self._suffix = file, name, shown, suffix
+        self._file, self.shown, self._suffix = file, shown, suffix
         self._head: bytes | None = b""
         self._unpacked = Unpacked(self._arrived)
 
@@ -97,14 +97,11 @@ def open_binary(path: str | Path) -> BinaryIO:
     """Open a plain or compressed file for reading. Raises DataError when it is opened and while it is read."""
     path = Path(path)
     try:
-        file = open(path, "rb", buffering=0)  # noqa: SIM115  (handed on)
-    except IsADirectoryError:
-        raise DataError(f"cannot read {str(path)!r}: it is a folder, expected a file.") from None
-    except OSError as error:
-        raise DataError(f"cannot read {str(path)!r}: {error.strerror}.") from None
+        with reading(path):
+            file = open(path, "rb", buffering=0)  # noqa: SIM115  (handed on)
     except ValueError:
         raise DataError(f"cannot read {str(path)!r}: a file name holds no NUL character.") from None
-    return io.BufferedReader(_Readable(file, str(path), repr(str(path)), path.suffix), BUFFER)
+    return io.BufferedReader(_Readable(file, repr(str(path)), path.suffix), BUFFER)
 
 
 def open_descriptor(descriptor: int, name: str) -> BinaryIO:
@@ -116,7 +113,7 @@ def open_descriptor(descriptor: int, name: str) -> BinaryIO:
     if stat.S_ISDIR(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise DataError(f"cannot read {name}: it is a folder, expected a file or a pipe.")
-    return io.BufferedReader(_Readable(os.fdopen(descriptor, "rb", buffering=0), name, name), BUFFER)
+    return io.BufferedReader(_Readable(os.fdopen(descriptor, "rb", buffering=0), name), BUFFER)
 
 
 def iter_lines(stream: BinaryIO, any_bytes: bool = False) -> Iterator[bytes]:
@@ -143,16 +140,7 @@ def _refuse_wide(head: bytes, stream: BinaryIO, any_bytes: bool) -> None:
     if any_bytes and not (marked_encoding(head) and 0 in head):
         return
     if encoding := wide_encoding(head):
-        raise DataError(refused(_name(stream), encoding))
-
-
-def _name(stream: BinaryIO) -> str:
-    """Return the name of the stream in messages."""
-    raw = getattr(stream, "raw", None)
-    if isinstance(raw, _Readable):
-        return raw.shown
-    name = getattr(stream, "name", None)
-    return repr(name) if isinstance(name, str) else "the input"
+        raise DataError(refused(getattr(getattr(stream, "raw", None), "shown", "the input"), encoding))
 
 
 def decode_line(raw: bytes) -> tuple[str, bool]:

@@ -412,7 +412,7 @@ def test_an_ensemble_has_every_search() -> None:
         (["--terms", "terms", "--set", "decode.search=sample"], 2, "terms and --search sample were both given"),
         (["--set", 'decode.constraints=["foo"]'], 2, "constraints = 'foo': expected prefix, terms,"),
         (["--terms", "nowhere"], 1, "cannot read 'nowhere': No such file or directory."),
-        (["--terms", "."], 1, "cannot read '.': it is a folder, expected a file."),
+        (["--terms", "."], 1, "cannot read '.': Is a directory."),
         (
             ["--terms", "empty"],
             1,

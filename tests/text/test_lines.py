@@ -55,7 +55,7 @@ def test_invalid_utf8_is_replaced_and_told() -> None:
 def test_missing_files_and_folders_and_unequal_numbers_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cannot read '.*absent': No such file"):
         open_binary(tmp_path / "absent")
-    with pytest.raises(DataError, match=r"it is a folder, expected a file"):
+    with pytest.raises(DataError, match=r"cannot read .*: Is a directory"):
         open_binary(tmp_path)
     with pytest.raises(DataError, match=r"1 source file\(s\) but 0 target"):
         list(read_parallel([tmp_path / "a"], []))
