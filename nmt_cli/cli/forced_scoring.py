@@ -19,7 +19,7 @@ from ..device.torch_device import is_host
 from ..errors import DataError, UsageError
 from ..interface.loading import check_precision, open_models
 from ..options import Option
-from ..text.lines import read_pairs, read_parallel
+from ..text.lines import read_parallel, read_streams
 from . import output
 from .arguments import STDIN, STDIN_TWICE, model_option
 from .inputs import open_input, say_model
@@ -99,7 +99,7 @@ def score_by_model(references: list[Path], src: Path | None, options: ModelOptio
         if total == 0:
             raise empty
         scorer = _scorer(options)
-        pairs = read_pairs(names[0], streams[0], names[1], streams[1], replaced)
+        pairs = read_streams(names, streams, replaced)
         totals = _run(scorer, pairs, total, _json if as_json else partial(_text, width=width))
     if totals.lines == 0:
         raise empty

@@ -41,7 +41,7 @@ class _Member(io.RawIOBase):
     """A stream of at most `most` bytes, decompressed. Its errors are raised as DataErrors that name it."""
 
     def __init__(self, inner: IO[bytes], name: str, most: int) -> None:
-        self._read, self.name, self._remaining = Unpacked(inner.read).read, name, most
+        self._read, self.name, self.shown, self._remaining = Unpacked(inner.read).read, name, repr(name), most
 
     def readable(self) -> bool:
         return True
@@ -86,7 +86,7 @@ def check_holds(path: Path, sizes: dict[str, int], names: list[str]) -> None:
 def open_member(path: Path, name: str) -> Iterator[BinaryIO]:
     """Provide a file of an archive as a stream, decompressed.
 
-    For an archive that is a single file, `name` is "". Raises DataError.
+    `name` is one of `contents`. Raises DataError.
     """
     called = f"{path}:{name}" if name else str(path)
     with (
@@ -112,20 +112,13 @@ def _opened(path: Path, name: str) -> Iterator[tuple[IO[bytes], int]]:
             with packed:
                 yield packed, information.file_size
     else:
-        with _tar(path) as archive:
-            member_stream, size = _find_in_tar(archive, name, path)
-            with member_stream:
-                yield member_stream, size
-
-
-def _find_in_tar(archive: tarfile.TarFile, name: str, path: Path) -> tuple[IO[bytes], int]:
-    with _naming(str(path)):
-        for member in archive:
-            if _plain(member.name) == name and member.isfile():
-                stream = archive.extractfile(member)
-                assert stream is not None  # a plain file
-                return stream, member.size
-    raise DataError(f"{str(path)!r} does not hold {name!r}.")
+        with open_member(path, "") as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as archive:
+            with _naming(str(path)):
+                found = next(member for member in archive if _plain(member.name) == name and member.isfile())
+                stream = archive.extractfile(found)
+            assert stream is not None  # a plain file
+            with stream:
+                yield stream, found.size
 
 
 def _contents_of_tar(path: Path) -> dict[str, int]:
@@ -144,12 +137,6 @@ def _contents_of_zip(path: Path) -> dict[str, int]:
             for member in archive.infolist()
             if not (member.is_dir() or stat.S_ISLNK(member.external_attr >> 16))
         }
-
-
-@contextmanager
-def _tar(path: Path) -> Iterator[tarfile.TarFile]:
-    with open_member(path, "") as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as archive:
-        yield archive
 
 
 def _plain(name: str) -> str:

@@ -8,9 +8,6 @@ a file are never joined. Without an ETag or date it resumes only if a checksum i
 connection, a cut, 5xx, 429) it tries the same address again, with growing pauses. It stops after ATTEMPTS attempts in a
 row that received no byte. After any other error, or a wrong checksum, it tries the next address. Proxies are taken from
 the environment, as urllib does.
-
-With the library pooch this would need less code. But pooch does not resume, knows only one address per file, and
-removes the downloaded part after an interrupt.
 """
 
 from __future__ import annotations
@@ -271,8 +268,6 @@ def _receive(source: Source, part: _Part, verify: bool) -> bool:
     checked = verify and source.digest is not None
     same = part.origin.url == source.url and part.origin.mark is not None
     begin = part.size if same or checked else 0
-    if checked and begin and begin == source.size:
-        return True  # an earlier command was stopped between the last byte and the check
     headers = {"User-Agent": AGENT, "Accept": "*/*"}
     if begin:
         headers["Range"] = f"bytes={begin}-"

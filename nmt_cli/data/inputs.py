@@ -23,9 +23,9 @@ from ..recipe import DataSection
 from ..storage.sealed_json import FileEntry, file_entry
 from ..text.lines import BUFFER, open_binary, read_parallel
 from ..text.other_formats import check_text_files
-from .shards import TEXT, Split
+from .shards import FILE_KEYS, TEXT, Split
 
-ROLES = ("train_source", "train_target", "valid_source", "valid_target")
+ROLES = FILE_KEYS[:4]
 SPLITS: tuple[Split, ...] = ("train", "valid")
 LATER = {"target_vocab_size": 0, "target_character_coverage": 0.0, "target_tokenization": "bpe", "terminals": ""}
 """Keys of [data] that earlier versions did not have. Each value stands for the behaviour of those versions, so their

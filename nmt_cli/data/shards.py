@@ -262,8 +262,9 @@ def with_earlier_defaults(recipe: Recipe, index: ShardIndex) -> Recipe:
 
 def valid_text(folder: str | Path) -> tuple[list[str], list[str]]:
     """Return the raw validation text, source and target: one line per pair of the `valid` corpus."""
-    pairs = list(read_parallel(*([Path(folder) / name] for name in VALID_TEXT)))
-    return [source for source, _ in pairs], [target for _, target in pairs]
+    source, target = ([Path(folder) / name] for name in VALID_TEXT)
+    pairs = list(read_parallel(source, target))
+    return [line for line, _ in pairs], [line for _, line in pairs]
 
 
 class Corpus:

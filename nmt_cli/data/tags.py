@@ -97,15 +97,11 @@ class Tags:
                 f"translated as text. It translates into {self.listed()}."
             )
 
-    def prefix(self, code: str) -> list[int]:
-        """Return the ids before those of a text: the tag's, or nothing for the code ""."""
-        return [self.ids[code]] if code else []
-
     def encode(self, lines: Sequence[str], code: str = "") -> list[list[int]]:
         """Return the ids of each line with those of its tag; `code` and errors: see `split`."""
         split = [self.split(line, code) for line in lines]
         encoded = self.source.encode([text for _, text in split])
-        return [[*self.prefix(own), *ids] if ids else ids for (own, _), ids in zip(split, encoded, strict=True)]
+        return [[self.ids[own], *ids] if own and ids else ids for (own, _), ids in zip(split, encoded, strict=True)]
 
     def listed(self) -> str:
         """Return the model's target languages for a message."""

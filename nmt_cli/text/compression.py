@@ -140,8 +140,8 @@ class Unpacked:
         if not self._streams:
             self._begin()
         if self.format is None and (self._input or self._fetch(size)):
-            data, self._input = self._input[:size], self._input[size:]
-            return data
+            piece, self._input = self._input[:size], self._input[size:]
+            return piece
         while self._decompressor:
             if self._decompressor.eof:
                 self._input = self._decompressor.unused_data
@@ -150,10 +150,10 @@ class Unpacked:
             if not self._input and not self._full and not self._fetch():
                 raise Damaged(f"it ends within {self._stream()}")
             try:
-                data, self._input = self._decompressor.decompress(self._input, size), b""
+                data: bytes = self._decompressor.decompress(self._input, size)
             except (OSError, zlib.error, lzma.LZMAError, zstd.ZstdError) as error:
                 raise Damaged(f"{self._stream()} is damaged ({error})") from None
-            self._full = len(data) == size  # there may be more without further input
+            self._input, self._full = b"", len(data) == size  # there may be more without further input
             if data:
                 return data
         return b""

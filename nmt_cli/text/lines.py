@@ -20,9 +20,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ..errors import DataError, differing
+from ..errors import DataError, differing, reading
 from .compression import ARCHIVE_HEAD, FORMATS, Damaged, Unpacked, archive_of
 from .encodings import SAMPLE, UTF8_MARK, marked_encoding, refused, wide_encoding
 
@@ -40,9 +40,9 @@ class _Readable(io.RawIOBase):
     Its reading errors are DataErrors with the name of the file, whichever library raises them.
     """
 
-    def __init__(self, file: io.FileIO, name: str, shown: str, suffix: str = "") -> None:
+    def __init__(self, file: io.FileIO, shown: str, suffix: str = "") -> None:
         """`shown` is the name in messages. `suffix`: the ending of the name."""
-        self._file, self.name, self.shown, self._suffix = file, name, shown, suffix
+        self._file, self.shown, self._suffix = file, shown, suffix
         self._head: bytes | None = b""
         self._unpacked = Unpacked(self._arrived)
 
@@ -97,14 +97,11 @@ def open_binary(path: str | Path) -> BinaryIO:
     """Open a plain or compressed file for reading. Raises DataError when it is opened and while it is read."""
     path = Path(path)
     try:
-        file = open(path, "rb", buffering=0)  # noqa: SIM115  (handed on)
-    except IsADirectoryError:
-        raise DataError(f"cannot read {str(path)!r}: it is a folder, expected a file.") from None
-    except OSError as error:
-        raise DataError(f"cannot read {str(path)!r}: {error.strerror}.") from None
+        with reading(path):
+            file = open(path, "rb", buffering=0)  # noqa: SIM115  (handed on)
     except ValueError:
         raise DataError(f"cannot read {str(path)!r}: a file name holds no NUL character.") from None
-    return io.BufferedReader(_Readable(file, str(path), repr(str(path)), path.suffix), BUFFER)
+    return io.BufferedReader(_Readable(file, repr(str(path)), path.suffix), BUFFER)
 
 
 def open_descriptor(descriptor: int, name: str) -> BinaryIO:
@@ -116,7 +113,7 @@ def open_descriptor(descriptor: int, name: str) -> BinaryIO:
     if stat.S_ISDIR(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise DataError(f"cannot read {name}: it is a folder, expected a file or a pipe.")
-    return io.BufferedReader(_Readable(os.fdopen(descriptor, "rb", buffering=0), name, name), BUFFER)
+    return io.BufferedReader(_Readable(os.fdopen(descriptor, "rb", buffering=0), name), BUFFER)
 
 
 def iter_lines(stream: BinaryIO, any_bytes: bool = False) -> Iterator[bytes]:
@@ -143,16 +140,7 @@ def _refuse_wide(head: bytes, stream: BinaryIO, any_bytes: bool) -> None:
     if any_bytes and not (marked_encoding(head) and 0 in head):
         return
     if encoding := wide_encoding(head):
-        raise DataError(refused(_name(stream), encoding))
-
-
-def _name(stream: BinaryIO) -> str:
-    """Return the name of the stream in messages."""
-    raw = getattr(stream, "raw", None)
-    if isinstance(raw, _Readable):
-        return raw.shown
-    name = getattr(stream, "name", None)
-    return repr(name) if isinstance(name, str) else "the input"
+        raise DataError(refused(getattr(getattr(stream, "raw", None), "shown", "the input"), encoding))
 
 
 def decode_line(raw: bytes) -> tuple[str, bool]:
@@ -181,26 +169,17 @@ def read_parallel(
             f"{len(source_paths)} source file(s) but {len(target_paths)} target file(s): they are read in pairs."
         )
     counts: Counter[str] = Counter() if replaced is None else replaced
-    for source, target in zip(source_paths, target_paths, strict=True):
-        with open_binary(source) as source_stream, open_binary(target) as target_stream:
-            yield from read_pairs(source, source_stream, target, target_stream, counts)
+    for names in zip(map(str, source_paths), map(str, target_paths), strict=True):
+        with open_binary(names[0]) as source, open_binary(names[1]) as target:
+            yield from read_streams(names, (source, target), counts)
 
 
-def read_pairs(
-    source: str | Path,
-    source_stream: BinaryIO,
-    target: str | Path,
-    target_stream: BinaryIO,
-    replaced: Counter[str],
-    any_bytes: bool = False,
-) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of lines of two open streams, as `read_parallel` does; `source` and `target` are their names.
-
-    For `any_bytes` see `iter_lines`.
-    """
-    first = decoded_lines(source_stream, str(source), replaced, any_bytes)
-    second = decoded_lines(target_stream, str(target), replaced, any_bytes)
-    return parallel((repr(str(source)), first), (repr(str(target)), second))  # type: ignore[return-value]  # of two
+def read_streams(
+    names: Sequence[str], streams: Sequence[BinaryIO], replaced: Counter[str], any_bytes: bool = False
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the lines of open streams together, as `read_parallel` does; for the rest see `decoded_lines`."""
+    lines = (decoded_lines(stream, name, replaced, any_bytes) for name, stream in zip(names, streams, strict=True))
+    return parallel(*zip(map(repr, names), lines, strict=True))
 
 
 def decoded_lines(stream: BinaryIO, name: str, replaced: Counter[str], any_bytes: bool = False) -> Iterator[str]:

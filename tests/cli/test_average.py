@@ -149,7 +149,7 @@ def test_bleu_decides_where_it_chooses_the_best_checkpoint(place: Path) -> None:
 def test_without_the_shards_the_average_is_not_scored(place: Path) -> None:
     (place / "data").rename(place / "moved")
     printed = said(place, "average", "runs/numbers")
-    assert "warning: the average has no validation score: cannot open the folder of shards 'data/numbers'" in printed
+    assert "warning: the average has no validation score: cannot read 'data/numbers'" in printed
     assert "If the run's shards are elsewhere, give --data DIR." in printed
     assert "nll" not in metrics_of(place / "runs/numbers/averaged")
     assert "validation nll: the average" in said(place, "average", "runs/numbers", "--data", "moved/numbers")

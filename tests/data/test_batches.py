@@ -102,7 +102,13 @@ def test_several_windows_hold_every_pair_once_and_updates_stay_full(pairs: int) 
 
 
 def test_a_window_is_drawn_from_the_whole_corpus() -> None:
-    """A corpus is often sorted, by where it comes from: an update must not be of one place."""
+    """A corpus is often sorted, by where it comes from: an update must not be of one place, and each epoch draws anew."""
+    first, again, second = (
+        {run for update in islice(windowed().updates(epoch), 10) for run in (update // 256).tolist()}
+        for epoch in (0, 0, 1)
+    )
+    assert first == again
+    assert len(first & second) < len(first) / 2
     for update in islice(windowed(window=5000).updates(0), 3):
         runs = np.unique(update // 256)
         assert len(runs) > 15
@@ -231,19 +237,6 @@ def padding_share(plan: EpochPlan, epoch: int, tokens: int) -> float:
 def test_padding_stays_below_8_percent(batch_tokens: int, tokens: int, pairs: int) -> None:
     """Base's update whole and in eight on a corpus of some size; a small machine's update on a small corpus."""
     assert 0.001 < padding_share(plan_of(batch_tokens, pairs=pairs), 0, tokens) < 0.08
-
-
-def test_the_share_of_padding_is_what_collated_batches_hold() -> None:
-    plan = plan_of(4096, pairs=500)
-    source, target = lengths(500)
-    padding = tokens = 0
-    for update in plan.updates(0):
-        for part in micro_batches(plan, update, 1024)[0]:
-            batch = collate([(np.full(source[i], 9), np.full(target[i], 9)) for i in part])
-            for side in (batch.src, batch.tgt_out):
-                padding += int((side == PAD).sum())
-                tokens += side.numel()
-    assert padding_share(plan, 0, 1024) == pytest.approx(padding / tokens)
 
 
 # Tensors

@@ -85,11 +85,6 @@ def test_every_composition_of_unicode_is_made() -> None:
         assert {rule.normalize(text) for text in (character, *forms)} == {"\u2581" + forms[0]}, hex(code)
 
 
-def test_the_same_text_gives_the_same_file(tokenizer: Tokenizer) -> None:
-    assert vocabulary().sha256 == tokenizer.sha256
-    assert b"/tmp" not in tokenizer.model
-
-
 @pytest.mark.parametrize("normalization", ["nfc", "nmt_nfkc", "identity"])
 @pytest.mark.parametrize("byte_fallback", [True, False])
 def test_what_no_reader_sees_changes_no_token(normalization: str, byte_fallback: bool) -> None:
@@ -113,6 +108,7 @@ def test_what_a_script_needs_is_kept_where_it_is_frequent() -> None:
     persian, french = [("می\u200cخواهم", 30), ("کتاب", 70)], [("Qui\u202f?", 30), ("Moi", 70)]
     assert kept(persian) == {"\u200c"}
     assert kept(french) == {"\u202f"}
+    assert kept([("می\u200cخواهم", 20)]) == {"\u200c"}
     assert kept([("می\u200cخواهم", 19), ("کتاب", 81)]) == frozenset()
     assert kept([("a\xadb", 50), ("a\u2060b", 50)]) == frozenset()
     tokenizer = vocabulary(lines=["می\u200cخواهم کتاب\u200cها"], vocab_size=290)

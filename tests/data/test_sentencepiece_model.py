@@ -68,6 +68,12 @@ def test_unknown_characters_that_the_vocabulary_has_keep_their_ids() -> None:
         assert tokenizer.encode([text]) == [reference(spm(0), table, text)]
 
 
+def test_a_piece_that_the_vocabulary_lacks_is_unknown() -> None:
+    """Though SentencePiece has an id for it: that of the first token after the vocabulary."""
+    table = [*SPECIALS, *(piece for piece in pieces(spm(0)) if piece != "▁the")]
+    assert Tokenizer(with_pieces(spm(0), table, {})).encode(["the"]) == [[UNK]] == [reference(spm(0), table, "the")]
+
+
 def test_decoding_gives_the_pieces_text() -> None:
     table = [*SPECIALS, *dict.fromkeys([*pieces(spm(0)), *pieces(spm(1, 230)), *ODD])]
     tokenizer = Tokenizer(with_pieces(spm(1, 230), table, {}))
@@ -178,6 +184,12 @@ def test_a_script_that_we_write_says_the_same() -> None:
     assert read(preprocess_script(Extension(0, MOSES, False))) == (MOSES, False)
     for line in ("a，b。   c？１", "x’y…z％", "a\x07b\u200bc"):
         assert replaced(ours, line) == replaced(SCRIPT, line)
+
+
+def test_only_a_replacement_with_a_space_takes_the_spaces_after_it() -> None:
+    change = replacing({"，": ",", "。 ": ". "}, False)
+    assert change is not None
+    assert change("a，  b。  c") == "a,  b. c"
 
 
 def test_rules_of_plain_characters_count_too() -> None:

@@ -114,6 +114,7 @@ def test_pieces_without_text_are_white_space_and_control_symbols(tokenizer: Toke
 def test_the_same_text_gives_the_same_bytes_which_are_kept(tokenizer: Tokenizer, tmp_path: Path) -> None:
     again = learn_bpe(iter(SENTENCES + GERMAN), section(vocab_size=330))
     assert again.model == tokenizer.model
+    assert b"/tmp" not in tokenizer.model
     tokenizer.save(tmp_path / "t.model")
     for again in (Tokenizer.load(tmp_path / "t.model"), pickle.loads(pickle.dumps(tokenizer))):
         assert again.sha256 == tokenizer.sha256

@@ -117,17 +117,17 @@ def test_a_changed_byte_is_never_a_wrong_result(suffix: str) -> None:
     assert refused > 0.8 * len(second)  # gzip does not check its time and the name of the system
 
 
-@every_format
-def test_lines_of_a_pipe_come_before_the_next_stream(suffix: str) -> None:
+@pytest.mark.parametrize("pack", [bytes, *PACK.values()])
+def test_lines_of_a_pipe_come_before_what_follows(pack: Callable[[bytes], bytes]) -> None:
     read, write = os.pipe()
     go_on = threading.Event()
 
     def send() -> None:
         with open(write, "wb", buffering=0) as pipe:
-            for byte in PACK[suffix](b"first line\n"):
+            for byte in pack(b"first line\n"):
                 pipe.write(bytes([byte]))
             assert go_on.wait(60)
-            pipe.write(PACK[suffix](b"second"))
+            pipe.write(pack(b"second"))
 
     writer = threading.Thread(target=send)
     writer.start()
@@ -166,6 +166,14 @@ def test_files_of_the_formats_own_tools(command: str, suffix: str, tmp_path: Pat
 
 
 # Content decides
+
+
+@every_format
+def test_a_compressed_file_may_have_any_name(suffix: str, tmp_path: Path) -> None:
+    for name in ("text", f"text{suffix}"):
+        (tmp_path / name).write_bytes(PACK[suffix](ONE))
+        with open_binary(tmp_path / name) as stream:
+            assert stream.read() == ONE
 
 
 def test_text_with_such_a_name_and_text_about_archives_is_read(tmp_path: Path) -> None:

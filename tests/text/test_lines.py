@@ -1,9 +1,7 @@
 r"""What a line is: `\n` ends it and nothing else does; archives, odd bytes, unequal sides."""
 
-import bz2
 import gzip
 import io
-import lzma
 import os
 import random
 import threading
@@ -13,8 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from backports import zstd
-from waiting import LIMIT, wait_until, was_read
+from waiting import wait_until, was_read
 
 from nmt_cli.errors import DataError
 from nmt_cli.text.encodings import wide_encoding
@@ -55,50 +52,10 @@ def test_invalid_utf8_is_replaced_and_told() -> None:
     assert decode_line(b"") == ("", False)
 
 
-def test_lines_of_a_pipe_come_as_soon_as_they_are_there(tmp_path: Path) -> None:
-    fifo = tmp_path / "pipe"
-    os.mkfifo(fifo)
-    go_on = threading.Event()
-
-    def write() -> None:
-        with open(fifo, "wb", buffering=0) as pipe:
-            pipe.write(b"first line\n")
-            assert go_on.wait(LIMIT)
-            pipe.write(b"second")
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    with open_binary(fifo) as stream:
-        lines = iter_lines(stream)
-        assert next(lines) == b"first line"  # the writer still waits
-        go_on.set()
-        assert list(lines) == [b"second"]
-    writer.join()
-
-
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "plain": lambda data: data,
-    "gz": gzip.compress,
-    "xz": lzma.compress,
-    "bz2": bz2.compress,
-    "zst": lambda data: zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: 1}),
-}
-
-
-@pytest.mark.parametrize("kind", COMPRESS)
-@pytest.mark.parametrize("data", [b"", f"{ODD}\nzwei\n".encode() * 5000])
-def test_archives_are_known_by_their_first_bytes(tmp_path: Path, kind: str, data: bytes) -> None:
-    for path in (tmp_path / "text", tmp_path / ("text" if kind == "plain" else f"text.{kind}")):
-        path.write_bytes(COMPRESS[kind](data))
-        with open_binary(path) as stream:
-            assert stream.read() == data
-            assert stream.name == str(path)
-
-
 def test_missing_files_and_folders_and_unequal_numbers_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cannot read '.*absent': No such file"):
         open_binary(tmp_path / "absent")
-    with pytest.raises(DataError, match=r"it is a folder, expected a file"):
+    with pytest.raises(DataError, match=r"cannot read .*: Is a directory"):
         open_binary(tmp_path)
     with pytest.raises(DataError, match=r"1 source file\(s\) but 0 target"):
         list(read_parallel([tmp_path / "a"], []))
@@ -163,9 +120,9 @@ def test_utf_16_is_known_by_its_mark_or_its_zero_bytes(head: bytes, encoding: st
     assert wide_encoding(head) == encoding
 
 
-@pytest.mark.parametrize("kind", COMPRESS)
-def test_utf_16_is_refused_by_the_name_of_its_file(tmp_path: Path, kind: str) -> None:
-    (tmp_path / "text").write_bytes(COMPRESS[kind]("\nEin Haus.\n".encode("utf-16-le")))
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_utf_16_is_refused_by_the_name_of_its_file(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    (tmp_path / "text").write_bytes(pack("\nEin Haus.\n".encode("utf-16-le")))
     said = rf"^'{tmp_path}/text' is UTF-16LE text: expected UTF-8.*iconv -f UTF-16LE"
     with open_binary(tmp_path / "text") as stream, pytest.raises(DataError, match=said):
         list(iter_lines(stream))
