@@ -34,17 +34,6 @@ def test_a_score_carries_name_signature_and_details() -> None:
     assert bleu.as_dict()["score"] == bleu.value == pytest.approx(44.66, abs=0.005)
 
 
-def test_a_second_reference_is_used_and_blank_hypotheses_score_zero() -> None:
-    score = compute("bleu", HYPOTHESES, [REFERENCES, HYPOTHESES])
-    assert score.value == pytest.approx(100.0)
-    assert score.signature.startswith("nrefs:2|")
-    assert compute("ter", HYPOTHESES, [REFERENCES, HYPOTHESES]).value == 0.0
-    for blank in ("", "   "):
-        assert compute("bleu", [blank, blank], [REFERENCES]).value == 0.0
-        assert compute("chrf", [blank, blank], [REFERENCES]).value == 0.0
-        assert compute("ter", [blank, blank], [REFERENCES]).value == 100.0
-
-
 @pytest.mark.parametrize("metric", ["bleu", "chrf"])
 def test_case_counts_unless_it_is_asked_not_to(metric: str) -> None:
     shouted = [line.upper() for line in REFERENCES]
