@@ -22,7 +22,7 @@ def _items(text: str, split_sentences: str) -> Iterator[Item]:
 
 
 def _decode(raw: str) -> Iterator[Item]:
-    yield decoded(raw, html.unescape)
+    yield decoded(raw)
 
 
 def escape(text: str) -> str:

@@ -77,22 +77,6 @@ def covering(elements: Sequence[Range], filled: Sequence[bool]) -> list[int]:
     return needed
 
 
-def nearest(
-    candidates: Sequence[int], boundary: int, preferred: Sequence[bool], linked: Sequence[object]
-) -> int | None:
-    """Return the word that is nearest to a boundary: if there are any, one of those preferred; without links first."""
-
-    def key(word: int) -> tuple[bool, int, bool, bool]:
-        return (
-            not preferred[word],
-            word - boundary if word >= boundary else boundary - 1 - word,
-            bool(linked[word]),
-            word < boundary,
-        )
-
-    return min(candidates, key=key, default=None)
-
-
 def without(free: Sequence[Range], interval: Range) -> list[Range]:
     """Return the free ranges without `interval`, which is inside one of them."""
     result = []

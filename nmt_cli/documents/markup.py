@@ -5,6 +5,7 @@ tokens ──▶ each element: a boundary, markup inside a sentence, or a part t
 
 from __future__ import annotations
 
+import html
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -119,15 +120,15 @@ def _end(tokens: Sequence[Token], start: int, optional_end: bool) -> int:
 ENTITY = re.compile(r"&(?:#[0-9]{1,9};?|#[xX][0-9a-fA-F]{1,8};?|[A-Za-z][A-Za-z0-9]{1,31};?)")
 
 
-def decoded(raw: str, unescape: Callable[[str], str]) -> Text:
-    """Return text as characters; `unescape` returns the characters of an entity."""
+def decoded(raw: str) -> Text:
+    """Return text as characters instead of entities."""
     if "&" not in raw:
         return Text(raw, raw)
     characters: list[str] = []
     spelled: list[str] = []
     done = 0
     for match in ENTITY.finditer(raw):
-        entity, text = match[0], unescape(match[0])
+        entity, text = match[0], html.unescape(match[0])
         while (
             text and entity and text != entity and text[-1] == entity[-1] and entity[-1] != ";"
         ):  # `&ampx` is "&" and "x"

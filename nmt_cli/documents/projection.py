@@ -24,7 +24,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
 
-from .intervals import Range, Spoken, covering, granted, nearest, outside, without
+from .intervals import Range, Spoken, covering, granted, outside, without
 from .items import Kind, matched
 from .segment import Escape, Segment, Translated
 from .target import Target, parts_of_words, target_of
@@ -178,7 +178,7 @@ class _Trees:
 
     def __init__(self, target: Target, writer: _Writer, source: Spoken) -> None:
         self._links, self._writer, self._source = target.links, writer, source
-        self._spoken, self._punctuation = Spoken(target.spoken), [not flag for flag in target.spoken]
+        self._spoken = Spoken(target.spoken)
         self._aligned: dict[int, list[int]] = {}
         """Source word → the target words in which it has the largest share."""
         for word, shares in enumerate(target.links):
@@ -196,10 +196,10 @@ class _Trees:
         source words.
         """
         intervals = self._intervals(nodes, inside, source)
-        taken = [interval for interval in intervals if interval]
+        taken = list(intervals.values())
         placed = []
-        for index, (node, interval) in enumerate(zip(nodes, intervals, strict=True)):
-            at = interval or (outside(self._anchor(node, inside, source), taken),) * 2
+        for index, node in enumerate(nodes):
+            at = intervals.get(index) or (outside(self._anchor(node, inside, source), taken),) * 2
             placed.append((*at, index, node))
         for start, end, _, node in sorted(placed, key=lambda item: item[:3]):
             self._writer.words(start)
@@ -211,8 +211,8 @@ class _Trees:
             self._writer.words(end)
             self._writer.markup(node.closing, Glue.LEFT)
 
-    def _intervals(self, nodes: Sequence[Node], inside: Range, source: Range) -> list[Range | None]:
-        """Return the target words of each sibling; None for a point, and for an element that gets no word."""
+    def _intervals(self, nodes: Sequence[Node], inside: Range, source: Range) -> dict[int, Range]:
+        """Return the target words of siblings by their indices, without points and elements that get no word."""
         free = [inside]
         intervals: dict[int, Range] = {}
         for index in sorted(range(len(nodes)), key=lambda index: nodes[index].last - nodes[index].first):
@@ -239,33 +239,35 @@ class _Trees:
                 at = self._anchor(node, inside, source)
                 intervals[index] = self._nearest(node, free, at) or (outside(at, [*intervals.values()]),) * 2
                 free = without(free, intervals[index])
-        return self._with_enough(intervals, needed, inside, len(nodes))
+        return self._with_enough(intervals, needed, inside)
 
     def _nearest(self, node: Node, free: Sequence[Range], at: int) -> Range | None:
         """Return the free word that is nearest to a boundary, for an element without aligned words.
 
-        An element that had punctuation only gets punctuation, if there is any.
+        An element that had punctuation only gets punctuation, if there is any. Of two words as near, one without links
+        comes first.
         """
-        preferred = self._spoken.flags if node.needed else self._punctuation
-        word = nearest([word for start, end in free for word in range(start, end)], at, preferred, self._links)
+
+        def order(word: int) -> tuple[bool, int, bool, bool]:
+            away = word - at if word >= at else at - 1 - word
+            return self._spoken.flags[word] != bool(node.needed), away, bool(self._links[word]), word < at
+
+        word = min((word for start, end in free for word in range(start, end)), key=order, default=None)
         if word is None:
             return None
         around = next(range_ for range_ in free if range_[0] <= word < range_[1])
         return self._spoken.grown((word, word + 1), around, node.needed)
 
     def _with_enough(
-        self, intervals: Mapping[int, Range], needed: Mapping[int, int], inside: Range, siblings: int
-    ) -> list[Range | None]:
-        """Return the interval of each sibling, moved so that each has the words that it needs."""
+        self, intervals: Mapping[int, Range], needed: Mapping[int, int], inside: Range
+    ) -> dict[int, Range]:
+        """Return the intervals of siblings, moved so that each has the words that it needs."""
         order = sorted(intervals, key=lambda index: (*intervals[index], index))
         moved = self._spoken.spread(
             [inside[0], *chain.from_iterable(intervals[index] for index in order), inside[1]],
             [0, *chain.from_iterable((needed[index], 0) for index in order)],
         )
-        result: list[Range | None] = [None] * siblings
-        for index, start, end in zip(order, moved[1:-1:2], moved[2:-1:2], strict=True):
-            result[index] = start, end
-        return result
+        return dict(zip(order, zip(moved[1:-1:2], moved[2:-1:2], strict=True), strict=True))
 
     def _interval(self, node: Node, free: Sequence[Range]) -> Range | None:
         """Return the target words of an element; None if none of its words is in the free ranges."""

@@ -120,7 +120,7 @@ def _decode(raw: str) -> Iterator[Item]:
         if REFERENCE.fullmatch(piece) and piece[1:] not in html5:
             yield Untranslated(piece)
         elif piece:
-            yield decoded(piece, html.unescape)
+            yield decoded(piece)
 
 
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")

@@ -25,7 +25,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
-from ..errors import DataError
+from ..errors import DataError, shown
 
 ROOT = "TOP"
 """The label of the root in the output. EVALB's settings do not count it."""
@@ -183,7 +183,7 @@ class _Reader:
         top = self.open[-1] if self.open else None
         if token == "(":
             if top and top.word:
-                return f"a bracket opens after the word {short(top.word)}; {ONE_WORD}"
+                return f"a bracket opens after the word {shown(top.word)}; {ONE_WORD}"
             if top and not top.named and len(self.open) > 1:
                 return (
                     "a bracket inside a tree has no label; expected (LABEL …); only the outermost bracket may have none"
@@ -195,13 +195,13 @@ class _Reader:
         elif top is None:
             if token == ")":
                 return "a bracket closes that was never opened; remove it, or open the tree"
-            return f"{short(token)} is outside of any tree; remove it: comments and headings are no trees"
+            return f"{shown(token)} is outside of any tree; remove it: comments and headings are no trees"
         elif token == ")":
             return self._close(self.open.pop())
         elif not top.named:
             top.label, top.named = token, True
         elif top.word or len(self.spans) > top.index + 1:
-            return f"{short(token)} is in a bracket that has content already; {ONE_WORD}"
+            return f"{shown(token)} is in a bracket that has content already; {ONE_WORD}"
         else:
             top.word = token
         return ""
@@ -217,8 +217,3 @@ class _Reader:
         elif self.open or top.label not in ROOTS:
             self.spans[top.index] = Span(top.label, top.start, len(self.leaves))
         return ""
-
-
-def short(token: str) -> str:
-    """Return a token as messages quote it: its first 40 characters."""
-    return repr(token[:40] + "…" * (len(token) > 40))

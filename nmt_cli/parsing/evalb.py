@@ -34,8 +34,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from ..errors import DataError
-from .brackets import ROOTS, Leaf, Span, Tree, short
+from ..errors import DataError, shown
+from .brackets import ROOTS, Leaf, Span, Tree
 from .linearization import delinearise, linearise
 
 DELETED = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
@@ -195,7 +195,7 @@ def _difference(gold: Sequence[str], parse: Sequence[str]) -> str:
         )
     return next(
         (
-            f"the parse has the word {short(parsed)}, the reference {short(word)}"
+            f"the parse has the word {shown(parsed)}, the reference {shown(word)}"
             for word, parsed in zip(gold, parse, strict=True)
             if word != parsed
         ),
@@ -210,12 +210,12 @@ def score_line(gold_line: str, line: str, number: int, repair: bool) -> tuple[Br
     """
     gold = read_tree(gold_line, f"the reference, line {number:,}")
     if gold.text:
-        raise DataError(f"the reference, line {number:,}: {short(gold.text)} is no part of a tree. {EXPECTED}")
+        raise DataError(f"the reference, line {number:,}: {shown(gold.text)} is no part of a tree. {EXPECTED}")
     parse = read_tree(line, f"a hypothesis, line {number:,}")
     if repair:
         return _score_repaired(gold, parse)
     if parse.text:
-        return ERROR, f"in the parse, {short(parse.text)} is no part of a tree in brackets"
+        return ERROR, f"in the parse, {shown(parse.text)} is no part of a tree in brackets"
     unbalanced = [
         f"the {side} has {reading.unbalanced}"
         for side, reading in (("reference", gold), ("parse", parse))
@@ -245,7 +245,7 @@ def read_tree(line: str, where: str) -> Reading:
     """Return the contents of a line. Raises DataError for a linearised tree: most closing brackets have labels."""
     if 2 * len(LABELLED_CLOSING.findall(line)) > line.count(")"):
         raise DataError(
-            f"{where}: {short(line)} is a linearised tree, whose words and parts of speech are not known. {EXPECTED}"
+            f"{where}: {shown(line)} is a linearised tree, whose words and parts of speech are not known. {EXPECTED}"
         )
     return read(line)
 

@@ -15,7 +15,6 @@ from nmt_cli.errors import DataError, ModelError, UsageError
 from nmt_cli.evaluation.comet import Comet, find_checkpoint, model_name
 from nmt_cli.evaluation.metric import MetricOptions
 from nmt_cli.evaluation.metrics import Scorer, compute
-from nmt_cli.evaluation.significance import compare
 
 INSTALLED = importlib.util.find_spec("comet") is not None
 needs_comet = pytest.mark.skipif(not INSTALLED, reason="needs unbabel-comet: pip install '.[comet]'")
@@ -170,14 +169,6 @@ def test_it_is_the_mean_of_comets_own_predictions(tiny: Path, capfd: pytest.Capt
     assert scorer.score(HYPOTHESES, [1]).value == pytest.approx(expected["scores"][1], abs=1e-7)
     assert capfd.readouterr() == ("", "")
     assert "HF_HUB_OFFLINE" not in os.environ
-
-
-@needs_comet
-def test_it_is_resampled_like_any_other_metric(tiny: Path) -> None:
-    scorer = {"comet": Scorer("comet", [REFERENCE], MetricOptions(source=SOURCE, comet_model=tiny))}
-    first, second = compare([("a", HYPOTHESES), ("b", OTHERS)], scorer, samples=100)["comet"]
-    assert (first.p_value, 0 < (second.p_value or 0) <= 1) == (None, True)
-    assert second.score.value == pytest.approx(predicted(tiny, OTHERS)["system_score"], abs=1e-6)
 
 
 @needs_comet

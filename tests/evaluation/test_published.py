@@ -15,7 +15,7 @@ import pytest
 from forked import run
 
 from nmt_cli.evaluation.metric import MetricOptions
-from nmt_cli.evaluation.metrics import Scorer, compute
+from nmt_cli.evaluation.metrics import Scorer
 from nmt_cli.text.lines import decode_line, iter_lines, open_binary
 
 SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
@@ -82,12 +82,6 @@ def test_every_system_scores_what_is_published(folder: str, setting: str) -> Non
                 wrong.append(f"{system}: {value:.4f}, matrix.statmt.org {figure}")
     assert wrong == []
     assert compared == 8 * (setting in ON_MATRIX)
-
-
-def test_one_call_gives_what_a_scorer_gives() -> None:
-    folder, system = "wmt14.de-en", "eubridge.3569"
-    score = compute("bleu", hypotheses_of(folder, system), references(folder))
-    assert f"{score.value:.2f}" == table(folder, "scores-sacrebleu.tsv")[system]["bleu_13a_cased"] == "28.98"
 
 
 def test_the_command_prints_what_is_published() -> None:

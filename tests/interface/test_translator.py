@@ -342,16 +342,6 @@ def test_lines_need_no_torch(model: Path) -> None:
     assert run(load + score, model) == ["False", "True  False"]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_a_fork_translates_too(model: Path) -> None:
-    script = (
-        "import os; translator = nmt.load(model, device='cpu', devices=2, precision='int8'); plain = translator.translate(lines); child = os.fork()\n"
-        "if not child: os._exit(0 if translator.translate(lines) == plain else 1)\n"
-        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), translator.translate(lines) == plain)"
-    )
-    assert run(script, model) == ["0 True"]
-
-
 @pytest.mark.parametrize("lines", [[], ["a cat"]])
 def test_a_damaged_file_is_an_error_before_the_first_translation(
     lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

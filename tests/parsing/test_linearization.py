@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import random
 from pathlib import Path
 
 import pytest
 
-from nmt_cli.parsing.brackets import Leaf, Span, Tree, escaped, plain, read_trees
+from nmt_cli.parsing.brackets import Leaf, Span, Tree, escaped, read_trees
 from nmt_cli.parsing.linearization import TERMINALS, delinearise, linearise, repaired
 
 GUM = Path(__file__).resolve().parents[3] / "shared" / "data" / "gum-constituency"
@@ -128,13 +127,6 @@ def test_repair_of_other_terminals(terminals: str, line: str, words: str, mended
     assert repaired(line, found, terminals) is not sound
 
 
-def test_a_repaired_tree_is_well_formed() -> None:
-    for line in ("(S (NP XX", ")S XX", "(S XX XX XX XX )S"):
-        found = delinearise(line, ["a", "b", "c"])
-        assert repaired(line, found)
-        assert not repaired(f" {linearise(found)}  ", found)
-
-
 GARBAGE = "XX (S )S (NP )NP (VP )VP ( ) ⁇ x (( (N(P XXX )XX (XX /NN / //"
 
 
@@ -196,22 +188,3 @@ def test_random_trees_come_back() -> None:
             )
             assert not repaired(line, back, terminals)
             assert repaired(f"{line} x(", back, terminals)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not GUM.is_dir(), reason="the trees of GUM (shared/data/gum-constituency) are not here")
-@pytest.mark.parametrize("name", ["train", "dev", "test", "test2"])
-def test_every_tree_of_gum_comes_back(name: str) -> None:
-    with gzip.open(GUM / f"{name}.trees.gz", "rt", encoding="utf-8") as lines:
-        for found in read_trees(lines, name):
-            for form in (found, found.without_functions()):
-                line = linearise(form)
-                assert delinearise(line, form.words).spans == form.spans
-                assert line.split().count("XX") == len(form.leaves)
-            for terminals in TERMINALS:
-                line = linearise(found, terminals)
-                back = delinearise(line, found.words, terminals)
-                assert (back.words, back.spans) == (found.words, found.spans)
-                assert terminals in ("xx", "words") or back == found
-                assert not repaired(line, back, terminals)
-            assert all(plain(word) and " " not in plain(word) for word in found.words)

@@ -77,12 +77,6 @@ def test_lines_follow_the_weights() -> None:
     assert not torch.equal(drawn(view(across))[:, :400], drawn(view(last))[:, :400])
 
 
-def test_the_same_weights_give_the_same_bytes() -> None:
-    one = view(torch.eye(4)[None, None])
-    seen = AttentionRecord("model", "a", "b", -1.0, -0.5, (one,))
-    assert picture(one, seen) == picture(one, seen)
-
-
 @pytest.mark.parametrize("heads", [1, 2])
 def test_any_characters_are_drawn(
     heads: int, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
