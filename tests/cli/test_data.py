@@ -23,7 +23,6 @@ from website import Site, serve, sgm, tgz, zipped
 from nmt_cli.registry import DATASETS, load
 
 QUICK = "import nmt_cli.corpora.download as download; download.PAUSE = 0.0"
-WMT = Path(__file__).parents[2] / "../shared/data/wmt-newstest"
 
 
 @pytest.fixture(autouse=True)
@@ -143,56 +142,6 @@ def test_wmt14_english_french_has_five_corpora(site: Site, wmt: dict[str, bytes]
     assert "652 pairs; 1 with an empty side dropped" in said
     assert said.splitlines()[-1] == "next: nmt preprocess wmt14_en_fr_base --data-dir fr"
     assert list((tmp_path / "archives").iterdir()) == []
-
-
-@pytest.mark.skipif(
-    not WMT.is_dir(), reason="the original test sets are not beside the project (../shared/data/wmt-newstest)"
-)
-def test_the_original_test_sets_come_out_line_by_line(site: Site, wmt: dict[str, bytes], tmp_path: Path) -> None:
-    """The originals in archives like WMT's. test-full's own en-de files are not beside the project: en-fr's are."""
-
-    def original(name: str) -> bytes:
-        return gzip.decompress((WMT / "sgm" / f"{name}.sgm.gz").read_bytes())
-
-    def plain(name: str) -> bytes:
-        return (WMT / name).read_bytes()
-
-    site.files = dict(wmt)
-    site.files["dev.tgz"] = tgz(
-        {
-            f"dev/{name}.sgm": original(name)
-            for name in ("newstest2013-src.en", "newstest2013-ref.de", "newstest2013-ref.fr")
-        }
-    )
-    site.files["test-filtered.tgz"] = tgz(
-        {f"test/{name}.sgm": original(name) for name in ("newstest2014-deen-src.en", "newstest2014-deen-ref.de")}
-    )
-    site.files["test-full.tgz"] = tgz(
-        {
-            "test-full/newstest2014-deen-src.en.sgm": original(
-                "newstest2014-deen-ref.en"
-            ),  # its English, and its German, of de-en
-            "test-full/newstest2014-deen-ref.de.sgm": original("newstest2014-deen-src.de"),
-            **{
-                f"test-full/{name}.sgm": original(name)
-                for name in ("newstest2014-fren-src.en", "newstest2014-fren-ref.fr")
-            },
-        }
-    )
-    for name in ("wmt14-en-de", "wmt14-en-fr"):
-        nmt(tmp_path, "data", name, "--mirror", site.address, "--no-verify", "--downloads", "archives")
-    expected = {
-        "wmt14-en-de/newstest2013.en": "newstest2013.en",
-        "wmt14-en-de/newstest2013.de": "newstest2013.de",
-        "wmt14-en-fr/newstest2013.fr": "newstest2013.fr",
-        "wmt14-en-de/newstest2014.en": "newstest2014-ende-full.en",
-        "wmt14-en-de/newstest2014.de": "newstest2014-deen-full.de",
-        "wmt14-en-de/newstest2014-filtered.en": "newstest2014-ende-filtered.en",
-        "wmt14-en-de/newstest2014-filtered.de": "newstest2014-ende-filtered.de",
-        "wmt14-en-fr/newstest2014.en": "newstest2014-enfr.en",
-        "wmt14-en-fr/newstest2014.fr": "newstest2014-enfr.fr",
-    }
-    assert [name for name, file in expected.items() if (tmp_path / "text" / name).read_bytes() != plain(file)] == []
 
 
 def test_multi30k_raw_and_tokenised(site: Site, tmp_path: Path) -> None:
