@@ -150,6 +150,7 @@ def test_what_an_earlier_run_wrote_stays_after_a_fault_and_a_record_of_the_users
     assert written() == (WORDS, LINEAR, PTB)
     for name in NAMES:
         Path(name).unlink()
+    Path("some.mrg").write_text(TREES)
     Path("some.trees.json").write_text('{"mine": true}')
     assert "some.trees.json'" in nmt(Path.cwd(), *convert, code=1)
     assert sorted(path.name for path in Path().iterdir()) == ["some.mrg", "some.trees.json"]
