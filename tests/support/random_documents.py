@@ -33,7 +33,16 @@ WORDS = _choices(
     "&amp; | &lt;3 | &nbsp; | &#8364; | {name} | {0} | %s | %(count)d | ${x} | {{ y }} | me@example.org | caf\u00e9",
     "https://example.org/a?b=c&amp;d=1 | \u4f60\u597d | &copy 2020 | AT&T",
 )
-ATTRIBUTES = ("", "", "", " class=x", ' id="a b"', " title='She said: \"Hi\" &amp; went'", " data-x=a>b", " href=/a/b")
+ATTRIBUTES: tuple[str, ...] = (
+    "",
+    "",
+    "",
+    " class=x",
+    ' id="a b"',
+    " title='She said: \"Hi\" &amp; went'",
+    " data-x=a>b",
+    " href=/a/b",
+)
 ATTRIBUTES += (' a="1" a="2"', ' title="a > b"')
 XML_ATTRIBUTES = ("", "", ' id="1"', " title='a > \"b\" &amp; c'", ' xml:lang="en"')
 DAMAGES = _choices(

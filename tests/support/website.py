@@ -6,7 +6,7 @@ import io
 import tarfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -125,7 +125,7 @@ def error(site: Site, request: BaseHTTPRequestHandler, status: int) -> None:
     request.end_headers()
 
 
-def tgz(files: dict[str, bytes | str], mode: str = "w:gz") -> bytes:
+def tgz(files: Mapping[str, bytes | str], mode: str = "w:gz") -> bytes:
     """A tar archive of files by name."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode=mode) as archive:  # type: ignore[call-overload]
@@ -137,7 +137,7 @@ def tgz(files: dict[str, bytes | str], mode: str = "w:gz") -> bytes:
     return stream.getvalue()
 
 
-def zipped(files: dict[str, bytes | str]) -> bytes:
+def zipped(files: Mapping[str, bytes | str]) -> bytes:
     """A zip archive of files by name."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
