@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -69,12 +69,14 @@ SMALLER = {"nmt serve": "--port 0 --device cpu", "nmt train": "--device cpu"}
 # --- what the documents show can be called ---
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
-def test_every_command_can_be_called_so(document: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    whole = [c for c in COMMANDS if c.document == document and (c.shown or c.text.startswith(("pip ", "make ")))]
-    told = [f"{command.where}: {why}" for command in whole if (why := wrong(command.text))]
-    capsys.readouterr()  # of benchmarks
-    assert not told, "\n".join(told)
+def wrong_of(lines: Iterable[tuple[object, str]]) -> list[str]:
+    """Command lines that cannot be called so, each with where it is and why."""
+    return [f"{where}: {line}: {why}" for where, line in lines if (why := wrong(line))]
+
+
+def test_every_command_can_be_called_so() -> None:
+    whole = [one for one in COMMANDS if one.shown or one.text.startswith(("pip ", "make "))]
+    assert wrong_of((one.where, one.text) for one in whole) == []
 
 
 def test_every_option_in_a_sentence_exists() -> None:
@@ -111,36 +113,26 @@ def test_the_finder_misses_no_command() -> None:
                 if number % 2 and begins:
                     assert (document, line + offset) in found, f"{document.name}:{line + offset}: {shown}"
             line += text.count("\n")
-
-
-@pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda script: script.stem)
-def test_a_benchmark_says_how_it_is_called(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = re.sub(r"\n {10,}(?=\[)", " ", ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or "")
-    for line in re.findall(r"^ *(python benchmarks/\S.*?)(?:  +.*)?$", said, re.MULTILINE):
-        example = re.sub(r"[\[\]…]|(?<=\w)\|\w+", "", re.sub(r" (MINUTES|N)\b", " 1", line))
-        assert not wrong(example), line
-    capsys.readouterr()
-
-
-@pytest.mark.parametrize("recipe", recipe_names())
-def test_the_commands_at_the_top_of_a_recipe_can_be_called_so(recipe: str) -> None:
-    text = (ROOT / "recipes" / f"{recipe}.toml").read_text(encoding="utf-8")
-    lines = re.search(r"^# Command (.*(?:\n# {5}.*)*)", text, re.MULTILINE)
-    assert lines, "expected a line that begins with # Command"
-    parts = re.findall(r"(?:^|&&|#) +(nmt (?:(?!&&|  ).)*)", lines[1], re.MULTILINE)
-    assert parts
-    told = [f"{part}: {why}" for part in parts if (why := wrong(part))]
-    assert not told, "\n".join(told)
-
-
-def test_every_mark_is_in_use() -> None:
     assert {command.mark for command in SHOWN} == {"", *MARKS}
 
 
-@pytest.mark.parametrize("table", sorted((ROOT / "benchmarks").glob("*.toml")), ids=lambda table: table.name)
-def test_every_training_of_a_table_has_a_valid_recipe(table: Path) -> None:
-    entries = tomllib.loads(table.read_text(encoding="utf-8"))
-    assert not [why for entry in entries.values() for command in entry["commands"] if (why := wrong(command))]
+def test_benchmarks_their_tables_and_recipes_say_how_they_are_called() -> None:
+    lines: list[tuple[object, str]] = []
+    for script in (ROOT / "benchmarks").glob("*.py"):
+        said = re.sub(r"\n {10,}(?=\[)", " ", ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or "")
+        for line in re.findall(r"^ *(python benchmarks/\S.*?)(?:  +.*)?$", said, re.MULTILINE):
+            example = re.sub(r"[\[\]…]|(?<=\w)\|\w+", "", re.sub(r" (MINUTES|N)\b", " 1", line))
+            lines.append((script.name, example))
+    for table in (ROOT / "benchmarks").glob("*.toml"):
+        entries = tomllib.loads(table.read_text(encoding="utf-8")).values()
+        lines += [(table.name, command) for entry in entries for command in entry["commands"]]
+    for recipe in recipe_names():
+        text = (ROOT / "recipes" / f"{recipe}.toml").read_text(encoding="utf-8")
+        shown = re.search(r"^# Command (.*(?:\n# {5}.*)*)", text, re.MULTILINE)
+        parts = re.findall(r"(?:^|&&|#) +(nmt (?:(?!&&|  ).)*)", shown[1], re.MULTILINE) if shown else []
+        assert parts, f"{recipe}: expected a line that begins with # Command"
+        lines += [(recipe, part) for part in parts]
+    assert wrong_of(lines) == []
 
 
 # --- what the documents show runs ---

@@ -1,8 +1,7 @@
 """What the demo model translates in README, docs, docstrings and pictures: sentences that the demo's grammar wrote.
 
 So a reader who types an example gets what the page shows. Each sentence is one of the demo corpus, with the corpus's own
-translation; no model is needed to check that. With the model of `make demo`, each is translated, and the commands that
-are shown with their outputs run.
+translation; no model is needed to check that.
 """
 
 from __future__ import annotations
@@ -10,18 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-import forked
 import pictures
 import pytest
-from documented import BLOCK, DOCUMENTS, ROOT, SPAN, split
+from documented import BLOCK, DOCUMENTS, ROOT, SPAN
 
 import nmt_cli as nmt
 from nmt_cli.data.demo_corpus import pairs
 
 pytestmark = pytest.mark.skipif(not DOCUMENTS[0].exists(), reason="the documents are not here")
-RUN = ROOT / "runs" / "demo"
 TRANSLATES = re.compile(r"\bnmt (translate|attend)\b")
 BY_DEMO = re.compile(r"runs/demo|:8080|run\.path|\| nmt translate")
 """In a block of code, or in code in a sentence: the demo model translates here."""
@@ -79,33 +75,3 @@ def test_each_output_that_is_shown_is_the_translation_of_the_corpus() -> None:
     for where, body in CODE:
         for output in COMMENT.findall(body):
             assert output in [TRANSLATIONS[source] for source in sources(where)], f"{where}: {output}"
-
-
-@pytest.fixture
-def demo(tmp_path: Path) -> Path:
-    """A folder with the model of `make demo`."""
-    if not (RUN / "averaged").exists():
-        pytest.skip("needs the model of `make demo`")
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "demo").symlink_to(RUN)
-    return tmp_path
-
-
-@pytest.mark.slow
-def test_the_demo_model_translates_each_example_so(demo: Path) -> None:
-    lines = sorted({source for where, _ in SENTENCES for source in sources(where)})
-    with nmt.load(demo / "runs" / "demo", device="cpu") as translator:
-        found = {line: translation.text for line, translation in zip(lines, translator.translate(lines), strict=True)}
-    assert found == {line: TRANSLATIONS[line] for line in lines}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("where", "command", "output"), SHOWN)
-def test_each_command_prints_what_is_shown(demo: Path, where: str, command: str, output: str) -> None:
-    words = split(command)
-    text = b""
-    if "|" in words:
-        behind = words.index("|")
-        text, words = words[1].replace("\\t", "\t").removesuffix("\\n").encode() + b"\n", words[behind + 1 :]
-    done = forked.run(demo, *words[1:], text=text)
-    assert done.stdout.decode() == output, f"{where}: {command}\n{done.stderr.decode()}"

@@ -14,22 +14,14 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import forked
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from shared import records
 
 FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("format_*"))
-CLOCKS = {"seconds", "tokens_per_second"}
-
-
-def records(path: Path) -> list[dict[str, Any]]:
-    return [
-        {key: value for key, value in json.loads(line).items() if key not in CLOCKS}
-        for line in path.read_text(encoding="utf-8").splitlines()
-    ]
 
 
 @pytest.fixture(params=FIXTURES, ids=lambda path: path.name)
@@ -87,7 +79,7 @@ def test_an_old_run_resumes_to_the_same_weights(old: Path) -> None:
     for name, weights in expected.items():
         found, wanted = comparable(name, ours[name]), comparable(name, weights)
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5, err_msg=name)
-    resumed, then = records(old / "run/metrics.jsonl"), records(old / "resumed/metrics.jsonl")
+    resumed, then = records(old / "run"), records(old / "resumed")
     assert [(record["type"], record["update"]) for record in resumed] == [
         (record["type"], record["update"]) for record in then
     ]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from nmt_cli.cli.app import run
 
 
 @pytest.fixture
@@ -34,16 +33,13 @@ def folder(tmp_path: Path) -> Path:
     ],
     ids=str,
 )
-def test_completion(folder: Path, line: str, expected: list[str]) -> None:
+def test_completion(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str, expected: list[str]
+) -> None:
+    monkeypatch.chdir(folder)
     number = len(line.split(" ")) - 1
-    environment = {**os.environ, "_NMT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(number)}
-    done = subprocess.run(
-        [sys.executable, "-m", "nmt_cli"],
-        cwd=folder,
-        env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.split() == expected
+    for name, value in {"_NMT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(number)}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert (ended.value.code, capsys.readouterr().out.split()) == (0, expected)

@@ -208,13 +208,12 @@ def out_of_patience(place: Place) -> Path:
     """A run that learns nothing and ends at the second validation, which is no better."""
     said = place.train("patient", *PATIENT)
     assert "finished at update 40" in said
-    assert "no better validation for a while" in said
     return place.runs / "patient"
 
 
 def test_a_run_out_of_patience_does_nothing_when_started_again(place: Place, out_of_patience: Path) -> None:
     run = place.fresh("again", out_of_patience)
-    assert "no better validation for a while" in place.train("again", *PATIENT)
+    assert "finished at update 40" in place.train("again", *PATIENT)
     assert (run / "metrics.jsonl").read_bytes() == (out_of_patience / "metrics.jsonl").read_bytes()
     assert differences(run, out_of_patience) == []
 
@@ -225,7 +224,7 @@ def test_killed_after_the_deciding_validation_it_still_ends_there(
 ) -> None:
     run = place.fresh("decided")
     place.train("decided", *PATIENT, prelude=f"at(trainer.Trainer, {moment})", code=-signal.SIGKILL)
-    assert "no better validation for a while" in place.train("decided", *PATIENT)
+    assert "finished at update 40" in place.train("decided", *PATIENT)
     assert differences(run, out_of_patience) == []
 
 

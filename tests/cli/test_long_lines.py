@@ -12,6 +12,7 @@ from urllib.request import Request, urlopen
 import forked
 import pytest
 import sealed
+from in_process import printed, refused
 from untrained import sentence, write_untrained, write_untrained_parser
 
 import nmt_cli as nmt
@@ -20,7 +21,6 @@ from nmt_cli.storage.files import sha256
 
 OLD = Path(__file__).parents[1] / "fixtures/format_1"
 SAFE = 20
-CPU = ["--devices", "1", "--precision", "fp32"]
 
 
 def with_safe_length(folder: Path, length: int | None, seed: int = 0, **features: Any) -> Path:
@@ -41,9 +41,8 @@ def texts(count: int, seed: int = 0) -> list[str]:
 
 
 def translate(lines: list[str], *options: object) -> list[str]:
-    done = forked.run(Path.cwd(), "translate", *CPU, *options, text="".join(f"{line}\n" for line in lines).encode())
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode().split("\n")[:-1]
+    text = "".join(f"{line}\n" for line in lines).encode()
+    return printed("translate --device cpu --devices 1 --precision fp32", *options, stdin=text).split("\n")[:-1]
 
 
 @pytest.mark.parametrize(
@@ -155,14 +154,9 @@ def test_a_parser_is_not_split_at_full_stops(tmp_path: Path) -> None:
 
 def test_attend_says_why_it_declines_a_line_in_parts(model: Path, tmp_path: Path) -> None:
     line = " ".join(texts(5))
-    done = forked.run(tmp_path, "attend", "-m", model, line)
-    assert done.returncode == 1
-    said = " ".join(done.stderr.decode().split())
-    assert (
-        f"translates it in 5 parts, because the model translates a sentence of up to {SAFE * 3 // 2} tokens whole"
-        in said
-    )
-    assert forked.run(tmp_path, "attend", "-m", model, texts(1)[0]).returncode == 0
+    said = refused("attend -m", model, line, "--out", tmp_path / "page.html", code=1)
+    assert all(words in said for words in ("5 parts", f"{SAFE * 3 // 2} tokens"))
+    printed("attend -m", model, texts(1)[0], "--out", tmp_path / "page.html")
 
 
 @pytest.fixture(scope="module")

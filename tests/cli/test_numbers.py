@@ -6,21 +6,18 @@ import json
 import math
 import re
 import typing
-from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import forked
 import numpy as np
 import pytest
-import typer
-from in_process import refused
+from in_process import commands, refused
 from shared import number_words
+from typer.core import TyperOption
 from untrained import write_untrained
 
 import nmt_cli as nmt
-from nmt_cli.cli.app import COMMANDS
 from nmt_cli.errors import UsageError
 from nmt_cli.interface.options import NUMBERS, TranslateKeywords
 from nmt_cli.recipe import SECTIONS, DecodeSection, ModelSection, TrainSection
@@ -31,31 +28,12 @@ FROM_THE_MODEL = {("attend", "layer"), ("attend", "head")}
 """Options whose highest value is a size of the model."""
 
 
-def functions() -> Iterator[tuple[str, Any]]:
-    """Yield every command with its function."""
-    for commands in COMMANDS.values():
-        for name, (where, _) in commands.items():
-            module, _, attribute = where.partition(":")
-            found = getattr(import_module(f"nmt_cli.cli.{module}"), attribute)
-            if isinstance(found, typer.Typer):
-                yield from ((f"{name} {inner.name}", inner.callback) for inner in found.registered_commands)
-            else:
-                yield name, found
-
-
-def number_options() -> Iterator[tuple[str, str, Any]]:
-    """Yield the command, the Python name and the declaration of each option that is a number."""
-    for command, function in functions():
-        for name, hint in typing.get_type_hints(function, include_extras=True).items():
-            kinds = {hint, *typing.get_args(hint)} | {
-                k for part in typing.get_args(hint) for k in typing.get_args(part)
-            }
-            if kinds & {int, float}:
-                [option] = [part for part in typing.get_args(hint) if hasattr(part, "min")]
-                yield command, name, option
-
-
-OPTIONS = {(command, name): option for command, name, option in number_options()}
+OPTIONS = {
+    (name, option.name): option
+    for name, command in commands().items()
+    for option in command.params
+    if isinstance(option, TyperOption) and option.type_descriptor.annotation in (int, float)
+}
 
 
 def test_every_option_that_is_a_number_has_bounds() -> None:
@@ -77,12 +55,11 @@ def test_every_number_of_a_translations_options_has_bounds() -> None:
 
 
 def test_a_number_beyond_the_bounds_of_an_option_is_refused_by_its_name() -> None:
-    for (command, name), option in OPTIONS.items():
-        if option.max is None:
-            continue
-        flag = option.param_decls[0] if option.param_decls else "--" + name.replace("_", "-")
-        for value in (option.min - 1, option.max + 1, -1 if option.min >= 0 else "x", 10**30, "nan", "inf"):
-            assert f"'{flag}'" in refused(command, flag, value)
+    for (command, _), option in OPTIONS.items():
+        least, most, flag = option.min, option.max, option.opts[-1]
+        if least is not None and most is not None:
+            for value in (least - 1, most + 1, -1 if least >= 0 else "x", 10**30, "nan", "inf"):
+                assert f"'{flag}'" in refused(command, flag, value)
 
 
 # Translation: the numbers of [decode] and of NUMBERS

@@ -56,27 +56,19 @@ LINES = "".join(f"the cat sees {'a big red dog and ' * (number % 5)}a house.\n" 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, workers of translate are threads")
 @pytest.mark.parametrize(
-    ("prelude", "arguments", "held"),
+    ("prelude", "line", "held"),
     [
-        pytest.param(
-            TRANSLATE, ["translate", "-m", "model", "--no-repeat-ngram", 2, "--devices", 2], 2, id="translate"
-        ),
-        pytest.param(
-            PREPROCESS,
-            ["preprocess", "numbers.toml", "--data-dir", ".", "--out", "new", "--workers", 2],
-            1,
-            id="preprocess",
-        ),
+        (TRANSLATE, "translate -m model --no-repeat-ngram 2 --devices 2", 2),
+        (PREPROCESS, "preprocess numbers.toml --data-dir . --out new --workers 2", 1),
     ],
+    ids=["translate", "preprocess"],
 )
 def test_workers_end_with_a_parent_that_is_killed(
-    prelude: str, arguments: list[object], held: int, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    prelude: str, line: str, held: int, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    if "preprocess" in arguments:
-        number_words(tmp_path_factory, tmp_path)
-    else:
-        write_untrained(tmp_path / "model")
-    done = forked.run(tmp_path, *arguments, text=LINES, prelude=HOLD + prelude)
+    number_words(tmp_path_factory, tmp_path)
+    write_untrained(tmp_path / "model")
+    done = forked.run(tmp_path, *line.split(), text=LINES, prelude=HOLD + prelude)
     assert done.returncode == -signal.SIGKILL, done.stderr
     workers = [int(file.name.removeprefix("held-")) for file in tmp_path.glob("held-*")]
     assert len(workers) >= held

@@ -122,7 +122,7 @@ def test_separate_vocabularies_and_the_other_architectures_train_and_translate(p
         (1, [*TRAIN, "--set", "train.batch_token=3"], ["'batch_tokens'"]),
         (1, [*TRAIN, "--run", "runs/other", "--set", "data.vocab_size=81"], ["vocab_size", "80", "81"]),
         (1, [*TRAIN, "--run", "runs/tight", "--memory-limit", "64MiB"], ["0.1 GiB", "--memory-limit"]),
-        (2, [*TRAIN, "--memory-limit", "plenty"], ["no size of memory"]),
+        (2, [*TRAIN, "--memory-limit", "plenty"], ["'plenty'"]),
         (1, ["translate", "--model", "runs/none"], ["'runs/none'"]),
     ],
     ids=lambda value: " ".join(value[-1:]) if isinstance(value, list) else "",
@@ -141,14 +141,6 @@ def test_validation_pairs_beyond_the_longest_position_are_left_out_and_told(plac
     nmt(place, "preprocess", "numbers.toml", "--data-dir", ".", "--out", "data/short", *options)
     said = nmt(place, *TRAIN, "--data", "data/short", "--run", "runs/short", *options)
     assert "longer than model.max_positions = 9" in said
-
-
-def test_a_loss_that_is_not_finite_stops_with_update_and_batch(place: Path) -> None:
-    options = sets(
-        "train.lr_factor=1e6", "train.adam_beta2=0.0", "train.adam_epsilon=1e-16", "train.checkpoint_every=1"
-    )
-    said = " ".join(nmt(place, *TRAIN, "--run", "runs/nan", *options, code=1).split())
-    assert all(words in said for words in ("is not finite at update", "pairs of up to", "is saved in")), said
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorboard") is not None, reason="tensorboard is installed")

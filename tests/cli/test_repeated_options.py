@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
-import typer
-from typer.core import TyperGroup, TyperOption
+from in_process import commands
+from typer.core import TyperOption
 
-from nmt_cli.cli.app import app
 from nmt_cli.console import WARNED
 from nmt_cli.errors import UsageError
 from nmt_cli.recipe import load_recipe
 
-
-def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Yield every command with its words."""
-    for name in group.list_commands(typer.Context(group)):
-        command = group.get_command(typer.Context(group), name)
-        if isinstance(command, TyperGroup):
-            yield from commands(command, (*path, name))
-        else:
-            yield " ".join((*path, name)), command
-
-
-COMMANDS = dict(commands(typer.main.get_command(app)))
+COMMANDS = commands()
 
 
 def test_two_values_of_an_option_are_refused_and_named() -> None:

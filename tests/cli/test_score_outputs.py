@@ -101,36 +101,17 @@ def test_counts_and_worst_lines_follow_the_metrics() -> None:
     )
 
 
-def test_json_has_counts_and_whole_lines() -> None:
-    value = json.loads(printed(f"{SCORE} --json --worst 3"))
+def test_json_has_five_whole_lines_and_blank_pairs_never() -> None:
+    value = json.loads(printed(f"{SCORE} --json"))
     assert list(value) == ["hypothesis", "references", "lines", "scores", "outputs"]
-    assert value["outputs"] == {
-        **COUNTS,
-        "worst": [
-            {
-                "line": line,
-                "faults": [name],
-                "chrf": chrf(line),
-                "source": SOURCE[line - 1],
-                "hypothesis": OUTPUT[line - 1],
-                "reference": REFERENCE[line - 1],
-            }
-            for line, name in ((1, "empty"), (2, "invented"), (3, "copies"))
-        ],
-    }
-
-
-def test_five_lines_are_shown_and_blank_pairs_never() -> None:
-    default, every, none = outputs(), outputs("--worst", "100"), outputs("--worst", "0")
-    assert [(line["line"], line["faults"]) for line in default["worst"]] == [
-        (1, ["empty"]),
-        (2, ["invented"]),
-        (3, ["copies"]),
-        (4, ["loops"]),
-        (6, []),
+    keys = ("line", "faults", "chrf", "source", "hypothesis", "reference")
+    worst = [
+        (line, faults, chrf(line), SOURCE[line - 1], OUTPUT[line - 1], REFERENCE[line - 1])
+        for line, faults in ((1, ["empty"]), (2, ["invented"]), (3, ["copies"]), (4, ["loops"]), (6, []))
     ]
-    assert every == default
-    assert none == {**COUNTS, "worst": []}
+    expected = {**COUNTS, "worst": [dict(zip(keys, one, strict=True)) for one in worst]}
+    assert value["outputs"] == outputs("--worst", "100") == expected
+    assert outputs("--worst", "0") == {**COUNTS, "worst": []}
     assert "line 6  no fault  chrF2 100.00\n" in printed(SCORE)
     assert printed(f"{SCORE} --worst 0").endswith("  hyp\n")
 

@@ -200,11 +200,9 @@ def start(
     return Process(folder, [str(argument) for argument in arguments], text, prelude, finalize, environment)
 
 
-def run(
-    folder: Path, *arguments: object, text: bytes = b"", prelude: str = "", finalize: bool = False, **environment: str
-) -> subprocess.CompletedProcess[bytes]:
+def run(folder: Path, *arguments: object, **options: Any) -> subprocess.CompletedProcess[bytes]:
     """Run `nmt` in `folder` to its end, as `start` does."""
-    process = start(folder, *arguments, text=text, prelude=prelude, finalize=finalize, **environment)
+    process = start(folder, *arguments, **options)
     stdout, stderr = process.communicate()
     return subprocess.CompletedProcess(process.args, process.wait(), stdout, stderr)
 

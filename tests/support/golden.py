@@ -6,8 +6,8 @@ MODELS   name → features of [model]; the weights are drawn by NumPy, so that t
 CASES    name → models (several: an ensemble) and options
 outputs  a case → for each of the 500 LINES its output: score, text, and what else the option asks for
 
-A change of nmt that alters an output writes the files anew, and says why. Vocabularies are files, too: another version of SentencePiece
-may learn another one from the same text.
+A change of nmt that alters an output writes the files anew, and says why. Vocabularies are files that stay: another version of
+SentencePiece may learn another one from the same text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ import torch
 from untrained import WORDS, sentence
 
 import nmt_cli as nmt
-from nmt_cli.data.tokenizer import TARGET, learn_bpe, learn_symbols
 from nmt_cli.model.folder import weights_of
 from nmt_cli.model.parameters import TABLES
 from nmt_cli.model.transformer import ABSENT, BOS, NO_PROBABILITY, Transformer
@@ -35,12 +34,8 @@ from nmt_cli.model.weights import write_model
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection, Recipe
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "golden"
-JOINT, SOURCE, TARGET_WORDS, TREES = (
-    "tokenizer.model",
-    "tokenizer.source.model",
-    "tokenizer.target.model",
-    "trees.model",
-)
+JOINT, TREES = "tokenizer.model", "trees.model"
+SOURCE, TARGET_WORDS = "tokenizer.source.model", "tokenizer.target.model"
 GAIN = 2.0
 """Of random maps, so that an output depends on every word of its line; and of the last norm of a pre-norm decoder, so that probabilities are as far
 from each other as those of a trained model."""
@@ -269,25 +264,9 @@ def _size(model: bytes) -> int:
     return SentencePieceProcessor(model_proto=model).get_piece_size()
 
 
-def _write_vocabularies() -> None:
-    rng = random.Random(7)
-    text = [sentence(rng, rng.randint(2, 9)) for _ in range(300)]
-    other = [" ".join(word[::-1] for word in line.split()) for line in text]
-    symbols = [(symbol, 9) for symbol in ["(S", ")S", "(NP", ")NP", "(VP", ")VP", "DT", "NN", "VBZ", "."]]
-    for name, tokenizer in {
-        JOINT: learn_bpe(text, _data(False, False)),
-        SOURCE: learn_bpe(text, _data(False, True)),
-        TARGET_WORDS: learn_bpe(other, _data(False, True)),
-        TREES: learn_symbols(symbols, _data(True, True), TARGET),
-    }.items():
-        (FOLDER / name).write_bytes(tokenizer.model)
-
-
 def main() -> None:
     """Write the files anew."""
     os.environ["NMT_ENGINE"] = "off"
-    if not (FOLDER / JOINT).exists():
-        _write_vocabularies()
     with tempfile.TemporaryDirectory() as folder:
         for name, case in CASES.items():
             found = outputs(case, Path(folder))

@@ -10,10 +10,23 @@ import shlex
 from typing import Any
 
 import torch
+import typer
+from typer.core import TyperGroup
 from typer.testing import CliRunner, Result
 
 from nmt_cli.cli.app import app
 from nmt_cli.errors import NmtError
+
+
+def commands(group: Any = None, path: str = "") -> dict[str, Any]:
+    """Every command by its words."""
+    found: dict[str, Any] = {}
+    group = group or typer.main.get_command(app)
+    for name in group.list_commands(typer.Context(group)):
+        command = group.get_command(typer.Context(group), name)
+        words = f"{path} {name}".strip()
+        found |= commands(command, words) if isinstance(command, TyperGroup) else {words: command}
+    return found
 
 
 def invoke(line: str, *more: object, stdin: bytes = b"") -> Result:

@@ -12,45 +12,28 @@ from dataclasses import dataclass
 
 INLINE = ("b", "i", "em", "strong", "a", "span", "u", "sub", "font", "x-word")
 BLOCK = ("p", "div", "section", "blockquote", "h2", "ul", "table")
-POINTS = (
-    "<br>",
-    "<br/>",
-    "<img src='a>b.png' alt=\"two dogs\">",
-    "<!-- a <b>comment</b> -->",
-    "<wbr>",
-    "<hr>",
-    "<input disabled>",
+
+
+def _choices(*lines: str) -> tuple[str, ...]:
+    """Return what stands between the marks " | "."""
+    return tuple(" | ".join(lines).split(" | "))
+
+
+POINTS = _choices(
+    """<br> | <br/> | <img src='a>b.png' alt="two dogs"> | <!-- a <b>comment</b> --> | <wbr> | <hr> | <input disabled>""",
     "<?php echo 1 ?>",
 )
-STAYING = (
-    "<code>x = <b>1</b></code>",
-    "<kbd>Ctrl</kbd>",
-    "<span translate=no>Not this</span>",
-    '<i class="a notranslate">nor <b>this</b></i>',
+STAYING = _choices(
+    "<code>x = <b>1</b></code> | <kbd>Ctrl</kbd> | <span translate=no>Not this</span>",
+    '<i class="a notranslate">nor <b>this</b></i> | <pre>\n  a\n  b </pre> | <style>p > b {}</style>',
     "<span translate=no>Not <b translate=yes>but this</b> and not <i>that</i></span>",
     "<script>if (a < b && c > d) '<p>'</script>",
-    "<pre>\n  a\n  b </pre>",
-    "<style>p > b {}</style>",
 )
-WORDS = (
-    "&amp;",
-    "&lt;3",
-    "&nbsp;",
-    "&#8364;",
-    "{name}",
-    "{0}",
-    "%s",
-    "%(count)d",
-    "${x}",
-    "{{ y }}",
-    "https://example.org/a?b=c&amp;d=1",
-    "me@example.org",
-    "caf\u00e9",
-    "\u4f60\u597d",
-    "&copy 2020",
-    "AT&T",
+WORDS = _choices(
+    "&amp; | &lt;3 | &nbsp; | &#8364; | {name} | {0} | %s | %(count)d | ${x} | {{ y }} | me@example.org | caf\u00e9",
+    "https://example.org/a?b=c&amp;d=1 | \u4f60\u597d | &copy 2020 | AT&T",
 )
-ATTRIBUTES = (
+ATTRIBUTES: tuple[str, ...] = (
     "",
     "",
     "",
@@ -59,10 +42,15 @@ ATTRIBUTES = (
     " title='She said: \"Hi\" &amp; went'",
     " data-x=a>b",
     " href=/a/b",
-    ' a="1" a="2"',
-    ' title="a > b"',
 )
+ATTRIBUTES += (' a="1" a="2"', ' title="a > b"')
 XML_ATTRIBUTES = ("", "", ' id="1"', " title='a > \"b\" &amp; c'", ' xml:lang="en"')
+DAMAGES = _choices(
+    """</b> | </p> | <b> | <i | < | </ | < b> | </ b> | <! | <!-- | & | &#x; | <a href=' | <p | <b title=" | >"""
+)
+XML_POINTS = _choices(
+    "<!-- <a> & --> | <![CDATA[a < b & <c>]]> | <?pi x='>'?> | &#60; | {name} | https://a.org/?x&amp;y"
+)
 
 
 def html_document(rng: random.Random, sentences: Sequence[str], malformed: bool = False) -> str:
@@ -130,29 +118,7 @@ def _damage(rng: random.Random, pieces: list[str]) -> None:
     elif kind == 1:
         pieces.insert(at, pieces[rng.randrange(len(pieces))])
     elif kind == 2:
-        pieces.insert(
-            at,
-            rng.choice(
-                (
-                    "</b>",
-                    "</p>",
-                    "<b>",
-                    "<i",
-                    "<",
-                    "</",
-                    "< b>",
-                    "</ b>",
-                    "<!",
-                    "<!--",
-                    "&",
-                    "&#x;",
-                    "<a href='",
-                    "<p",
-                    '<b title="',
-                    ">",
-                )
-            ),
-        )
+        pieces.insert(at, rng.choice(DAMAGES))
     elif kind == 3:
         other = rng.randrange(len(pieces))
         pieces[at], pieces[other] = pieces[other], pieces[at]
@@ -178,18 +144,7 @@ def xml_document(rng: random.Random, sentences: Sequence[str]) -> str:
             if chance < 0.35 and depth < 5:
                 content.append(element(depth + 1))
             elif chance < 0.45:
-                content.append(
-                    rng.choice(
-                        (
-                            "<!-- <a> & -->",
-                            "<![CDATA[a < b & <c>]]>",
-                            "<?pi x='>'?>",
-                            "&#60;",
-                            "{name}",
-                            " https://a.org/?x&amp;y ",
-                        )
-                    )
-                )
+                content.append(rng.choice(XML_POINTS))
             else:
                 words = rng.choice(sentences).replace("&", "&amp;").replace("<", "&lt;").split()
                 content.append(rng.choice((" ", "")) + " ".join(words[: rng.randint(1, len(words))]))

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from email.parser import BytesParser
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+
+from website import serving
 
 import nmt_cli
 
@@ -63,36 +64,9 @@ class Site:
         return [parameters for one, parameters in self.requests if one == path]
 
 
-@contextmanager
-def serve() -> Iterator[Site]:
+def serve() -> AbstractContextManager[Site]:
     """A site that runs until the block ends."""
-    site = Site()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer(site, self, {})
-
-        def do_POST(self) -> None:
-            answer(site, self, parameters(self))
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, *_: object) -> None:
-            """Browsers close connections whenever they like."""
-
-    with Server(("127.0.0.1", 0), Handler) as server:
-        site.address = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield site
-        finally:
-            server.shutdown()
-            thread.join()
+    return serving(Site(), answer)
 
 
 def parameters(handler: BaseHTTPRequestHandler) -> dict[str, Any]:
@@ -106,7 +80,7 @@ def parameters(handler: BaseHTTPRequestHandler) -> dict[str, Any]:
     return {str(part.get_param("name", header="content-disposition")): part.get_payload(decode=True) for part in parts}
 
 
-def answer(site: Site, handler: BaseHTTPRequestHandler, parameters: dict[str, Any]) -> None:
+def answer(site: Site, handler: BaseHTTPRequestHandler) -> None:
     path = handler.path
     file = FOLDER / ("index.html" if path == "/" else path.removeprefix("/page/"))
     if file.is_file():
@@ -120,16 +94,17 @@ def answer(site: Site, handler: BaseHTTPRequestHandler, parameters: dict[str, An
                 "X-Content-Type-Options": "nosniff",
             },
         )
-    site.requests.append((path, parameters))
+    given = parameters(handler) if handler.command == "POST" else {}
+    site.requests.append((path, given))
     queue = site.replies.get(path, [])
     reply = queue.pop(0) if queue else Reply()
     if reply.goes:
         reply.goes.wait()
     body = reply.body
-    if site.key and parameters and parameters.get("api_key") not in (site.key, site.key.encode()):
+    if site.key and given and given.get("api_key") not in (site.key, site.key.encode()):
         reply, body = Reply(403), {"error": "Please contact the server operator to get an API key"}
     if body is None:
-        body = {"error": "refused"} if reply.status >= 400 else usual(site, path, parameters)
+        body = {"error": "refused"} if reply.status >= 400 else usual(site, path, given)
     try:
         write(handler, reply.status, json.dumps(body).encode(), {"Content-Type": "application/json", **reply.headers})
     finally:

@@ -6,10 +6,11 @@ import io
 import tarfile
 import threading
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Protocol, TypeVar
 
 
 @dataclass
@@ -39,19 +40,38 @@ class Site:
         return [headers.get(header) for path, headers in self.requests if path.rsplit("/", 1)[-1] == name]
 
 
-@contextmanager
-def serve() -> Iterator[Site]:
+def serve() -> AbstractContextManager[Site]:
     """A site that runs until the block ends."""
-    site = Site()
+    return serving(Site(), answer)
+
+
+class Addressed(Protocol):
+    address: str
+
+
+S = TypeVar("S", bound=Addressed)
+
+
+@contextmanager
+def serving(site: S, answer: Callable[[S, BaseHTTPRequestHandler], None]) -> Iterator[S]:
+    """A server that answers requests so until the block ends; `site` gets its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             answer(site, self)
 
+        do_POST = do_GET
+
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: object) -> None:
+            """Clients close connections whenever they like."""
+
+    with Server(("127.0.0.1", 0), Handler) as server:
         site.address = f"http://127.0.0.1:{server.server_address[1]}"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -105,7 +125,7 @@ def error(site: Site, request: BaseHTTPRequestHandler, status: int) -> None:
     request.end_headers()
 
 
-def tgz(files: dict[str, bytes | str], mode: str = "w:gz") -> bytes:
+def tgz(files: Mapping[str, bytes | str], mode: str = "w:gz") -> bytes:
     """A tar archive of files by name."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode=mode) as archive:  # type: ignore[call-overload]
@@ -117,7 +137,7 @@ def tgz(files: dict[str, bytes | str], mode: str = "w:gz") -> bytes:
     return stream.getvalue()
 
 
-def zipped(files: dict[str, bytes | str]) -> bytes:
+def zipped(files: Mapping[str, bytes | str]) -> bytes:
     """A zip archive of files by name."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
