@@ -153,7 +153,7 @@ LOCAL = [name for name, command in COMMANDS.items() if command.writes and name !
 """All that write and need no network."""
 
 
-LIGHT = {"help", "score stdin", "translate to a file", "data trees", "attend", "preprocess", "quantize", "train"}
+LIGHT = {"help", "score stdin", "translate to a file", "data trees", "attend", "quantize", "train"}
 """Of these `make test` tries every event and output, and `make test-all` of all."""
 
 
