@@ -61,14 +61,6 @@ def output_path(value: str | Path) -> Path:
     return Path(text)
 
 
-def data_option(data: Path | None, recipe: str, overrides: list[str] | None) -> list[object]:
-    """Return `--data DIR` for the next command; nothing if `data` is the default, data/RECIPE."""
-    from ..recipe import load_recipe
-
-    is_default = data is None or data == Path("data") / load_recipe(recipe, overrides or []).name
-    return [] if is_default else ["--data", data]
-
-
 MODEL_FOLDER = "Model folder, or run folder (its averaged model, else the best, else the last)"
 DEFAULT_MODEL = "  [env var: NMT_MODEL; default: runs/latest]"
 """Parts of help texts."""

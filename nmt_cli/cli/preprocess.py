@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from .. import console
 from ..interface import commands
 from . import output
-from .arguments import Overrides, RecipeName, data_option, option, output_path
+from .arguments import Overrides, RecipeName, option, output_path
 from .typed_options import Given, options_from
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ def preprocess(
     text and recipe does nothing.
     """
     summary = commands.preprocess(**options)
-    recipe, overrides = options["recipe"], options.get("overrides", [])
     console.say(_described(summary))
-    changes = [word for override in overrides for word in ("--set", override)]
-    console.say_next("nmt", "train", recipe, *data_option(options.get("out"), recipe, overrides), *changes)
+    more = ["--data", options["out"]] if "out" in options else []
+    more += [word for override in options.get("overrides", []) for word in ("--set", override)]
+    console.say_next("nmt", "train", options["recipe"], *more)
     if as_json:
         output.write_json(summary.to_dict())
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Annotated
 
 from ..console import say, say_next, spoken_range
 from ..interface import commands
 from ..interface.commands import TrainOptions
-from .arguments import Overrides, argument, data_option, option
+from .arguments import Overrides, argument, option
 from .completion import recipes
 from .typed_options import options_of
 
@@ -62,5 +61,4 @@ def train(
         return
     done = commands.train(recipe, **chosen)
     if os.environ.get("RANK", "0") == "0":  # of several processes, one alone says it
-        data = Path(options.data) if options.data else None
-        say_next("nmt", "average", done.path, *data_option(data, recipe, overrides))
+        say_next("nmt", "average", done.path, *(["--data", options.data] if options.data else []))
