@@ -131,9 +131,9 @@ def remark_on_scores(evaluation: Evaluation, ref: list[Path]) -> None:
         warn(text)
 
 
-def shown(path: Path | None) -> str:
+def shown(path: Path) -> str:
     """Return the name of an input in messages."""
-    return "standard input" if path in (None, STDIN) else repr(str(path))
+    return "standard input" if path == STDIN else repr(str(path))
 
 
 def entries(path: Path | None, what: str) -> list[str] | None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 from ..errors import UsageError
 from ..options import Option, flag
 from ..recipe import RULES
-from ..text.lines import decoded_lines, open_binary, parallel
-from .inputs import entries, open_input, shown
+from ..text.lines import open_binary, read_streams
+from .inputs import entries, open_input
 
 if TYPE_CHECKING:
     from ..interface.options import TranslateKeywords
@@ -112,8 +112,8 @@ def read_requests(file: Path | None, replaced: Counter[str], rules: LineRules = 
     """
     with ExitStack() as stack:  # the streams are closed in the thread that reads them
         streams = [stack.enter_context(stream) for stream in (open_input(file), *map(open_binary, rules.parallel))]
-        named = zip(map(shown, (file, *rules.parallel)), streams, strict=True)
-        for row in parallel(*((name, decoded_lines(stream, name, replaced, any_bytes=True)) for name, stream in named)):
+        names = [str(file or "standard input"), *map(str, rules.parallel)]
+        for row in read_streams(names, streams, replaced, any_bytes=True):
             yield _line(rules, row)
 
 

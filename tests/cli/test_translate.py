@@ -152,8 +152,8 @@ def test_invalid_utf_8_is_counted_for_each_file() -> None:
     Path("in").write_bytes(b"the \xff cat\na dog\n")
     Path("prefixes").write_bytes(b"\xfe\n\xff\n")
     said = "\n".join(warnings(ONE, "--input", "in", "--prefix-file", "prefixes"))
-    assert "'in': 1 line held" in said
-    assert "'prefixes': 2 lines held" in said
+    assert "in: 1 line held" in said
+    assert "prefixes: 2 lines held" in said
 
 
 # Processes as a user starts them

@@ -97,7 +97,7 @@ TABLES = {
         --top-p x → --top-p""",
     ("translate --model one --input in --device cpu", 1): """
         --terms nowhere → 'nowhere'
-        --terms . → '.' & folder
+        --terms . → '.' & directory
         --prefix-file nowhere → 'nowhere'
         --banned-words nowhere → 'nowhere'
         --banned-words blank → 'blank'
@@ -176,7 +176,7 @@ TABLES = {
         in --ref ref --src nowhere → 'nowhere'
         in --ref ref --src short → 'short' & 60 & 3
         empty --ref gold --metric evalb → 'empty'
-        mixed --ref gold --metric evalb → line 1
+        mixed --ref gold --metric evalb → linearised
         gold --ref linear --metric evalb → line 1""",
     ("score --model one --src in --ref ref --device cpu", 2): """
         ref → 'ref' & --model
@@ -219,7 +219,7 @@ TABLES = {
         multi30k --mirror ftp://x/y → 'ftp://x/y'
         multi30k --mirror mirror.example → 'mirror.example'""",
     ("data", 1): """
-        multi30k --out in → 'in' & --out""",
+        multi30k --out in → 'in' & folder""",
     ("info", 2): """
         runs/nothere → 'runs/nothere'
         in → 'in'

@@ -31,6 +31,7 @@ from nmt_cli.data.shards import INDEX_FILE, Corpus, open_index, valid_text, veri
 from nmt_cli.data.tokenizer import Tokenizer, Vocabulary
 from nmt_cli.errors import DataError, NmtError, RecipeError, UsageError
 from nmt_cli.recipe import Recipe
+from nmt_cli.storage import sealed_json
 
 NAMES = {
     f"{kind}_{side}": [f"{kind}.{code}"]
@@ -192,7 +193,7 @@ def test_an_index_that_lists_files_elsewhere_is_not_believed(
     for name, path in zip(("../mine", str(paths[1])), paths, strict=True):
         path.write_text("mine")
         index = json.loads((out / INDEX_FILE).read_text())
-        sealed.change(out / INDEX_FILE, files=[*index["files"], shards.file_entry(path, name).model_dump()])
+        sealed.change(out / INDEX_FILE, files=[*index["files"], sealed_json.file_entry(path, name).model_dump()])
     prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
     assert [path.read_text() for path in paths] == ["mine"] * 2
 

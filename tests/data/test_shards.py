@@ -15,7 +15,6 @@ from nmt_cli.data.shards import (
     ShardIndex,
     check_matches,
     differences,
-    file_entry,
     held_alone,
     hold,
     open_index,
@@ -25,6 +24,7 @@ from nmt_cli.data.shards import (
 )
 from nmt_cli.errors import DataError
 from nmt_cli.recipe import Recipe
+from nmt_cli.storage.sealed_json import file_entry
 
 Pairs = list[tuple[list[int], list[int]]]
 
