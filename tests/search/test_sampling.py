@@ -71,7 +71,8 @@ def chances_of(temperature: float = 1.0) -> np.ndarray:
     """The probabilities of the tokens that may follow each token."""
     logits = Chain().logits.double() / temperature
     logits[:, list(NEVER)] = -math.inf
-    return np.asarray(logits.softmax(1))
+    chances: np.ndarray = logits.softmax(1).numpy()
+    return chances
 
 
 @pytest.mark.parametrize("temperature", [0.4, 1.0, 3.0])
