@@ -71,7 +71,8 @@ def chances_of(temperature: float = 1.0) -> np.ndarray:
     """The probabilities of the tokens that may follow each token."""
     logits = Chain().logits.double() / temperature
     logits[:, list(NEVER)] = -math.inf
-    return np.asarray(logits.softmax(1))
+    chances: np.ndarray = logits.softmax(1).numpy()
+    return chances
 
 
 @pytest.mark.parametrize("temperature", [0.4, 1.0, 3.0])
@@ -91,7 +92,7 @@ def test_outputs_are_no_shorter_than_asked_and_as_frequent_as_before_among_thems
     short = search_options(DRAWS, min_length=1, textless=(5,))
     steps = chances_of()
 
-    def without(row: int, *banned: int) -> np.ndarray:
+    def without(row: int, *banned: int) -> Any:
         chances = steps[row].copy()
         chances[list(banned)] = 0
         chances /= chances.sum()

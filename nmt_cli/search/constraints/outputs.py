@@ -80,8 +80,6 @@ class Trie:
     def after(self, nodes: Array, tokens: Array) -> Array:
         """Return the nodes to which `tokens` lead from `nodes`; both have the same shape."""
         arrays, keys = arrays_of(nodes), nodes * self.size + tokens
-        if not len(self.keys):
-            return keys * 0 + NOWHERE
         edges = arrays.searchsorted(self.keys, keys).clip(None, len(self.keys) - 1)
         return arrays.where((self.keys[edges] == keys) & (nodes >= 0), self.children[edges], NOWHERE)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import pickle
 import random
 import re
 from collections.abc import Sequence
@@ -220,6 +221,12 @@ def test_a_prefix_may_contain_a_banned_word() -> None:
 def test_words_are_normalised_and_none_is_no_rule() -> None:
     assert BannedWords(["  do\xadg \t big "], tokenizer()).matcher.phrases == ["dog big"]
     assert not BannedWords([], tokenizer()).edits
+
+
+def test_a_rule_in_another_process_forbids_the_same_tokens() -> None:
+    ours = BannedWords(BANNED, tokenizer()).matcher
+    theirs = pickle.loads(pickle.dumps(ours))
+    assert theirs.completing(theirs.after(0, 9), 3) == ours.completing(ours.after(0, 9), 3)
 
 
 @pytest.mark.parametrize(
