@@ -35,9 +35,8 @@ from ..registry import PRECISIONS, load
 from .embeddings import Int8Embedding
 from .folder_files import check_int8
 from .layers import FeedForward
-from .parameters import SCALES, Form
+from .parameters import INT8_MAX, SCALES, Form
 from .transformer import Transformer
-from .weights import INT8_MAX
 
 UINT8_MAX = 255
 """The largest integer of a row that is never negative."""
