@@ -109,8 +109,9 @@ class MarianReader:
             numbers = list(group)
             lengths = [len(hidden[number]) for number in numbers]
             logits, totals = self.logits(torch.cat([hidden[number] for number in numbers]))
-            for number, *scored in zip(numbers, logits.split(lengths), totals.split(lengths), strict=True):
-                yield self._output(targets[number], *scored, states[number], limit)
+            scored = zip(numbers, torch.split(logits, lengths), torch.split(totals, lengths), strict=True)
+            for number, scores, total in scored:
+                yield self._output(targets[number], scores, total, states[number], limit)
 
     def _output(self, target: list[int], logits: Tensor, totals: Tensor, states: Tensor, limit: int) -> Output:
         """Return an output for its logits (T, V), and the logarithms of the sums of their exponentials (T,)."""
@@ -127,7 +128,7 @@ class MarianReader:
         for layer in range(1, self.section["encoder_layers"] + 1):
             x = self._attention(f"encoder_l{layer}_self", x, lengths, x, lengths)
             x = self._feed_forward(f"encoder_l{layer}_ffn", x)
-        return x.split(lengths)
+        return torch.split(x, lengths)
 
     def hidden(self, states: Sequence[Tensor], targets: Sequence[Sequence[int]]) -> Sequence[Tensor]:
         """Return the decoder's states (T + 1, D) after each beginning of each target, without its end symbol.
@@ -140,7 +141,7 @@ class MarianReader:
             y = self._attention(f"decoder_l{layer}_self", y, lengths, y, lengths, causal=True)
             y = self._attention(f"decoder_l{layer}_context", y, lengths, memory, of_memory)
             y = self._feed_forward(f"decoder_l{layer}_ffn", y)
-        return y.split(lengths)
+        return torch.split(y, lengths)
 
     def logits(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Return for `hidden` (N, D) the scores (N, V) of all tokens, in fp32, and the logarithms (N,) of the sums of
@@ -198,11 +199,16 @@ class MarianReader:
     ) -> Tensor:
         sources = ((x, "q", lengths), (memory, "k", of_memory), (memory, "v", of_memory))
         heads = [
-            self._map(rows, name, part).unflatten(1, (self.section["num_heads"], -1)).transpose(0, 1).split(sizes, 1)
+            torch.split(self._map(rows, name, part).view(len(rows), self.section["num_heads"], -1), sizes)
             for rows, part, sizes in sources
-        ]  # each (H, T, K) or (H, S, K), by sentence
-        mixed = [F.scaled_dot_product_attention(*one, is_causal=causal) for one in zip(*heads, strict=True)]
-        return self._norm(x + self._map(torch.cat(mixed, 1).transpose(0, 1).flatten(1), name, "o"), f"{name}_Wo")
+        ]  # each (T, H, K) or (S, H, K), by sentence
+        mixed = [self._mixed(q, k, v, causal) for q, k, v in zip(*heads, strict=True)]
+        return self._norm(x + self._map(torch.cat(mixed), name, "o"), f"{name}_Wo")
+
+    def _mixed(self, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+        """Return the attention (T, H * K) of a sentence: q (T, H, K) to k and v (S, H, K)."""
+        q, k, v = (one.transpose(0, 1) for one in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(0, 1).flatten(1)
 
     def _feed_forward(self, name: str, x: Tensor) -> Tensor:
         hidden = ACTIVATIONS[self.section["activation"]](self._map(x, name, "1"))

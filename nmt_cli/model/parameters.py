@@ -17,6 +17,8 @@ from ..registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
 
 Form = tuple[str, tuple[int, ...]]
 """The dtype of a tensor, by its name in safetensors, and its shape."""
+INT8_MAX = 127
+"""The largest integer of a weight, and of a row that is multiplied with it."""
 SCALES = ".scales"
 """Ending of the names under which int8 stores scales, beside the parameters."""
 TABLES = "next_word."

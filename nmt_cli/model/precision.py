@@ -22,7 +22,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -35,9 +35,8 @@ from ..registry import PRECISIONS, load
 from .embeddings import Int8Embedding
 from .folder_files import check_int8
 from .layers import FeedForward
-from .parameters import SCALES, Form
+from .parameters import INT8_MAX, SCALES, Form
 from .transformer import Transformer
-from .weights import INT8_MAX
 
 UINT8_MAX = 255
 """The largest integer of a row that is never negative."""
@@ -45,7 +44,6 @@ LEAST = 1e-36
 """A row with smaller numbers only becomes zeros."""
 EXACT_COLUMNS = 512
 """How many products of 8-bit numbers fp32 can sum exactly: 512 * 255 * 127 < 2^24."""
-OUTPUT = "output_projection"
 
 Rule = Callable[[nn.Module, str], "nn.Module | None"]
 """(module, name) -> the module's replacement. None: the module stays, and the rule is applied to its children."""
@@ -133,27 +131,6 @@ def integers(model: Transformer) -> dict[str, Tensor]:
     state = dict[str, Tensor]()
     for name, matrix in stored_as_integers(model).items():
         state[name], state[name.removesuffix(".weight") + SCALES] = rounded(matrix)
-    return state
-
-
-def integers_of(model: Transformer) -> dict[str, Tensor]:
-    """Return the integers and scales of a model in int8, as `integers` does, and the biases of its maps; of another
-    model nothing.
-    """
-    if not in_int8(model):
-        return {}
-    maps = {name: module for name, module in model.named_modules() if isinstance(module, Int8Linear) and name != OUTPUT}
-    state = {
-        f"{name}.{part}": value
-        for name, module in maps.items()
-        for part in ("weight", "scales", "bias")
-        if (value := getattr(module, part)) is not None
-    }
-    tables: dict[str, Any] = dict(model.embeddings.items())
-    if not model.config.tie_embeddings:
-        tables["output"] = model.output_projection
-    for key, table in tables.items():
-        state |= {f"embeddings.{key}": table.weight, f"embeddings.{key}.scales": table.scales}
     return state
 
 

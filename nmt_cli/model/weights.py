@@ -23,14 +23,12 @@ from ..recipe import ModelSection, Recipe
 from ..storage.files import sha256
 from ..storage.sealed_json import to_json
 from .folder_files import CONFIG, FORMAT_VERSION, METRICS, REMEDY, WEIGHTS, ModelConfig
-from .parameters import SCALES, TABLES, Form, foreign_part, parameters
+from .parameters import INT8_MAX, SCALES, TABLES, Form, foreign_part, parameters
 
 LARGEST_HEADER = 1 << 24
 """Largest size of the header of a weights file, in bytes; about 100 for each tensor."""
 INPUT_SCALES = ".input_scale"
 """Ending of the names of numbers that int8 folders of earlier versions have. They are not used."""
-INT8_MAX = 127
-"""The largest integer of a weight, and of a row that is multiplied with it."""
 DTYPES = {"F32": np.float32, "I8": np.int8}
 """The dtypes of weights files."""
 Array = npt.NDArray[Any]

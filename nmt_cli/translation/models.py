@@ -216,24 +216,20 @@ def models_on(folders: Sequence[Path], precision: str, device: str) -> TorchMode
 
 
 def models_of(models: Sequence[Transformer], precision: str, workers: int, cores: int) -> Models:
-    """Return models in this precision, where they are: the engine's on a CPU, if it takes them.
+    """Return models, which are in fp32, in this precision, where they are: the engine's on a CPU, if it takes them.
 
     Raises UsageError for an unknown precision.
     """
-    from ..model.precision import in_int8
-
-    declined = _declined([model.config for model in models], precision, models[0].device)
-    if declined or (precision != "int8" and any(in_int8(model) for model in models)):
+    if _declined([model.config for model in models], precision, models[0].device):
         return TorchModels(models, precision, workers, cores)
     return EngineModels([engine_model(model, precision) for model in models], workers, cores)
 
 
 def engine_model(model: Transformer, precision: str) -> EngineModel:
-    """Return a model of the engine with the present weights of a model in fp32 or int8."""
+    """Return a model of the engine with the present weights of a model in fp32."""
     from ..model.folder import weights_of
-    from ..model.precision import integers_of
 
-    arrays = {name: tensor.numpy() for name, tensor in {**weights_of(model), **integers_of(model)}.items()}
+    arrays = {name: tensor.numpy() for name, tensor in weights_of(model).items()}
     return EngineModel(model.config, (model.matrix("source").size(0), model.target_vocab), arrays, precision)
 
 

@@ -17,7 +17,6 @@ from nmt_cli.data.tokenizer import BOS, EOS
 from nmt_cli.engine.model import EngineModel
 from nmt_cli.interface.loading import open_models
 from nmt_cli.model.folder import load_model, weights_of
-from nmt_cli.model.precision import convert
 from nmt_cli.search.engine import EngineDecoder
 from nmt_cli.translation.models import EngineModels, Models, models_of
 
@@ -50,8 +49,6 @@ def test_a_model_in_memory_or_in_a_folder_in_either_precision(form: dict[str, An
     for precision in ("fp32", "int8"):
         assert np.array_equal(found[precision], logits(models_of([live], precision, 1, 1)))
     assert np.array_equal(found["int8"], logits(open_models([small], device="cpu").models("auto")))
-    for model in (convert(live, "int8"), load_model(small, quantized=True).model):
-        assert np.array_equal(found["int8"], logits(models_of([model], "int8", 1, 1)))
 
 
 def test_a_packed_model_keeps_the_weights_that_it_was_given(tmp_path: Path) -> None:

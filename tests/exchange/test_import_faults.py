@@ -176,14 +176,6 @@ FAULTS: dict[str, tuple[Change, str]] = {
         arrays(lambda a: a.update(encoder_l1_ffn_W1=np.zeros((5, 24), "f4"))),
         r"encoder_l1_ffn_W1 has the shape \(5, 24\), expected \(16, 24\)",
     ),
-    "wrong parts": (
-        arrays(lambda a: a.update(encoder_l1_self_Wq=np.zeros((16, 8), "f4"))),
-        r"encoder_l1_self_Wq has the shape \(16, 8\), expected \(16, 16\)",
-    ),
-    "three dimensions": (
-        arrays(lambda a: a.update(encoder_l1_ffn_W1=np.zeros((1, 16, 24), "f4"))),
-        "encoder_l1_ffn_W1 has the shape",
-    ),
     "a vector": (arrays(lambda a: a.update(encoder_l1_ffn_W1=np.zeros(16, "f4"))), "encoder_l1_ffn_W1 has the shape"),
     "a number": (arrays(lambda a: a.update(encoder_l1_ffn_b1=np.float32(3))), "encoder_l1_ffn_b1 has the shape"),
     "too few tokens": (
@@ -194,7 +186,6 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "doubles": (arrays(lambda a: a.update(Wemb=a["Wemb"].astype("f8"))), "Wemb has the dtype float64, expected fp32"),
     "pickled": (arrays(lambda a: a.update(Wemb=np.array([{}, open], object))), "Object arrays cannot be loaded"),
     "a header that does not end": (array_with("{'descr': '<f4', ("), "it has something else than arrays of numbers"),
-    "a header of other keys": (array_with("{1: 2, 'a': 3}"), "it has something else than arrays of numbers"),
     "a dtype of one part": (
         array_with("{'descr': ('<f4',), 'fortran_order': False, 'shape': (1,)}"),
         "it has something else than arrays of numbers",
@@ -231,24 +222,14 @@ FAULTS: dict[str, tuple[Change, str]] = {
         option("transformer-ffn-activation", "gelu"),
         "transformer-ffn-activation = 'gelu', which nmt does not have",
     ),
-    "pre-norm": (option("transformer-preprocess", "n"), "transformer-preprocess = 'n', which nmt does not have"),
     "SSRU": (
         lambda f, m: option("transformer-decoder-autoreg", "rnn")(
             f, Marian(m.arrays, {**m.options, "dec-cell": "ssru"}, m.vocabularies, m.models)
         ),
         "the model has an SSRU decoder",
     ),
-    "average attention": (
-        option("transformer-decoder-autoreg", "average-attention"),
-        "transformer-decoder-autoreg = 'average-attention'",
-    ),
     "rnn": (option("type", "s2s"), "the model has type = 's2s', which nmt does not have: expected 'transformer'"),
-    "learned positions": (
-        option("transformer-train-position-embeddings", True),
-        "transformer-train-position-embeddings = 'true'",
-    ),
     "tied layers": (option("transformer-tied-layers", [1, 1]), "transformer-tied-layers"),
-    "other form": (option("transformer-postprocess", "d"), "transformer-postprocess = 'd', which nmt does not have"),
     "two sizes": (option("transformer-decoder-dim-ffn", 32), "transformer-decoder-dim-ffn = '32', which nmt"),
     "factors": (option("factors-dim-emb", 8), "factors-dim-emb = '8'"),
     "unknown option": (option("transformer-new", "x"), "an option that nmt does not know: transformer-new = 'x'"),
@@ -283,15 +264,10 @@ FAULTS: dict[str, tuple[Change, str]] = {
         text("source.spm", b"\xff" * 99),
         "source.spm is not a SentencePiece model, or a damaged",
     ),
-    "source.spm is empty": (text("source.spm", b""), "source.spm is not a SentencePiece model, or a damaged"),
     "BPE": (lambda f, _: (f / "source.spm").rename(f / "source.bpe"), "BPE codes of subword-nmt"),
     "BPE in the script": (script("apply_bpe.py -c $2"), "preprocess.sh uses BPE codes of subword-nmt"),
     "an ensemble": (text("decoder.yml", "models: [model.npz, model2.npz]\nvocabs: [vocab.yml]\n"), "names 2 models"),
     "decoder.yml is a list": (text("decoder.yml", "- a\n"), "decoder.yml, line 1: expected names with a value"),
-    "decoder.yml has no names": (
-        text("decoder.yml", "models:\n  - [a]\n"),
-        "decoder.yml, line 2: expected names with a value",
-    ),
     "decoder.yml stands for more than there is memory": (
         text("decoder.yml", BOMB),
         "decoder.yml, line 2: expected names with a value",
@@ -302,7 +278,6 @@ FAULTS: dict[str, tuple[Change, str]] = {
     ),
     "a README of any size": (sparse("README.md"), r"cannot read README.md of .*, expected at most 67,108,864"),
     "a script of any size": (text("preprocess.sh", " 'a'" * 20_000), "80,000 bytes, expected at most 32,768"),
-    "decoder.yml is no YAML": (text("decoder.yml", "a: ["), "decoder.yml is not YAML"),
     "a word penalty": (
         text("decoder.yml", "models: [model.npz]\nvocabs: [vocab.yml, vocab.yml]\nword-penalty: 0.2\n"),
         "word-penalty = '0.2', which nmt does not have",
@@ -328,8 +303,6 @@ FAULTS: dict[str, tuple[Change, str]] = {
         script("sed -e 's/a/b/g' | tr a-z A-Z | perl -pe 's/x/y/'"),
         "a step that nmt does not know",
     ),
-    "an unknown rule": (script("sed -e 's/，/,/g' -e 's/[0-9]/0/g'"), "a step that nmt does not know: .*0-9"),
-    "a rule with a group": (script("sed -e 's/，/<&>/g'"), "a step that nmt does not know"),
     "rules that build on each other": (script("sed -e 's/，/;/g' -e 's/;/x/g'"), "replaces ';', which an earlier step"),
     "no language": (text("README.md", ""), "do not say the source language: give --source-language"),
     "no code of a language": (

@@ -96,6 +96,8 @@ def test_only_programs_through_which_the_text_goes_are_steps() -> None:
         "awk '{ print tolower($0) }'",
         "./my-replace-unicode-punctuation.perl.sh",
         "sedate -e 's/，/,/g'",
+        "sed -e 's/，/<&>/g'",
+        "sed -e 's/，/,/g' -e 's/[0-9]/0/g'",
         "sed -E -e 's/a+/b/g'",
         "sed -e 's/，/,/g' -e 's/a/b/2'",
         'sed -e "s/，/$(date)/g"',

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 from small_models import needs_engine
 
@@ -18,8 +17,8 @@ from nmt_cli.engine.model import EngineModel
 from nmt_cli.errors import ModelError, NeedsTorch
 from nmt_cli.model import weights as module
 from nmt_cli.model.parameters import count_numbers, parameters
-from nmt_cli.model.precision import convert, forms_of_model, integers_of, without_weights
-from nmt_cli.model.transformer import Transformer, count_parameters
+from nmt_cli.model.precision import forms_of_model, without_weights
+from nmt_cli.model.transformer import count_parameters
 from nmt_cli.model.weights import forms_of
 from nmt_cli.recipe import ModelSection
 from nmt_cli.registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
@@ -119,13 +118,3 @@ def test_an_entry_of_another_package_is_asked_of_torch(monkeypatch: pytest.Monke
     names = forms_of(config, (20, 20), "int8")
     rms = ModelSection.model_validate({**SIZES, "norm": "rms"})
     assert names == forms_of(rms, (20, 20), "int8")
-
-
-def test_forms_are_what_int8_makes() -> None:
-    config = ModelSection.model_validate(SIZES)
-    torch.manual_seed(0)
-    made = integers_of(convert(Transformer(config, 20, 20), "int8"))
-    forms = forms_of(config, (20, 20), "int8")
-    assert {name: tuple(tensor.shape) for name, tensor in made.items()}.items() <= {
-        name: shape for name, (_, shape) in forms.items()
-    }.items()

@@ -15,11 +15,13 @@ import numpy as np
 import pytest
 import torch
 from small_models import needs_engine
-from torch import Tensor
+from torch import Tensor, nn
 
+from nmt_cli.engine.model import EngineModel
 from nmt_cli.model.attention import CrossAttention, record_attention
+from nmt_cli.model.folder import weights_of
 from nmt_cli.model.layers import DecoderLayer
-from nmt_cli.model.precision import in_int8
+from nmt_cli.model.precision import Int8Linear, in_int8
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.search.engine import EngineDecoder
 from nmt_cli.search.protocols import alignment_layer
@@ -89,10 +91,27 @@ class ReferenceDecoder:
 
 def of_engine(model: Transformer, sources: Sequence[Sequence[int]], beam: int) -> EngineDecoder:
     """Return a decoder of the engine that holds these sentences, end symbols included."""
-    decoder = EngineDecoder(engine_model(model, "int8" if in_int8(model) else "fp32"), beam)
+    decoder = EngineDecoder(_stored_in_int8(model) if in_int8(model) else engine_model(model, "fp32"), beam)
     if sources:
         decoder.add(sources)
     return decoder
+
+
+def _stored_in_int8(model: Transformer) -> EngineModel:
+    """Return the engine's model of one in int8: the arrays that its folder would have."""
+    maps: dict[str, nn.Module] = {key: one for key, one in model.named_modules() if isinstance(one, Int8Linear)}
+    output = maps.pop("output_projection")
+    tables: dict[str, nn.Module] = {f"embeddings.{key}": table for key, table in model.embeddings.items()}
+    if not model.config.tie_embeddings:
+        tables["embeddings.output"] = output
+    arrays = weights_of(model)
+    for name, module in [*maps.items(), *tables.items()]:
+        arrays[name if name in tables else f"{name}.weight"] = cast(Tensor, module.weight)
+        arrays[f"{name}.scales"] = cast(Tensor, module.scales)
+        if name in maps and module.bias is not None:
+            arrays[f"{name}.bias"] = cast(Tensor, module.bias)
+    sizes = model.matrix("source").size(0), model.target_vocab
+    return EngineModel(model.config, sizes, {name: tensor.numpy() for name, tensor in arrays.items()}, "int8")
 
 
 KINDS = [CachedDecoder, pytest.param(of_engine, marks=needs_engine)]
