@@ -17,6 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from ..device.processor import cpu_flags
 from ..errors import ModelError, UsageError, expected, printable, shown
 
@@ -123,6 +126,21 @@ FUNCTIONS: dict[str, tuple[Any, Sequence[Any]]] = {
 MemoryError, if it fails."""
 
 
+class Owner:
+    """Owns what `handle` names in the library: `delete` frees it when the object is collected, in any thread.
+
+    An object whose method a thread runs is referred to, so nothing is freed with which a thread computes when Python
+    exits.
+    """
+
+    handle = 0
+    delete: Any
+
+    def __del__(self) -> None:
+        if self.handle:
+            self.delete(self.handle)
+
+
 def library() -> Any:
     """Return the loaded library, or None (see `missing`). Raises UsageError for a wrong $NMT_ENGINE."""
     return _found()[0]
@@ -224,3 +242,16 @@ def _missing_bytes(path: Path) -> int:
         return 0
     begin, size, count = struct.unpack("<40xQ10xHH2x", head)  # the table of sections, which is at the end
     return max(0, int(begin + size * count) - path.stat().st_size)
+
+
+def integers(values: Any) -> npt.NDArray[Any]:
+    """Return the values as the engine reads them."""
+    return np.ascontiguousarray(values, np.int64)
+
+
+def flattened(sources: Sequence[Sequence[int]]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the lengths of sequences of tokens, and their tokens one sequence after another."""
+    return (
+        np.array([len(source) for source in sources], np.int64),
+        np.array([token for source in sources for token in source], np.int64),
+    )

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from ..errors import ModelError, printable
 from ..registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
-from .library import CArray, CConfig, library, missing
+from .library import CArray, CConfig, Owner, flattened, integers, library, missing
 
 if TYPE_CHECKING:
     from ..recipe import ModelSection
@@ -65,21 +65,6 @@ def use_threads(count: int) -> None:
     """Let the engine share the work of this thread among `count` threads from now on. A new thread has one."""
     if functions := library():
         functions.nmt_use_threads(count)
-
-
-class Owner:
-    """Owns what `handle` names in the library: `delete` frees it when the object is collected, in any thread.
-
-    An object whose method a thread runs is referred to, so nothing is freed with which a thread computes when Python
-    exits.
-    """
-
-    handle = 0
-    delete: Any
-
-    def __del__(self) -> None:
-        if self.handle:
-            self.delete(self.handle)
 
 
 class EngineModel(Owner):
@@ -160,19 +145,6 @@ def expect(what: str, found: object, expected: object) -> None:
     """Raise ModelError if a number or a shape is not the expected one."""
     if found != expected:
         raise ModelError(f"{what}: {found}, expected {expected}.")
-
-
-def integers(values: Any) -> Array:
-    """Return the values as the engine reads them."""
-    return np.ascontiguousarray(values, np.int64)
-
-
-def flattened(sources: Sequence[Sequence[int]]) -> tuple[Array, Array]:
-    """Return the lengths of sequences of tokens, and their tokens one sequence after another."""
-    return (
-        np.array([len(source) for source in sources], np.int64),
-        np.array([token for source in sources for token in source], np.int64),
-    )
 
 
 class Bans(NamedTuple):

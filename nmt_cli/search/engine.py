@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.library import CResults
-from ..engine.model import Bans, EngineModel, Owner, expect, flattened, integers, ranked
+from ..engine.library import CResults, Owner, flattened, integers
+from ..engine.model import Bans, EngineModel, expect, ranked
 from .arrays import NUMPY, Array
 from .length_penalties import penalties_of
 from .protocols import alignment_layer

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...data.tokenizer import Tokenizer
-from ...engine.model import integers
+from ...engine.library import integers
 from ..arrays import Array, Arrays, arrays_of
 from ..constraint import Constraint, Step
 from ..search_state import FREE, Rows
