@@ -52,5 +52,5 @@ def test_packed_and_padded_sequences_are_rotated_alike() -> None:
 def test_half_a_pair_cannot_be_rotated() -> None:
     model = {"d_model": 12, "num_heads": 4, "positions": "rotary"}
     values = {"data": {"train_source": ["a"], "train_target": ["b"]}, "model": model}
-    with pytest.raises(RecipeError, match="heads of 3 numbers are odd: rotary positions rotate pairs of them"):
+    with pytest.raises(RecipeError, match="heads of 3 numbers are odd"):
         Recipe.from_dict(values, "test")

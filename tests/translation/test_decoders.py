@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from run_search import beam_search, over, run_arrivals, search_options
 from small_models import needs_engine, section
 
 from nmt_cli.data.tokenizer import BOS, EOS
+from nmt_cli.engine.library import CResults
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.search.engine import MANY, EngineSearch
@@ -243,12 +244,12 @@ def test_finished_sentences_leave_when_the_last_open_one_is_dropped(kind: Callab
 def test_the_steps_of_a_call_fill_a_time_and_many_sentences_leave_together(
     count: int, steps: list[int], stay: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, calls = [0.0], list[tuple[int, float]]()
+    now, calls, nothing = [0.0], list[tuple[int, float]](), CResults()
 
     def step(handle: int, steps: int, stay: float) -> Any:
         calls.append((steps, stay))
         now[0] += steps * count  # a second for each hypothesis; nothing else happens
-        return SimpleNamespace(contents=SimpleNamespace(count=0))
+        return ctypes.addressof(nothing)
 
     search = EngineSearch(engine_model(make(), "fp32"), options(2, compact_below=1.0, seconds=14.0))
     search.add(range(count), sentences(sources(count), longer=40))
