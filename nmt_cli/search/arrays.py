@@ -119,7 +119,9 @@ OTHERS: dict[type, Callable[[Array], Arrays]] = {}
 
 def arrays_of(x: Array) -> Arrays:
     """Return the functions for arrays like x."""
-    return NUMPY if isinstance(x, np.ndarray) else OTHERS[type(x)](x)
+    if isinstance(x, np.ndarray):
+        return NUMPY
+    return next(arrays(x) for kind, arrays in OTHERS.items() if isinstance(x, kind))
 
 
 def merged(x: Array) -> Array:

@@ -25,7 +25,7 @@ BAD = [" ".join(reversed(line.split())) for line in REFERENCE]
 PLAIN = MetricOptions()
 
 
-def interval(hypotheses: list[str], scorer: Scorer, **options: int) -> Row:
+def interval(hypotheses: list[str], scorer: Scorer, **options: Any) -> Row:
     [row] = compare([("bad", hypotheses)], {"bleu": scorer}, **options)["bleu"]
     return row
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from nmt_cli.cli import app
-from nmt_cli.exchange import huggingface
+from nmt_cli.exchange import huggingface, huggingface_reader
 from nmt_cli.exchange.exporter import Exporter, SourceModel
 from nmt_cli.registry import EXPORTERS
 
@@ -70,7 +70,7 @@ def _write_spoiled(source_model: SourceModel, folder: Path) -> None:
     huggingface.write(replace(source_model, model=model), folder)
 
 
-SPOILED = Exporter(huggingface.check, _write_spoiled, huggingface.HuggingFaceReader)
+SPOILED = Exporter(huggingface.check, _write_spoiled, huggingface_reader.HuggingFaceReader)
 
 
 def test_a_difference_ends_with_code_1(

@@ -123,7 +123,7 @@ def test_transformers_finds_every_tensor_and_saves_the_model_again(kind: str, ma
     assert set(loading["missing_keys"]) <= (positions if "post" in kind else set())
     assert not loading["unexpected_keys"]
     assert not loading["mismatched_keys"]
-    for part in (reader.model, reader.tokenizer):  # type: ignore[attr-defined]
+    for part in (reader.model, reader.tokenizer):
         part.save_pretrained(tmp_path / "again")
     shutil.rmtree(tmp_path / "out")
     texts = ["Anna reads a book.", "The dog sleeps."]
@@ -247,7 +247,7 @@ def test_auto_tokenizer_gives_our_ids_on_odd_lines(joint: bool, made: Any, tmp_p
     model = made(joint=joint, tie_embeddings=joint)
     export(model, "huggingface", tmp_path / "out")
     reader, vocabulary = load(EXPORTERS, "huggingface", "--to").read(tmp_path / "out"), Vocabulary.load(model)
-    assert type(reader.tokenizer).__name__ == "MarianTokenizer"  # type: ignore[attr-defined]
+    assert type(reader.tokenizer).__name__ == "MarianTokenizer"
     assert reader.encode(ODD) == [[*ids, EOS] for ids in vocabulary.source.encode(ODD)]
     rows = vocabulary.target.encode(ODD)
     assert [text.strip() for text in reader.decode(rows)] == [

@@ -23,7 +23,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     """What each rank of `support/replicas.py` found."""
     folder, script = tmp_path_factory.mktemp("ranks"), Path(__file__).parents[1] / "support" / "replicas.py"
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, script, folder, str(RANKS)]
+    command = [sys.executable, str(script), str(folder), str(RANKS)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]

@@ -102,9 +102,9 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Counter[str]]]:
     step = BeamSearch.step
 
     def counting(self: BeamSearch) -> Any:
-        before, sentences, complete = device.waits.copy(), len(self.status.complete), bool(self.status.complete.any())
+        before, sentences, complete = device.waits.copy(), len(self.unfinished), self.complete
         results = step(self)
-        if not complete and len(self.status.complete) == sentences:
+        if not complete and len(self.unfinished) == sentences:
             counted.append(device.waits - before)
         return results
 

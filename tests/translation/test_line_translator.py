@@ -351,7 +351,7 @@ def test_two_models_are_searched_by_their_mean_probability() -> None:
     models = [model(), model(seed=1)]
     given = [line for line in lines() if line.strip()][:20]
     sources = [[*ids, EOS] for ids in tokenizer().encode(given)]
-    plain = EnsembleDecoder([ReferenceDecoder(one, sources, 4) for one in models])  # type: ignore[misc]
+    plain = EnsembleDecoder([ReferenceDecoder(one, sources, 4) for one in models])
     limits = [len(source) + 2 for source in sources]
     options = SearchOptions(beam=4, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS), min_length=1)
     best = beam_search(plain, limits, replace(options, textless=tokenizer().textless))
