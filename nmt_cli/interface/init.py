@@ -140,8 +140,9 @@ def _languages(given: Sequence[str], files: Sequence[Sequence[Path]], start: Sta
         ):
             text = " to ".join(repr(name) if name else "a language that its file does not name" for name in named)
             raise UsageError(
-                f"the model {str(start.folder)!r} translates from {languages[0]!r} to {listed([*map(repr, into)])}, and "
-                f"the text is {text}. If it is the same, say so: --source-language {languages[0]} "
+                f"the model {str(start.folder)!r} translates from {languages[0]!r} to "
+                f"{listed([*map(repr, into)], 20)}, and the text is {text}. If it is the same, say so: "
+                f"--source-language {languages[0]} "
                 f"--target-language {'CODE, one of these' if start.tags else target}."
             )
     elif "" in languages:
