@@ -415,8 +415,8 @@ def _encode(
                 text += (chunk[i] for i in encoded.kept)
             bar.update(len(chunk))
     if split == "valid":
-        for name, side in zip(VALID_TEXT, zip(*text, strict=True) if text else [(), ()], strict=True):
-            write_named(folder / name, "".join(f"{line}\n" for line in side).encode(), "the validation text")
+        for side, name in enumerate(VALID_TEXT):
+            write_named(folder / name, "".join(f"{pair[side]}\n" for pair in text).encode(), "the validation text")
     entry = writer.close(pairs, dict(dropped))
     if pairs and not entry.pairs:
         why = ", ".join(f"{reason} {count:,}" for reason, count in dropped.items())
