@@ -27,7 +27,7 @@ import importlib
 import re
 import reprlib
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -202,6 +202,11 @@ def shown_name(name: str) -> str:
     error.
     """
     return shown(name)[1:-1]
+
+
+def listed(items: Sequence[str], most: int = 6, between: str = ", ") -> str:
+    """Return the first `most` items for messages, and an ellipsis if there are more."""
+    return between.join([*items[:most], *["…"] * (len(items) > most)])
 
 
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")

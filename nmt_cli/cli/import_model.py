@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..console import say, say_next, warn
+from ..errors import listed
 from ..interface import commands
 from ..registry import IMPORTERS
 from .arguments import VerifiedText, argument, option, out_option
@@ -58,11 +59,7 @@ def import_model(options: Given) -> None:
 def _described(done: Imported) -> list[str]:
     """Return lines that say what the imported model is."""
     data, model, decode = done.recipe.data, done.recipe.model, done.recipe.decode
-    into = (
-        ", ".join(done.model.tags[:20]) + " …" * (len(done.model.tags) > 20)
-        if done.model.tags
-        else data.target_language
-    )
+    into = listed(done.model.tags, 20) if done.model.tags else data.target_language
     tokens = " + ".join(f"{size:,}" for size in dict.fromkeys(done.model.vocabularies))
     penalty = "" if decode.length_penalty == "none" else f", score / length^{decode.alpha:g}"
     return [

@@ -42,7 +42,6 @@ CHUNK = 10_000
 class Built:
     """The result of `build_dataset`. `fresh` is False if everything existed already."""
 
-    name: str
     folder: Path
     fresh: bool
     seconds: float
@@ -80,7 +79,7 @@ def build_dataset(
                 _remove_archives(dataset, downloads, manifest)
     except OSError as error:
         raise DataError(f"cannot work on {str(error.filename or out)!r}: {error.strerror or error}.") from None
-    return Built(name, out, fresh, time.monotonic() - started, manifest)
+    return Built(out, fresh, time.monotonic() - started, manifest)
 
 
 def _build(

@@ -27,11 +27,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from .. import __version__, console
 from ..errors import DataError, reading, write_failed
 from ..storage.files import flush_to_disk, rename_flushed, sha256, write_atomic
+from ..storage.sealed_json import Entry
 from .dataset import Archive, Source
 from .manifest import ArchiveEntry
 
@@ -137,10 +138,8 @@ def _difference(path: Path, expected: str | None, digest: str) -> str:
 # --- a download ------------------------------------------------------------------------------------------------------
 
 
-class _Origin(BaseModel):
+class _Origin(Entry):
     """The origin of a part: the address, the value for If-Range, the total length in bytes."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     url: str = ""
     mark: str | None = None

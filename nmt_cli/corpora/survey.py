@@ -123,51 +123,41 @@ def survey(source: Paths, target: Paths, normalized: Callable[[str], str]) -> Su
     if not copies:
         raise DataError(f"{str(source[0])!r} and {str(target[0])!r} have no lines: there is nothing to learn from.")
     lengths = np.frombuffer(counts, dtype=np.uint32).reshape(-1, 2).astype(np.int64)
-    return _counted(
-        np.frombuffer(keys, dtype=np.int64).reshape(-1, 2),
+    whole = (lengths > 0).all(axis=1)
+    for side, words_of_side in zip(sides, lengths.T, strict=True):
+        side.words = float(words_of_side[whole].mean()) if whole.any() else 0.0
+        side.longest = int(words_of_side.max())
+    copied = np.frombuffer(copies, dtype=np.int8) > 0
+    hashes = np.frombuffer(keys, dtype=np.int64).reshape(-1, 2)
+    more, fewer = lengths.max(axis=1), lengths.min(axis=1)
+    odd = whole & (more >= ODD_WORDS) & (more >= ODD_RATIO * fewer)
+    usable = whole & ~copied & ~odd
+    return Survey(
+        len(hashes),
+        int((~whole).sum()),
+        int((copied & whole).sum()),
+        int((_repeated(hashes) & whole & ~copied).sum()),
+        int(odd.sum()),
+        *sides,
         lengths,
-        np.frombuffer(copies, dtype=np.int8) > 0,
-        sides,
+        np.flatnonzero(_unique(hashes) & usable),
+        hashes,
+        usable,
         replaced,
         sample,
     )
 
 
-def _counted(
-    keys: NDArray[Any],
-    lengths: NDArray[Any],
-    copies: NDArray[Any],
-    sides: tuple[SurveyedSide, SurveyedSide],
-    replaced: Mapping[str, int],
-    sample: PairSample,
-) -> Survey:
-    empty = (lengths == 0).any(axis=1)
-    whole = ~empty
+def _repeated(keys: NDArray[Any]) -> NDArray[Any]:
+    """Return for each pair whether an equal pair is before it.  # (pairs, 2) -> (pairs,)"""
     _, first, inverse = np.unique(keys[:, 0] * 31 + keys[:, 1], return_index=True, return_inverse=True)
-    repeated = whole & (first[inverse] != np.arange(len(keys)))
-    unique = np.ones(len(keys), dtype=bool)
-    for number, side in enumerate(sides):
-        _, inverse, occurrences = np.unique(keys[:, number], return_inverse=True, return_counts=True)
-        unique &= occurrences[inverse] == 1
-        side.words = float(lengths[whole, number].mean()) if whole.any() else 0.0
-        side.longest = int(lengths[:, number].max())
-    more, fewer = lengths.max(axis=1), lengths.min(axis=1)
-    odd = whole & (more >= ODD_WORDS) & (more >= ODD_RATIO * fewer)
-    usable = whole & ~copies & ~odd
-    return Survey(
-        len(keys),
-        int(empty.sum()),
-        int((copies & whole).sum()),
-        int((repeated & ~copies).sum()),
-        int(odd.sum()),
-        *sides,
-        lengths,
-        np.flatnonzero(unique & usable),
-        keys,
-        usable,
-        dict(replaced),
-        sample,
-    )
+    return first[inverse] != np.arange(len(keys))  # type: ignore[no-any-return]
+
+
+def _unique(keys: NDArray[Any]) -> NDArray[Any]:
+    """Return for each pair whether neither side is in another pair.  # (pairs, 2) -> (pairs,)"""
+    sides = [np.unique(side, return_inverse=True, return_counts=True) for side in keys.T]
+    return np.logical_and(*(counts[inverse] == 1 for _, inverse, counts in sides))  # type: ignore[no-any-return]
 
 
 def words(text: str) -> int:

@@ -216,21 +216,19 @@ def micro_batches(
 def collate(pairs: Sequence[Pair]) -> Batch:
     """Return pairs of id arrays, without BOS and EOS, as a padded Batch."""
     sources, targets = zip(*pairs, strict=True)
-    src, src_lengths = _padded(sources, end=True)
-    tgt_out, tgt_lengths = _padded(targets, end=True)
-    tgt_in, _ = _padded(targets, start=True)
+    src, src_lengths = _padded(sources)
+    tgt_out, tgt_lengths = _padded(targets)
+    tgt_in, _ = _padded(targets, shift=1)
     return Batch(src, src_lengths, tgt_in, tgt_out, tgt_lengths)
 
 
-def _padded(rows: Sequence[NDArray[np.integer]], start: bool = False, end: bool = False) -> tuple[Tensor, Tensor]:
+def _padded(rows: Sequence[NDArray[np.integer]], shift: int = 0) -> tuple[Tensor, Tensor]:
+    """Return padded rows and their lengths. Each row ends in EOS; with a `shift` of 1 it starts with BOS instead."""
     import torch
 
     lengths = np.array([len(row) + 1 for row in rows], dtype=np.int64)
     padded = np.full((len(rows), int(lengths.max())), PAD, dtype=np.int64)
     for i, row in enumerate(rows):
-        padded[i, int(start) : int(start) + len(row)] = row
-        if start:
-            padded[i, 0] = BOS
-        if end:
-            padded[i, len(row)] = EOS
+        padded[i, shift : shift + len(row)] = row
+        padded[i, 0 if shift else len(row)] = BOS if shift else EOS
     return torch.from_numpy(padded), torch.from_numpy(lengths)

@@ -16,9 +16,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ..errors import DataError, did_you_mean, writing
+from ..errors import DataError, did_you_mean, listed, writing
 from ..recipe import DataSection
 from ..storage.sealed_json import FileEntry, file_entry
 from ..text.lines import BUFFER, open_binary, read_parallel
@@ -120,7 +119,7 @@ def _find(names: Sequence[str], data_dirs: Sequence[Path]) -> list[Path]:
     """Return the paths of a recipe's files. Raises DataError with every missing file and similar names."""
     if not data_dirs and any(not Path(name).is_absolute() for name in names):
         raise DataError(
-            f"the recipe's files ({named(names)}) need a folder: give --data-dir DIR, the folder that contains them."
+            f"the recipe's files ({listed(names)}) need a folder: give --data-dir DIR, the folder that contains them."
         )
     candidates = [[folder / name for folder in data_dirs or [Path()]] for name in names]
     paths = [next((path for path in choices if os.path.isfile(path)), choices[0]) for choices in candidates]
@@ -144,8 +143,8 @@ def _missing(path: Path) -> str:
         return f"there is no file {str(path)!r}: the folder {str(path.parent)!r} does not exist. Check --data-dir."
     except OSError as error:
         return f"cannot look for {str(path)!r}: {error.strerror}."
-    near = did_you_mean(path.name, names, most=3)
-    return f"there is no file {str(path)!r}.{near or f' Its folder holds: {named(names)}.'}"
+    held = listed(names) or "nothing"
+    return f"there is no file {str(path)!r}.{did_you_mean(path.name, names, most=3) or f' Its folder holds: {held}.'}"
 
 
 def _find_tokenizer(data: DataSection, data_dirs: Sequence[Path]) -> Path | None:
@@ -159,10 +158,6 @@ def _find_tokenizer(data: DataSection, data_dirs: Sequence[Path]) -> Path | None
         f"data.tokenizer = {data.tokenizer!r}: there is no such file; looked for "
         f"{' and '.join(repr(str(path)) for path in paths)}."
     )
-
-
-def named(things: Sequence[Any], most: int = 6) -> str:
-    return ", ".join([*map(str, things[:most]), *["…"] * (len(things) > most)]) or "nothing"
 
 
 def fingerprint_of(data: DataSection, entries: dict[str, list[FileEntry]]) -> str:

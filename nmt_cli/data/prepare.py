@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from .. import console
 from ..device.processor import cores
-from ..errors import DataError, writing
+from ..errors import DataError, listed, writing
 from ..recipe import DataSection, Recipe
 from ..registry import tree_function
 from ..storage.files import clear_partial, write_named
@@ -35,7 +35,7 @@ from ..storage.sealed_json import FileEntry, file_entry
 from ..text.lines import Changed
 from ..text.other_formats import check_replaced
 from ..text.parallel_check import PairSample, remarks
-from .inputs import SPLITS, Inputs, find_inputs, fingerprint_of, named
+from .inputs import SPLITS, Inputs, find_inputs, fingerprint_of
 from .shard_writer import Block, ShardWriter, id_type
 from .shards import (
     FILE_KEYS,
@@ -141,7 +141,7 @@ def _check_not_empty(inputs: Inputs, entries: dict[str, list[FileEntry]]) -> Non
     ):
         roles = [f"{split}_{side}" for side in SIDES]
         if inputs.files[roles[0]] and not any(entry.bytes for role in roles for entry in entries[role]):
-            files = named([repr(str(path)) for role in roles for path in inputs.files[role]])
+            files = listed([repr(str(path)) for role in roles for path in inputs.files[role]])
             raise DataError(
                 f"the {what} text is empty: {files} hold no lines. Write its sentences to these files, one per line, "
                 f"or name other ones in {' and '.join(f'data.{role}' for role in roles)}{way_out}."
@@ -197,7 +197,7 @@ def _earlier(
     """
     if INDEX_FILE not in names:
         raise DataError(
-            f"the folder {str(out)!r} is not empty and holds no {INDEX_FILE} but {named(names)}. Choose another --out."
+            f"the folder {str(out)!r} is not empty and holds no {INDEX_FILE} but {listed(names)}. Choose another --out."
         )
     index = open_index(out)
     data = with_earlier_defaults(recipe, index).data
@@ -221,7 +221,7 @@ def _earlier(
 
 
 def _files(entries: Sequence[FileEntry]) -> str:
-    return named([repr(entry.file) for entry in entries])
+    return listed([repr(entry.file) for entry in entries])
 
 
 def _renamed(index: ShardIndex, out: Path, data: DataSection, entries: dict[str, list[FileEntry]]) -> ShardIndex:
@@ -415,8 +415,8 @@ def _encode(
                 text += (chunk[i] for i in encoded.kept)
             bar.update(len(chunk))
     if split == "valid":
-        for name, side in zip(VALID_TEXT, zip(*text, strict=True) if text else [(), ()], strict=True):
-            write_named(folder / name, "".join(f"{line}\n" for line in side).encode(), "the validation text")
+        for side, name in enumerate(VALID_TEXT):
+            write_named(folder / name, "".join(f"{pair[side]}\n" for pair in text).encode(), "the validation text")
     entry = writer.close(pairs, dict(dropped))
     if pairs and not entry.pairs:
         why = ", ".join(f"{reason} {count:,}" for reason, count in dropped.items())

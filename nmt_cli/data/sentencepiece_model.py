@@ -66,12 +66,6 @@ def is_word_list(model: bytes) -> bool:
     return bool(trainer.get(MODEL_TYPE, 1) == WORD and not normalizer.get(CHARACTER_MAP, b""))
 
 
-@lru_cache(2)
-def _parts(model: bytes) -> dict[int, Any]:
-    """Return the fields of a model. They are kept: reading all pieces takes longer than SentencePiece itself."""
-    return read_fields(model)
-
-
 def _settings(model: bytes) -> tuple[dict[int, Any], dict[int, Any]]:
     """Return the fields of TrainerSpec and NormalizerSpec. Raises ValueError if they cannot be read."""
     parts = _parts(model)
@@ -107,6 +101,9 @@ def _fields(message: bytes) -> Iterator[tuple[int, int, Any]]:
     if position > len(message):
         raise ValueError("a field is longer than its message")
 
+
+_parts = lru_cache(2)(read_fields)
+"""The fields of a model. They are kept: reading all pieces takes longer than SentencePiece itself."""
 
 LONGEST_REPLACEMENT = 32
 """Characters, at most, that replace one: a line grows no longer than so many times."""

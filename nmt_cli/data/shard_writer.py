@@ -62,9 +62,6 @@ class ShardWriter:
 
     def write(self, block: Block) -> None:
         """Add pairs and write every shard that is full. Raises DataError if a shard cannot be written."""
-        for side, lengths in enumerate((block.source_lengths, block.target_lengths)):
-            self._tokens[side] += int(lengths.sum())
-            self._longest[side] = max(self._longest[side], int(lengths.max(initial=0)))
         for digest, numbers in zip(
             self._digests, (block.source, block.target, block.source_lengths, block.target_lengths), strict=True
         ):
@@ -98,8 +95,10 @@ class ShardWriter:
         from safetensors.numpy import save
 
         tensors: dict[str, npt.NDArray[Any]] = {}
-        for side in ("source", "target"):
+        for number, side in enumerate(("source", "target")):
             lengths = np.concatenate([getattr(block, f"{side}_lengths") for block in self._held])
+            self._tokens[number] += int(lengths.sum())
+            self._longest[number] = max(self._longest[number], int(lengths.max(initial=0)))
             tensors[side] = np.concatenate([getattr(block, side) for block in self._held]).astype(
                 self.dtype, copy=False
             )

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 from .. import console
-from ..errors import UsageError, shown
+from ..errors import UsageError, listed, shown
 from ..text.languages import find
 from .tokenizer import Tokenizer
 
@@ -105,10 +105,4 @@ class Tags:
 
     def listed(self) -> str:
         """Return the model's target languages for a message."""
-        return listed(self.ids or [self.language])
-
-
-def listed(languages: Iterable[str]) -> str:
-    """Return languages for a message: all, or the first LISTED and an ellipsis."""
-    names = list(languages)
-    return ", ".join([*map(repr, names[:LISTED]), *(["…"] if len(names) > LISTED else [])])
+        return listed([*map(repr, self.ids or [self.language])], LISTED)

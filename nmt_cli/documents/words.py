@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from ..data.normalization import META_SPACE, UNSEEN
+from ..data.tokenizer import BYTE
 from .segment import Translated
 
 Span = tuple[int, int]
@@ -25,7 +26,6 @@ Links = list[dict[int, float]]
 
 IDEOGRAPH = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 WORD = re.compile(rf"[{IDEOGRAPH}]|[^\W{IDEOGRAPH}]+(?:[-‐'’.,·][^\W{IDEOGRAPH}]+)*|\S")
-BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 NEAR = 64
 """Number of characters after the expected position in which a token is searched."""
 

@@ -20,9 +20,9 @@ def build(options: MetricOptions) -> Metric:
     Raises UsageError for an unknown protocol, DataError for a tokenizer that lacks a package or its model.
     """
     if options.protocol:
-        from . import protocols
+        from .protocols import ProtocolBleu
 
-        return protocols.build(options.protocol, lowercase=options.lowercase)
+        return ProtocolBleu(options.protocol, options.lowercase)
     from sacrebleu.metrics.bleu import BLEU
 
     from .sacrebleu_interface import SacrebleuMetric

@@ -85,20 +85,15 @@ def languages() -> list[str]:
     return sorted(set(_sacremoses().corpus.NonbreakingPrefixes().available_langs.values()))
 
 
-def build(protocol: Protocol, *, lowercase: bool = False) -> ProtocolBleu:
-    """Return BLEU by `protocol`.
+class ProtocolBleu(SacrebleuMetric):
+    """BLEU as multi-bleu.perl counts it, of lines after the steps of a protocol.
 
     Raises UsageError for an unknown protocol or language, and if sacremoses is not installed.
     """
-    check_choice("protocol", protocol.name, PROTOCOLS)
-    check_choice("language", protocol.language, languages())
-    return ProtocolBleu(protocol, lowercase)
 
-
-class ProtocolBleu(SacrebleuMetric):
-    """BLEU as multi-bleu.perl counts it, of lines after the steps of a protocol."""
-
-    def __init__(self, protocol: Protocol, lowercase: bool) -> None:
+    def __init__(self, protocol: Protocol, lowercase: bool = False) -> None:
+        check_choice("protocol", protocol.name, PROTOCOLS)
+        check_choice("language", protocol.language, languages())
         super().__init__(BLEU(tokenize="none", smooth_method="none", force=True), "BLEU by Moses")
         self.protocol, self._lowercase = protocol, lowercase
         self._steps = steps(protocol)

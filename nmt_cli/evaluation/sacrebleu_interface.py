@@ -3,26 +3,20 @@
     sacrebleu's metric ──▶ SacrebleuMetric ──▶ rows of sentence statistics, scores of their sums
 
 sacrebleu keeps sentence statistics, and computes scores from their sums, but only in methods whose names begin with an
-underscore. Another version may change them, so the first use checks sacrebleu's version. A test compares the results of
-these methods with those of the public ones.
+underscore. Another version may change them, so pyproject.toml bounds the version. A test compares the results of these
+methods with those of the public ones.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
 from .metric import Metric, MetricValue
 from .references import without_missing
 from .tokenizers import unspaced
-
-OLDEST, TOO_NEW = (2, 4), (3, 0)
-"""Versions that this file was written for: from OLDEST, below TOO_NEW."""
 
 
 class SacrebleuMetric(Metric):
@@ -32,7 +26,6 @@ class SacrebleuMetric(Metric):
     """
 
     def __init__(self, metric: Any, by_spaces: str = "", remedy: str = "") -> None:
-        check_version()
         self._metric, self._by_spaces, self._remedy = metric, by_spaces, remedy
         self._references: Sequence[Sequence[str]] | None = None
 
@@ -82,15 +75,3 @@ def tokenizer_model(name: str) -> tuple[str, Path] | None:
         return None
     url = SPM_MODELS[name]["url"]
     return url, Path(SACREBLEU_DIR) / "models" / os.path.basename(url)
-
-
-@cache
-def check_version() -> None:
-    """Raise UsageError unless sacrebleu's version is one that this file was written for."""
-    installed = tuple(int(part) if part.isdigit() else 0 for part in version("sacrebleu").split(".")[:2])
-    if not OLDEST <= installed < TOO_NEW:
-        requirement = f"sacrebleu>={'.'.join(map(str, OLDEST))},<{TOO_NEW[0]}"
-        raise UsageError(
-            f"sacrebleu {version('sacrebleu')} is a version that nmt does not know. Install one that it works with: "
-            f"pip install '{requirement}'."
-        )

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..data.tags import listed
-from ..errors import UsageError
+from ..errors import UsageError, listed
 from ..recipe import RECIPE_SUFFIX, no_language, recipe_names
 from ..text.compression import FORMATS
 from ..text.languages import canonical, find
@@ -141,8 +140,9 @@ def _languages(given: Sequence[str], files: Sequence[Sequence[Path]], start: Sta
         ):
             text = " to ".join(repr(name) if name else "a language that its file does not name" for name in named)
             raise UsageError(
-                f"the model {str(start.folder)!r} translates from {languages[0]!r} to {listed(into)}, and the "
-                f"text is {text}. If it is the same, say so: --source-language {languages[0]} "
+                f"the model {str(start.folder)!r} translates from {languages[0]!r} to "
+                f"{listed([*map(repr, into)], 20)}, and the text is {text}. If it is the same, say so: "
+                f"--source-language {languages[0]} "
                 f"--target-language {'CODE, one of these' if start.tags else target}."
             )
     elif "" in languages:

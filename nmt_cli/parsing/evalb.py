@@ -32,6 +32,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
+from operator import eq
 from typing import NamedTuple
 
 from ..errors import DataError, shown
@@ -119,8 +120,7 @@ class Reading(NamedTuple):
 class CountedSide(NamedTuple):
     """The words and constituents of one side that count."""
 
-    words: list[str]
-    tags: list[str]
+    leaves: list[Leaf]
     constituents: Counter[tuple[str, int, int]]
 
 
@@ -163,43 +163,37 @@ def countable(leaves: Sequence[Leaf], spans: Sequence[Span] | Sequence[Bracket])
         label = re.split("[-=]", label, maxsplit=1)[0]  # EVALB's way: -LRB- becomes an empty label, which counts
         if before[start] < before[end] and label not in DELETED:
             constituents[EQUAL.get(label, label), before[start], before[end]] += 1
-    kept = [leaf for leaf in leaves if leaf.tag not in DELETED]
-    return CountedSide([leaf.word for leaf in kept], [leaf.tag for leaf in kept], constituents)
+    return CountedSide([leaf for leaf in leaves if leaf.tag not in DELETED], constituents)
 
 
 def compare(gold: CountedSide, parse: CountedSide, unbalanced: str = "") -> tuple[BracketCounts, str]:
     """Return the counts of a sentence, and why the sentence is an error ("" if it is not)."""
-    if not parse.words:
+    if not parse.leaves:
         return SKIPPED, ""
-    reason = unbalanced or _difference(gold.words, parse.words)
+    reason = unbalanced or _difference(gold.leaves, parse.leaves)
     if reason:
         return ERROR, reason
     matched = (gold.constituents & parse.constituents).total()
     sizes = gold.constituents.total(), parse.constituents.total()
-    correct_tags = sum(gold_tag == parse_tag for gold_tag, parse_tag in zip(gold.tags, parse.tags, strict=True))
     return BracketCounts(
         matched,
         *sizes,
         complete=int(matched == sizes[0] == sizes[1]),
         valid=1,
-        words=len(gold.words),
-        correct_tags=correct_tags,
+        words=len(gold.leaves),
+        correct_tags=sum(map(eq, gold.leaves, parse.leaves)),  # the words are equal
     ), ""
 
 
-def _difference(gold: Sequence[str], parse: Sequence[str]) -> str:
+def _difference(gold: Sequence[Leaf], parse: Sequence[Leaf]) -> str:
     if len(gold) != len(parse):
         return (
             f"the parse has {len(parse):,} words, the reference {len(gold):,}, without those that are deleted "
             "by their part of speech"
         )
+    words = ((leaf.word, parsed.word) for leaf, parsed in zip(gold, parse, strict=True))
     return next(
-        (
-            f"the parse has the word {shown(parsed)}, the reference {shown(word)}"
-            for word, parsed in zip(gold, parse, strict=True)
-            if word != parsed
-        ),
-        "",
+        (f"the parse has the word {shown(own)}, the reference {shown(word)}" for word, own in words if word != own), ""
     )
 
 
@@ -234,9 +228,9 @@ def _score_repaired(gold: Reading, parse: Reading) -> tuple[BracketCounts, str]:
     repaired = parsed.words != tree.words or bool(parse.unbalanced or parse.text)
     if repaired:
         parsed = delinearise(linearise(parsed, "tags"), tree.words, "tags")
-    tags = [tag for tag, leaf in zip(parsed.tags, tree.leaves, strict=True) if leaf.tag not in DELETED]
+    leaves = [own for own, leaf in zip(parsed.leaves, tree.leaves, strict=True) if leaf.tag not in DELETED]
     counts, reason = compare(
-        countable(tree.leaves, tree.spans), countable(tree.leaves, parsed.spans)._replace(tags=tags)
+        countable(tree.leaves, tree.spans), countable(tree.leaves, parsed.spans)._replace(leaves=leaves)
     )
     return counts._replace(repaired=int(repaired)), reason
 

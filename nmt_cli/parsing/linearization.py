@@ -147,35 +147,21 @@ def _read(line: str, words: Sequence[str], terminals: str) -> tuple[list[_Symbol
     """Return the symbols of a line, and whether the line is complete: no text was dropped, and with `both` no tag is
     missing.
     """
-    texts = between_spaces(line)
-    if terminals == "both":
-        return _read_pairs(texts, words)
     symbols: list[_Symbol] = []
-    for text in texts:
-        if match := SYMBOL.fullmatch(text):
-            symbols.append(_Symbol(match["bracket"], match["label"]))
-        elif text == UNTAGGED if terminals == "xx" else not has_bracket(text):
-            symbols.append(_Symbol("", text if terminals == "tags" else ""))
-    return symbols, len(symbols) == len(texts)
-
-
-def _read_pairs(texts: Sequence[str], words: Sequence[str]) -> tuple[list[_Symbol], bool]:
-    """Return the same as `_read` for the kind `both`: a word and the tag after it are one terminal."""
-    symbols: list[_Symbol] = []
-    dropped = count = 0
-    waiting = False  # the last symbol is a word whose tag may follow
-    for text in texts:
+    sound, count = True, 0
+    waiting = False  # with `both`: the last symbol is a word whose tag may follow
+    for text in between_spaces(line):
         if match := SYMBOL.fullmatch(text):
             symbols.append(_Symbol(match["bracket"], match["label"]))
             waiting = False
-        elif has_bracket(text):
-            dropped += 1
+        elif has_bracket(text) or (terminals == "xx" and text != UNTAGGED):
+            sound = False
         elif waiting and is_tag(text):
             symbols[-1] = _Symbol("", text.removeprefix(TAG_PREFIX))
             waiting = False
-        elif not is_tag(text) or (count < len(words) and words[count].startswith(TAG_PREFIX)):
-            symbols.append(_Symbol("", ""))
-            count, waiting = count + 1, True
+        elif terminals == "both" and is_tag(text) and not (count < len(words) and words[count].startswith(TAG_PREFIX)):
+            sound = False
         else:
-            dropped += 1
-    return symbols, not dropped and all(bracket or tag for bracket, tag in symbols)
+            symbols.append(_Symbol("", text if terminals == "tags" else ""))
+            count, waiting = count + 1, terminals == "both"
+    return symbols, sound and (terminals != "both" or all(bracket or tag for bracket, tag in symbols))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from .. import __version__
-from ..errors import UsageError
+from ..errors import UsageError, listed
 from ..evaluation.metric import MetricSpec, SentenceStatisticsMetric
 from .evalb import ROOTED, TAGGED, BracketCounts, f1, percent, read, score_line
 
@@ -56,20 +56,19 @@ class Evalb(SentenceStatisticsMetric):
         skipped = [line for line, row in enumerate(counts) if row.skipped]
         if errors:
             reasons = [
-                score_line(references[0][line], hypotheses[line], line + 1, self.repair)[1] for line in errors[:SHOWN]
+                f"line {line + 1:,}: {score_line(references[0][line], hypotheses[line], line + 1, self.repair)[1]}"
+                for line in errors[: SHOWN + 1]
             ]
-            shown = [f"line {line + 1:,}: {reason}" for line, reason in zip(errors, reasons, strict=False)]
             yield (
                 f"{len(errors):,} of {len(rows):,} sentences have the status error and do not count, as in EVALB: "
-                f"{'; '.join([*shown, *['…'] * (len(errors) > SHOWN)])}."
+                f"{listed(reasons, SHOWN, '; ')}."
                 + " To compare over the words and parts of speech of the reference instead, give --evalb-repair."
                 * (not self.repair)
             )
         if skipped:
-            shown = [f"{line + 1:,}" for line in skipped[:SHOWN]]
             yield (
                 f"{len(skipped):,} of {len(rows):,} sentences are skipped and do not count, as in EVALB, for the "
-                f"parse has no words that count: line {', '.join([*shown, *['…'] * (len(skipped) > SHOWN)])}."
+                f"parse has no words that count: line {listed([f'{line + 1:,}' for line in skipped], SHOWN)}."
             )
         rooted = [sum(bool(ROOTED.match(line)) for line in lines) for lines in (references[0], hypotheses)]
         if any(rooted) and not self.repair:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import ModelError, NmtError, UsageError, shown
+from ..errors import ModelError, NmtError, UsageError, listed, shown
 from ..interface.loading import decode_changes
 from ..interface.translator import Translator, load
 from ..text.languages import find, normalized, short
@@ -119,7 +119,7 @@ def load_pairs(settings: Settings, say: Callable[[str], None]) -> Pairs:
                 _check(pair, folder, models)
                 models[pair] = Served(pair, translator, {**options, "target_language": language})
             translator.warm_up(**options)  # raises UsageError for wrong options
-            targets = ", ".join(target for _, target in [*pairs][:LISTED]) + ", …" * (len(pairs) > LISTED)
+            targets = listed([target for _, target in pairs], LISTED)
             source = translator.source_language
             say(f"{source} → {targets}: {translator.folders[0]}, loaded in {time.perf_counter() - began:.1f} s")
         for served in {model.translator: model for model in models.values()}.values():

@@ -81,19 +81,19 @@ def follow_links(path: Path) -> Path:
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
-def lock(handle: int, *, shared: bool = False) -> bool:
+def lock(handle: int, *, shared: bool = False, without_locks: bool = True) -> bool:
     """Lock an open file or folder until it is closed or the process ends.
 
     Return False if another process holds the lock.
 
-    Several processes can hold a `shared` lock. On a file system without locks every call succeeds.
+    Several processes can hold a `shared` lock. On a file system without locks `without_locks` is returned.
     """
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        pass
+        return without_locks
     return True
 
 
@@ -330,30 +330,16 @@ def clear_partial(folder: Path, names: Collection[str] | re.Pattern[str]) -> Non
         if not match or not (wanted.fullmatch(match[1]) if isinstance(wanted, re.Pattern) else match[1] in wanted):
             continue
         final = folder / (match[1] if isinstance(wanted, re.Pattern) else wanted[match[1]])
-        with suppress(FileNotFoundError), _abandoned(item) as abandoned:  # others clear too
-            if abandoned and match["what"] == "old" and not os.path.lexists(final):
-                item.rename(final)
-            elif abandoned:
-                _remove(item)
-
-
-@contextmanager
-def _abandoned(item: Path) -> Iterator[bool]:
-    """Provide whether a partial file or folder is this user's and its process has ended.
-
-    During the block no other process can take it. False for links, and where there are no locks: nothing shows it.
-    """
-    status = item.lstat()
-    if status.st_uid != os.geteuid() or stat.S_ISLNK(status.st_mode):
-        yield False
-        return
-    with _open(item) as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            free = True
-        except OSError:
-            free = False
-        yield free
+        with suppress(FileNotFoundError):  # others clear too
+            if item.is_symlink() or item.stat().st_uid != os.geteuid():
+                continue
+            with _open(item) as handle:  # while it is locked, no other process can take it
+                if not lock(handle, without_locks=False):
+                    continue
+                if match["what"] == "old" and not os.path.lexists(final):
+                    item.rename(final)
+                else:
+                    _remove(item)
 
 
 def system_error(error: Exception) -> OSError:

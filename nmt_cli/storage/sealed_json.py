@@ -99,7 +99,7 @@ def read_record(path: Path, kind: type[RecordT], error: type[NmtError], remedy: 
         raise error(f"cannot read {str(path)!r}: {cause.strerror or cause}. {remedy}") from None
     values = kind.upgrade(parse_json(data, path, error, remedy))
     version = values.get("format_version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+    if type(version) is not int or version < 1:
         state = "is damaged" if "format_version" in values else "is not of nmt, or is damaged"
         raise error(
             f"{str(path)!r} {state}: format_version is {shown(version)}, expected a whole number from 1 to "

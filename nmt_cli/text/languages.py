@@ -143,14 +143,9 @@ def find(code: str, served: Iterable[str]) -> str | None:
     another region. None if there is none.
     """
     languages = list(served)
-    for form, wanted in (
-        (str, code),
-        (normalized, normalized(code)),
-        (canonical, canonical(code)),
-        (canonical, base(code)),
-    ):
+    for form, wanted in ((str, code), (normalized, code), (canonical, code), (canonical, base(code))):
         for language in languages:
-            if form(language) == wanted:
+            if form(language) == form(wanted):
                 return language
     regional = (language for language in languages if base(language) == base(code) and not has_script(language))
     return None if has_script(code) else next(regional, None)

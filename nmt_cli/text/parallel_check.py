@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import shown
 from .detection import language_of, plain, recognised
 from .lines import read_parallel
 
@@ -97,27 +98,23 @@ def _shifted(sample: PairSample, source: str, target: str) -> str:
         best, unshifted = max(correlations, key=lambda shift: correlations[shift]), correlations[0]
         where = f" from about line {region[0] + 1:,} on" if region[0] else ""
         if correlations[best] > max(unshifted + GAIN, 0.2, 4 / pairs**0.5):
-            shown = next(start for start in reversed(region) if len(sample.blocks[start]) > SHIFT)  # surely shifted
+            block = next(start for start in reversed(region) if len(sample.blocks[start]) > SHIFT)  # surely shifted
             lines = max(0, -best), max(0, best)
-            texts = [sample.blocks[shown][line][side] for side, line in enumerate(lines)]
-            numbers = [f"{shown + line + 1:,}" for line in lines]
+            texts = [sample.blocks[block][line][side] for side, line in enumerate(lines)]
+            numbers = [f"{block + line + 1:,}" for line in lines]
             return (
                 f"{source} and {target} are shifted against each other{where}: line {numbers[0]} of {source} "
-                f"belongs to line {numbers[1]} of {target}, such as {_shown(texts[0])} to {_shown(texts[1])}. "
+                f"belongs to line {numbers[1]} of {target}, such as {shown(texts[0], 60)} to {shown(texts[1], 60)}. "
                 "A model learns nothing from shifted text: correct the files."
             )
         if unshifted < NONE and pairs >= REGION * BLOCK // 2 and _varied(features):
             texts = list(sample.blocks[region[0]][0])
             return (
                 f"{source} and {target} do not look parallel{where}: the lengths of their lines are unrelated. "
-                f"Line {region[0] + 1:,} reads {_shown(texts[0])} and {_shown(texts[1])}. "
+                f"Line {region[0] + 1:,} reads {shown(texts[0], 60)} and {shown(texts[1], 60)}. "
                 "Is one of them sorted, or another text?"
             )
     return ""
-
-
-def _shown(text: str) -> str:
-    return repr(text[:60] + "…" * (len(text) > 60))
 
 
 def _features(block: Sequence[Pair]) -> NDArray[Any]:
@@ -158,7 +155,7 @@ def _languages(sample: PairSample, source: str, target: str, languages: Sequence
         return f"the sides look swapped: {' and '.join(named)}. Exchange the files, or the language codes."
     if found[0] and found[0] == found[1] and len(known) == 2:
         differing = next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
-        example = " and ".join(_shown(text) for text in differing)
+        example = " and ".join(shown(text, 60) for text in differing)
         return f"{source} and {target} look like the same language, {found[0]!r}, such as {example}. Check the files."
     for side in known:
         if found[side] not in ("", wanted[side]):

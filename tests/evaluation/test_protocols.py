@@ -18,7 +18,7 @@ import pytest
 from nmt_cli.errors import UsageError
 from nmt_cli.evaluation.metric import MetricOptions, Protocol
 from nmt_cli.evaluation.metrics import Score, Scorer, compute
-from nmt_cli.evaluation.protocols import PROTOCOLS, STEPS, ProtocolBleu, build, languages, steps
+from nmt_cli.evaluation.protocols import PROTOCOLS, STEPS, ProtocolBleu, languages, steps
 
 MOSES = os.environ.get("NMT_MOSES")
 PAPER = Protocol("paper")
@@ -71,9 +71,9 @@ def test_the_paper_has_three_steps_and_wrong_names_are_named() -> None:
     assert list(steps(Protocol("paper", compounds=False))) == ["punct", "tok"]
     assert {"de", "en", "fr", "cs", "zh"} <= set(languages())
     with pytest.raises(UsageError, match=r"protocol 'papr': expected paper\. Did you mean 'paper'\?"):
-        build(Protocol("papr"))
+        ProtocolBleu(Protocol("papr"))
     with pytest.raises(UsageError, match=r"language 'xx': expected as, .* or zh\."):
-        build(Protocol("paper", "xx"))
+        ProtocolBleu(Protocol("paper", "xx"))
 
 
 HYPOTHESIS, REFERENCE = ["Das Rich-Text-Format ist alt."], ["Das Rich-Text-Format ist „neu“."]
@@ -123,7 +123,7 @@ def test_it_is_sacrebleus_bleu_of_the_same_tokens(compounds: bool) -> None:
     hypotheses, references = sentences(200), [sentences(200, 1), sentences(200, 2)]
     for k in range(0, 200, 2):
         hypotheses[k] = references[k // 2 % 2][k].replace("Haus", "Heim")
-    made = build(ours.protocol or PAPER)
+    made = ProtocolBleu(ours.protocol or PAPER)
     tokens, *of_references = ([made.tokens(line) for line in stream] for stream in (hypotheses, *references))
     assert any("##AT##" in line for line in tokens) == compounds
     theirs = sacrebleu.corpus_bleu(tokens, of_references, tokenize="none", smooth_method="none", force=True)
@@ -141,7 +141,7 @@ def test_lower_casing_is_that_of_multi_bleu_which_knows_a_to_z() -> None:
     assert paper(["ÜBER DAS HAUS GEHT"], [["über das Haus geht"]], lowercase=True).details.startswith(
         "75.0/"
     )  # Über, über
-    assert build(PAPER, lowercase=True).tokens("ÄRGER Über Abc") == "Ärger Über abc"
+    assert ProtocolBleu(PAPER, lowercase=True).tokens("ÄRGER Über Abc") == "Ärger Über abc"
     assert "case:lc-ascii" in paper(["a"], [["a"]], lowercase=True).signature
 
 
@@ -151,7 +151,7 @@ def test_references_may_be_tokenised_already() -> None:
     assert score.value == pytest.approx(100.0)
     assert "|refs:tokenized|" in score.signature
     assert paper(['Das Rich-Text-Format ist "neu".'], [tokenised]).value < 100  # &quot; is escaped once more
-    made = build(Protocol("paper", tokenized_references=True))
+    made = ProtocolBleu(Protocol("paper", tokenized_references=True))
     assert len(made.tokens("5\u00a0% \u2028x \x1c y\tz", reference=True).split()) == 5
     assert len(made.tokens("5\u00a0% \u2028x").split()) == 3  # Moses parts there
 
@@ -175,7 +175,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         UsageError, match=r"--protocol needs the extra package sacremoses .*: pip install .*'sacremoses>="
     ):
-        build(PAPER)
+        ProtocolBleu(PAPER)
 
 
 def perl(script: str, text: str, *arguments: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 from forked import run
 
 from nmt_cli.data.demo_corpus import write_corpus
+from nmt_cli.errors import shown
 from nmt_cli.text.parallel_check import BLOCK, MOST_BLOCKS, Pair, PairSample, remarks, sample_files
 
 
@@ -74,7 +75,7 @@ def test_nothing_is_said_about_parallel_text(pairs: list[Pair], said: Said) -> N
 @pytest.mark.parametrize("lines", [1, -1, 3, -10])
 def test_shifted_sides(pairs: list[Pair], said: Said, lines: int) -> None:
     source, target = 449 + max(0, -lines), 449 + max(0, lines)
-    texts = [repr(text[:60] + "…" * (len(text) > 60)) for text in pairs[448 + abs(lines)]]
+    texts = [shown(text, 60) for text in pairs[448 + abs(lines)]]
     warning = said(shifted(pairs, lines)[:512])
     assert warning.startswith("warning: 'text.en' and 'text.de' are shifted against each other: ")
     assert f"line {source} of 'text.en' belongs to line {target} of 'text.de', such as {' to '.join(texts)}." in warning
