@@ -92,13 +92,6 @@ def test_odd_separators_do_not_split_and_invalid_utf8_is_counted() -> None:
     assert "src: 2 lines" in ran(f"{MODEL} --src src --ref src").stderr
 
 
-def test_a_run_folder_is_a_model_too() -> None:
-    Path("run").mkdir()
-    Path("run/best").symlink_to("../one")
-    done = ran(SCORE.replace("one", "run"))
-    assert (done.stdout, done.stderr.splitlines()[0]) == (printed(SCORE), "model: run/best")
-
-
 def test_unequal_counts_of_files_are_told_before_any_work_and_of_a_pipe_after_the_lines_before() -> None:
     more, lines = Path("ref").read_bytes() + b"more\n", printed(SCORE)
     piped = invoke(f"{MODEL} --src src --ref -", stdin=more)

@@ -137,13 +137,6 @@ def test_a_folder_of_an_older_version_splits_at_the_stated_length(tmp_path: Path
     assert translate([long], "-m", old) == translate([long], "-m", known)  # one sentence: whole, up to data.max_length
 
 
-def test_the_model_of_format_1_brings_every_sentence_back() -> None:
-    words = (OLD / "test.en").read_text(encoding="utf-8").splitlines()
-    sentences = [f"{words[number % len(words)]}." for number in range(40)]
-    alone = translate(sentences, "-m", OLD / "model")
-    assert translate([" ".join(sentences)], "-m", OLD / "model") == [" ".join(alone)]
-
-
 def test_a_parser_is_not_split_at_full_stops(tmp_path: Path) -> None:
     strict = write_untrained_parser(tmp_path / "strict", "xx")
     free = shutil.copytree(strict, tmp_path / "free")

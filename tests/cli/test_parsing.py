@@ -124,15 +124,6 @@ def test_long_trees_come_out_whole(trained: Path) -> None:
     assert sum(one == other for one, other in zip(back.stdout.decode().splitlines(), gold, strict=True)) >= 25
 
 
-def test_a_short_limit_cuts_them_and_they_are_repaired(trained: Path) -> None:
-    words = (trained / "text" / "test.words").read_bytes()
-    done = run(trained, *TRANSLATE, "--max-extra", "20", "--beam", "1", text=words)
-    (trained / "short.parsed").write_bytes(done.stdout)
-    score = evalb(trained, "short.parsed")
-    assert score["score"] < 80
-    assert "repaired = 0" not in score["details"]
-
-
 def test_a_sentence_longer_than_training_is_parsed_in_parts_which_stand_side_by_side(trained: Path) -> None:
     sentence = f"{' '.join(WORDS)} " * 20  # 180 words, data.max_length is 120
     parse = run(trained, *TRANSLATE, "--beam", "1", text=sentence.encode()).stdout

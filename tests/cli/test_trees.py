@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from forked import nmt
-from in_process import invoke, ran, refused
+from in_process import invoke, ran
 from typer.testing import Result
 
 TREES = """( (S (NP-SBJ (DT The)
@@ -112,23 +112,6 @@ def test_words_can_be_tags_themselves_or_both_there_and_back(kind: str, linear: 
     assert back.stdout == (expected if tagged else re.sub(r"\(\S+ (?=[^ (]+\))", "(XX ", expected))
     Path("elsewhere").write_text(WORDS)
     assert trees(f"--back --words elsewhere --terminals {kind} some.linear").stdout == back.stdout
-
-
-def test_xx_is_the_default() -> None:
-    trees("some.mrg --out a")
-    trees("some.mrg --out b --terminals xx")
-    for name in NAMES:
-        assert Path("a", name).read_bytes() == Path("b", name).read_bytes()
-    assert json.loads(Path("a/some.trees.json").read_text())["terminals"] == "xx"
-    back = trees("--back --words a/some.words a/some.linear").stdout  # the tree without its tags
-    assert back == re.sub(r"\(\S+ (?=[^ (]+\))", "(XX ", PTB.replace("1\\/2", "1/2"))
-
-
-def test_a_damaged_record_is_an_error_unless_terminals_are_given() -> None:
-    trees("some.mrg --out . --terminals tags")
-    Path("some.trees.json").write_text("{}")
-    assert "--terminals" in refused("data trees --back --words some.words some.linear", code=1)
-    trees("--back --words some.words --terminals tags some.linear")
 
 
 def test_unequal_sides_of_the_way_back_are_named_after_what_they_share() -> None:
