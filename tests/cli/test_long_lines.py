@@ -55,13 +55,6 @@ def test_every_sentence_comes_back(model: Path, options: list[object]) -> None:
     assert translate(lines, "-m", model, *options) == [" ".join(alone[:count]) for count in (5, 10, 40)]
 
 
-def test_a_model_that_loses_sentences_is_protected_by_its_safe_length(model: Path, tmp_path: Path) -> None:
-    """The same model without the limit translates the line whole, which is something else."""
-    line = " ".join(texts(4))
-    free = with_safe_length(tmp_path / "free", 40)
-    assert translate([line], "-m", model) != translate([line], "-m", free)
-
-
 def test_lines_within_the_safe_length_do_not_change(model: Path, tmp_path: Path) -> None:
     free, vocabulary = with_safe_length(tmp_path / "free", 40), nmt.load(model, device="cpu", devices=1).stored
     lines = [" ".join(texts(2, seed)) for seed in range(60)]

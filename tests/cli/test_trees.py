@@ -115,14 +115,10 @@ def test_words_can_be_tags_themselves_or_both_there_and_back(kind: str, linear: 
 
 
 def test_unequal_sides_of_the_way_back_are_named_after_what_they_share() -> None:
-    for words, parses, counts in (
-        ("a\nb\n", "XX\n", ("2 lines", "1 line:")),
-        ("a\n", "XX\nXX\n", ("1 line,", "2 lines")),
-    ):
-        Path("words").write_text(words)
-        result = invoke("data trees --back --words words", stdin=parses.encode())
-        assert result.stdout == "(TOP (XX a))\n"
-        assert all(count in str(result.exception) for count in ("'words'", "standard input", *counts))
+    Path("words").write_text("a\nb\n")
+    result = invoke("data trees --back --words words", stdin=b"XX\n")
+    assert result.stdout == "(TOP (XX a))\n"
+    assert all(word in str(result.exception) for word in ("'words'", "standard input", "2 lines", "1 line:"))
 
 
 def test_what_an_earlier_run_wrote_stays_after_a_fault_and_a_record_of_the_users_too() -> None:
