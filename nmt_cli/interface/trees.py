@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -101,7 +102,9 @@ def brackets(
         else None
     )
     kind = terminals or (recorded.terminals if recorded else "xx")
-    pairs = parallel(_text(words, "the sentences"), _text(parses, "the parses"))
+    with ExitStack() as opened:
+        pairs = parallel(_text(words, "the sentences", opened), _text(parses, "the parses", opened))
+        opened.pop_all()  # who reads them closes them
     return (_parse(sentence, line, kind) for sentence, line in pairs)
 
 
@@ -131,11 +134,13 @@ def _named(value: object) -> bool:
     )
 
 
-def _text(value: str | Path | Iterable[str] | NamedLines, name: str) -> NamedLines:
-    """Return the name of a text in messages, and its lines. `name` is used for lines without a name."""
+def _text(value: str | Path | Iterable[str] | NamedLines, name: str, opened: ExitStack) -> NamedLines:
+    """Return the name of a text in messages, and its lines. `name` is used for lines without a name; `opened` gets the
+    file.
+    """
     if isinstance(value, str | Path):
         shown = repr(str(value))
-        return shown, decoded(open_binary(value), shown)
+        return shown, decoded(opened.enter_context(open_binary(value)), shown)
     return value if _named(value) else (name, value)  # type: ignore[return-value]
 
 
@@ -171,12 +176,11 @@ def _convert(
     """Convert `inputs` and write the files called `name`. Raises DataError, UsageError."""
     count = left_out = words = symbols = longest = 0
     written, record = tuple(out / f"{name}.{kind}" for kind in WRITTEN), out / f"{name}{RECORD}"
-    files, texts = (
-        [Path(source) for source in inputs if isinstance(source, str | Path)],
-        [_text(source, "the lines") for source in inputs],
-    )
+    files = [Path(source) for source in inputs if isinstance(source, str | Path)]
     digests = [hashlib.sha256() for _ in written]
-    with output_files([*written, record], "the pairs", files, ours=_not_recorded) as (*streams, record_file):
+    outputs = output_files([*written, record], "the pairs", files, ours=_not_recorded)
+    with ExitStack() as opened, outputs as (*streams, record_file):
+        texts = [_text(source, "the lines", opened) for source in inputs]
         for tree in (tree for shown, lines in texts for tree in read_trees(iter(lines), shown)):
             tree = tree if functions else tree.without_functions()
             tree = tree if traces else tree.without_traces()

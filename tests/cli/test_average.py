@@ -94,9 +94,13 @@ def test_an_average_that_is_not_worse_is_scored_and_used(place: Path) -> None:
     assert "next: nmt translate --model runs/numbers/averaged" in printed
     assert metrics_of(place / "runs/numbers/averaged")["nll"] == pytest.approx(score)
     assert said(place, "translate", "--model", "runs/numbers") == "model: runs/numbers/averaged"
+    change_metrics(place / "runs/numbers/averaged", worse_than="step-00000045")  # by an older version
+    assert said(place, "translate", "--model", "runs/numbers") == "model: runs/numbers/best"
 
 
-def test_instead_of_a_worse_average_the_run_gets_its_best_checkpoint(place: Path) -> None:
+def test_instead_of_a_worse_average_the_run_gets_its_best_checkpoint(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spoil(place / "runs/numbers/checkpoints/step-00000030")
     printed = said(place, "average", "runs/numbers", "--last", "2")
     best, averaged = (load_file(place / f"runs/numbers/{name}/model.safetensors") for name in ("best", "averaged"))
@@ -107,13 +111,12 @@ def test_instead_of_a_worse_average_the_run_gets_its_best_checkpoint(place: Path
     metrics = metrics_of(place / "runs/numbers/averaged")
     assert (metrics["averaged"], metrics["nll"]) == (["step-00000045"], score)
     assert said(place, "translate", "--model", "runs/numbers") == "model: runs/numbers/averaged"
-    said(place, "average", "runs/numbers", "--last", "1")  # our own output is replaced
-
-
-def test_a_worse_average_of_an_older_version_is_passed_over(place: Path) -> None:
-    said(place, "average", "runs/numbers", "--last", "1")
-    change_metrics(place / "runs/numbers/averaged", worse_than="step-00000045")
-    assert said(place, "translate", "--model", "runs/numbers") == "model: runs/numbers/best"
+    monkeypatch.chdir(place)
+    average = nmt.average("runs/numbers", last=2)  # our own output is replaced
+    found = average.comparison
+    assert found
+    assert (found.metric, found.is_worse, bool(found.kept), average.averaged) == ("nll", True, True, ("step-00000045",))
+    assert found.scores["nll"] > found.other_score == score
 
 
 def test_a_worse_average_elsewhere_does_not_change_what_the_run_uses(place: Path) -> None:
@@ -164,18 +167,6 @@ def test_shards_of_another_text_do_not_count(place: Path) -> None:
     assert ("warning: " in printed, "validation nll" in printed) == (True, False)
 
 
-def test_python_returns_the_scores(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(place)
-    spoil(place / "runs/numbers/checkpoints/step-00000030")
-    average = nmt.average("runs/numbers", last=2)
-    assert average.comparison
-    assert average.comparison.is_worse
-    assert average.comparison.metric == "nll"
-    assert average.comparison.scores["nll"] > average.comparison.other_score == metrics_of(average.path)["nll"]
-    assert average.comparison.kept
-    assert average.averaged == ("step-00000045",)
-
-
 # The age
 
 
@@ -190,14 +181,12 @@ def test_an_average_that_is_older_than_the_last_checkpoint_is_reported(place: Pa
     assert "older" not in said(place, "translate", "--model", "runs/numbers")
 
 
-def test_averages_of_earlier_or_other_checkpoints_are_not_old(place: Path) -> None:
+def test_an_average_of_earlier_checkpoints_is_not_old(place: Path) -> None:
     """What counts is when an average was made."""
-    train(place, 16, "--run", "second")
-    for run, updates in (("runs/numbers", (15, 30)), ("second", (15, 16))):
-        folders = [f"{run}/checkpoints/step-{update:08d}" for update in updates]
-        said(place, "average", *folders, "--out", "runs/numbers/averaged")
-        change_metrics(place / "runs/numbers/averaged", worse_than=None)
-        assert said(place, "translate", "--model", "runs/numbers") == "model: runs/numbers/averaged"
+    folders = [f"runs/numbers/checkpoints/step-{update:08d}" for update in (15, 30)]
+    said(place, "average", *folders, "--out", "runs/numbers/averaged")
+    change_metrics(place / "runs/numbers/averaged", worse_than=None)
+    assert said(place, "translate", "--model", "runs/numbers") == "model: runs/numbers/averaged"
 
 
 def test_an_average_by_an_older_version_is_as_old_as_its_newest_checkpoint(place: Path) -> None:

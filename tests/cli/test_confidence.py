@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import objects, printed, ran, refused
+from in_process import objects, printed, ran
 from untrained import sentence
 
 import nmt_cli as nmt
@@ -90,14 +89,3 @@ def test_a_calibration_from_python_is_the_same() -> None:
     assert fitted.calibration == read_calibration(Path("second.json"))
     with pytest.raises(UsageError, match="60 lines of source and 59 of reference"):
         nmt.calibrate(source, reference[1:], model="one")
-
-
-def test_a_calibration_replaces_only_an_earlier_one() -> None:
-    printed(CALIBRATE)
-    first = Path("own.json").read_bytes()
-    printed(CALIBRATE, "--set", "decode.beam=1")
-    assert Path("own.json").read_bytes() != first
-    for content in (b"mine", json.dumps(json.loads(first) | {"intercept": 0.25}).encode()):
-        Path("own.json").write_bytes(content)
-        assert "'own.json' is not replaced" in refused(CALIBRATE)
-        assert Path("own.json").read_bytes() == content

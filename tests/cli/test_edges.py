@@ -225,35 +225,35 @@ data trees --back --words LONG
 """
 
 
+@pytest.mark.slow
 def test_an_input_of_5000_characters_is_an_error(folder: Path) -> None:
     for line in LONG.split("\n")[1:-1]:
         done = run(folder, *line.replace("LONG", "x" * 5000).split(), text=TREES.encode())
         said = done.stderr.decode()
         assert (done.returncode, said.count("error:"), "Traceback" in said) == (1, 1, False), line
-        assert re.search("name (is )?too long|no model at|there is no|does not exist|No such file", said, re.I), said[
-            :300
-        ]
+        assert re.search("name (is )?too long|no model at|there is no|does not exist|No such file", said, re.I), line
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
-def test_utf_16_text_is_named_in_every_reader(folder: Path, encoding: str) -> None:
-    (folder / "wide").write_bytes("Ein Haus, zwei Häuser.\nDrei Häuser.\n".encode(encoding))
-    name = encoding.upper().replace("-LE", "LE").replace("-BE", "BE")
-    files = ("--set", 'data.train_source=["wide"]', "--set", 'data.train_target=["wide"]')
-    for arguments, what in (
-        (("score", "wide", "--ref", "ref"), "'wide'"),
-        (("score", "hyp", "--ref", "wide"), "'wide'"),
-        (("score", "-", "--ref", "ref"), "standard input"),
-        (("score", "--model", "model", "--src", "wide", "--ref", "ref"), "'wide'"),
-        (("attend", "--model", "model", "--out", "wide.html"), "standard input"),
-        (("data", "trees", "wide", "--out", "trees"), "'wide'"),
-        (("preprocess", "numbers.toml", "--data-dir", ".", "--out", "wide-shards", *files), "'wide'"),
-    ):
-        done = run(folder, *arguments, text=(folder / "wide").read_bytes())
+WIDE = """
+score wide --ref ref → 'wide'
+score hyp --ref wide → 'wide'
+score - --ref ref → standard input
+score --model model --src wide --ref ref → 'wide'
+attend --model model --out wide.html → standard input
+data trees wide --out trees → 'wide'
+preprocess numbers.toml --data-dir . --out new --set data.train_source=["wide"] --set data.train_target=["wide"] → 'wide'
+"""
+
+
+def test_utf_16_text_is_named_in_every_reader(folder: Path) -> None:
+    """Every encoding: text/test_lines.py."""
+    content = "Ein Haus, zwei Häuser.\nDrei Häuser.\n".encode("utf-16-be")
+    (folder / "wide").write_bytes(content)
+    for line in WIDE.split("\n")[1:-1]:
+        command, _, what = line.partition(" → ")
+        done = run(folder, *command.split(), text=content)
         assert (done.returncode, done.stdout) == (1, b"")
-        said = done.stderr.decode().splitlines()[-1]
-        assert said.startswith(f"error: {what} is {name} text")
-        assert f"iconv -f {name} -t UTF-8" in said
+        assert done.stderr.decode().splitlines()[-1].startswith(f"error: {what} is UTF-16BE text")
 
 
 def test_translate_refuses_utf_16_only_with_its_mark(folder: Path) -> None:

@@ -102,6 +102,7 @@ DONE = {
     "a validation at the last update": (),
     "none at the last update": ("train.updates=8",),
     "no validation before the end": ("train.valid_every=1000",),
+    "no patience": ("train.best_metric=bleu", "train.lr_factor=1e-9", "train.patience=1", "train.updates=50"),
     "checkpoints by minutes": ("train.checkpoint_every=0", "train.checkpoint_minutes=0.00001"),
 }
 
@@ -117,24 +118,6 @@ def test_all_updates_done(place: Path, what: str) -> None:
         assert content(folder) == content(folders[1])
         for ours, theirs in zip(records(folder), records(folders[1]), strict=True):
             assert ours["nll"] == pytest.approx(theirs["nll"], rel=1e-3)
-
-
-WORSE = """
-def combine(validator, shares, was=Validator.combine):
-    scores, samples = was(validator, shares)
-    return {**scores, "nll": scores["nll"] + 10 * next(validations)}, samples
-Validator.combine = combine
-"""
-
-
-def test_out_of_patience_and_then_started_again(start: Callable[..., Job]) -> None:
-    settings = ("train.patience=1", "train.updates=50")
-    job = start(*settings, prelude=WORSE)
-    assert "finished at update 10" in job.last_line
-    before = (job.folder / "metrics.jsonl").read_bytes()
-    again = start(*settings, resumed=True)
-    assert "finished at update 10" in again.last_line
-    assert (job.folder / "metrics.jsonl").read_bytes() == before
 
 
 def test_a_finished_run_that_is_started_again(place: Path, tmp_path: Path, world: int, untouched: Path) -> None:
@@ -240,22 +223,18 @@ MOMENTS = {
 """Where a rank fails, or dies."""
 FAIL = """
 from nmt_cli import errors
-def fail(kind="TrainingError"):
+def fail(kind):
     raise getattr(errors, kind)("shard 3 is damaged")
 """
 
 
 @pytest.mark.parametrize("where", [*MOMENTS, "every rank alike"])
-def test_an_error_is_reported_once_and_ends_all(start: Callable[..., Job], where: str) -> None:
+def test_an_error_is_reported_once_and_ends_all_with_its_status(start: Callable[..., Job], where: str) -> None:
     moment = MOMENTS.get(where, "at_update(7, lambda t: {act})")
-    job = start(prelude=FAIL + moment.format(act="fail()"), code=1)
+    kind, code = ("UsageError", 2) if where == "the last rank at the start" else ("TrainingError", 1)
+    job = start(prelude=FAIL + moment.format(act=f"fail('{kind}')"), code=code)
     assert job.last_line == "error: shard 3 is damaged"
     assert job.stderr.count("error:") == 1
-
-
-def test_an_error_of_usage_keeps_its_status(start: Callable[..., Job]) -> None:
-    job = start(prelude=FAIL + MOMENTS["the last rank at the start"].format(act="fail('UsageError')"), code=2)
-    assert job.last_line == "error: shard 3 is damaged"
 
 
 def test_a_gradient_that_is_not_finite_is_reported_once(start: Callable[..., Job]) -> None:

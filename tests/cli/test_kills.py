@@ -186,17 +186,6 @@ def test_an_average_takes_no_checkpoint_that_is_there_because_of_a_stop(place: P
     assert "(step-00000015, step-00000030, step-00000045)" in place.nmt("average", run)
 
 
-@pytest.mark.parametrize("moment", ["at(files, 'flush_to_disk', 3)", "at(Path, 'rename', 2)"])
-def test_an_average_that_was_killed_leaves_nothing_lasting(moment: str, place: Place, untouched: Path) -> None:
-    run = place.fresh("averaged", untouched)
-    place.nmt("average", run)
-    weights = (run / "averaged/model.safetensors").read_bytes()
-    place.nmt("average", run, prelude=moment, code=-signal.SIGKILL)
-    place.train("averaged")
-    assert (run / "averaged/model.safetensors").read_bytes() == weights
-    assert [path.name for path in run.iterdir() if path.name.startswith(".")] == [".lock"]
-
-
 # --- patience ---
 
 

@@ -55,13 +55,6 @@ def test_every_sentence_comes_back(model: Path, options: list[object]) -> None:
     assert translate(lines, "-m", model, *options) == [" ".join(alone[:count]) for count in (5, 10, 40)]
 
 
-def test_a_model_that_loses_sentences_is_protected_by_its_safe_length(model: Path, tmp_path: Path) -> None:
-    """The same model without the limit translates the line whole, which is something else."""
-    line = " ".join(texts(4))
-    free = with_safe_length(tmp_path / "free", 40)
-    assert translate([line], "-m", model) != translate([line], "-m", free)
-
-
 def test_lines_within_the_safe_length_do_not_change(model: Path, tmp_path: Path) -> None:
     free, vocabulary = with_safe_length(tmp_path / "free", 40), nmt.load(model, device="cpu", devices=1).stored
     lines = [" ".join(texts(2, seed)) for seed in range(60)]
@@ -135,13 +128,6 @@ def test_a_folder_of_an_older_version_splits_at_the_stated_length(tmp_path: Path
     long = " and ".join(text.rstrip(".").lower() for text in texts(15)) + "."
     sealed.change(known / "config.json", safe_length=200)
     assert translate([long], "-m", old) == translate([long], "-m", known)  # one sentence: whole, up to data.max_length
-
-
-def test_the_model_of_format_1_brings_every_sentence_back() -> None:
-    words = (OLD / "test.en").read_text(encoding="utf-8").splitlines()
-    sentences = [f"{words[number % len(words)]}." for number in range(40)]
-    alone = translate(sentences, "-m", OLD / "model")
-    assert translate([" ".join(sentences)], "-m", OLD / "model") == [" ".join(alone)]
 
 
 def test_a_parser_is_not_split_at_full_stops(tmp_path: Path) -> None:

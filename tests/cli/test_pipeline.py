@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from forked import nmt, run, sets
-from safetensors.torch import load_file
 from shared import records
 
 pytestmark = pytest.mark.slow
@@ -85,22 +84,6 @@ def test_info_of_recipe_run_and_model(trained: Path) -> None:
     assert b"139,328" in printed(trained, "info", "runs/numbers")
 
 
-QUICK = sets("train.updates=12", "train.adam_epsilon=1e-4", "model.dropout=0.0", "train.valid_bleu_sentences=0")
-QUICK += sets("train.best_metric=nll")
-"""Adam's epsilon of 1e-9 would make whole steps of rounding where the true gradient is zero, as for the keys' biases."""
-
-
-def test_ranks_and_micro_batches_change_nothing_but_rounding(place: Path) -> None:
-    weights, losses = [], []
-    for name, options in (("whole", []), ("two", ["--devices", "2"]), ("cut", sets("train.micro_batch_tokens=128"))):
-        nmt(place, *TRAIN, *QUICK, "--run", f"runs/{name}", *options)
-        weights.append(load_file(place / f"runs/{name}/last/model.safetensors"))
-        losses.append([record["loss"] for record in records(place / f"runs/{name}") if record["type"] == "train"])
-    for other, lost in zip(weights[1:], losses[1:], strict=True):
-        assert max(float((weights[0][name] - other[name]).abs().max()) for name in other) < 2e-5
-        assert lost == pytest.approx(losses[0], abs=1e-4)
-
-
 def test_separate_vocabularies_and_the_other_architectures_train_and_translate(place: Path) -> None:
     options = sets("data.joint_vocab=false", "data.vocab_size=60", "model.tie_embeddings=false")
     options += sets("model.norm=layer", "model.positions=learned")
@@ -134,13 +117,6 @@ def test_what_training_refuses_is_named(place: Path, code: int, arguments: list[
 
 def test_a_memory_limit_is_planned_for(place: Path) -> None:
     nmt(place, *TRAIN, "--run", "runs/roomy", "--memory-limit", "4GiB", *sets("train.updates=2"))
-
-
-def test_validation_pairs_beyond_the_longest_position_are_left_out_and_told(place: Path) -> None:
-    options = sets("model.max_positions=9", "data.max_length=8", "train.updates=2", "train.valid_bleu_sentences=4")
-    nmt(place, "preprocess", "numbers.toml", "--data-dir", ".", "--out", "data/short", *options)
-    said = nmt(place, *TRAIN, "--data", "data/short", "--run", "runs/short", *options)
-    assert "longer than model.max_positions = 9" in said
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorboard") is not None, reason="tensorboard is installed")

@@ -125,14 +125,6 @@ def test_torchrun_restarts_a_job_and_it_ends_equal(runs: Path, untouched: Path) 
     assert differences(job.run, untouched) == []
 
 
-def test_an_error_that_every_rank_meets_is_reported_once(runs: Path) -> None:
-    job = Job(runs / "precise", "--device", "cuda:7", *SHORT)
-    assert job.ended() == 2
-    assert "error: --device 'cuda:7'" in job.said()
-    assert job.said().count("error:") == 1
-    assert "Traceback" not in job.said()
-
-
 @pytest.mark.parametrize("rank", [0, 1])
 def test_ranks_that_do_not_share_the_run_folder_are_told(runs: Path, untouched: Path, rank: int) -> None:
     """Only one of them has checkpoints."""

@@ -143,13 +143,6 @@ def test_every_system_has_its_row_and_its_lines() -> None:
     assert [value["outputs"]["empty"] for value in json.loads(printed(f"{command} --json"))] == [1, 0]
 
 
-def test_beside_other_tables_and_from_standard_input() -> None:
-    stdin = Path("hyp").read_bytes()
-    text = printed("score - --ref ref --src src --metric chrf --by-length", stdin=stdin)
-    assert [part.split("\n")[0].split("  ")[0] for part in text.split("\n\n")] == ["chrF2", "-", "outputs", "-"]
-    assert printed("score hyp --ref ref --src -", stdin=Path("src").read_bytes()) == printed(SCORE)
-
-
 def test_shown_text_cannot_control_a_terminal() -> None:
     write("src", ["A dog \x1b[31mbarks\x07 at\u00a0the postman.\t!", *SOURCE[1:]])
     write("hyp", ["\u202eEin\r Hund\x9b bellt\u2028.", *OUTPUT[1:]])

@@ -18,7 +18,6 @@ from sacrebleu.metrics.ter import TER
 from nmt_cli import evaluate
 from nmt_cli.evaluation.metric import MetricSpec, SentenceStatisticsMetric
 from nmt_cli.evaluation.metrics import Scorer
-from nmt_cli.evaluation.references import missing, present_first, without_missing
 from nmt_cli.registry import METRICS
 
 HYP = ["The dog bit the man.", "It wasn't surprising.", "The man had just bitten him.", "Le café est bon."]
@@ -127,14 +126,6 @@ def test_a_metric_of_ones_own_gets_present_references_first(monkeypatch: pytest.
     score = scorer.score(["a", "b", "c"])
     assert (score.value, score.signature) == (100.0, "nrefs:var|version:1")
     assert Scorer("exact", [["a"], ["b"]]).score(["a"]).signature == "nrefs:2|version:1"
-
-
-def test_missing_lines_by_stream() -> None:
-    streams = [["a", "", "", "d"], ["", "b", " ", "e"]]
-    assert missing(streams) == [1, 1]
-    assert present_first(streams) == [["a", "b", "", "d"], ["", "", " ", "e"]]
-    assert without_missing(present_first(streams)) == [["a", "b", "", "d"], [None, None, " ", "e"]]
-    assert missing([["", "x"]]) == [0]
 
 
 # Normal forms, subwords, scripts without spaces

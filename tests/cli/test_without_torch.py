@@ -58,18 +58,6 @@ def nmt(folder: Path, line: str, torch: bool = False) -> subprocess.CompletedPro
     )
 
 
-def test_torch_is_hidden(folder: Path) -> None:
-    code = "import importlib.util; print(importlib.util.find_spec('torch')); import torch"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(folder / "no_torch")},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout == "None\n"
-    assert "No module named 'torch'" in done.stderr
-
-
 SCORE = "score --model=model --src source --ref target --device cpu"
 
 

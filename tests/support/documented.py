@@ -1,11 +1,12 @@
 """The commands that README, docs and RESULTS show: where they are, and whether they can be called so.
 
-Two kinds are found. `Command.shown`: a command in a code block, or a whole one in a sentence of RESULTS. It is run, or
-the document says why not (`MARKS`). Others are mentions: a name and options in a sentence, which must exist.
+Two kinds are found. `Command.shown`: a command in a code block, or a benchmark in a sentence; it must be right as it
+stands. Others are mentions: a name and options in a sentence, which must exist.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
 import subprocess
@@ -28,81 +29,59 @@ from nmt_cli.recipe import load_recipe, recipe_names
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), RESULTS]
-MARKS = (
-    "needs the network",
-    "needs several machines",
-    "needs a GPU",
-    "needs root",
-    "needs an emulator",
-    "needs eole and JoeyNMT",
-    "needs a COMET model",
-    "needs Marian",
-)
-"""Why a command is not run. The mark is in the comment behind a command of a code block, in a sentence in brackets."""
-PROGRAMS = ("nmt", "python", "torchrun", "make", "pip", "curl")
-START = re.compile(rf"(?:srun )?(?:{'|'.join(PROGRAMS)})(?= |$)")
-INSIDE = re.compile(rf"^(?:\w+=\S* )*(?:srun )?(?:{'|'.join(PROGRAMS)}) |(?:\||&&|;) (?:{'|'.join(PROGRAMS)}) ")
+PROGRAMS = "(?:nmt|python|torchrun|make|pip|curl)"
+START = re.compile(rf"(?:srun )?{PROGRAMS}(?= |$)")
+INSIDE = re.compile(rf"^(?:\w+=\S* )*(?:srun )?{PROGRAMS} |^awk |(?:\||&&|;) {PROGRAMS} ")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$|(?<=\n\n)((?:^    \S.*\n)+)", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
-SHELLS = ("", "bash", "sh")
 PLACEHOLDERS = {
     r"\[--small\]": "--small",
     r"\bRECIPE\b": "multi30k_en_de",
     r"\$RANK\b|\$SLURM_NNODES\b|\$SLURM_JOB_ID\b": "1",
     r"\$host\b": "HOST",
 }
-"""What stands for a choice in a document, and one of its values. Names of files and folders are made by the test."""
+"""What stands for a choice in a document, and one of its values."""
 
 
 @dataclass(frozen=True)
 class Command:
     """A command line of a document."""
 
-    document: Path
-    line: int
+    where: str
+    """Document and line."""
     text: str
     """One line, without its comment."""
-    shown: bool
-    mark: str
-    """Of `MARKS`, or ""."""
-    section: str
-    """Of the document: its name and the number of the line of the heading; of a command in a sentence its own line. A
-    tutorial is one section: it is read from the top.
-    """
-
-    @property
-    def where(self) -> str:
-        return f"{self.document.relative_to(ROOT)}:{self.line}: {self.text}"
+    shown: bool = False
+    comment: str = ""
+    section: str = ""
+    """Of a command in a block: its document and the line of the heading. A tutorial is one section: it is read from the top."""
 
 
 def commands(document: Path) -> list[Command]:
-    """Return the commands of a document, in its order."""
-    text = document.read_text(encoding="utf-8")
-    found = [*_in_blocks(document, text), *_in_sentences(document, text)]
-    return sorted(found, key=lambda command: command.line)
-
-
-def _in_blocks(document: Path, text: str) -> Iterator[Command]:
+    """Return the commands of a document: those in blocks in their order, then those in sentences."""
+    text, name = document.read_text(encoding="utf-8"), document.relative_to(ROOT)
+    found = []
     for block in BLOCK.finditer(text):
-        body, start = (block[2], block.start(2)) if block[3] is None else (block[3], block.start(3))
-        if block[3] is None and block[1] not in SHELLS:
-            continue
-        section = f"{document.name}:{1 if document.parent.name == 'tutorials' else _heading(text, start)}"
-        first, variables = text.count("\n", 0, start) + 1, dict[str, str]()
-        for number, line in _logical_lines(body):
-            line = line.strip().removeprefix("$ ")
-            for name, value in variables.items():
-                line = line.replace(f"${name}", value)
-            if " · nmt " in line:  # a list of commands
-                for part in line.split(" · "):
-                    yield Command(document, first + number, part, False, "", "")
-            elif INSIDE.search(f"{line} "):
-                bare, comment = _without_comment(line)
-                yield Command(document, first + number, bare, True, _mark(comment), section)
-            elif line.startswith("awk "):  # writes a file for the command before it
-                yield Command(document, first + number, line, True, "", section)
-            elif assigned := re.match(r"([A-Z])=\"(.*)\"$", line):
-                variables[assigned[1]] = assigned[2]
+        if block[1] in (None, "", "bash", "sh"):
+            first, variables = text.count("\n", 0, block.start(2 if block[3] is None else 3)) + 1, dict[str, str]()
+            heading = 1 if name.parent.name == "tutorials" else _heading(text, block.start())
+            for number, line in _logical_lines(block[2] if block[3] is None else block[3]):
+                where = f"{name}:{first + number}"
+                for variable, value in variables.items():
+                    line = line.replace(f"${variable}", value)
+                if " · nmt " in line:  # a list of commands
+                    found += [Command(where, part) for part in line.split(" · ")]
+                elif INSIDE.search(f"{line} "):
+                    found.append(Command(where, *_without_comment(line), f"{name}:{heading}"))
+                elif assigned := re.match(r"([A-Z])=\"(.*)\"$", line):
+                    variables[assigned[1]] = assigned[2]
+    blank = BLOCK.sub(lambda block: "\n" * block[0].count("\n"), text)
+    for span in SPAN.finditer(blank):
+        line = " ".join(span[1].split())
+        if START.match(line) and "\n\n" not in span[1]:
+            where = f"{name}:{blank.count(chr(10), 0, span.start()) + 1}"
+            found.append(Command(where, line, line.startswith("python benchmarks/")))
+    return found
 
 
 def _heading(text: str, position: int) -> int:
@@ -112,7 +91,7 @@ def _heading(text: str, position: int) -> int:
 
 
 def _logical_lines(body: str) -> Iterator[tuple[int, str]]:
-    """Yield lines with their numbers from 0; a backslash at the end of a line, and an open quote, join the next one."""
+    """Yield lines with their numbers from 0; a backslash at the end of a line, and an open quote of awk, join the next one."""
     joined, begun = "", 0
     for number, line in enumerate(body.split("\n")):
         begun = begun if joined else number
@@ -122,36 +101,15 @@ def _logical_lines(body: str) -> Iterator[tuple[int, str]]:
         elif joined.lstrip().startswith("awk ") and joined.count("'") % 2:
             joined += "\n"
         else:
-            yield begun, re.sub(r"  +", " ", joined) if "'" not in joined else joined
+            whole = re.sub(r"  +", " ", joined) if "'" not in joined else joined
+            yield begun, whole.strip().removeprefix("$ ")
             joined = ""
 
 
-def _without_comment(line: str) -> tuple[str, str]:
-    """Return a command and the comment behind it."""
+def _without_comment(line: str) -> tuple[str, bool, str]:
+    """Return a command, True, and the comment behind it."""
     split = re.match(r"((?:'[^']*'|\"[^\"]*\"|[^'\"#]|(?<=\S)#)*?)(?:\s+#\s*(.*))?$", line)
-    return (split[1], split[2] or "") if split else (line, "")
-
-
-def _mark(comment: str) -> str:
-    return next((mark for mark in MARKS if re.search(rf"\b{re.escape(mark)}\b", comment)), "")
-
-
-def _in_sentences(document: Path, text: str) -> Iterator[Command]:
-    blank = BLOCK.sub(lambda block: "\n" * block[0].count("\n"), text)
-    for span in SPAN.finditer(blank):
-        line = " ".join(span[1].split())
-        if not START.match(line) or "\n\n" in span[1]:
-            continue
-        behind = re.match(r"\s*\(([^)]*)\)", blank[span.end() :])
-        shown = line.startswith("python benchmarks/") or (document == RESULTS and _complete(line))
-        mark = _mark(" ".join(behind[1].split())) if behind else ""
-        number = blank.count("\n", 0, span.start()) + 1
-        yield Command(document, number, line, shown, mark, f"{document.name}:{number} {line[:30]}")
-
-
-def _complete(line: str) -> bool:
-    """Whether a command in a sentence could be typed: it has words behind its name, and all that it needs."""
-    return len(line.split()) > 2 and "…" not in line and not wrong(line)
+    return (split[1], True, split[2] or "") if split else (line, True, "")
 
 
 # --- whether a command can be called so ---
@@ -261,8 +219,6 @@ class _Parsed(Exception):
 
 
 def _wrong_benchmark(script: str, words: Sequence[str]) -> str:
-    import argparse
-
     if not (ROOT / script).is_file():
         return f"there is no {script}"
     parse = argparse.ArgumentParser.parse_args

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from functools import cache
 
@@ -29,14 +28,6 @@ def tokenizer(vocab_size: int = 330, seed: int = 0) -> Tokenizer:
     rng = random.Random(seed)
     data = DataSection(generator="teaching", vocab_size=vocab_size, byte_fallback=vocab_size > 256)
     return learn_bpe([sentence(rng, rng.randint(2, 9)) for _ in range(300)], data)
-
-
-@cache
-def adjectives_and_nouns() -> Tokenizer:
-    """A tokenizer of sentences with other words."""
-    pairs = itertools.product(("red", "big", "small", "old"), ("cat", "dog", "house", "tree"))
-    text = [f"the {adjective} {noun} sees a {noun}." for adjective, noun in pairs]
-    return learn_bpe(text * 4, DataSection(generator="teaching", vocab_size=290))
 
 
 @cache

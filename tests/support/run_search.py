@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from small_models import searched
+
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
 from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.protocols import Decoder, GrowingDecoder
@@ -65,11 +67,7 @@ def over(new: Callable[[], GrowingDecoder], options: SearchOptions) -> Search:
 
 def run_to_end(search: Search, sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
     """Return the hypotheses of each sentence that the decoder of a new search holds; see `Search.add`."""
-    search.add(range(len(sentences)), sentences)
-    results = dict[int, list[Hypothesis]]()
-    while search.busy:
-        results.update(search.step())
-    return [results[number] for number in range(len(sentences))]
+    return searched(search, sentences)
 
 
 def run_arrivals(
