@@ -32,13 +32,14 @@ def layout(folder: Path, *checkpoints: str, hparams: str = "hparams.yaml") -> Pa
     return folder
 
 
-def test_the_checkpoint_is_found(tmp_path: Path) -> None:
+def test_the_checkpoint_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = layout(tmp_path / "wmt22-comet-da", "checkpoints/model.ckpt")
     files = ("snapshots/a1b2/checkpoints/model.ckpt", "snapshots/a1b2/hparams.yaml")
     cached = layout(tmp_path / "models--Unbabel--wmt22-comet-da", files[0], hparams=files[1])
+    monkeypatch.chdir(plain / "checkpoints")
     for path, expected, name in (
         (plain, plain / "checkpoints/model.ckpt", "wmt22-comet-da"),
-        (plain / "checkpoints/model.ckpt", plain / "checkpoints/model.ckpt", "wmt22-comet-da"),
+        (Path("model.ckpt"), plain / "checkpoints/model.ckpt", "wmt22-comet-da"),
         (cached, cached / files[0], "Unbabel/wmt22-comet-da"),
         (cached / "snapshots/a1b2", cached / files[0], "Unbabel/wmt22-comet-da"),
     ):
@@ -46,19 +47,12 @@ def test_the_checkpoint_is_found(tmp_path: Path) -> None:
         assert model_name(expected) == name
 
 
-def test_a_checkpoint_in_the_folder_where_one_stands_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(layout(tmp_path / "wmt22-comet-da", "checkpoints/model.ckpt") / "checkpoints")
-    assert model_name(find_checkpoint(Path("model.ckpt"))) == "wmt22-comet-da"
-    monkeypatch.chdir("/")
-    with pytest.raises(ModelError, match="lacks its hparams"):
-        find_checkpoint(Path("proc/self/status"))
-
-
 def test_what_is_no_model_is_named(tmp_path: Path) -> None:
     for folder, said in (
         (Path("missing"), r"'missing'\. It is not downloaded"),
         (tmp_path, r"has 0 COMET checkpoints, .*hparams\.yaml and checkpoints/model\.ckpt"),
         (layout(tmp_path / "two", "checkpoints/a.ckpt", "checkpoints/b.ckpt"), "has 2 COMET checkpoints"),
+        (Path("/proc/self/status"), r"lacks its hparams\.yaml"),
         (layout(tmp_path / "bare", "checkpoints/model.ckpt", hparams="other.yaml"), r"lacks its hparams\.yaml"),
     ):
         with pytest.raises(ModelError, match=said):

@@ -64,41 +64,6 @@ def test_equal_systems_do_not_differ(test: str) -> None:
         assert [row.p_value for row in rows] == [None, 1.0, 1.0]
 
 
-class Right(SentenceStatisticsMetric):
-    """The number of lines that are right, where a hypothesis is "1" or "0" and says so itself."""
-
-    def __init__(self) -> None:
-        super().__init__("Right", version="1")
-
-    def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[float]]:
-        return [[int(hypothesis)] for hypothesis in hypotheses]
-
-    def value(self, sums: Sequence[float]) -> float:
-        return sums[0]
-
-
-RIGHT = MetricSpec(lambda options: Right())
-
-
-def test_randomisation_counted_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To exchange the two outputs of a line changes the difference only where one of them alone is right.
-
-    1111111100 against 1100000000: six such lines, all the first's; the difference is |±1 ±1 ±1 ±1 ±1 ±1|, observed 6, in two
-    of 2^6 exchanges. 1111111100 against 1100000001: seven such lines, six of them the first's; observed 5, and the difference
-    is 5 or 7 in 14 + 2 of 2^7. Where one line of a thousand differs, every exchange gives the same difference.
-    """
-    monkeypatch.setitem(METRICS, "right", f"{__name__}:RIGHT")
-
-    def p_value(first: str, second: str) -> float:
-        scorer = {"right": Scorer("right", [["-"] * len(first)])}
-        systems = [("a", list(first)), ("b", list(second))]
-        return compare(systems, scorer, test="randomisation", samples=20_000)["right"][1].p_value or 0.0
-
-    assert p_value("1111111100", "1100000000") == pytest.approx(2 / 2**6, rel=0.15)
-    assert p_value("1111111100", "1100000001") == pytest.approx(16 / 2**7, rel=0.05)
-    assert p_value("1" * 1000, "1" * 999 + "0") == 1.0
-
-
 class Mean(SentenceStatisticsMetric):
     """The mean of the hypotheses, which are decimal numbers: their sums depend on their order in the last bits."""
 
