@@ -10,7 +10,9 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.evaluation import sacrebleu_interface
