@@ -60,7 +60,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def preprocess(progress: Any = False) -> nmt.Shards:
+def preprocess(progress: Any = False) -> Any:
     return nmt.preprocess("demo", overrides=TINY, data_dirs=["."], out="shards", workers=1, progress=progress)
 
 

@@ -73,7 +73,7 @@ def test_faults_are_said(models: Path) -> None:
     with nmt.load(models / "tags", devices=1) as parser:
         for lines, said in (("the cat", "'the cat'"), ([nmt.Line("a", prefix="a")], "prefix"), (["a\nb"], "line end")):
             with pytest.raises(nmt.NmtError, match=said):
-                parser.parse(lines, tokenized=True)  # type: ignore[call-overload]
+                parser.parse(lines, tokenized=True)  # type: ignore[arg-type]
     with pytest.raises(nmt.NmtError, match="the translator is closed"):
         parser.parse(["the cat"], tokenized=True)
     with nmt.load(models / "translator", devices=1) as translator, pytest.raises(nmt.NmtError, match="not a parser"):

@@ -316,7 +316,7 @@ print("torch" in sys.modules)
 @needs_engine
 def test_lines_need_no_torch(model: Path) -> None:
     """Nor do lines with prefixes and terms, other searches, and scores."""
-    program = [sys.executable, "-c", WITHOUT_TORCH, model]
+    program = [sys.executable, "-c", WITHOUT_TORCH, str(model)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=LIMIT, check=True)
     assert done.stdout == "False\n"
 
