@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import warnings
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,14 @@ def layout(folder: Path, *checkpoints: str, hparams: str = "hparams.yaml") -> Pa
     return folder
 
 
-def test_the_checkpoint_is_found(tmp_path: Path) -> None:
+def test_the_checkpoint_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = layout(tmp_path / "wmt22-comet-da", "checkpoints/model.ckpt")
     files = ("snapshots/a1b2/checkpoints/model.ckpt", "snapshots/a1b2/hparams.yaml")
     cached = layout(tmp_path / "models--Unbabel--wmt22-comet-da", files[0], hparams=files[1])
+    monkeypatch.chdir(plain / "checkpoints")
     for path, expected, name in (
         (plain, plain / "checkpoints/model.ckpt", "wmt22-comet-da"),
-        (plain / "checkpoints/model.ckpt", plain / "checkpoints/model.ckpt", "wmt22-comet-da"),
+        (Path("model.ckpt"), plain / "checkpoints/model.ckpt", "wmt22-comet-da"),
         (cached, cached / files[0], "Unbabel/wmt22-comet-da"),
         (cached / "snapshots/a1b2", cached / files[0], "Unbabel/wmt22-comet-da"),
     ):
@@ -46,34 +47,20 @@ def test_the_checkpoint_is_found(tmp_path: Path) -> None:
         assert model_name(expected) == name
 
 
-def test_a_checkpoint_in_the_folder_where_one_stands_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(layout(tmp_path / "wmt22-comet-da", "checkpoints/model.ckpt") / "checkpoints")
-    assert model_name(find_checkpoint(Path("model.ckpt"))) == "wmt22-comet-da"
-    monkeypatch.chdir("/")
-    with pytest.raises(ModelError, match="lacks its hparams"):
-        find_checkpoint(Path("proc/self/status"))
-
-
 def test_what_is_no_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"there is no COMET model at 'missing'\. It is not downloaded"):
-        find_checkpoint(Path("missing"))
-    with pytest.raises(
-        ModelError,
-        match=r"has 0 COMET checkpoints, expected one: a folder with hparams\.yaml and checkpoints/model\.ckpt",
+    for folder, said in (
+        (Path("missing"), r"'missing'\. It is not downloaded"),
+        (tmp_path, r"has 0 COMET checkpoints, .*hparams\.yaml and checkpoints/model\.ckpt"),
+        (layout(tmp_path / "two", "checkpoints/a.ckpt", "checkpoints/b.ckpt"), "has 2 COMET checkpoints"),
+        (Path("/proc/self/status"), r"lacks its hparams\.yaml"),
+        (layout(tmp_path / "bare", "checkpoints/model.ckpt", hparams="other.yaml"), r"lacks its hparams\.yaml"),
     ):
-        find_checkpoint(tmp_path)
-    with pytest.raises(ModelError, match="has 2 COMET checkpoints"):
-        find_checkpoint(layout(tmp_path / "two", "checkpoints/a.ckpt", "checkpoints/b.ckpt"))
-    with pytest.raises(ModelError, match=r"lacks its hparams\.yaml: COMET reads it from"):
-        find_checkpoint(layout(tmp_path / "bare", "checkpoints/model.ckpt", hparams="other.yaml"))
+        with pytest.raises(ModelError, match=said):
+            find_checkpoint(folder)
 
 
 def test_a_model_that_cannot_be_read_is_named_with_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nmt_cli.evaluation.comet.version", lambda _: "2.2.7")
-    with pytest.raises(
-        DataError, match=r"^the metric 'comet' cannot be used: 'x+': File name too long\. Make the file readable"
-    ):
-        compute("comet", HYPOTHESES, [REFERENCE], MetricOptions(comet_model=Path("x" * 300)))
     folder, opened = layout(tmp_path / "locked", "checkpoints/model.ckpt"), Path.open
 
     def locked(path: Path, *given: Any) -> Any:
@@ -82,26 +69,9 @@ def test_a_model_that_cannot_be_read_is_named_with_the_cause(tmp_path: Path, mon
         return opened(path, *given)
 
     monkeypatch.setattr(Path, "open", locked)  # root may read everything
-    with pytest.raises(
-        DataError,
-        match=r"^the metric 'comet' cannot be used: '.*model\.ckpt': Permission denied\. Make the file readable",
-    ):
-        compute("comet", HYPOTHESES, [REFERENCE], MetricOptions(comet_model=folder))
-
-
-def test_a_missing_package_or_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="--metric comet needs --comet-model PATH"):
-        compute("comet", HYPOTHESES, [REFERENCE])
-
-    def missing(name: str) -> str:
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr("nmt_cli.evaluation.comet.version", missing)
-    with pytest.raises(
-        UsageError,
-        match=r"needs the extra package unbabel-comet, which is not installed: pip install .*'unbabel-comet>=",
-    ):
-        compute("comet", HYPOTHESES, [REFERENCE], MetricOptions(comet_model=tmp_path))
+    for model, said in ((Path("x" * 300), "'x+': File name too long"), (folder, r"model\.ckpt': Permission denied")):
+        with pytest.raises(DataError, match=f"^the metric 'comet' cannot be used: .*{said}"):
+            compute("comet", HYPOTHESES, [REFERENCE], MetricOptions(comet_model=model))
 
 
 @pytest.fixture(scope="module")
@@ -168,28 +138,18 @@ def test_it_is_the_mean_of_comets_own_predictions(tiny: Path, capfd: pytest.Capt
     assert score.signature.startswith("nrefs:1|model:tiny|sha256:")
     assert scorer.score(HYPOTHESES, [1]).value == pytest.approx(expected["scores"][1], abs=1e-7)
     assert capfd.readouterr() == ("", "")
+    with pytest.raises(UsageError, match="--ref was given 2 times"):
+        compute("comet", HYPOTHESES, [REFERENCE, REFERENCE], MetricOptions(source=SOURCE, comet_model=tiny))
     assert "HF_HUB_OFFLINE" not in os.environ
 
 
 @needs_comet
-def test_misuse_is_named(tiny: Path) -> None:
-    options = MetricOptions(source=SOURCE, comet_model=tiny)
-    with pytest.raises(UsageError, match="--ref was given 2 times: COMET takes one reference"):
-        compute("comet", HYPOTHESES, [REFERENCE, REFERENCE], options)
-
-
-@needs_comet
 def test_a_model_whose_encoder_is_not_on_this_disk_is_named_and_not_fetched(tiny: Path, tmp_path: Path) -> None:
-    import shutil
-
     shutil.copytree(tiny, tmp_path / "copy")
     hidden = tiny.parent / "hidden"
     (tiny.parent / "encoder").rename(hidden)
     try:
-        with pytest.raises(
-            ModelError,
-            match=r"COMET cannot load .*model\.ckpt.*the encoder that its hparams\.yaml names .*Nothing is downloaded",
-        ):
+        with pytest.raises(ModelError, match=r"model\.ckpt.*hparams\.yaml .*Nothing is downloaded"):
             Comet(tmp_path / "copy", SOURCE).rows(HYPOTHESES, [REFERENCE])
     finally:
         hidden.rename(tiny.parent / "encoder")
@@ -207,8 +167,6 @@ class Trap:
 
 @needs_comet
 def test_no_code_of_a_checkpoint_is_run(tiny: Path, tmp_path: Path) -> None:
-    import shutil
-
     import torch
 
     shutil.copytree(tiny, tmp_path / "evil")

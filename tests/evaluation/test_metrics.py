@@ -1,20 +1,21 @@
 """Scores: their values and signatures, a metric of one's own, and what a scorer can be handed by mistake."""
 
 import http.client
-import re
-import ssl
 import sys
 import urllib.error
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.evaluation.metric import MetricOptions, MetricSpec, SentenceStatisticsMetric
 from nmt_cli.evaluation.metrics import DEFAULT_METRICS, Scorer, compute
-from nmt_cli.evaluation.sacrebleu_interface import tokenizers
 from nmt_cli.registry import METRICS
 
 HYPOTHESES = ["The cat sat on the mat .", "A dog barked loudly at the postman ."]
@@ -34,51 +35,19 @@ def test_a_score_carries_name_signature_and_details() -> None:
     assert bleu.as_dict()["score"] == bleu.value == pytest.approx(44.66, abs=0.005)
 
 
-@pytest.mark.parametrize("metric", ["bleu", "chrf"])
-def test_case_counts_unless_it_is_asked_not_to(metric: str) -> None:
-    shouted = [line.upper() for line in REFERENCES]
-    cased = compute(metric, shouted, [REFERENCES])
-    uncased = compute(metric, shouted, [REFERENCES], MetricOptions(lowercase=True))
-    assert compute("ter", shouted, [REFERENCES]).value == 0.0  # ignores case
-    assert cased.value < 50
-    assert uncased.value == pytest.approx(100.0)
-    assert ("case:mixed" in cased.signature, "case:lc" in uncased.signature) == (True, True)
-
-
 def test_tokenizer_none_leaves_tokenised_text_alone(capfd: pytest.CaptureFixture[str]) -> None:
     hypotheses, reference = ["well-known facts ."] * 200, ["well-known things ."] * 200
     score = compute("bleu", hypotheses, [reference], MetricOptions(tokenize="none"))
     assert "tok:none" in score.signature
     assert "hyp_len = 600" in score.details  # three tokens per line
-    assert compute("bleu", ["a b, c d."], [["a b , c d ."]], MetricOptions(tokenize="13a")).value == pytest.approx(
-        100.0
-    )
-    assert compute("bleu", ["a b, c d."], [["a b , c d ."]], MetricOptions(tokenize="none")).value < 50
     assert capfd.readouterr() == ("", "")
-
-
-def test_misuse_is_named() -> None:
-    with pytest.raises(DataError, match="2 hypothesis lines cannot be scored against 1 lines of reference 2"):
-        compute("bleu", HYPOTHESES, [REFERENCES, REFERENCES[:1]])
-    with pytest.raises(DataError, match="no lines to score"):
-        compute("bleu", [], [[]])
-    with pytest.raises(UsageError, match="at least one reference"):
-        compute("bleu", HYPOTHESES, [])
-    with pytest.raises(UsageError, match=r"metric 'blue': expected bleu, chrf, ter.*\. Did you mean 'bleu'\?"):
-        compute("blue", HYPOTHESES, [REFERENCES])
-    assert {"13a", "intl", "none", "char", "zh"} <= set(tokenizers())
-    with pytest.raises(UsageError, match=r"tokenizer '13b': expected none, zh, 13a.* Did you mean '13a'\?"):
-        compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="13b"))
 
 
 def test_a_tokenizer_that_lacks_its_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import sacrebleu.tokenizers.tokenizer_ja_mecab as ja
 
     monkeypatch.setattr(ja, "MeCab", None)
-    with pytest.raises(
-        DataError,
-        match=r"BLEU's tokenizer 'ja-mecab' cannot be used: .*\. It needs the packages mecab-python3 and ipadic \(pip install 'sacrebleu\[ja\]'\)",
-    ):
+    with pytest.raises(DataError, match=r"'ja-mecab'.* mecab-python3 .*\(pip install 'sacrebleu\[ja\]'\)"):
         compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="ja-mecab"))
 
 
@@ -93,68 +62,48 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 URL = "https://tinyurl.com/flores200sacrebleuspm"
 
 
+FLORES = MetricOptions(tokenize="flores200")
+
+
 @pytest.mark.parametrize(
     "fault",
     [
-        urllib.error.URLError("no route"),
         urllib.error.HTTPError(URL, 404, "Not Found", http.client.HTTPMessage(), None),
-        ssl.SSLError("no certificate"),
         http.client.IncompleteRead(b""),
         TimeoutError("timed out"),
     ],
 )
 def test_a_model_without_download_is_named(fault: Exception, models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> None:
-        raise fault
-
-    monkeypatch.setattr("urllib.request.urlopen", refused)
-    with pytest.raises(DataError) as error:
-        compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="flores200"))
-    said = str(error.value)
-    assert said.startswith("BLEU's tokenizer 'flores200' cannot be used: ")
-    assert (
-        f"the model that sacrebleu downloads from {URL} and keeps as {str(models / 'flores200sacrebleuspm')!r}" in said
-    )
+    monkeypatch.setattr("urllib.request.urlopen", Mock(side_effect=fault))
+    with pytest.raises(DataError, match=rf"'flores200'.* {URL} and keeps as {str(models / 'flores200sacrebleuspm')!r}"):
+        compute("bleu", HYPOTHESES, [REFERENCES], FLORES)
 
 
-def test_a_damaged_model_of_a_tokenizer_is_named(models: Path) -> None:
+def test_a_model_of_a_tokenizer_that_is_damaged_or_cannot_be_kept_is_named(models: Path) -> None:
+    models.write_text("a file where the folder would be")
+    with pytest.raises(DataError, match=r"cannot be used: .*(File exists|Not a directory).* variable SACREBLEU"):
+        compute("bleu", HYPOTHESES, [REFERENCES], FLORES)
+    models.unlink()
     models.mkdir()
     (models / "flores200sacrebleuspm").write_bytes(b"cut")
     with pytest.raises(DataError, match=r"and keeps as '.*flores200sacrebleuspm': .* delete it if it is damaged"):
-        compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="flores200"))
-
-
-def test_a_folder_that_cannot_hold_a_model_is_named(models: Path) -> None:
-    models.write_text("a file where the folder would be")
-    with pytest.raises(DataError, match=r"cannot be used: .*(File exists|Not a directory).* variable SACREBLEU"):
-        compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="flores200"))
+        compute("bleu", HYPOTHESES, [REFERENCES], FLORES)
 
 
 @pytest.mark.parametrize(
     ("fault", "kind", "said"),
     [
-        (
-            ImportError("No module named 'nothing'", name="nothing"),
-            UsageError,
-            "the metric 'exact' needs the package 'nothing', which cannot be imported: No module named 'nothing'.",
-        ),
-        (
-            PermissionError(13, "Permission denied", "/a/model"),
-            DataError,
-            "the metric 'exact' cannot be used: '/a/model': Permission denied.",
-        ),
-        (OSError("torn"), DataError, "the metric 'exact' cannot be used: torn."),
+        (ImportError("No module named 'nothing'", name="nothing"), UsageError, "needs the package 'nothing'"),
+        (PermissionError(13, "Permission denied", "/a/model"), DataError, "'/a/model': Permission denied"),
+        (OSError("torn"), DataError, "torn"),
     ],
 )
 def test_no_other_fault_is_a_tokenizers(
     fault: Exception, kind: type[Exception], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(_: MetricOptions) -> Any:
-        raise fault
-
-    monkeypatch.setattr(sys.modules[__name__], "SPEC", MetricSpec(broken))
+    monkeypatch.setattr(sys.modules[__name__], "SPEC", MetricSpec(Mock(side_effect=fault)))
     monkeypatch.setitem(METRICS, "exact", f"{__name__}:SPEC")
-    with pytest.raises(kind, match=re.escape(said)) as error:
+    with pytest.raises(kind, match=f"the metric 'exact' .*{said}") as error:
         compute("exact", HYPOTHESES, [REFERENCES])
     assert "tokenizer" not in str(error.value)
 
@@ -201,9 +150,7 @@ def test_a_metric_from_outside_the_package_is_scored_like_any_other() -> None:
 
 def test_a_metric_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METRICS, "lost", "no_such_package.lost:SPEC")
-    with pytest.raises(
-        UsageError, match=r"metric 'lost' is listed as 'no_such_package\.lost:SPEC', which cannot be imported"
-    ):
+    with pytest.raises(UsageError, match=r"metric 'lost' .* 'no_such_package\.lost:SPEC'"):
         compute("lost", HYPOTHESES, [REFERENCES])
 
 
@@ -218,11 +165,7 @@ def test_the_lines_of_a_system_are_read_once() -> None:
 
 @pytest.mark.parametrize("metric", DEFAULT_METRICS)
 def test_a_scorer_gives_what_sacrebleu_gives_for_the_whole_and_for_a_part(metric: str) -> None:
-    from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.metrics.chrf import CHRF
-    from sacrebleu.metrics.ter import TER
-
-    theirs = {"bleu": BLEU, "chrf": CHRF, "ter": TER}[metric]()
+    theirs: Any = {"bleu": BLEU, "chrf": CHRF, "ter": TER}[metric]()
     streams = [REFERENCES, ["A cat lay on a mat .", "The dog barked at the postman ."]]
     scorer = Scorer(metric, streams)
     for hypotheses in (HYPOTHESES, HYPOTHESES[::-1], REFERENCES):

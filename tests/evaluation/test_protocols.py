@@ -9,13 +9,12 @@ import random
 import re
 import shutil
 import subprocess
-import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nmt_cli.errors import UsageError
 from nmt_cli.evaluation.metric import MetricOptions, Protocol
 from nmt_cli.evaluation.metrics import Score, Scorer, compute
 from nmt_cli.evaluation.protocols import PROTOCOLS, STEPS, ProtocolBleu, languages, steps
@@ -66,14 +65,10 @@ def test_a_step(step: str, language: str, line: str, expected: str) -> None:
     assert STEPS[step](language)[1](line) == expected
 
 
-def test_the_paper_has_three_steps_and_wrong_names_are_named() -> None:
+def test_the_paper_has_three_steps() -> None:
     assert list(steps(PAPER)) == ["punct", "tok", "compounds"] == list(PROTOCOLS["paper"])
     assert list(steps(Protocol("paper", compounds=False))) == ["punct", "tok"]
     assert {"de", "en", "fr", "cs", "zh"} <= set(languages())
-    with pytest.raises(UsageError, match=r"protocol 'papr': expected paper\. Did you mean 'paper'\?"):
-        ProtocolBleu(Protocol("papr"))
-    with pytest.raises(UsageError, match=r"language 'xx': expected as, .* or zh\."):
-        ProtocolBleu(Protocol("paper", "xx"))
 
 
 HYPOTHESIS, REFERENCE = ["Das Rich-Text-Format ist alt."], ["Das Rich-Text-Format ist „neu“."]
@@ -157,25 +152,11 @@ def test_references_may_be_tokenised_already() -> None:
 
 
 def test_the_signature_names_every_step() -> None:
-    from importlib.metadata import version
-
     ends = f"|bleu:multi-bleu|sacremoses:{version('sacremoses')}|version:{version('sacrebleu')}"
-    assert (
-        paper(["a"], [["a"]]).signature
-        == f"nrefs:1|case:mixed|protocol:paper|punct:unicode|tok:moses-de|compounds:##AT##{ends}"
-    )
-    assert (
-        paper(["a"], [["a"], ["b"]], language="fr", compounds=False).signature
-        == f"nrefs:2|case:mixed|protocol:paper|punct:unicode|tok:moses-fr|compounds:no{ends}"
-    )
-
-
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sacremoses", None)
-    with pytest.raises(
-        UsageError, match=r"--protocol needs the extra package sacremoses .*: pip install .*'sacremoses>="
-    ):
-        ProtocolBleu(PAPER)
+    begins = "case:mixed|protocol:paper|punct:unicode|tok:moses"
+    assert paper(["a"], [["a"]]).signature == f"nrefs:1|{begins}-de|compounds:##AT##{ends}"
+    french = paper(["a"], [["a"], ["b"]], language="fr", compounds=False).signature
+    assert french == f"nrefs:2|{begins}-fr|compounds:no{ends}"
 
 
 def perl(script: str, text: str, *arguments: str) -> str:

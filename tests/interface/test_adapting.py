@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import torch
+from in_process import printed
 from untrained import write_untrained
 
 import nmt_cli as nmt
 from nmt_cli.data.demo_corpus import write_corpus
 from nmt_cli.data.tokenizer import Vocabulary, learn_bpe
-from nmt_cli.errors import UsageError
 from nmt_cli.interface import baseline
 from nmt_cli.model.folder import weights_of
 from nmt_cli.model.transformer import Transformer
@@ -73,29 +73,39 @@ def model(
     return folder
 
 
-def adapt(text: Path, folder: Path, name: str = "new") -> Any:
-    sides: dict[str, Any] = {"source": text / "text.en", "target": text / "text.de"}
-    test: dict[str, Any] = {"test_source": text / "test.en", "test_target": text / "test.de"}
-    return nmt.init(name, **sides, **test, from_model=folder, threads=1, progress=False)
+def adapt(text: Path, folder: Path, name: str = "new", **options: Any) -> Any:
+    test = {"test_source": text / "test.en", "test_target": text / "test.de"}
+    sides: dict[str, Any] = {"source": text / "text.en", "target": text / "text.de", **test, **options}
+    return nmt.init(name, **sides, from_model=folder, threads=1, progress=False)
 
 
-@pytest.mark.parametrize("target", ["ru", "", "mul"])
-def test_the_languages_that_a_model_of_several_takes_are_listed(
-    target: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    folder = write_untrained(tmp_path / "many", tags=["deu", "fra"], pair=("en", "mul"))
-    shutil.copy(text / "text.de", "text")
-    sides: dict[str, Any] = {"source": text / "text.en", "target": "text"}
-    with pytest.raises(UsageError, match=r"from 'en' to 'deu', 'fra', and the text is .* CODE, one of these\."):
-        nmt.init("new", **sides, target_language=target, from_model=folder, threads=1, progress=False)
+    return tmp_path
+
+
+def test_the_model_must_fit_the_text_and_what_it_says_is_in_no_command(text: Path, here: Path) -> None:
+    write_untrained(here / "many", tags=["deu", "fra"], pair=("en", "mul"))
+    model(text, here / "old", "joint")
+    model(text, here / "strange", "joint", language="en; touch PWNED #\nnmt: done")
+    printed("quantize old --out int8")
+    for folder, target, said in (
+        *(
+            ("many", target, r"from 'en' to 'deu', 'fra', and the text is .* CODE, one of these\.")
+            for target in ("ru", "mul")
+        ),
+        ("old", "fr", "from 'en' to 'de', and the text is 'en' to 'fr'"),
+        ("int8", "de", "int8' is a model in int8"),
+        ("strange", "de", r"^[^\n]*language 'en; touch PWNED #\\nnmt: done': expected[^\n]*$"),
+    ):
+        with pytest.raises(nmt.NmtError, match=said):
+            adapt(text, here / folder, target_language=target)
+    assert not Path("new.toml").exists()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_vocabulary_is_adapted(
-    kind: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_every_kind_of_vocabulary_is_adapted(kind: str, text: Path, tmp_path: Path) -> None:
     done = adapt(text, model(text, tmp_path / "old", kind, imported="old"))
     recipe = load_recipe("new.toml")
     for key, value in KINDS[kind].items():
@@ -131,7 +141,6 @@ def test_the_scores_before_are_of_as_many_lines_as_there_is_time_for(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command of the recipe then scores the same lines."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(baseline, "LIMIT", 0.0)
     old = model(text, tmp_path / "old", "joint")
     done = adapt(text, old)
@@ -156,7 +165,6 @@ def test_the_scores_before_are_of_as_many_lines_as_there_is_time_for(
 def test_no_more_pairs_than_most_and_held_out_ones_are_found(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("nmt_cli.interface.planning.MOST", 7)
     seen: list[list[tuple[str, str]]] = []
 
@@ -166,9 +174,7 @@ def test_no_more_pairs_than_most_and_held_out_ones_are_found(
 
     monkeypatch.setattr("nmt_cli.interface.planning.baseline", scored)
     old = model(text, tmp_path / "old", "joint")
-    done = nmt.init(
-        "new", text / "text.en", text / "text.de", from_model=old, threads=1, progress=False, source_language="en"
-    )
+    done = adapt(text, old, test_source=(), test_target=())
     assert done.baseline is None
     test = [Path(f"new-text/test.{language}").read_text(encoding="utf-8").splitlines() for language in ("en", "de")]
     assert seen == [list(zip(*test, strict=True))[:7]]
@@ -189,16 +195,3 @@ def test_a_test_set_of_several_or_compressed_files_has_no_command(text: Path) ->
     )
     assert _scoring(done, data, [one, [Path("t.zh.gz")]]) == ""
     assert _scoring(done, data, [one * 2, [Path("t.zh")] * 2]) == ""
-
-
-def test_a_model_whose_language_is_no_code_is_in_no_command(
-    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    language = "en; touch PWNED #\nnmt: done"
-    old = model(text, tmp_path / "old", "joint", language=language)
-    with pytest.raises(
-        nmt.NmtError, match=r"is a model of the language 'en; touch PWNED #\\nnmt: done': expected"
-    ) as caught:
-        nmt.init("new", text / "text.en", text / "text.de", from_model=old, threads=1, progress=False)
-    assert "\n" not in str(caught.value)

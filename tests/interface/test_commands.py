@@ -10,16 +10,16 @@ import random
 import subprocess
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+from in_process import printed, ran
 from untrained import SMALLEST, sentence
 
 import nmt_cli as nmt
-from nmt_cli.cli import app
 from nmt_cli.cli import average as cli_average
 from nmt_cli.cli import data as cli_data
 from nmt_cli.cli import info as cli_info
@@ -29,7 +29,7 @@ from nmt_cli.cli import score as cli_score
 from nmt_cli.cli import train as cli_train
 from nmt_cli.cli.export import export as export_command
 from nmt_cli.cli.import_model import import_model as import_command
-from nmt_cli.errors import DataError, ModelError, TrainingError
+from nmt_cli.errors import ModelError, TrainingError
 from nmt_cli.interface.evaluation_options import EvaluationOptions, Text
 from nmt_cli.training.run import RunFolder
 from nmt_cli.training.trainer import Trainer
@@ -45,25 +45,33 @@ TINY: dict[str, object] = {
 }
 
 
-def write_text() -> None:
+WHERE: dict[str, Any] = {"data": "shards", "run": "run", "device": "cpu", "threads": 1}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder: text of both languages."""
+    monkeypatch.chdir(tmp_path)
     rng = random.Random(0)
     for name, count in (("text", 300), ("valid", 10)):
         for language in ("en", "de"):
             lines = [sentence(rng, rng.randint(2, 9)) + "\n" for _ in range(count)]
             Path(f"{name}.{language}").write_text("".join(lines), encoding="utf-8")
+    return tmp_path
 
 
-def test_from_text_to_an_averaged_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_text()
+def preprocess(progress: Any = False) -> Any:
+    return nmt.preprocess("demo", overrides=TINY, data_dirs=["."], out="shards", workers=1, progress=progress)
+
+
+@pytest.mark.usefixtures("here")
+def test_from_text_to_an_averaged_model() -> None:
     seen: list[nmt.Progress] = []
-    shards = nmt.preprocess("demo", overrides=TINY, data_dirs=["."], out="shards", workers=1, progress=seen.append)
-    assert shards.fresh
-    assert not nmt.preprocess("demo", overrides=TINY, data_dirs=["."], out="shards", workers=1, progress=False).fresh
+    assert preprocess(seen.append).fresh
+    assert not preprocess().fresh
     assert {progress.what for progress in seen} >= {"encoding train", "encoding valid"}
     seen.clear()
-    where = {"data": "shards", "run": "run", "device": "cpu", "threads": 1, "precision": "fp32"}
-    run = nmt.train("demo", overrides=TINY, progress=seen.append, **where)  # type: ignore[arg-type]
+    run = nmt.train("demo", overrides=TINY, progress=seen.append, precision="fp32", **WHERE)
     training = [progress for progress in seen if progress.what == "training"]
     assert (training[0].done, training[-1].done, training[-1].total, training[-1].unit) == (0, 4, 4, "updates")
     assert "validating" in {progress.what for progress in seen}
@@ -80,11 +88,9 @@ def test_from_text_to_an_averaged_model(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("named", ["", "/mine"])
-def test_torch_keeps_its_code_in_the_run_folder(named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_keeps_its_code_in_the_run_folder(named: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And none in a folder for temporary files, where others can have put some before."""
-    monkeypatch.chdir(tmp_path)
-    write_text()
-    nmt.preprocess("demo", overrides=TINY, data_dirs=["."], out="shards", workers=1, progress=False)
+    preprocess()
     for name, value in (("CACHE_DIR", named), ("CPP_CACHE_PRECOMPILE_HEADERS", "")):
         monkeypatch.setenv(f"TORCHINDUCTOR_{name}", value)
         if not value:
@@ -94,39 +100,41 @@ def test_torch_keeps_its_code_in_the_run_folder(named: str, tmp_path: Path, monk
     monkeypatch.setattr(Trainer, "train", lambda _: seen.append(dict(os.environ)))
     nmt.train("demo", overrides=TINY, data="shards", run="run", device="cpu", compiled=True)
     [variables] = seen
-    assert variables["TORCHINDUCTOR_CACHE_DIR"] == (named or str(tmp_path / "run" / "compiled"))
+    assert variables["TORCHINDUCTOR_CACHE_DIR"] == (named or str(here / "run" / "compiled"))
     assert variables["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] == "0"
 
 
-def test_a_changed_option_is_an_error_as_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for call, text in (
-        (lambda: nmt.train("demo", precision="fp8"), "--precision 'fp8': expected"),
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda: nmt.train("demo", precision="fp8"), "'fp8'"),
         (lambda: nmt.train("nothing"), "nothing"),
         (lambda: nmt.train("demo", data="nowhere"), "nowhere"),
         (lambda: nmt.preprocess("demo", overrides={"train.updates": object()}), "expected numbers, texts"),
-        (lambda: nmt.preprocess("demo", overrides={"train.update": 3}), "train.update"),
         (lambda: nmt.average([]), "nothing to average"),
-        (lambda: nmt.average(["a", "b"]), "give --out DIR"),
+        (lambda: nmt.average(["a", "b"]), "--out DIR"),
         (lambda: nmt.export("nowhere", "ctranslate2", "out"), "nowhere"),
         (lambda: nmt.import_model("nowhere", "out"), "nowhere"),
-        (lambda: nmt.evaluate(["a"], "b"), "references 'b': expected a list of them."),
-        (lambda: nmt.evaluate(["a"], ["b"]), "a reference is the text 'b'"),
-        (lambda: nmt.evaluate("a", [["b"]]), "is the text 'a': expected a list of lines"),
-        (lambda: nmt.evaluate(["a"], [["b"]], metrics=["blue"]), "Did you mean 'bleu'?"),
-        (
-            lambda: nmt.evaluate(["a"], [["b", "c"]]),
-            "1 hypothesis lines cannot be scored against 2 lines of reference 1",
-        ),
+        (lambda: nmt.evaluate(["a"], "b"), "'b': expected a list"),
+        (lambda: nmt.evaluate(["a"], ["b"]), "'b'"),
+        (lambda: nmt.evaluate("a", [["b"]]), "'a': expected a list"),
+        (lambda: nmt.evaluate(["a"], [["b"]], metrics=["blue"]), "'bleu'"),
+        (lambda: nmt.evaluate(["a"], [["b"], ["b", "c"]]), "1 hypothesis lines.* 2 lines of reference 2"),
         (lambda: nmt.evaluate(["a"], [["b"]], source=["c", "d"]), "'hypothesis' has 1 lines and the source 2"),
         (lambda: nmt.evaluate({}, [["b"]]), "nothing to score"),
+        (lambda: nmt.evaluate([], [[]]), "no lines"),
         (lambda: nmt.evaluate(["", " "], [["", " "]], metrics=["ter"]), "all lines of the references are blank"),
-        (lambda: nmt.evaluate(["a"], [["b"]]).scores("x"), "there is no system 'x'"),
-        (lambda: nmt.Run(Path("nowhere")).records, "has no metrics.jsonl"),
-    ):
-        with pytest.raises(nmt.NmtError) as error:
-            call()
-        assert text in str(error.value)
+        (lambda: nmt.evaluate(["a"], [["b"]]).scores("x"), "'x'"),
+        (lambda: nmt.Run(Path("nowhere")).records, "metrics.jsonl"),
+        (lambda: nmt.info("demo", overrides={"train.update": 3}), "train.update"),
+        (lambda: nmt.fetch("wmt14-en-da"), "'wmt14-en-da'.*'wmt14-en-de'"),
+        (lambda: nmt.fetch("tatoeba-en-de", out="new", mirror=["ftp://x"]), "'ftp://x'"),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_what_is_refused_is_named(call: Callable[[], object], named: str) -> None:
+    with pytest.raises(nmt.NmtError, match=named):
+        call()
 
 
 def test_several_systems_and_files(tmp_path: Path) -> None:
@@ -143,13 +151,10 @@ def test_several_systems_and_files(tmp_path: Path) -> None:
     json.dumps([good, bad])
 
 
-def test_information_is_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_text()
-    nmt.preprocess("demo", overrides=TINY, data_dirs=["."], out="shards", workers=1)
-    nmt.train("demo", overrides={**TINY, "train.updates": 2}, data="shards", run="run", device="cpu", threads=1)
+@pytest.mark.usefixtures("here")
+def test_information_is_printed() -> None:
+    preprocess()
+    nmt.train("demo", overrides={**TINY, "train.updates": 2}, **WHERE)
     for what, options, given, kind in (
         ("demo", {"overrides": {"model.d_ff": 96}}, ["--set", "model.d_ff=96"], "recipe"),
         ("shards", {"verify": True}, ["--verify"], "shards"),
@@ -158,69 +163,51 @@ def test_information_is_printed(
     ):
         values = nmt.info(what, device="cpu", **options)
         assert values["kind"] == kind
-        monkeypatch.setattr(sys, "argv", ["nmt", "info", what, "--device", "cpu", "--json", *given])
-        assert app.run() == 0
-        printed = json.loads(capsys.readouterr().out)
+        said = json.loads(printed(f"info {what} --device cpu --json", *given))
         # with the memory that is free
         changing = {"memory_free_bytes", "memory_bytes", "micro_batch_tokens", "micro_batches_per_update"}
         fixed, expected = (
             {key: value for key, value in each.items() if key not in changing}
-            for each in (printed, json.loads(json.dumps(values)))
+            for each in (said, json.loads(json.dumps(values)))
         )
         assert fixed == expected
     assert nmt.info("demo", probe=True, overrides=TINY, device="cpu")["hours"] > 0
     table = nmt.table3(device="cpu")
     assert (table["device"], len(table["rows"])) == ("cpu", 20)
-    with pytest.raises(nmt.NmtError, match="--set changes a recipe"):
+    with pytest.raises(nmt.NmtError, match="--set"):
         nmt.info("run", overrides=TINY)
-
-
-def test_what_can_be_fetched(tmp_path: Path) -> None:
     assert {"wmt14-en-de", "multi30k", "tatoeba-en-de"} <= set(nmt.datasets())
     assert nmt.datasets()["tatoeba-en-de"]["recipe"] == "tatoeba_en_de"
-    with pytest.raises(nmt.NmtError, match=r"data set 'wmt14-en-da': expected .*Did you mean 'wmt14-en-de'"):
-        nmt.fetch("wmt14-en-da")
-    with pytest.raises(nmt.NmtError, match="--mirror 'ftp://x': expected an address"):
-        nmt.fetch("tatoeba-en-de", out=tmp_path / "new", mirror=["ftp://x"])
 
 
 def parameters(function: Any) -> set[str]:
     return set(inspect.signature(function).parameters)
 
 
-def test_a_forecast_makes_the_checks_and_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_text()
-    nmt.preprocess("demo", overrides=TINY, data_dirs=["."], out="shards", workers=1)
-    before = sorted(str(path) for path in tmp_path.rglob("*"))
-    where = {"data": "shards", "run": "run", "device": "cpu", "threads": 1}
+def test_a_forecast_makes_the_checks_and_writes_nothing(here: Path) -> None:
+    preprocess()
+    before = sorted(str(path) for path in here.rglob("*"))
     longer = {**TINY, "train.updates": 40}
     now = datetime.now()
-    first = nmt.forecast("demo", overrides=longer, **where)  # type: ignore[arg-type]
+    first = nmt.forecast("demo", overrides=longer, **WHERE)
     assert (first.updates, first.updates_done, first.pairs, first.device, first.devices) == (40, 0, 300, "cpu", 1)
     assert 0 < 40 * first.speed.fastest < first.seconds[0] <= first.seconds[1]
     assert first.end > now
-    assert sorted(str(path) for path in tmp_path.rglob("*")) == before
-    nmt.train("demo", overrides=TINY, **where)  # type: ignore[arg-type]
-    assert nmt.forecast("demo", overrides=longer, **where).updates_done == 4  # type: ignore[arg-type]
+    assert sorted(str(path) for path in here.rglob("*")) == before
+    nmt.train("demo", overrides=TINY, **WHERE)
+    assert nmt.forecast("demo", overrides=longer, **WHERE).updates_done == 4
     busy = RunFolder(Path("run"))
     busy.create()
-    with pytest.raises(TrainingError, match="another nmt train is using 'run'"):
-        nmt.forecast("demo", overrides=longer, **where)  # type: ignore[arg-type]
+    with pytest.raises(TrainingError, match="'run'"):
+        nmt.forecast("demo", overrides=longer, **WHERE)
     busy.close()
-    with pytest.raises(ModelError, match=r"cannot resume with another recipe:\n  - model\.d_ff"):
-        nmt.forecast("demo", overrides={**TINY, "model.d_ff": 24}, **where)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="nowhere"):
-        nmt.forecast("demo", overrides=TINY, data="nowhere")
+    with pytest.raises(ModelError, match=r"\n  - model\.d_ff"):
+        nmt.forecast("demo", overrides={**TINY, "model.d_ff": 24}, **WHERE)
     settings = [part for key, value in TINY.items() for part in ("--set", f"{key}={json.dumps(value)}")]
-    options = [word for key, value in where.items() for word in (f"--{key}", str(value))]
-    monkeypatch.setattr(sys, "argv", ["nmt", "train", "demo", "--dry-run", *options, *settings])
-    assert app.run() == 0
-    said = capsys.readouterr().err
+    options = [word for key, value in WHERE.items() for word in (f"--{key}", str(value))]
+    said = ran("train demo --dry-run", *options, *settings).stderr
     assert "4 updates, 4 of them done" in said
-    assert "dry run: all checks passed, nothing was written" in said
+    assert "nothing was written" in said
 
 
 def test_the_commands_have_no_option_that_the_functions_lack() -> None:
@@ -239,54 +226,42 @@ def test_the_commands_have_no_option_that_the_functions_lack() -> None:
     assert parameters(cli_score.score) - parameters(nmt.evaluate) - of_models == {"as_json", "width"}
 
 
-@pytest.mark.parametrize(("function", "typed", "keywords"), [(nmt.evaluate, EvaluationOptions, "EvaluationKeywords")])
-def test_the_stub_declares_the_keywords_of_the_options(function: Any, typed: type, keywords: str) -> None:
-    stub = ast.parse((Path(nmt.__file__).parent / "__init__.pyi").read_text(encoding="utf-8"))
-    [declared] = [node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == keywords]
-    hints = get_type_hints(typed)
-    for line in (node for node in declared.body if isinstance(node, ast.AnnAssign)):
-        assert isinstance(line.target, ast.Name)
-        kind = eval(ast.unparse(line.annotation), {"Path": Path, "Sequence": Sequence, "Text": Text})
-        assert kind == hints.pop(line.target.id)
-        assert line.target.id in parameters(function)
-    assert hints == {}
+def test_the_stub_declares_what_is_there() -> None:
+    text = (Path(nmt.__file__).parent / "__init__.pyi").read_text(encoding="utf-8")
+    declared = {line.split(" as ")[1] for line in text.splitlines() if " as " in line}
+    assert declared | {"__version__"} == set(nmt.__all__)  # type: ignore[attr-defined]
+    assert [name for name in declared if getattr(nmt, name).__name__ != name] == []
+    [keywords] = [
+        node for node in ast.parse(text).body if isinstance(node, ast.ClassDef) and node.name == "EvaluationKeywords"
+    ]
+    lines = {ast.unparse(line.target): line for line in keywords.body if isinstance(line, ast.AnnAssign)}
+    names = {"Path": Path, "Sequence": Sequence, "Text": Text}
+    found = {name: eval(ast.unparse(line.annotation), names) for name, line in lines.items()}
+    assert found == get_type_hints(EvaluationOptions)
+    assert set(found) <= parameters(nmt.evaluate)
 
 
-def python(code: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *options, "-c", textwrap.dedent(code)], cwd=folder, capture_output=True, text=True, check=False
-    )
+IMPORTING = """
+import os, sys
+before = dict(os.environ)
+import nmt_cli as nmt
+assert dict(os.environ) == before
+assert not {"torch", "numpy", "typer", "rich"} & set(sys.modules), sorted(sys.modules)
+nmt.load, nmt.train, nmt.NmtError, nmt.Progress, nmt.evaluate
+assert "torch" not in sys.modules
+assert dict(os.environ) == before
+try:
+    nmt.lode
+except AttributeError as error:
+    print(error)
+print(sorted(set(dir(nmt)) ^ set(nmt.__all__)))
+"""
 
 
 def test_importing_loads_no_torch_and_changes_no_environment(tmp_path: Path) -> None:
-    done = python(
-        """
-        import os, sys
-        before = dict(os.environ)
-        import nmt_cli as nmt
-        assert dict(os.environ) == before
-        assert not {"torch", "numpy", "typer", "rich"} & set(sys.modules), sorted(sys.modules)
-        nmt.load, nmt.train, nmt.NmtError, nmt.Progress, nmt.evaluate
-        assert "torch" not in sys.modules
-        assert dict(os.environ) == before
-        try:
-            nmt.lode
-        except AttributeError as error:
-            print(error)
-        print(sorted(set(dir(nmt)) ^ set(nmt.__all__)))
-        """,
-        tmp_path,
-    )
+    done = subprocess.run([sys.executable, "-c", IMPORTING], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "module 'nmt_cli' has no attribute 'lode'\n[]\n"
-
-
-def test_what_the_stub_declares_is_there() -> None:
-    stub = (Path(nmt.__file__).parent / "__init__.pyi").read_text(encoding="utf-8")
-    declared = {line.split(" as ")[1] for line in stub.splitlines() if " as " in line}
-    assert declared | {"__version__"} == set(nmt.__all__)  # type: ignore[attr-defined]
-    for name in declared:
-        assert getattr(nmt, name).__name__ == name
 
 
 @pytest.mark.slow
@@ -315,7 +290,6 @@ def test_mypy_accepts_a_users_file_and_finds_its_mistakes(tmp_path: Path) -> Non
         'import nmt_cli as nmt\nnmt.load("x").translate(["a"], bean=3)\nnmt.train(update=3)\n'
     )
     check = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(tmp_path / "cache")]
-    good = subprocess.run([*check, "good.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (good.returncode, good.stdout) == (0, "")
-    bad = subprocess.run([*check, "bad.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert {line.split(":")[1] for line in bad.stdout.splitlines() if "error:" in line} == {"2", "3"}
+    done = subprocess.run([*check, "good.py", "bad.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    found = {":".join(line.split(":")[:2]) for line in done.stdout.splitlines() if "error:" in line}
+    assert found == {"bad.py:2", "bad.py:3"}

@@ -1,10 +1,10 @@
-"""`nmt init`: from two files to a recipe that trains; nothing is replaced, and what is wrong with the text is said."""
+"""`nmt init`: from two files to a recipe that trains, for texts of any script and size; nothing is replaced, and what is
+wrong with the text is said.
+"""
 
 from __future__ import annotations
 
 import gzip
-import importlib
-import json
 import os
 import random
 import re
@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from forked import run
+from in_process import refused, unnamed
 
 import nmt_cli as nmt
 from nmt_cli.console import spoken
@@ -26,7 +27,6 @@ from nmt_cli.training.presets import (
     Preset,
     adapted,
     has_time,
-    peak,
     recipe_text,
     schedule,
     settings,
@@ -50,6 +50,18 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"text.{language}").write_text("".join(lines), encoding="utf-8")
     (folder / "text.en.gz").write_bytes(gzip.compress((folder / "text.en").read_bytes()))
     return folder
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is always as fast: nothing is measured."""
+    monkeypatch.setattr("nmt_cli.training.speed.speed_of", lambda *_: Speed(0.3, 0.3))
 
 
 def lines(path: Path) -> list[str]:
@@ -86,46 +98,6 @@ def test_from_two_files_to_a_trained_model(text: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr.decode()
     translated = run(tmp_path, "translate", "--model", "runs/mine", text=b"the cat sees a dog.\n")
     assert (translated.returncode, translated.stdout.count(b"\n")) == (0, 1)
-    adapts(text, tmp_path, recipe)
-
-
-def adapts(text: Path, folder: Path, first: Recipe) -> None:
-    """The model is adapted to another text: sizes, vocabulary and weights are its own."""
-    sides = ["--source", text / "text.en", "--target", text / "text.de"]
-    done = run(folder, "init", "more", "--from", "runs/mine", *sides, "--time", "1m")
-    assert done.returncode == 0, done.stderr.decode()
-    recipe = load_recipe(str(folder / "more.toml"))
-    model = str((folder / "runs" / "mine" / "best").absolute())
-    assert (recipe.train.init, recipe.data.tokenizer) == (model, model)
-    assert recipe.model.model_copy(update={"dropout": 0}) == first.model.model_copy(update={"dropout": 0})
-    assert peak(recipe) == pytest.approx(peak(first) / 2, rel=1e-3)
-    said = " ".join(done.stderr.decode().split())
-    before = re.search(r"the model as it is scores BLEU (\S+) and chrF2 (\S+) on all 75 lines of the test set;", said)
-    assert before
-    head = (folder / "more.toml").read_text(encoding="utf-8").split("\n\n")[0]
-    assert f"# Before      BLEU {before[1]} and chrF2 {before[2]} on all 75 lines" in head
-    [command] = re.findall(r"^# After       (.*)$", head, re.MULTILINE)
-    assert command == (
-        "nmt translate --model runs/more < more-text/test.en > runs/more/test.de && "
-        "nmt score runs/more/test.de --ref more-text/test.de"
-    )
-    test = (folder / "more-text" / "test.en").read_bytes()
-    (folder / "as-it-is.de").write_bytes(run(folder, "translate", "--model", "runs/mine", text=test).stdout)
-    scored = json.loads(run(folder, "score", "as-it-is.de", "--ref", "more-text/test.de", "--json").stdout)["scores"]
-    assert [f"{scored[name]['score']:.1f}" for name in ("bleu", "chrf")] == [before[1], before[2]]
-    small = changed(updates=2, decay_updates=0, warmup=1, batch_tokens=512)
-    for step in (["preprocess", "more.toml"], ["train", "more.toml", *small]):
-        done = run(folder, *step)
-        assert done.returncode == 0, done.stderr.decode()
-    assert b"starting from " in done.stderr
-    done = run(folder, "init", "other", "--from", "runs/mine", *sides, "--target-language", "fr")
-    assert done.returncode == 2
-    assert "translates from 'en' to 'de', and the text is 'en' to 'fr'" in " ".join(done.stderr.decode().split())
-    assert run(folder, "quantize", "runs/mine", "--out", "int8").returncode == 0
-    done = run(folder, "init", "other", "--from", "int8", *sides)
-    assert done.returncode == 1
-    assert "--from 'int8' is a model in int8, which translates only" in " ".join(done.stderr.decode().split())
-    assert not (folder / "other.toml").exists()
 
 
 def test_an_update_of_an_adaptation_has_room_for_the_longest_line() -> None:
@@ -141,15 +113,12 @@ def test_an_update_of_an_adaptation_has_room_for_the_longest_line() -> None:
     assert Recipe.from_dict(tomllib.loads(written), "adapted").train.batch_tokens == 3001
 
 
-def test_nothing_is_replaced(text: Path, tmp_path: Path) -> None:
-    arguments = ["--source", text / "text.en", "--target", text / "text.de"]
+def test_nothing_is_replaced(text: Path, here: Path) -> None:
     for path in ("a.toml", "b-text"):
-        (tmp_path / path).write_text("mine")
+        Path(path).write_text("mine")
     for name, path in (("a", "a.toml"), ("b", "b-text"), ("a.toml", "a.toml")):
-        done = run(tmp_path, "init", name, *arguments)
-        assert (done.returncode, done.stdout) == (2, b"")
-        assert f"error: '{path}' exists, and nmt init replaces nothing" in done.stderr.decode()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.toml", "b-text"]
+        assert f"'{path}' exists" in refused(f"init {name} --source {text / 'text.en'} --target {text / 'text.de'}")
+    assert sorted(path.name for path in here.iterdir()) == ["a.toml", "b-text"]
 
 
 def held_out(files: dict[str, Any], kinds: tuple[str, str] = ("valid", "test")) -> dict[str, Any]:
@@ -177,65 +146,46 @@ def test_sets_that_are_given_are_used_as_they_are(text: Path, tmp_path: Path) ->
     assert (data.train_source, data.valid_source) == (["part-text/train.en"], ["held/v.en"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["demo"], "the name 'demo' is that of a recipe that comes with nmt"),
-        (["no/where"], "the folder 'no' does not exist"),
-        (["a b"], "the name 'a b': expected letters, digits, - and _"),
-        (["x", "--time", "soon"], "the time 'soon': expected numbers with s, m, h or d, such as 90m, 1h or 2d12h"),
-        (["x", "--time", "0h"], "the time '0h': expected numbers"),
-        (["x", "--valid-source", "v"], "1 files of --valid-source and 0 of --valid-target"),
-        (["x", "--source-language", "de"], "both sides are called 'de'"),
-        (["x", "--target-language", 'd"\nx = 1'], "--target-language 'd\"\\nx = 1': expected the code of a language"),
-        (["x", "--source-language", "e" * 36], "--source-language 'eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee': expected"),
-        (["x", "--source-language", "en-"], "--source-language 'en-': expected the code of a language"),
-        (["x", "--source", "missing"], "2 files of --source and 1 of --target"),
-    ],
-)
-def test_faults_of_the_command_line(text: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
-    done = run(tmp_path, "init", *arguments, "--source", text / "text.en", "--target", text / "text.de")
-    assert done.returncode == 2
-    assert message in " ".join(done.stderr.decode().split())
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_languages_are_asked_for_where_the_names_of_the_files_do_not_say_them(text: Path, tmp_path: Path) -> None:
-    for name, language in (("a.txt", "en"), ("b.src", "de"), ("news", "de"), ("c.en.txt", "en")):
-        (tmp_path / name).write_bytes((text / f"text.{language}").read_bytes())
-
-    def said(*arguments: str) -> str:
-        done = run(tmp_path, "init", "x", *arguments)
-        assert done.returncode == 2
-        return " ".join(done.stderr.decode().split())
-
-    assert said("--source", "a.txt", "--target", "b.src") == (
-        "error: 'a.txt' and 'b.src': the language is not in the name of the file. Give --source-language CODE, "
-        "such as --source-language en and --target-language CODE, such as --target-language de."
+def test_what_is_refused_is_named(text: Path, here: Path) -> None:
+    for name, language in (("a.txt", "en"), ("b.src", "de"), ("c.en.txt", "en")):
+        Path(name).symlink_to(text / f"text.{language}")
+    before = sorted(here.iterdir())
+    sides = f"init --source {text / 'text.en'} --target {text / 'text.de'}"
+    wrong = unnamed(
+        sides,
+        r"""
+        demo → 'demo'
+        no/where → 'no'
+        'a b' → 'a b' & letters, digits
+        x --time soon → 'soon' & 2d12h
+        x --time 0h → '0h'
+        x --valid-source v → 1 & --valid-source & 0 & --valid-target
+        x --source missing → 2 & --source & 1 & --target
+        x --source-language de → 'de'
+        x --target-language 'd"\nx = 1' → --target-language & code of a language
+        x --source-language en- → --source-language 'en-'""",
     )
-    assert "'news': the language is not in the name of the file. Give --target-language CODE" in said(
-        "--source", "c.en.txt", "--target", "news"
+    wrong += unnamed(
+        "init x",
+        """
+        --source a.txt --target b.src → 'a.txt' & 'b.src' & --source-language CODE & --target-language CODE
+        --source c.en.txt --target b.src → 'b.src' & Give --target-language CODE""",
     )
-    assert not (tmp_path / "x.toml").exists()
-    given = nmt.init(tmp_path / "x", tmp_path / "c.en.txt", tmp_path / "news", target_language="de", time="1s")
-    data = load_recipe(str(given.recipe)).data
-    assert (data.source_language, data.target_language) == ("en", "de")
+    assert wrong == []
+    assert sorted(here.iterdir()) == before
 
 
-def test_text_that_cannot_be_used(tmp_path: Path) -> None:
+def test_text_that_cannot_be_used(here: Path) -> None:
     for count in (0, 40):
         for language in ("en", "de"):
-            (tmp_path / f"few.{language}").write_text("".join(f"{language} {number}\n" for number in range(count)))
-        with pytest.raises(
-            nmt.NmtError, match=r"there is nothing to learn from|40 different pairs to learn from: at least 100"
-        ):
-            nmt.init(tmp_path / "few", tmp_path / "few.en", tmp_path / "few.de")
-    with pytest.raises(nmt.NmtError, match="there is no text: name the files of both sides"):
-        nmt.init(tmp_path / "few", [], [])
-    with pytest.raises(nmt.NmtError, match=r"cannot read '.*nowhere.en'"):
-        nmt.init(tmp_path / "few", tmp_path / "nowhere.en", tmp_path / "few.de")
-    assert not (tmp_path / "few.toml").exists()
+            Path(f"few.{language}").write_text("".join(f"{language} {number}\n" for number in range(count)))
+        with pytest.raises(nmt.NmtError, match=rf"nothing to learn from|{count} different pairs .* at least 100"):
+            nmt.init("few", "few.en", "few.de")
+    with pytest.raises(nmt.NmtError, match="there is no text"):
+        nmt.init("few", [], [])
+    with pytest.raises(nmt.NmtError, match=r"'nowhere.en'"):
+        nmt.init("few", "nowhere.en", "few.de")
+    assert not Path("few.toml").exists()
 
 
 def test_the_settings_follow_from_the_text_and_from_the_tokens_that_the_time_allows() -> None:
@@ -272,15 +222,9 @@ def test_the_learning_rate_rises_before_it_falls(updates: int) -> None:
 
 
 def test_a_training_says_that_its_learning_rate_does_not_rise() -> None:
-    def said(**keys: Any) -> str:
-        return " ".join(concerns(TrainSection(**keys)))
-
-    assert said(updates=600, warmup=100, decay_updates=240) == ""
-    assert said(updates=600, warmup=600) == (
-        "train.warmup = 600 is not smaller than train.updates = 600: the learning rate only rises. "
-        "Set it to a sixth of the updates or less: 100"
-    )
-    assert "larger than the 100 updates before train.decay_updates" in said(updates=600, warmup=200, decay_updates=500)
+    for warmup, decay, said in ((100, 240, ""), (600, 0, "100"), (200, 500, "100 updates before train.decay_updates")):
+        assert said in " ".join(concerns(TrainSection(updates=600, warmup=warmup, decay_updates=decay)))
+    assert concerns(TrainSection(updates=600, warmup=100, decay_updates=240)) == []
 
 
 def test_durations() -> None:
@@ -296,11 +240,9 @@ def test_durations() -> None:
 CHARACTERS = "a\"'\\#[]{}=,$ \t\n\r\b\f\v\0\x1b\x7f\x80\x85\u00a0ß漢\u2028\ufeff\ufffe😀\U0010ffff"
 
 
-def test_a_recipe_names_a_file_of_any_name(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("quick")
+def test_a_recipe_names_a_file_of_any_name(text: Path, tmp_path: Path) -> None:
     """Names of random characters: the recipe is read back as it was meant, and has no other keys."""
-    monkeypatch.setattr(
-        importlib.import_module("nmt_cli.interface.planning"), "_measured", lambda *_: Speed(0.01, 0.01)
-    )
     rng = random.Random(1)
     for number in range(5):
         folder = tmp_path / f"{number}{''.join(rng.choices(CHARACTERS.replace(chr(0), ''), k=30))}"
@@ -337,28 +279,69 @@ def test_any_value_is_read_back_from_toml_and_no_comment_ends_before_its_line() 
         assert type(tomllib.loads(line)["key"]) is type(value)
 
 
-def test_a_name_that_is_not_utf_8_is_refused_and_nothing_is_left(text: Path, tmp_path: Path) -> None:
-    for language in ("en", "de"):
-        os.symlink(text / f"text.{language}", os.fsencode(tmp_path) + b"/caf\xe9." + language.encode())
+@pytest.mark.usefixtures("quick")
+def test_a_name_that_is_not_utf_8_is_refused_and_nothing_is_left(text: Path, here: Path) -> None:
     en, de = (os.fsdecode(b"caf\xe9." + language) for language in (b"en", b"de"))
-    sides = ["--source", en, "--target", de]
-    before = sorted(os.listdir(tmp_path))
-    sets = ["--valid-source", en, "--valid-target", de, "--test-source", en, "--test-target", de]
-    done = run(tmp_path, "init", "x", *sides, *sets)
-    assert done.returncode == 1
-    assert "'caf\\udce9.en' is not UTF-8, and a recipe is UTF-8 text: rename it." in " ".join(
-        done.stderr.decode().split()
-    )
-    assert sorted(os.listdir(tmp_path)) == before
-    assert run(tmp_path, "init", "x", *sides).returncode == 0  # the recipe names the files in x-text
+    for language, name in (("en", en), ("de", de)):
+        os.symlink(text / f"text.{language}", name)
+    before = sorted(os.listdir(here))
+    with pytest.raises(nmt.NmtError, match=r"'caf\\udce9.en' is not UTF-8"):
+        nmt.init("x", en, de, **held_out({"en": en, "de": de}))
+    assert sorted(os.listdir(here)) == before
+    nmt.init("x", en, de)  # the recipe names the files in x-text
 
 
 @pytest.mark.parametrize("key", ["source_language", "target_language"])
-def test_a_recipe_with_what_is_no_language_is_refused(key: str, tmp_path: Path) -> None:
+def test_a_recipe_with_what_is_no_language_is_refused(key: str) -> None:
     for code in ("../../x", "", "d e", "de_", "-de", "de\n", "ü", "d" * 36):
-        done = run(tmp_path, "preprocess", "demo", "--set", f"data.{key}={toml_value(code)}")
-        said = " ".join(done.stderr.decode().split())
-        assert done.returncode == 1
-        assert f"data.{key} = {code!r}: expected the code of a language" in said
+        with pytest.raises(nmt.NmtError, match=re.escape(f"data.{key} = {code!r}")):
+            load_recipe("demo", [f"data.{key}={toml_value(code)}"])
     for code in ("de", "pt-BR", "zh_Hant", "x-klingon", "d" * 35):
         load_recipe("demo", [f"data.{key}={code}"])
+
+
+# What is written, `nmt preprocess` accepts
+
+
+SCRIPTS = {"el": (0x03B1, 25, " "), "ja": (0x4E00, 2500, ""), "ko": (0xAC00, 4000, " ")}
+"""Language → first letter of the script, number of letters, and what is between words."""
+
+
+def sentences(script: tuple[int, int, str], count: int, seed: int) -> list[str]:
+    """Return sentences of words that follow Zipf's law, as their letters do."""
+    first, letters, space = script
+    rng = random.Random(seed)
+
+    def zipf(most: int) -> int:
+        return min(most - 1, int(most ** rng.random()) - 1)
+
+    words = ["".join(chr(first + zipf(letters)) for _ in range(rng.randint(1, 4))) for _ in range(3000)]
+    return [space.join(words[zipf(3000)] for _ in range(rng.randint(3, 12))) for _ in range(count)]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("language", SCRIPTS)
+def test_text_of_any_script_and_size(language: str, here: Path) -> None:
+    for count, time in ((500, ""), (6000, "10m")):
+        for name, script, seed in (("en", (0x61, 26, " "), 1), (language, SCRIPTS[language], 2)):
+            Path(f"{count}.{name}").write_text("\n".join(sentences(script, count, seed)), encoding="utf-8")
+        recipe = nmt.init(f"r{count}", f"{count}.en", f"{count}.{language}", time=time).recipe
+        shards = nmt.preprocess(recipe, out=f"shards{count}", workers=1).index
+        assert shards.splits["train"].pairs > 0.85 * count
+        data = load_recipe(str(recipe)).data
+        assert (shards.source_size, shards.target_size) == (data.vocab_size, data.target_size)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick")
+def test_every_sentence_has_two_translations(here: Path) -> None:
+    one = sentences((0x61, 26, " "), 600, 1)
+    Path("a.en").write_text("\n".join(line for line in one for _ in range(2)), encoding="utf-8")
+    Path("a.el").write_text("\n".join(sentences(SCRIPTS["el"], 1200, 2)), encoding="utf-8")
+    done = nmt.init("twice", "a.en", "a.el")
+    assert sum(done.pairs.values()) == 1200
+    assert done.pairs["valid"] >= 60
+    train, valid = (lines(here / "twice-text" / f"{kind}.en") for kind in ("train", "valid"))
+    assert not {*train} & {*valid}
+    assert nmt.preprocess(done.recipe, out="shards", workers=1).index.splits["train"].pairs > 1000

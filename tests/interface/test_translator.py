@@ -27,6 +27,8 @@ from nmt_cli.errors import ModelError
 from nmt_cli.interface.options import TranslateKeywords
 from nmt_cli.model import folder_files
 from nmt_cli.storage.files import sha256
+from nmt_cli.storage.sealed_json import to_json
+from nmt_cli.translation.confidence import DEFAULT
 from nmt_cli.translation.pool import PoolClosed
 
 app = typer.Typer()
@@ -103,6 +105,8 @@ CASES: dict[str, dict[str, Any]] = {
     "calibration": {"confidence": True, "calibration": "FILE"},
 }
 """Per option, how a call is given it. FILE stands for a file of it."""
+UNSEEN = ("target_language", "batch_tokens", "outputs", "banned_words", "no_repeat_ngram", "min_length", "mbr_utility")
+"""Options that change nothing here."""
 
 
 def arguments(options: dict[str, Any], file: Path) -> list[object]:
@@ -125,24 +129,13 @@ def test_a_call_is_the_command(
 ) -> None:
     options, file = CASES[name], tmp_path / "file"
     if name == "calibration":
-        from nmt_cli.storage.sealed_json import to_json
-        from nmt_cli.translation.confidence import DEFAULT
-
         file.write_bytes(to_json(DEFAULT.model_copy(update={"intercept": 0.5})))
         options = {**options, "calibration": file}
     elif isinstance(options[name], list):
         file.write_text("".join(f"{text}\n" for text in options[name]), encoding="utf-8")
     found = as_json(translator.translate(lines, **options))
     assert found == printed(model, tmp_path / "in", lines, *arguments(options, file))
-    if name not in (
-        "target_language",
-        "batch_tokens",
-        "outputs",
-        "banned_words",
-        "no_repeat_ngram",
-        "min_length",
-        "mbr_utility",
-    ):
+    if name not in UNSEEN:
         assert found != as_json(translator.translate(lines))
 
 
@@ -259,30 +252,26 @@ def test_a_fork_translates_too_and_leaves_its_parent_alone(model: Path, lines: l
 
 
 @pytest.mark.parametrize(
-    ("call", "text"),
+    ("call", "named"),
     [
-        (lambda t: t.translate("a cat."), "expected a list or another iterable of lines. Give [text]."),
-        (lambda t: t.translate(["a\nb"]), "contains a line end"),
-        (lambda t: t.translate([7]), "was given 7 as a line: expected a str or a Line."),
-        (lambda t: t.translate(["a"], bean=2), "option 'bean': expected target_language"),
-        (lambda t: t.translate(["a"], bean=2), "Did you mean 'beam'?"),
-        (lambda t: t.translate(["a"], nbest=3), "--nbest 3 exceeds the beam of 2"),
-        (lambda t: t.translate(["a"], nbest=0), "--nbest 0: expected a whole number from 1 to 1,024."),
-        (
-            lambda t: t.translate(["a"], sample=True, top_k=-1),
-            "--top-k -1: expected a whole number from 0 to 10,000,000.",
-        ),
-        (lambda t: t.translate(["a"], beam=0), "decode.beam = 0: expected at least 1"),
-        (lambda t: t.translate(["a"], calibration="x"), "--calibration needs --confidence"),
+        (lambda t: t.translate("a cat."), "Give [text]."),
+        (lambda t: t.translate(["a\nb"]), "line end"),
+        (lambda t: t.translate([7]), "7 as a line"),
+        (lambda t: t.translate(["a"], bean=2), "'bean': expected target_language"),
+        (lambda t: t.translate(["a"], bean=2), "'beam'?"),
+        (lambda t: t.translate(["a"], nbest=0), "--nbest 0"),
+        (lambda t: t.translate(["a"], beam=0), "decode.beam = 0"),
+        (lambda t: t.translate(["a"], calibration="x"), "--confidence"),
         (lambda t: t.translate(["a"], overrides=["model.d_model=2"]), "only decode.KEY=VALUE can"),
-        (lambda t: list(t.translate(iter([nmt.Line("a", terms=["b"])]))), "give terms=True to translate."),
-        (lambda t: t.score([("a", "b")], precision="fp9"), "--precision 'fp9': expected"),
+        (lambda t: list(t.translate(iter([nmt.Line("a", terms=["b"])]))), "terms=True"),
+        (lambda t: t.score([("a", "b")], precision="fp9"), "'fp9'"),
+        (lambda t: (t.close(), t.translate(["a"])), "closed"),
     ],
 )
-def test_wrong_use(call: Any, text: str, translator: nmt.Translator) -> None:
+def test_wrong_use(call: Any, named: str, translator: nmt.Translator) -> None:
     with pytest.raises(nmt.NmtError) as error:
         call(translator)
-    assert text in str(error.value)
+    assert named in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -311,35 +300,25 @@ def test_an_ensemble(model: Path, lines: list[str], tmp_path: Path) -> None:
             translator.score([("a", "b")])
 
 
-def run(script: str, model: Path) -> list[str]:
-    """What a program of its own prints; it must end by itself."""
-    begin = f"import sys, nmt_cli as nmt; model = {str(model)!r}; lines = ['the cat sees', '', 'a dog']\n"
-    done = subprocess.run(
-        [sys.executable, "-c", begin + script], capture_output=True, text=True, timeout=LIMIT, check=True
-    )
-    return done.stdout.splitlines()
-
-
-def test_a_program_that_does_not_close_it_ends_and_a_closed_one_says_so(
-    model: Path, translator: nmt.Translator
-) -> None:
-    assert run("translator = nmt.load(model, devices=2); print(len(translator.submit(lines).result()))", model) == ["3"]
-    translator.close()
-    with pytest.raises(nmt.NmtError, match="the translator is closed"):
-        translator.translate(["a"])
+WITHOUT_TORCH = """
+import sys, nmt_cli as nmt
+lines = ["the cat sees", "", "a dog"]
+translator = nmt.load(sys.argv[1], device="cpu", devices=2, precision="int8")
+assert translator.translate(lines) == list(translator.translate(iter(lines)))
+translator.translate([nmt.Line("the cat", prefix="a"), nmt.Line("the cat", terms=["dog"])])
+assert translator.score([("the", "a")])[0].log_prob < 0
+assert translator.translate(lines, sample=True)[1].text == ""
+print("torch" in sys.modules)
+"""
 
 
 @pytest.mark.slow
 @needs_engine
 def test_lines_need_no_torch(model: Path) -> None:
     """Nor do lines with prefixes and terms, other searches, and scores."""
-    load = "translator = nmt.load(model, device='cpu', devices=2, precision='int8'); plain = translator.translate(lines); print('torch' in sys.modules)\n"
-    more = "same = translator.translate(iter(lines)); print(plain == list(same), 'torch' in sys.modules)\n"
-    assert run(load + more, model) == ["False", "True False"]
-    for other in ("nmt.Line('the cat', prefix='a')", "nmt.Line('the cat', terms=['dog'])"):
-        assert run(load + f"translator.translate([{other}]); print('torch' in sys.modules)\n", model) == ["False"] * 2
-    score = "print(translator.score([('the', 'a')])[0].log_prob < 0, translator.translate(lines, sample=True)[1].text, 'torch' in sys.modules)\n"
-    assert run(load + score, model) == ["False", "True  False"]
+    program = [sys.executable, "-c", WITHOUT_TORCH, str(model)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=LIMIT, check=True)
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize("lines", [[], ["a cat"]])

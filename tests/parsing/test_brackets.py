@@ -31,22 +31,16 @@ def test_a_tree_is_its_words_and_the_spans_of_its_constituents() -> None:
     assert (tree.words, tree.tags) == (["The", "dog", "barks", "."], ["DT", "NN", "VBZ", "."])
 
 
-def test_the_root_is_taken_off_whatever_it_is_called_and_put_on_in_writing() -> None:
+def test_the_outermost_bracket_is_the_root_whatever_it_is_called_and_is_put_on_in_writing() -> None:
     for text in (f"(ROOT {DOG})", f"(TOP {DOG})", f"(S1 {DOG})", f"( {DOG} )", f"({DOG})", DOG):
         assert one(text) == one(DOG)
         assert str(one(text)) == f"(TOP {DOG})"
-
-
-def test_only_the_outermost_bracket_is_the_root_and_several_constituents_may_stand_below_it() -> None:
     assert one("(ROOT (ROOT (NN a)))").spans == (Span("ROOT", 0, 1),)
-    assert one("( (NP (NN a)) (. .) )").spans == (Span("NP", 0, 1),)
+    assert one("( (NP (NN a)) (. .) )").spans == (Span("NP", 0, 1),)  # several may stand below it
     assert (one("(ROOT (VB Run))"), one("(VB Run)")) == (Tree((Leaf("VB", "Run"),), ()),) * 2
-
-
-def test_chains_of_constituents_over_the_same_words_keep_their_order() -> None:
-    tree = one("(S (VP (VP (NP (NN a)))))")
-    assert [label for label, _, _ in tree.spans] == ["S", "VP", "VP", "NP"]
-    assert str(tree) == "(TOP (S (VP (VP (NP (NN a))))))"
+    chain = one("(S (VP (VP (NP (NN a)))))")
+    assert [label for label, _, _ in chain.spans] == ["S", "VP", "VP", "NP"]
+    assert str(chain) == "(TOP (S (VP (VP (NP (NN a))))))"
 
 
 def test_trees_go_over_lines_and_stand_side_by_side() -> None:
@@ -84,21 +78,20 @@ def test_brackets_in_words_are_escaped_in_trees_and_plain_for_people() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
-        ("(S (NN a)\n(NN b)", 1, "the tree that begins here lacks 1 closing bracket(s)"),
-        ("(S (NN a))\n)", 2, "a bracket closes that was never opened"),
-        ("# heading\n(NN a)", 1, "'#' is outside of any tree"),
-        ("x" * 5000, 1, f"'{'x' * 99}…{'x' * 99}' is outside"),
-        ("(S (NP ) (NN a))", 1, "the bracket (NP ) contains no word; expected (TAG WORD)"),
-        ("(NN a)\n\n()", 3, "the bracket ( ) contains no word"),
-        ("(S\n(NP the (NN a)))", 2, "a bracket opens after the word 'the'; expected (TAG WORD)"),
-        ("(NP (NN a) dog)", 1, "'dog' is in a bracket that has content already"),
-        ("(NN a b)", 1, "'b' is in a bracket that has content already"),
-        ("((NN a) b)", 1, "'b' is in a bracket that has content already"),
-        ("(S ((NN a)))", 1, "a bracket inside a tree has no label; expected (LABEL …)"),
+        ("(S (NN a)\n(NN b)", 1, "1 closing bracket"),
+        ("(S (NN a))\n)", 2, "never opened"),
+        ("# heading\n(NN a)", 1, "'#'"),
+        ("x" * 5000, 1, f"'{'x' * 99}…{'x' * 99}'"),
+        ("(S (NP ) (NN a))", 1, "(NP )"),
+        ("(NN a)\n\n()", 3, "( )"),
+        ("(S\n(NP the (NN a)))", 2, "'the'"),
+        ("(NP (NN a) dog)", 1, "'dog'"),
+        ("(NN a b)", 1, "'b'"),
+        ("(S ((NN a)))", 1, "has no label"),
     ],
 )
-def test_a_fault_names_the_file_the_line_and_what_was_expected(text: str, line: int, said: str) -> None:
-    with pytest.raises(DataError, match=f"^'some.mrg', line {line}: {re.escape(said)}"):
+def test_a_fault_names_the_file_the_line_and_what_is_wrong(text: str, line: int, said: str) -> None:
+    with pytest.raises(DataError, match=f"^'some.mrg', line {line}: .*{re.escape(said)}"):
         read(text)
 
 
