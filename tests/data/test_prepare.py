@@ -403,6 +403,17 @@ def test_the_teaching_corpus_is_kept_as_text(out: Path, monkeypatch: pytest.Monk
         prepare(french, [], out, workers=1)
 
 
+@pytest.mark.parametrize("at", ["write_atomic", "rename_flushed"])
+def test_a_stop_midway_leaves_the_earlier_shards(
+    text: Path, out: Path, shards_there: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    monkeypatch.setattr(f"nmt_cli.storage.files.{at}", MagicMock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
+    assert contents(out) == shards_there
+    assert sorted(os.listdir(out.parent)) == ["out", "text"]
+
+
 def test_a_dead_worker_is_an_error_not_a_hang() -> None:
     with pytest.raises(DataError, match=r"a worker process has died.*--workers N"), processes.pool(os._exit, 2) as run:
         list(run([1, 2, 3]))
