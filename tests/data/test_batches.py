@@ -203,18 +203,12 @@ def test_ranks_get_like_amounts_of_work() -> None:
         assert max(tokens) < 1.5 * min(tokens)
 
 
-def test_few_and_long_pairs() -> None:
+def test_of_fewer_pairs_than_ranks_each_is_one_micro_batch() -> None:
     plan = plan_of(pairs=3)
     parts = micro_batches(plan, np.arange(3), 10_000, 8)
     assert [len(mine) for mine in parts] == [1] * 8
     sizes = sorted(len(mine[0]) for mine in parts)
     assert sizes == [0] * 5 + [1] * 3
-    plan = EpochPlan(np.array([50, 4, 4], np.int32), np.array([50, 4, 4], np.int32), 1000, 1)
-    first = micro_batches(plan, np.arange(3), 20)[0]
-    assert sorted(sorted(part.tolist()) for part in first) == [[0], [1, 2]]
-    source, target = np.array([2, 2, 2, 5, 5, 20, 1]), np.array([1, 3, 3, 1, 1, 1, 1])
-    assert list(spans(source, target, 10)) == [(0, 3), (3, 5), (5, 6), (6, 7)]
-    assert list(spans(source[:0], target[:0], 10)) == []
     plan = EpochPlan(np.array([3, 1, 2], np.int32), np.array([4, 1, 7], np.int32), 1000, 1)
     assert plan.target_tokens(np.array([0, 2])) == 5 + 8
 

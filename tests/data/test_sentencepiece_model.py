@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
-from marian_models import ODD, SCRIPT, SHARED, needs_marian, pieces, spm, yaml
+from marian_models import ODD, SCRIPT, pieces, spm, yaml
 
 from nmt_cli.data.normalization import replacing
 from nmt_cli.data.sentencepiece_model import Extension, extension_of, pieces_of, with_pieces
@@ -50,28 +50,6 @@ def test_every_text_has_the_same_subwords_with_the_ids_of_the_vocabulary(symbols
     assert [tokenizer.encode([line])[0] for line in lines] == expected  # and one by one
     assert any(UNK in row for row in expected)
     assert any(set(row) & set(range(4, len(table))) for row in expected)
-
-
-def test_unknown_characters_that_the_vocabulary_has_keep_their_ids() -> None:
-    """A run of unknown characters is one piece to SentencePiece: it is looked up as a whole, as Marian does."""
-    table = [*SPECIALS, *pieces(spm(0)), "漢字", "漢"]
-    tokenizer = Tokenizer(with_pieces(spm(0), table, {}))
-    two, one = len(table) - 2, len(table) - 1
-    space = table.index("▁")
-    assert tokenizer.encode(["漢字", "漢", "字漢", "漢字漢"]) == [
-        [space, two],
-        [space, one],
-        [space, UNK],
-        [space, UNK],
-    ]
-    for text in ("漢字", "漢", "字漢", "a 漢 b", "漢 漢字"):
-        assert tokenizer.encode([text]) == [reference(spm(0), table, text)]
-
-
-def test_a_piece_that_the_vocabulary_lacks_is_unknown() -> None:
-    """Though SentencePiece has an id for it: that of the first token after the vocabulary."""
-    table = [*SPECIALS, *(piece for piece in pieces(spm(0)) if piece != "▁the")]
-    assert Tokenizer(with_pieces(spm(0), table, {})).encode(["the"]) == [[UNK]] == [reference(spm(0), table, "the")]
 
 
 def test_decoding_gives_the_pieces_text() -> None:
@@ -186,12 +164,6 @@ def test_a_script_that_we_write_says_the_same() -> None:
         assert replaced(ours, line) == replaced(SCRIPT, line)
 
 
-def test_only_a_replacement_with_a_space_takes_the_spaces_after_it() -> None:
-    change = replacing({"，": ",", "。 ": ". "}, False)
-    assert change is not None
-    assert change("a，  b。  c") == "a,  b. c"
-
-
 def test_rules_of_plain_characters_count_too() -> None:
     assert replaced("sed -e 's/;/./g' -e 's/`/\\'/g'".replace("\\'", "X"), "a;b`c") == "a.bXc"
     assert replaced("sed -e 's/，/;/g' -e 's/，/!/g'", "a，b") == "a;b"  # the first one wins: no other is left
@@ -226,15 +198,3 @@ def test_every_key_is_a_piece(tmp_path: Path) -> None:
     plain = ["</s>", "<unk>", "no", "y", "~", "null", "1", "1.0", "on", "0x1", "''", "2020-02-26", "="]
     content = "".join(f"{key}: {number}\n" for number, key in enumerate(plain))
     assert list(vocabulary(content)) == [key.replace("''", "") for key in plain]
-
-
-@needs_marian
-def test_the_shared_vocabulary_and_tokenizers_agree() -> None:
-    ids = vocabulary_in(SourceFiles(SHARED), "vocab.yml")
-    assert len(ids) == 5763
-    table = [*SPECIALS, *(piece for piece in sorted(ids, key=lambda piece: ids[piece]) if piece not in SPECIALS)]
-    for name in ("source.spm", "target.spm"):
-        model = (SHARED / name).read_bytes()
-        tokenizer = Tokenizer(with_pieces(model, table, {}))
-        lines = texts(table)
-        assert tokenizer.encode(lines) == [reference(model, table, line) for line in lines]

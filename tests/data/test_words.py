@@ -6,10 +6,8 @@ import io
 import random
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import sentencepiece
 
@@ -17,9 +15,7 @@ from nmt_cli.data.tokenizer import Tokenizer, learn_bpe, learn_from_words
 from nmt_cli.data.words import WordCounts, WordEncoder, count_words
 from nmt_cli.errors import DataError
 from nmt_cli.recipe import DataSection
-from nmt_cli.text.lines import read_parallel
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 NORMALIZATIONS = ("nfc", "identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf")
 ODD = "abc äß 日本 \u0308\u0301 ¨´ﷺﬁ²Ａ…\t\xa0\u3000\u200b\x01\u00ad\u2028 ½ Ж🙂e\u0301\ud7a3\u1100\u1161 -.,' ΐ ͅ \u1fed\u2581"
 
@@ -171,17 +167,3 @@ def test_a_tokenizer_that_joins_words_is_left_to_itself(text: list[str], options
     tokenizer = made(text, **options)
     assert not tokenizer.by_words
     check(tokenizer, [*text[:300], "  two  spaces "])
-
-
-@pytest.mark.slow
-def test_real_text() -> None:
-    if not DATA.is_dir():
-        pytest.skip("needs the corpora beside the project, ../shared/data")
-    folder = DATA / "wmt-newstest"
-    pairs = read_parallel([folder / "newstest2013.de"], [folder / "newstest2013.fr"])
-    lines = [side for pair in pairs for side in pair]
-    data = section(vocab_size=8000, byte_fallback=True, character_coverage=0.9999)
-    plain, words = learn_bpe(lines, data), learn_from_words(count_words(lines).items(), data)
-    assert pieces(words) == pieces(plain)
-    check(words, lines)
-    assert np.mean([len(row) for row in words.encode(lines)]) > 20

@@ -55,9 +55,6 @@ def packed(
         (lambda a: a.clear(), "the array embeddings.shared is missing."),
         (lambda a: a.update(more=a[BIAS]), "the array more is not part of such a model."),
         (lambda a: a.update({WEIGHT: a[WEIGHT][:, :9]}), f"{WEIGHT} has the dimensions (32, 9), expected (32, 32)."),
-        (lambda a: a.update({WEIGHT: a[BIAS]}), f"{WEIGHT} has the dimensions (32,), expected (32, 32)."),
-        (lambda a: a.update({BIAS: a[WEIGHT]}), f"{BIAS} has the dimensions (32, 32), expected (32,)."),
-        (lambda a: a.update({BIAS: a[BIAS][:0]}), f"{BIAS} has the dimensions (0,), expected (32,)."),
         (lambda a: a.update({BIAS: a[BIAS].astype(np.int8)}), f"{BIAS} has the dtype int8, expected fp32 or bf16."),
         (lambda a: a.update({WEIGHT: a[WEIGHT].astype(np.int8)}), f"{WEIGHT} is in int8, and the model computes in fp32."),
         (

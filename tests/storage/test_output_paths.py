@@ -159,6 +159,10 @@ def test_a_link_to_a_folder_is_followed(tmp_path: Path) -> None:
     fill(tmp_path / "link", ours=mine)
     assert (tmp_path / "link").is_symlink()
     assert names(tmp_path / "real") == ["new"]
+    (tmp_path / "dangling").symlink_to("absent")
+    fill(tmp_path / "dangling")
+    assert (tmp_path / "dangling").is_symlink()
+    assert names(tmp_path / "absent") == ["new"]
 
 
 def test_everything_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

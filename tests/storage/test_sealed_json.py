@@ -85,13 +85,10 @@ def test_every_cut_and_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
         ({"count": "3"}, "count: input should be a valid integer"),
         ({"count": 3.0}, "count: input should be a valid integer"),
         ({"count": True}, "count: input should be a valid integer"),
-        ({"rate": "1"}, "rate: input should be a valid number"),
-        ({"names": "ab"}, "names: input should be a valid list"),
         ({"names": None}, "names: field required"),
         ({"other": 1}, "other: extra inputs are not permitted"),
         ({"format_version": 0}, "format_version is 0, expected a whole number from 1 to 2"),
         ({"format_version": True}, "format_version is True"),
-        ({"format_version": "2"}, "format_version is '2'"),
     ],
 )
 def test_wrong_types_are_named_though_the_hash_fits(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -106,10 +103,8 @@ def test_wrong_types_are_named_though_the_hash_fits(changes: dict[str, Any], sai
     [
         b"",
         b"[]",
-        b"3",
         b"\xff",
         b'{"rate": NaN}',
-        b'{"rate": -Infinity}',
         b'{"rate": 1e999}',
         b"[" * 100_000,
         b'{"a":' * 100_000,
