@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import DataError, UsageError, install_command
+from ..errors import DataError, UsageError, extra_module
 from ..text.lines import well_formed
 from .commands import Overrides, changes_of
 from .options import TranslateKeywords
@@ -101,10 +100,8 @@ def _check(target: str | None, out: Path | None, png: Path | None) -> None:
         raise UsageError(f"--out {str(out)!r} is a folder: expected a file, such as {str(out / 'attention.html')!r}.")
     if png and png.suffix.lower() != PNG and (png.is_file() or png.suffix.lower() in OTHER_FORMATS):
         raise UsageError(f"--png {str(png)!r}: expected a file whose name ends in {PNG}, or a folder.")
-    if png and find_spec("matplotlib") is None:
-        raise UsageError(
-            f"--png needs the extra package matplotlib: {install_command('plots')}. The page (--out) needs nothing."
-        )
+    if png:
+        extra_module("matplotlib", "plots", "--png")
 
 
 def cross_attention_of(translator: Translator, translation: Translation) -> list[list[float]]:

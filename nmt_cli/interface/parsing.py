@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import ModelError, UsageError, install_command
+from ..errors import ModelError, extra_module
 from ..parsing.brackets import Span, Tree, between_spaces
 from ..parsing.linearization import TERMINALS, delinearise, repaired
 
@@ -142,14 +142,7 @@ def treebank_words() -> SplitWords:
 
     Raises UsageError if NLTK is not installed.
     """
-    try:
-        from nltk.tokenize import NLTKWordTokenizer
-    except ImportError as error:
-        raise UsageError(
-            f"nmt parse needs the extra package nltk to separate words ({error}): {install_command('parse')}. "
-            "Or separate them yourself, and give --tokenized."
-        ) from None
-    tokenizer = NLTKWordTokenizer()
+    tokenizer = extra_module("nltk.tokenize", "parse", "nmt parse without --tokenized").NLTKWordTokenizer()
     return lambda line: [
         word for text in tokenizer.tokenize(APOSTROPHE.sub("'", line)) for word in between_spaces(text)
     ]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .. import registry
-from ..errors import UsageError, install_command
+from ..errors import extra_module
 
 
 def open_loggers(names: Sequence[str], run: Path) -> list[Logger]:
@@ -52,12 +52,9 @@ class TensorBoardLogger:
 
     def __init__(self, run: Path) -> None:
         """Open the TensorBoard writer. Raises UsageError when tensorboard is not installed."""
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise UsageError(
-                f"--logger tensorboard needs the extra package: {install_command('tensorboard')}."
-            ) from None
+        extra_module("tensorboard", "tensorboard", "--logger tensorboard")
+        from torch.utils.tensorboard import SummaryWriter
+
         self.writer: Any = SummaryWriter(str(run / "tensorboard"))
 
     def record(self, values: Mapping[str, Any]) -> None:
