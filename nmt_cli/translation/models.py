@@ -73,8 +73,9 @@ class Models(ABC):
         )  # the number that all of them have
 
     def __del__(self) -> None:
-        if hasattr(self, "pool"):
-            self.pool.close()
+        pool = getattr(self, "pool", None)
+        if pool and pool.threads and not pool.closed:  # when Python exits, it is closed, and modules may be gone
+            pool.close()
 
     on_host: bool
     """Whether they compute on a CPU."""
