@@ -41,7 +41,7 @@ def texts(results: Sequence[SystemOutputs]) -> Iterable[str | Table]:
 def _shown(line: WorstLine, width: int) -> str:
     """Return four rows for one of the worst lines: number, errors and chrF; source; hypothesis; reference."""
     sides = (("SRC", line.source), ("HYP", line.hypothesis), ("REF", line.reference))
-    head = f"line {line.number}  {', '.join(line.faults) or 'no fault'}  chrF2 {line.chrf:.2f}"
+    head = f"line {line.line}  {', '.join(line.faults) or 'no fault'}  chrF2 {line.chrf:.2f}"
     return "\n".join([head, *(f"  {side}  {shortened(printable(text), width - 7)}".rstrip() for side, text in sides)])
 
 

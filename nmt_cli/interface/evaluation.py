@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -44,8 +44,8 @@ System = tuple[str, Sequence[str]]
 class WorstLine:
     """A line that the checks of the outputs rank among the worst."""
 
-    number: int
-    """Number of the line, from 1."""
+    line: int
+    """Its number, from 1."""
     faults: tuple[str, ...]
     chrf: float
     """sacrebleu's sentence chrF, against all references."""
@@ -53,19 +53,6 @@ class WorstLine:
     hypothesis: str
     reference: str
     """The line of the first reference that has text."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return a dictionary for JSON: `line`, `faults`, `chrf`, `source`, `hypothesis`, `reference`, with full
-        texts.
-        """
-        return {
-            "line": self.number,
-            "faults": list(self.faults),
-            "chrf": self.chrf,
-            "source": self.source,
-            "hypothesis": self.hypothesis,
-            "reference": self.reference,
-        }
 
 
 @dataclass(frozen=True)
@@ -80,7 +67,7 @@ class SystemOutputs:
 
     def as_dict(self) -> dict[str, Any]:
         """Return a dictionary for JSON: `lines`, a count per kind of error, `worst`."""
-        return {"lines": self.lines, **self.counts, "worst": [line.as_dict() for line in self.worst]}
+        return {"lines": self.lines, **self.counts, "worst": [asdict(line) for line in self.worst]}
 
 
 def _checked(
