@@ -15,13 +15,13 @@ import struct
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from ..device.processor import cpu_flags
 from ..errors import ModelError, UsageError, expected, printable, shown
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 ABI = 2
 """The number of the interface in src/nmt.h. The library reports its own one, and they must be equal."""
@@ -246,12 +246,11 @@ def _missing_bytes(path: Path) -> int:
 
 def integers(values: Any) -> npt.NDArray[Any]:
     """Return the values as the engine reads them."""
+    import numpy as np  # here: `nmt info --help` reads this file, and needs no NumPy
+
     return np.ascontiguousarray(values, np.int64)
 
 
 def flattened(sources: Sequence[Sequence[int]]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Return the lengths of sequences of tokens, and their tokens one sequence after another."""
-    return (
-        np.array([len(source) for source in sources], np.int64),
-        np.array([token for source in sources for token in source], np.int64),
-    )
+    return integers([len(source) for source in sources]), integers([token for source in sources for token in source])
