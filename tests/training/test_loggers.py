@@ -42,6 +42,7 @@ class SummaryWriter:
         import json, pathlib
         pathlib.Path(self.folder + ".json").write_text(json.dumps(self.lines))
 
+sys.modules["tensorboard"] = types.ModuleType("tensorboard")
 sys.modules["torch.utils.tensorboard"] = types.ModuleType("torch.utils.tensorboard")
 sys.modules["torch.utils.tensorboard"].SummaryWriter = SummaryWriter
 """
