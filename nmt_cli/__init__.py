@@ -33,7 +33,7 @@ _DEFINED = {
     "interface.init": "init",
     "interface.planning": "Initialized",
     "interface.fetching": "fetch datasets",
-    "interface.information": "info table3",
+    "interface.information": "info",
     "interface.commands": "preprocess train forecast average quantize export import_model Run",
     "interface.translator": "load Translator",
     "translation.line": "Line Translation Candidate",

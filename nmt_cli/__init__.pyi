@@ -23,7 +23,6 @@ from .interface.evaluation_options import Text
 from .interface.fetching import datasets as datasets
 from .interface.fetching import fetch as fetch
 from .interface.information import info as info
-from .interface.information import table3 as table3
 from .interface.init import init as init
 from .interface.parsing import Parse as Parse
 from .interface.planning import Initialized as Initialized

@@ -156,7 +156,7 @@ def test_without_the_folder_of_parsing_the_toolkit_works(tmp_path: Path) -> None
 
 
 def test_search_sees_a_step_function_and_no_model() -> None:
-    for name in ("arrays", "search", "beam_search", "coverage", "diverse_beam_search", "sampling"):
+    for name in ("arrays", "search", "beam_search", "diverse_beam_search", "sampling"):
         assert {part(file) for file, _ in imports(f"search/{name}")} <= {"errors", "search", "engine"}
         found = [node for node in nodes(f"search/{name}") if isinstance(node, ast.ImportFrom) and node.level]
         assert not any("decoder" in (node.module or "") for node in found)

@@ -47,7 +47,7 @@ TRANSLATING = (
 TRAINING = (
     *("kernels/test_chunked_loss", "kernels/test_parity", "kernels/test_training_linear", "model/test_packing"),
     *("model/test_precision", "model/test_transformer", "device/test_hardware", "test_old_formats"),
-    *("training/test_averaging", "training/test_table3", "training/test_trainer", "training/test_update"),
+    *("training/test_averaging", "training/test_trainer", "training/test_update"),
     *("translation/test_real_invariance", "translation/test_scoring"),
 )
 FILES = ("cli/test_edges", "cli/test_matrix", "storage/test_files", "storage/test_output_paths")

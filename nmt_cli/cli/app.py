@@ -20,8 +20,9 @@ from ..errors import NeedsTorch, NmtError, shown
 from . import output, process
 from .arguments import option
 from .command import CONTEXT, Group, command_of
-from .completion import COMPLETE
 
+COMPLETE = "_NMT_COMPLETE"
+"""The environment variable with which the shell calls nmt on Tab, after `nmt --install-completion`."""
 COMMANDS = {
     "From your text to a translator": {
         "init": ("init:init", "Write a recipe for your own text."),

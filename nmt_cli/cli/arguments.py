@@ -11,8 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from .completion import recipes, runs
-
 STDIN = Path("-")
 """The path that means standard input."""
 STDIN_TWICE = "'-' (standard input) was given more than once: it can be read only once."
@@ -37,12 +35,19 @@ def argument(help: str, metavar: str | None = None, **more: Any) -> Any:
 
 def model_option(help: str, heading: str | None = None) -> Any:
     """Return the option of a model or run folder."""
-    return option(help, "DIR", heading, names=("--model", "-m"), autocompletion=runs)
+    return option(help, "DIR", heading, names=("--model", "-m"))
 
 
 def out_option(help: str, metavar: str = "DIR") -> Any:
     """Return the option of a file or folder to write."""
     return option(help, metavar, names=("--out", "-o"), parser=output_path)
+
+
+def recipes(incomplete: str) -> list[str]:
+    """Return the names of recipes that begin so, for the shell. Without any, the shell completes names of files."""
+    from ..recipe import recipe_names
+
+    return [name for name in recipe_names() if name.startswith(incomplete)]
 
 
 def output_path(value: str | Path) -> Path:
@@ -64,7 +69,7 @@ def output_path(value: str | Path) -> Path:
 MODEL_FOLDER = "Model folder, or run folder (its averaged model, else the best, else the last)"
 DEFAULT_MODEL = "  [env var: NMT_MODEL; default: runs/latest]"
 """Parts of help texts."""
-ModelFolder = Annotated[Path, argument(f"{MODEL_FOLDER}.", "MODEL", autocompletion=runs)]
+ModelFolder = Annotated[Path, argument(f"{MODEL_FOLDER}.", "MODEL")]
 RecipeName = Annotated[str, argument("Name of a recipe, or path of a .toml file.", "RECIPE", autocompletion=recipes)]
 VerifiedText = Annotated[
     Path | None, option("Also compare on these lines, at most the first 1,000 (plain, .gz, .xz, .bz2, .zst).", "FILE")

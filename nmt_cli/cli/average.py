@@ -5,15 +5,12 @@ from __future__ import annotations
 from ..console import say, say_next, warn
 from ..interface import commands
 from .arguments import argument, option, output_path
-from .completion import runs
 from .typed_options import Given, options_from
 
 
 @options_from(
     commands.average,
-    runs=argument(
-        "A run folder, or several checkpoints or model folders.  [default: runs/latest]", "RUN", autocompletion=runs
-    ),
+    runs=argument("A run folder, or several checkpoints or model folders.  [default: runs/latest]", "RUN"),
     last=option(
         "Average the last N checkpoints.  [default: the recipe's train.average]",
         "N",

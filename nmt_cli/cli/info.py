@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import textwrap
-from datetime import datetime
 from typing import Annotated, Any
 
-from ..console import spoken
 from ..errors import UsageError, printable, shown_name
 from ..interface import information
 from ..interface.failure_report import failure_report
 from ..recipe import recipe_folder, recipe_names
-from . import output
+from . import arguments, output
 from .arguments import Device, Overrides, argument, option
-from .completion import recipes as recipe_completions
-from .table import Column, Table
 from .typed_options import Given, options_from
 
 
@@ -26,7 +22,7 @@ from .typed_options import Given, options_from
         argument(
             "Name or path of a recipe, a run folder, a model folder, or a folder of shards.",
             "RECIPE|RUN|MODEL|SHARDS",
-            autocompletion=recipe_completions,
+            autocompletion=arguments.recipes,
         ),
     ],
     devices=option("Number of devices to estimate for.", "N", min=1, max=1_000_000),
@@ -36,24 +32,13 @@ from .typed_options import Given, options_from
 @options_from(
     information.info,
     into="reading",
-    probe=option(
-        "Measure some micro-batches on this machine, and estimate the hours of a training.", names=("--probe",)
-    ),
     verify=option(
-        "For a folder: read every file, also all checkpoints of a run, and compare it with the recorded "
-        "SHA-256, even if it was checked before.",
-        names=("--verify",),
+        "Also read all checkpoints of a run, and compare them with the recorded SHA-256.", names=("--verify",)
     ),
 )
 def info(
     *,
     options: Given,
-    table3: Annotated[
-        bool,
-        option(
-            "Show every row of the paper's table 3 instead, with the paper's figures and ours.", names=("--table3",)
-        ),
-    ] = False,
     reading: Given,
     recipes: Annotated[
         bool, option("List the recipes that come with nmt instead: name, what it is.", names=("--recipes",))
@@ -73,10 +58,10 @@ def info(
     It shows sizes, updates and memory on this machine, and checks the recipe, or the folder's files, without running
     anything.
     """
-    what, changed = options["what"], options.get("overrides") or table3 or any(reading.values())
+    what, changed = options["what"], options.get("overrides") or any(reading.values())
     if report:
         if changed:
-            raise UsageError("--report prints facts about this machine: give no --table3, --probe, --verify or --set.")
+            raise UsageError("--report prints facts about this machine: give no --verify or --set.")
         facts = failure_report(what)
         output.write(_json(facts) if as_json else printable("\n".join(f"{name:<10}  {facts[name]}" for name in facts)))
     elif recipes:
@@ -85,11 +70,6 @@ def info(
         texts = {name: (recipe_folder() / f"{name}.toml").read_text(encoding="utf-8") for name in recipe_names()}
         heads = {name: text.partition("\n")[0].removeprefix("# ") for name, text in texts.items()}
         output.write(_json(heads) if as_json else "\n".join(f"{name:<24}  {head}" for name, head in heads.items()))
-    elif table3:
-        if what != "demo" or options.get("overrides"):
-            raise UsageError("--table3 shows the paper's rows: give no recipe, run or model with it, and no --set.")
-        table = information.table3(devices=options["devices"], device=options["device"], probe=reading["probe"])
-        output.write(_json(table) if as_json else _as_table(**table))
     else:
         values = information.info(**options, **reading)
         shown = _json if as_json else _of_shards if values["kind"] == "shards" else _described
@@ -98,47 +78,6 @@ def info(
 
 def _json(values: dict[str, Any]) -> str:
     return printable(json.dumps(values, indent=2, ensure_ascii=False))
-
-
-def _as_table(rows: list[dict[str, Any]], device: str, precision: str, devices: int) -> str:
-    table = Table("", [Column(name, left=number < 3) for number, name in enumerate(HEAD)], [UNDER, *map(_row, rows)])
-    measured = f"hours: all updates on {devices} × {device} in {precision}, " + (
-        "from micro-batches measured just now" if rows[0]["hours"] is not None else "measured with --probe"
-    )
-    return "\n".join([table.plain(), "", *NOTES, measured])
-
-
-def _row(row: dict[str, Any]) -> tuple[str, ...]:
-    million, hours = 1_000_000, row["hours"]
-    return (
-        row["row"],
-        row["recipe"],
-        row["what"],
-        f"{row['paper_perplexity']:.2f}",
-        f"{row['paper_bleu']:.1f}",
-        f"{row['paper_parameters'] / million:.0f}M",
-        f"{row['parameters'] / million:.2f}M",
-        f"{row['difference'] / million:+.1f}M",
-        f"{row['updates']:,}",
-        f"{row['batch_tokens']:,}",
-        "-" if hours is None else f"{hours:,.3g}" if hours < 100 else f"{hours:,.0f}",
-    )
-
-
-HEAD = (
-    *("row", "recipe", "what differs from base", "PPL", "BLEU", "paper", "ours", "differs"),
-    *("updates", "tokens", "hours"),
-)
-UNDER = ("", "", "", "paper", "paper", "params", "params", "", "", "per update", "here")
-"""The two lines at the head of the table."""
-NOTES = (
-    "PPL and BLEU are the paper's, on newstest2013, one checkpoint. Ours are trained with the command "
-    "at the head of each recipe.",
-    "params: ours count every weight once, with 37,000 pieces and one matrix for both embeddings and "
-    "the output (section 3.4), projections with biases.",
-    "differs: as if the paper's vocabulary had 41,000 pieces in every row but E, for which it prints base's number, "
-    "and big.",
-)
 
 
 def _of_shards(values: dict[str, Any]) -> str:
@@ -198,12 +137,6 @@ def _described(values: dict[str, Any]) -> str:
         f"  {'kernels' if number == 0 else '':<10}  {summary}"
         for number, summary in enumerate(values["kernels"].values())
     ]
-    if "hours" in values:
-        lines.append(
-            f"  time        {values['seconds_per_update']:.3g} s per update, measured here: "
-            f"about {spoken(3600 * values['hours'])} for all updates, "
-            f"begun now until {datetime.fromisoformat(values['end']):%a %d %b %H:%M}"
-        )
     if values["kind"] != "recipe":
         read = f"; {len(values['verified'])} folders read" if "verified" in values else ""
         written = f"{shown_name(values['model'])}, written by nmt {shown_name(values['package_version'])}"

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     source_language=option("Such as en.  [default: the ending of the file]", "CODE"),
     target_language=option("Such as de.  [default: the ending of the file]", "CODE"),
     from_model=option(
-        "Model or run folder: the recipe adapts this model to the text, with its sizes and vocabulary. It is first "
-        "scored as it is, on up to 500 lines of the test set.",
+        "Model or run folder: the recipe adapts this model to the text, with its sizes and vocabulary.",
         "MODEL",
         names=("--from",),
     ),
@@ -82,12 +81,6 @@ def _say_recipe(done: Initialized, limited: bool) -> None:
         f"{chosen.batch_tokens:,} tokens, which read the text {chosen.passes:.3g} times, in "
         f"{spoken_range(*done.seconds)} on this machine ({done.device})"
     )
-    if done.baseline:
-        tokenizer = "" if done.baseline.tokenizer == "13a" else f" (--tokenize {done.baseline.tokenizer})"
-        say(
-            f"the model as it is scores {done.baseline}{tokenizer}; the recipe has the command that scores "
-            "the adapted one"
-        )
     if limited and done.seconds[1] < 0.7 * done.usual_seconds:
         say(f"More time makes a better model: --time counts up to about {spoken(done.usual_seconds)}")
     elif not limited and done.seconds[1] > 86_400:

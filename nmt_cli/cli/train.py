@@ -9,8 +9,7 @@ from typing import Annotated
 from ..console import say, say_next, spoken_range
 from ..interface import commands
 from ..interface.commands import TrainOptions
-from .arguments import Overrides, argument, option
-from .completion import recipes
+from .arguments import Overrides, argument, option, recipes
 from .typed_options import options_of
 
 

@@ -23,7 +23,7 @@ from ..errors import ModelError, UsageError, expected, printable, shown
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-ABI = 2
+ABI = 3
 """The number of the interface in src/nmt.h. The library reports its own one, and they must be equal."""
 FOLDER = Path(__file__).with_name("lib")
 SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
@@ -116,8 +116,6 @@ FUNCTIONS: dict[str, tuple[Any, Sequence[Any]]] = {
     "nmt_decoder_best": (_int, (_handle, _int, _Array, _Array, *_ranking)),
     "nmt_decoder_reorder": (_int, (_handle, _Array)),
     "nmt_decoder_keep": (_int, (_handle, _int, _Array)),
-    "nmt_decoder_record": (_int, (_handle, _int)),
-    "nmt_decoder_attention": (_int, (_handle, _Array)),
     "nmt_rank": (_int, (_int, _int, _int, _Array, _int, _Array, _int, *_ranking)),
     "nmt_log_softmax": (_int, (_int, _int, _Array)),
     "nmt_pass": (_int, (_handle, _int, *(_Array,) * 9)),

@@ -9,9 +9,7 @@ methods with those of the public ones.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from .metric import Metric, MetricValue
@@ -64,14 +62,3 @@ def tokenizers() -> list[str]:
     from sacrebleu.metrics.bleu import BLEU
 
     return list(BLEU.TOKENIZERS)
-
-
-def tokenizer_model(name: str) -> tuple[str, Path] | None:
-    """Return the address and the local path of a tokenizer's model, or None if this tokenizer has no model."""
-    from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
-    from sacrebleu.utils import SACREBLEU_DIR
-
-    if name not in SPM_MODELS:
-        return None
-    url = SPM_MODELS[name]["url"]
-    return url, Path(SACREBLEU_DIR) / "models" / os.path.basename(url)

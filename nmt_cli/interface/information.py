@@ -2,19 +2,16 @@
 
 info(what) ──▶ parameters, vocabulary, updates, memory and kernels on this machine, the recipe
                for a folder, its checked files
-table3()   ──▶ a dictionary per row of the paper's table 3
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import console
 from ..device.hardware import loading_torch
 from ..errors import NeedsTorch, UsageError
-from .commands import Overrides, changes_of, torch_threads
+from .commands import Overrides, changes_of
 from .progress import ProgressOption, showing
 
 if TYPE_CHECKING:
@@ -35,15 +32,14 @@ def info(
     devices: int = 1,
     device: str = "auto",
     overrides: Overrides = (),
-    probe: bool = False,
     verify: bool = False,
     progress: ProgressOption = None,
 ) -> Values:
     """Describe a recipe by name or path, or a run, a model folder or a folder of shards, as `nmt info --json` prints
     it.
 
-    For a folder, its files are checked. `probe` measures some micro-batches on this machine. `verify` reads every file
-    of a folder, including files that were checked before. Raises UsageError, RecipeError, ModelError, DataError.
+    For a folder, its files are checked. `verify` reads
+    the checkpoints of a run, too. Raises UsageError, RecipeError, ModelError, DataError.
     """
     folder, changes = Path(what), changes_of(overrides)
     with showing(progress):
@@ -51,7 +47,7 @@ def info(
             if changes:
                 raise UsageError("--set changes a recipe; a folder cannot be changed.")
             if (folder / "index.json").is_file():
-                return _of_shards(folder, verify)
+                return _of_shards(folder)
             recipe, vocabularies, facts = _of_folder(folder, verify)
         else:
             if verify:
@@ -69,16 +65,16 @@ def info(
                 )
             recipe = load_recipe(str(what), changes)
             vocabularies, facts = (recipe.data.vocab_size, recipe.data.target_size), {"kind": "recipe"}
-        here, sections = _here(recipe, vocabularies, device, devices, probe), recipe.to_dict()
-        if "imported" in facts.get("scores", {}) and not probe:  # others trained it, in a way that the files do not say
+        here, sections = _here(recipe, vocabularies, device, devices), recipe.to_dict()
+        if "imported" in facts.get("scores", {}):  # others trained it, in a way that the files do not say
             here = {key: value for key, value in here.items() if key not in OF_TRAINING}
             here["kernels"].pop("training")
             sections.pop("train")
         return {"name": recipe.name, **facts, **here, "recipe": sections}
 
 
-def _here(recipe: Recipe, vocabularies: tuple[int, int], device: str, devices: int, probe: bool) -> Values:
-    """Return the estimates for the recipe on this machine: parameters, memory, kernels, with `probe` also the time."""
+def _here(recipe: Recipe, vocabularies: tuple[int, int], device: str, devices: int) -> Values:
+    """Return the estimates for the recipe on this machine: parameters, memory and kernels."""
     from ..device.hardware import Hardware
     from ..engine.library import summary as engine_summary
     from ..engine.model import unsupported
@@ -86,15 +82,6 @@ def _here(recipe: Recipe, vocabularies: tuple[int, int], device: str, devices: i
 
     hardware = Hardware.find(device, recipe.train.precision)
     numbers = estimate(recipe, vocabularies, hardware, devices)
-    if probe:
-        with console.status("measuring some micro-batches"):
-            seconds = _measured(recipe, vocabularies, hardware, devices)
-        hours = seconds * recipe.train.updates / 3600
-        numbers |= {
-            "seconds_per_update": seconds,
-            "hours": hours,
-            "end": (datetime.now() + timedelta(hours=hours)).isoformat(timespec="minutes"),
-        }
     on_gpu = "" if hardware.device == "cpu" else f"the device is {hardware.device}"
     reason = on_gpu or unsupported(recipe.model, "int8") or unsupported(recipe.model, "fp32")
     decoding = f"plain torch: {reason}" if reason else f"engine for {engine_summary()}"
@@ -109,37 +96,6 @@ def _training(recipe: Recipe, hardware: Hardware) -> str:
     except NeedsTorch as error:
         return f"training: {error}"
     return summary(recipe.model, hardware.device, hardware.dtype)
-
-
-def _measured(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int) -> float:
-    """Measure and return the seconds per update, with as many threads as a training uses."""
-    from ..device.processor import cores
-
-    with loading_torch("--probe"):
-        from ..training.speed import speed_of
-
-    with torch_threads(cores()):
-        return speed_of(recipe, vocabularies, hardware, devices).slowest
-
-
-def table3(*, devices: int = 1, device: str = "auto", probe: bool = False, progress: ProgressOption = None) -> Values:
-    """Return `device`, `precision`, `devices` and `rows`: for each row of the paper's table 3 the paper's figures and
-    ours, with `probe` also the hours on this machine.
-    """
-    from ..device.hardware import Hardware
-    from ..training.table3 import ROWS, compare
-
-    hardware = Hardware.find(device, "auto")
-
-    def seconds(recipe: Recipe) -> float:
-        return _measured(recipe, (recipe.data.vocab_size, recipe.data.vocab_size), hardware, devices)
-
-    rows = []
-    with showing(progress), console.progress(len(ROWS), "measuring", " rows", scale=False) as bar:
-        for row in compare(hardware, devices, seconds if probe else None):
-            rows.append(row)
-            bar.update(1)
-    return {"device": hardware.device, "precision": hardware.precision, "devices": devices, "rows": rows}
 
 
 def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], Values]:
@@ -175,9 +131,9 @@ def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], Val
     return recipe, config.vocabularies, facts
 
 
-def _of_shards(folder: Path, verify: bool) -> Values:
+def _of_shards(folder: Path) -> Values:
     """Check the files of a folder of shards and return a description of its contents."""
     from ..data import shards
 
     index = shards.verify(folder)
-    return {"kind": "shards", "folder": str(folder), "verified": verify, **index.model_dump(exclude={"data"})}
+    return {"kind": "shards", "folder": str(folder), **index.model_dump(exclude={"data"})}

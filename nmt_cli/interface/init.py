@@ -49,8 +49,7 @@ def init(
     Validation and test sets that are not given are held out from the text.
 
     `time`, such as "1h" or "2d12h", limits the training, and `threads` its CPU threads; 0: all cores. `from_model`, a
-    model or run folder: the recipe continues its training on this text, and the model as it is is scored on the
-    first lines of the test set. Existing files are never replaced. Raises
+    model or run folder: the recipe continues its training on this text. Existing files are never replaced. Raises
     UsageError, DataError, ModelError.
     """
     recipe_file, folder = _outputs(Path(name))

@@ -88,8 +88,7 @@ def choose(options: Mapping[str, Any], recipe: Recipe, safe_length: int = 0, lon
             f"--beam (decode.beam) was given with --{'sample' if name == 'sample' else 'search mbr'}, which keeps no "
             f"beam: give {instead} per line."
         )
-    random = name in ("sample", "mbr") and mbr.get("candidates") != "beam"
-    if given.get("terms") and random:
+    if given.get("terms") and name in ("sample", "mbr") and mbr.get("candidates") != "beam":
         raise UsageError(
             f"terms and {'--sample' if sample else f'--search {name}'} were both given: random samples cannot be made "
             "to contain words. Leave one of them out."
@@ -105,8 +104,6 @@ def choose(options: Mapping[str, Any], recipe: Recipe, safe_length: int = 0, lon
                 f"--nbest {nbest} exceeds the {hypotheses} hypotheses of a line: give --mbr-samples {nbest} or more."
             )
         changes.append(f"decode.beam={hypotheses}")
-    if random:
-        changes.append("decode.coverage_penalty=0")  # samples have none; with one, the engine could not be used
     recipe = changed(recipe, changes)
     if nbest > recipe.decode.beam:
         raise UsageError(f"--nbest {nbest} exceeds the beam of {recipe.decode.beam}: give --beam {nbest} or more.")
@@ -149,11 +146,6 @@ def _check_search(name: str, sampling: dict[str, Any], mbr: dict[str, Any], give
     diverse = [key for key in given if key.startswith("divers")]
     if diverse and name != "diverse":
         raise UsageError(f"{_options(diverse)}: only with --search diverse.")
-    if "coverage_penalty" in given and name in ("sample", "mbr") and mbr.get("candidates") != "beam":
-        raise UsageError(
-            "--coverage-penalty: random samples have none. Leave it out, or give --search "
-            f"beam{' or --mbr-candidates beam' * (name == 'mbr')}."
-        )
 
 
 def _chosen(changes: Sequence[str], key: str) -> str | None:

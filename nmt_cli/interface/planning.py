@@ -3,7 +3,7 @@
 text ── corpora.survey ──▶ Survey ── speed measured here ──▶ tokens that the time allows ── presets ──▶ settings
                                                              NAME.toml, NAME-text/ with held-out sets ◀──┘
 
-With a trained model to start from, the recipe has the model's sizes and vocabulary, and the model is scored as it is.
+With a trained model to start from, the recipe has the model's sizes and vocabulary.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import tomllib
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from ..data.tokenizer import Vocabulary
 from ..device.hardware import Hardware
 from ..device.processor import busy, cores
 from ..errors import ModelError, UsageError
-from ..evaluation.metric import DEFAULT_TOKENIZER
 from ..model.folder_files import find_model, read_config, read_metrics
 from ..recipe import Recipe, no_language
 from ..storage.output_paths import output_file, output_folder
@@ -40,7 +38,6 @@ from ..text.parallel_check import remarks, sample_files
 from ..training import presets
 from ..training.presets import Preset, Section
 from ..training.times import BYTES_PER_PARAMETER, Speed, seconds_to_save, validation_seconds
-from .baseline import MOST, Baseline, baseline
 from .commands import torch_threads
 
 SETS = ("valid", "test")
@@ -73,8 +70,6 @@ class Initialized:
     usual_seconds: float
     """The time of a training without a limit."""
     device: str
-    baseline: Baseline | None = None
-    """With a model to start from: its scores on the test set as it is."""
 
 
 def write_recipe(
@@ -105,9 +100,6 @@ def write_recipe(
     data = _data(files, languages, recipe_file.parent, folder if missing else None)
     valid = len(held_out["valid"]) if "valid" in held_out else sum(1 for _ in read_parallel(*files["valid"]))
     done, sections = _planned(recipe_file, folder if missing else None, text, valid, data, start, seconds, threads)
-    if start:
-        workers = threads if done.device == "cpu" else 0
-        done = replace(done, baseline=_baseline(start, languages[1], files, held_out.get("test"), workers))
     test = files["test"] if files["test"][0] else ([folder / f"test.{language}"] for language in languages)
     head = _head(done, data, start, threads, list(test))
     recipe = presets.recipe_text(head, sections, done.settings.size.peak).encode()
@@ -165,23 +157,6 @@ def start_from(path: Path) -> Start:
             raise ModelError(f"--from {str(folder)!r} is a model of the language {reason}")
     tags = Vocabulary.load(folder, config.vocabularies, config.tokenizers).source.tags
     return Start(folder.absolute(), recipe, config.vocabularies, "imported" in read_metrics(folder), tags)
-
-
-def _baseline(start: Start, language: str, files: FileLists, held_out: Any, workers: int) -> Baseline | None:
-    """Return the scores of the model as it is on the test set: the given one, else the `held_out` pairs of the text.
-
-    None for a parser.
-    """
-    if start.recipe.data.terminals:
-        return None
-    if held_out is None:
-        pairs = list(read_parallel(*files["test"]))
-        total = len(pairs)
-    else:
-        chosen, total = set(held_out[:MOST].tolist()), len(held_out)
-        until = max(chosen) + 1
-        pairs = [pair for number, pair in enumerate(islice(read_parallel(*files["train"]), until)) if number in chosen]
-    return baseline(start.folder, language, pairs[:MOST], total, workers or None)
 
 
 def _planned(
@@ -260,19 +235,20 @@ def _measured(recipe: Recipe, vocabularies: tuple[int, int], text: Survey, hardw
     lengths = np.resize(lengths.astype(np.int32), (max(len(lengths), recipe.train.batch_tokens), 2))
     plan = EpochPlan(lengths[:, 0].copy(), lengths[:, 1].copy(), recipe.train.batch_tokens, recipe.train.seed)
     with torch_threads(threads or cores()):
-        return speed_of(recipe, vocabularies, hardware, 1, plan)
+        return speed_of(recipe, vocabularies, hardware, plan)
 
 
 def _head(
     done: Initialized, data: dict[str, object], start: Start | None, threads: int, test: Sequence[Sequence[Path]]
 ) -> list[str]:
     """Return the comment at the head of the recipe. `test`: the files of the test set."""
-    count, path = threads or cores(), str(done.recipe)
+    count, path, run = threads or cores(), str(done.recipe), f"runs/{done.recipe.stem}"
+    models = [("Before", str(start.folder)), ("After", run)] if start else [("Scores", run)]
     where = f"{count} CPU core{'s' * (count != 1)}" if done.device == "cpu" else done.device
     steps = (
         ["nmt", "preprocess", path],
         ["nmt", "train", path, *(["--threads", str(threads)] if threads else [])],
-        ["nmt", "average", f"runs/{done.recipe.stem}"],
+        ["nmt", "average", run],
     )
     return [
         f"{data['source_language']}-{data['target_language']}, {done.survey.pairs:,} pairs, by nmt init"
@@ -282,30 +258,16 @@ def _head(
         f"Time        {console.spoken_range(*done.seconds)} here ({where}); nmt train {shlex.quote(path)} --dry-run "
         f"measures it",
         f"Text        read {done.settings.passes:.3g} times; docs/presets.md says how that decides the sizes",
-        *([f"Before      {done.baseline}, of the model as it is"] if done.baseline else []),
-        *([f"{'After' if start else 'Scores':<12}{command}"] if (command := _scoring(done, data, test)) else []),
+        *(f"{when:<12}{command}" for when, model in models if (command := _scoring(model, test))),
     ]
 
 
-def _scoring(done: Initialized, data: dict[str, object], test: Sequence[Sequence[Path]]) -> str:
-    """Return the command that scores the trained model on the lines on which the model as it is was scored.
-
-    Return "" if the test set is not one plain file for each side.
-    """
+def _scoring(model: str, test: Sequence[Sequence[Path]]) -> str:
+    """Return the command that scores a model on the test set; "" if this is not one plain file for each side."""
     if any(len(side) != 1 or side[0].suffix in FORMATS for side in test):
         return ""
     source, target = (shlex.quote(str(side[0])) for side in test)
-    run, before = f"runs/{done.recipe.stem}", done.baseline
-    output, copied = (shlex.quote(f"{run}/{name}.{data['target_language']}") for name in ("test", "reference"))
-    translate = f"nmt translate --model {shlex.quote(run)}"
-    tokenize = f" --tokenize {before.tokenizer}" if before and before.tokenizer != DEFAULT_TOKENIZER else ""
-    if before and before.lines < before.pairs:
-        first = f"head -n {before.lines}"
-        steps = [f"{first} {source} | {translate} > {output}", f"{first} {target} > {copied}"]
-        target = copied
-    else:
-        steps = [f"{translate} < {source} > {output}"]
-    return " && ".join([*steps, f"nmt score {output} --ref {target}{tokenize}"])
+    return f"nmt translate --model {shlex.quote(model)} < {source} | nmt score - --ref {target}"
 
 
 def _write(

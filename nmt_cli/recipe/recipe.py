@@ -23,7 +23,8 @@ from .sections import (
 )
 
 RETIRED = {
-    "decode.prune": (0.0, "nmt 0.1.0 retired this key. decode.lookahead says when search gives up a hypothesis.")
+    "decode.prune": (0.0, "nmt 0.1.0 retired this key. decode.lookahead says when search gives up a hypothesis."),
+    "decode.coverage_penalty": (0.0, "there is no coverage penalty any more. A larger decode.alpha does the same."),
 }
 """A key that is read and ignored → the value that had no effect, and the text of the warning about any other value."""
 

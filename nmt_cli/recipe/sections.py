@@ -413,10 +413,6 @@ class DecodeSection(Section):
         0.6, 0.0, 5.0
     )
     """Up to 5, the penalty of the longest output is a number in fp32."""
-    coverage_penalty: Annotated[
-        float,
-        _search("Prefer outputs that attend to every source token, by B times GNMT's coverage penalty; 0: none.", "B"),
-    ] = number(0.0, 0.0, 1000.0)
     max_extra: Annotated[
         int, _search("Longest output: tokens of the line, and of its prefix and terms, plus N.", "N")
     ] = number(50, 1, 1_000_000)
@@ -484,7 +480,6 @@ class DecodeOptions(TypedDict, total=False):
     beam: int | None
     length_penalty: str | None
     alpha: float | None
-    coverage_penalty: float | None
     max_extra: int | None
     max_len_ratio: float | None
     min_length: int | None

@@ -15,13 +15,10 @@ it in the beam are worse. With a lookahead up to the longest output the n best a
 a third of the steps, because the tokens that follow a translation that could end have probabilities below 1. The
 decoder computes only open hypotheses. A sentence is finished when it has no open hypothesis.
 
-With a coverage penalty, cp is added to the score of a finished hypothesis (`coverage`). cp is at most 0, so the
-bound above still holds.
-
 An output that has reached its longest length gets the end symbol, at the model's own log-probability. Equal scores are
 ordered by (hypothesis, token id).
 
-The engine has the same search without constraints and coverage penalty, several steps in one call (`engine`).
+The engine has the same search without constraints, several steps in one call (`engine`).
 docs/search.md, "Length and repetition", has the rules of both for users, and tests/engine/test_search.py holds both to
 the same outputs.
 
@@ -39,40 +36,26 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..engine.model import Bans
-from ..errors import UsageError
 from .allocation import allocate
 from .array_search import ArraySearch
 from .arrays import NONE, Array
 from .beam_state import Beam, Candidates, FinishedHypotheses, OpenHypotheses, Scores, append
 from .constraint import Step
-from .coverage import Coverage
 from .length_penalties import penalties_of
-from .protocols import AttentionDecoder, Decoder, RankingDecoder
+from .protocols import Decoder, RankingDecoder
 from .search import UNLIMITED, SearchOptions
 from .search_state import Sentences
 from .sentence import FinishedSentences, Sentence
 
 
-def _reporting(decoder: Decoder) -> AttentionDecoder:
-    """Return the decoder, which reports its attention from now on. Raises UsageError if the decoder cannot do this."""
-    if not isinstance(decoder, AttentionDecoder):
-        raise UsageError(
-            f"the decoder {type(decoder).__name__} does not report its attention, which a coverage penalty "
-            "needs (decode.coverage_penalty)."
-        )
-    decoder.record_attention()
-    return decoder
-
-
 class BeamSearch(ArraySearch):
-    """See `Search`. Raises UsageError for a coverage penalty if the decoder is not an `AttentionDecoder`."""
+    """See `Search`."""
 
     def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
         super().__init__(decoder, options)
         self.normalized, self.adjusts = self.constraints.edits, self.constraints.adjusts
         self.count = 2 * options.beam if options.beam > 1 else 1  # of candidates, per sentence
-        self.attention = _reporting(decoder) if options.coverage_penalty else None
-        plain = not (self.normalized or self.attention or self.constraints.progresses)
+        plain = not (self.normalized or self.constraints.progresses)
         self.ranking = decoder if plain and isinstance(decoder, RankingDecoder) else None
         self.complete: bool  # whether some hypothesis must end
         self.too_short: bool  # whether some hypothesis may not end
@@ -93,7 +76,6 @@ class BeamSearch(ArraySearch):
             OpenHypotheses.start(arrays, max_lengths, options, missing, self.adjusts),
             FinishedHypotheses.start(arrays, max_lengths, options, self.constraints.progresses),
             self.constraints.start(sentences, options.beam, arrays),
-            Coverage.start(sentences, options.beam, arrays) if self.attention else None,
         )
         self._enter(beam)
         longest = int(max_lengths.max())
@@ -103,8 +85,6 @@ class BeamSearch(ArraySearch):
 
     def _step(self, beam: Beam) -> None:
         candidates = self._candidates(beam)
-        if self.attention and beam.coverage:
-            beam.coverage.add(self.rows, self.attention.attention())
         ends = candidates.tokens == self.options.eos
         self._finish(beam, candidates, ends)
         parents = self._extend(beam, candidates, ends)
@@ -184,20 +164,15 @@ class BeamSearch(ArraySearch):
         if isinstance(log_probs, np.ndarray) and not (log_probs != NONE).any():  # a device would have to be waited for
             return
         lengths = beam.sentences.lengths[:, None]
-        coverage = None
-        if beam.coverage:
-            coverage = beam.coverage.log_coverage(parents, log_probs != NONE) * self.options.coverage_penalty
-        # finished sentences may stay for long: their lengths go on
-        scores = log_probs / self.penalties[lengths.clip(None, len(self.penalties) - 1)]
         missing = self.constraints.missing(beam.constraints) if self.constraints.progresses else None
         beam.finished = beam.finished.add(
             FinishedHypotheses(
                 tokens=arrays.gather(beam.open.tokens, parents),
                 lengths=parents * 0 + (lengths - 1),
                 log_probs=arrays.where(ends, candidates.own_log_probs, NONE),
-                scores=scores if coverage is None else scores + coverage,
+                # finished sentences may stay for long: their lengths go on
+                scores=log_probs / self.penalties[lengths.clip(None, len(self.penalties) - 1)],
                 lacking=None if missing is None else arrays.gather(missing, parents),
-                coverage=coverage,
                 path=None if path is None else arrays.gather(path, parents),
             )
         )
@@ -214,8 +189,6 @@ class BeamSearch(ArraySearch):
             hypotheses.missing = self.min_length.missing_after(gather(hypotheses.missing, parents), hypotheses.newest)
         if self.constraints.members:
             beam.constraints = self.constraints.advance(beam.constraints, hypotheses.newest, parents)
-        if beam.coverage:
-            beam.coverage.sums = gather(beam.coverage.sums, parents)
         position = beam.sentences.lengths - 1
         hypotheses.tokens = gather(hypotheses.tokens, parents)
         append(hypotheses.tokens, position, hypotheses.newest)

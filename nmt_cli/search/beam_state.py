@@ -13,7 +13,6 @@ from typing import NamedTuple
 from ..engine.model import Bans
 from .arrays import NONE, Array, Arrays, arrays_of
 from .constraint import States, Step
-from .coverage import Coverage
 from .search import SearchOptions
 from .search_state import Rows, Sentences
 from .sentence import Hypothesis, hypotheses_of
@@ -84,7 +83,6 @@ class FinishedHypotheses(Rows):
     log_probs: Array  # (B, K) the model's own
     scores: Array  # (B, K); NONE: there is no hypothesis
     lacking: Array | None  # (B, K) where constraints demand something: how much is missing
-    coverage: Array | None  # (B, K) with a coverage penalty: cp, which `scores` include
     path: Array | None  # (B, K, L) see `OpenHypotheses`
 
     @staticmethod
@@ -97,7 +95,6 @@ class FinishedHypotheses(Rows):
             log_probs=arrays.full(shape, NONE, arrays.float32),
             scores=arrays.full(shape, NONE, arrays.float32),
             lacking=arrays.zeros(shape, arrays.int64) if demanding else None,
-            coverage=arrays.zeros(shape, arrays.float32) if options.coverage_penalty else None,
             path=arrays.zeros((*shape, longest), arrays.float32) if options.token_log_probs else None,
         )
 
@@ -135,7 +132,6 @@ class Beam(Rows):
     open: OpenHypotheses
     finished: FinishedHypotheses
     constraints: States
-    coverage: Coverage | None  # with a coverage penalty
 
     def step(self, rows: Array) -> Step:
         """Return the step that extends the hypotheses `rows` (N,)."""

@@ -46,13 +46,6 @@ class Groups:
     def step(self, tokens: Array, rows: np.ndarray) -> Any:
         return self.decoder.step(tokens.reshape((-1, self.groups * self.width)), rows)
 
-    def record_attention(self) -> None:
-        """See `AttentionDecoder`. The other decoder must be an `AttentionDecoder`."""
-        self.decoder.record_attention()
-
-    def attention(self) -> Any:
-        return self.decoder.attention()
-
     def reorder(self, parents: Array) -> None:
         first = self.arrays.arange(self.groups)[:, None] * self.width
         numbers = parents.reshape((-1, self.groups, self.width)) + first
@@ -142,8 +135,6 @@ class DiverseBeamSearch(BeamSearch):
         finished = leaving.finished
         if self.penalty:
             scores = finished.log_probs / self.penalties[finished.lengths + 1]
-            if finished.coverage is not None:
-                scores = scores + finished.coverage
             finished.scores = self.arrays.where(finished.scores == NONE, NONE, scores)
         ids = leaving.sentences.ids[:: self.groups].tolist()
         count = self.groups * finished.scores.shape[1]

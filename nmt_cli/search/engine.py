@@ -25,7 +25,6 @@ from ..engine.library import CResults, Owner, flattened, integers
 from ..engine.model import Bans, EngineModel, expect, ranked
 from .arrays import NUMPY, Array
 from .length_penalties import penalties_of
-from .protocols import alignment_layer
 from .search import ROWS, EngineOptions, Search, SearchOptions
 from .sentence import FinishedSentences, Sentence, hypotheses_of
 
@@ -47,7 +46,7 @@ class CSearchOptions(ctypes.Structure):
 
 
 class EngineSearch(Owner, Search):
-    """Plain beam search. Constraints of the options are not used, nor is the coverage penalty."""
+    """Plain beam search. Constraints of the options are not used."""
 
     def __init__(self, model: EngineModel, options: SearchOptions) -> None:
         self.model, self.library, self.options = model, model.library, options
@@ -113,14 +112,13 @@ def _values(pointer: Any, shape: tuple[int, ...]) -> list[Any]:
 
 
 class EngineDecoder(Owner):
-    """A `RankingDecoder` and an `AttentionDecoder`. Hypothesis w of sentence b is number b * W + w."""
+    """A `RankingDecoder`. Hypothesis w of sentence b is number b * W + w."""
 
     arrays = NUMPY
 
     def __init__(self, model: EngineModel, beam: int) -> None:
         self.model, self.library, self.sentences, self.beam = model, model.library, 0, beam
         self.vocabulary = model.vocabulary
-        self.rows = 0  # of the last step
         self.delete = self.library.nmt_decoder_delete
         self.handle = self.library.nmt_decoder_new(model.handle, beam)
 
@@ -133,7 +131,6 @@ class EngineDecoder(Owner):
         opened, newest = self._opened(tokens, rows)
         logits = np.empty((len(opened), self.vocabulary), np.float32)
         self.library.nmt_decoder_step(self.handle, len(opened), opened, newest, logits)
-        self.rows = len(opened)
         return logits
 
     def best(
@@ -142,9 +139,7 @@ class EngineDecoder(Owner):
         opened, newest = self._opened(tokens, rows)
         expect("log-probabilities so far", np.shape(log_probs), (self.sentences, self.beam))
         function = partial(self.library.nmt_decoder_best, self.handle, len(opened), opened, newest)
-        found = ranked(function, log_probs, len(opened), count, bans, only)
-        self.rows = len(opened)
-        return found
+        return ranked(function, log_probs, len(opened), count, bans, only)
 
     def reorder(self, parents: Array) -> None:
         numbers = integers(parents)
@@ -154,15 +149,7 @@ class EngineDecoder(Owner):
     def keep(self, sentences: np.ndarray) -> None:
         numbers = integers(sentences)
         self.library.nmt_decoder_keep(self.handle, len(numbers), numbers)
-        self.sentences, self.rows = len(numbers), 0
-
-    def record_attention(self) -> None:
-        self.library.nmt_decoder_record(self.handle, alignment_layer(self.model.config))
-
-    def attention(self) -> Array:
-        weights = np.zeros((self.rows, self.library.nmt_decoder_attention(self.handle, None)))
-        self.library.nmt_decoder_attention(self.handle, weights)
-        return weights
+        self.sentences = len(numbers)
 
     def _opened(self, tokens: Array, rows: np.ndarray) -> tuple[Array, Array]:
         """Return the numbers of the open hypotheses, and their newest tokens."""

@@ -29,13 +29,6 @@ class EnsembleDecoder:
         total = sum(self.arrays.exp(each - largest) for each in log_probs)
         return self.arrays.log(total) + (largest - math.log(len(log_probs)))
 
-    def record_attention(self) -> None:
-        """See `AttentionDecoder`: the attention is the first member's, which must be an `AttentionDecoder`."""
-        self.members[0].record_attention()
-
-    def attention(self) -> Any:
-        return self.members[0].attention()
-
     def reorder(self, parents: Array) -> None:
         for member in self.members:
             member.reorder(parents)

@@ -62,21 +62,6 @@ def alignment_layer(config: ModelSection) -> int:
 
 
 @runtime_checkable
-class AttentionDecoder(Decoder, Protocol):
-    """A decoder that can report its attention to the source."""
-
-    def record_attention(self) -> None:
-        """Record the attention of each step from now on."""
-
-    def attention(self) -> Array:
-        """Return the weights of the last step's open hypotheses, (N, S) fp64, for S source tokens, end symbol included.
-
-        They are the mean over the heads of the decoder layer that alignments use. A row sums to 1; beyond the
-        sentence's own source its weights are 0. S may change from step to step.
-        """
-
-
-@runtime_checkable
 class RankingDecoder(Decoder, Protocol):
     """A decoder that ranks candidates itself and does not return logits, which is faster."""
 

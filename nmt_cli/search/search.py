@@ -107,8 +107,6 @@ class SearchOptions(EngineOptions):
     """Ids that do not count in `min_length`: white space."""
     length_penalty: Callable[[int, float], float] = gnmt
     """lp: (|Y|, alpha) → the divisor of log P. It must not fall when |Y| grows."""
-    coverage_penalty: float = 0.0
-    """β of the coverage penalty of beam search (`coverage`); 0: none."""
     constraints: tuple[Constraint, ...] = field(default_factory=_prefix)
     compact_below: float = COMPACT_BELOW
     """Finished sentences leave the search once at most this share of its sentences is unfinished. This changes no

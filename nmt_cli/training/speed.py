@@ -1,6 +1,6 @@
 """The speed of a training on this machine, from a few timed micro-batches and steps of Adam.
 
-    recipe ──▶ random pairs with the lengths of news text ──▶ updates, split into micro-batches as in training
+    recipe, lengths of a text ──▶ random pairs of these lengths ──▶ updates, split into micro-batches as in training
            ──▶ some of them forward and backward, and steps of Adam ──▶ `times.Speed`
 
 The first update is slower: it counts as the start of training. The next ones, at least RUNS and for MEASURED seconds,
@@ -36,12 +36,8 @@ SAMPLES, RUNS, MEASURED = 3, 2, 3.0
 measured updates, and for how many seconds they are measured."""
 
 
-def speed_of(
-    recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, devices: int = 1, plan: EpochPlan | None = None
-) -> Speed:
-    """Return the speed of a training of `recipe` on `devices` devices like this one.
-
-    `plan` has the lengths of the text; None: random lengths.
+def speed_of(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, plan: EpochPlan) -> Speed:
+    """Return the speed of a training of `recipe` on a device like this one. `plan` has the lengths of the text.
 
     Raises TrainingError when memory runs out.
     """
@@ -50,8 +46,7 @@ def speed_of(
         updater = Updater(
             Transformer(recipe.model, *vocabularies).to(hardware.device).train(), recipe, hardware, ProcessGroup()
         )
-        tokens = estimate_micro_batch(recipe, vocabularies, hardware, devices)
-        return measure(updater, vocabularies, plan or _plan(recipe), tokens, devices)
+        return measure(updater, vocabularies, plan, estimate_micro_batch(recipe, vocabularies, hardware))
     finally:
         gc.collect()  # weights and their hooks form reference cycles, and the next recipe needs their memory
 
@@ -75,18 +70,6 @@ def measure(updater: Updater, vocabularies: tuple[int, int], plan: EpochPlan, to
             break
     fastest, slowest = map(float, np.quantile(rounds[1:], (0.1, 0.9)))
     return Speed(fastest, slowest, max(0.0, rounds[0] - slowest))
-
-
-def _plan(recipe: Recipe) -> EpochPlan:
-    """Return a plan of random pairs for a few updates. No pair is longer than the recipe allows."""
-    random = np.random.default_rng(recipe.train.seed)
-    pairs = max(64, recipe.train.batch_tokens // 4)
-    source = random.lognormal(3.25, 0.6, pairs)  # as in news text
-    target = source * np.exp(random.normal(0.0, 0.15, pairs))
-    source_lengths, target_lengths = (
-        np.clip(lengths, 1, recipe.data.max_length).astype(np.int32) for lengths in (source, target)
-    )
-    return EpochPlan(source_lengths, target_lengths, recipe.train.batch_tokens, recipe.train.seed)
 
 
 def _random_micro_batch(

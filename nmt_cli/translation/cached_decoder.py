@@ -42,12 +42,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..device.torch_device import is_host, widest_float
+from ..device.torch_device import is_host
 from ..model.layers import DecoderLayer
 from ..model.monotonic import NextWords
 from ..model.packing import Packing
 from ..model.transformer import Transformer
-from ..search.protocols import alignment_layer
 from ..search.torch_arrays import TorchArrays
 
 LANES = {torch.float32: 16, torch.bfloat16: 32, torch.float16: 32}
@@ -212,23 +211,12 @@ class _SubBatch:
         result = self._attend(own[:, 0].flatten(0, 1), keys.transpose(1, 2), values, step.visible, step)
         return result[:, :, : self.value_size].flatten(1)
 
-    def cross_attention(self, layer: int, rows: Tensor, step: _StepIndex, weights: list[Tensor] | None) -> Tensor:
-        """Return the result of cross-attention: rows (N, H, K) of queries -> (n, H * value_size).
-
-        Append the weights (n, S) to `weights`, see `AttentionDecoder`.
-        """
+    def cross_attention(self, layer: int, rows: Tensor, step: _StepIndex) -> Tensor:
+        """Return the result of cross-attention: rows (N, H, K) of queries -> (n, H * value_size)."""
         own = rows[step.first : step.first + step.count].to(self.dtype).flatten(0, 1)
-        return self._attend(own, *self.memory[layer], self.visible_source, step, weights).flatten(1)
+        return self._attend(own, *self.memory[layer], self.visible_source, step).flatten(1)
 
-    def _attend(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        visible: Tensor,
-        step: _StepIndex,
-        mean_weights: list[Tensor] | None = None,
-    ) -> Tensor:
+    def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor, step: _StepIndex) -> Tensor:
         """Compute equation (1): queries (n * H, K), keys (B * H, K, C), values (B * H, C, K) -> (n, H, K) in fp32."""
         matrices = self.query_buffers[
             queries.size(1)
@@ -240,11 +228,7 @@ class _SubBatch:
             scores = torch.baddbmm(visible, matrices, keys, alpha=self.scale)  # (B * H, W, C)
         else:
             scores = torch.add(visible, torch.bmm(matrices, keys), alpha=self.scale)
-        weights = scores.softmax(-1)
-        if mean_weights is not None:
-            of_heads = weights.flatten(0, 1).index_select(0, step.slots).view(step.count, self.heads, -1)
-            mean_weights.append(mean_of_heads(of_heads))
-        attended = torch.bmm(weights.to(self.dtype), values).view(-1, values.size(2))
+        attended = torch.bmm(scores.softmax(-1).to(self.dtype), values).view(-1, values.size(2))
         result = attended.index_select(0, step.slots).float().view(step.count, self.heads, -1)
         return torch.cat([result, result[-1:].expand(step.padding, -1, -1)]) if step.padding else result
 
@@ -291,8 +275,6 @@ class CachedDecoder:
         self.heads = self.layers[0].self_attention.num_heads
         self.sub_batches: list[_SubBatch] = []
         self.next_words = NextWords(model.next_word, beam) if model.next_word is not None else None
-        self.recorded_layer: int | None = None
-        self.weights: list[Tensor] = []  # of the last step, (n, S) of each sub-batch
         self.add(sources)
 
     @torch.no_grad()
@@ -321,7 +303,6 @@ class CachedDecoder:
         steps_taken = [sub_batch.steps for sub_batch, step in steps for _ in range(step.count)] + [0] * padding
         positions = torch.tensor(steps_taken).to(tokens.device, non_blocking=True)
         ids = F.pad(tokens.flatten().index_select(0, opened), (0, padding))
-        self.weights = []
         encoded = self.model.target_positions.at(positions)  # type: ignore[operator]
         if self.next_words:
             encoded = encoded + F.pad(self.next_words.read(tokens, opened), (0, 0, 0, padding))
@@ -331,13 +312,6 @@ class CachedDecoder:
         for sub_batch in self.sub_batches:
             sub_batch.steps += 1
         return self.model.logits(self.model.decoder_norm(x))[:count].float()
-
-    def record_attention(self) -> None:
-        self.recorded_layer = alignment_layer(self.model.config)
-
-    def attention(self) -> Tensor:
-        longest = max(weights.size(1) for weights in self.weights)
-        return _concat([F.pad(weights, (0, longest - weights.size(1))) for weights in self.weights])
 
     def _offsets(self) -> list[tuple[_SubBatch, int]]:
         """Return each sub-batch and the number of its first sentence."""
@@ -362,8 +336,7 @@ class CachedDecoder:
 
         def cross_attention(h: Tensor) -> Tensor:
             rows = other.query(h).view(len(h), self.heads, -1)  # (N, H, K)
-            weights = self.weights if number == self.recorded_layer else None
-            parts = [one.cross_attention(number, rows, step, weights) for one, step in steps]
+            parts = [one.cross_attention(number, rows, step) for one, step in steps]
             return cast(Tensor, other.output(_concat(parts)))
 
         return layer.sublayers(x, self_attention, cross_attention)
@@ -401,15 +374,6 @@ def padded_rows(count: int) -> int:
     """Return the number of rows for `count` hypotheses, at least MIN_ROWS. It takes few different values."""
     step = 1 << max(0, count.bit_length() - 1 - OCTAVE)
     return max(MIN_ROWS, -(-count // step) * step)
-
-
-def mean_of_heads(weights: Tensor) -> Tensor:
-    """Return the mean of weights (n, H, S) over the heads, (n, S) in the device's widest dtype.
-
-    Heads are added in order: the bits do not depend on S.
-    """
-    first, *others = weights.to(widest_float(weights.device)).unbind(1)
-    return sum(others, first) / (1 + len(others))
 
 
 def _concat(parts: list[Tensor]) -> Tensor:

@@ -134,7 +134,7 @@ class EngineModels(Models):
 
     def in_engine(self, options: SearchOptions) -> bool:
         """See `SearchModels`: beam search of one model, with no other rule than prefixes of some sentences."""
-        is_plain = not options.coverage_penalty and all(type(rule) is Prefix for rule in options.constraints)
+        is_plain = all(type(rule) is Prefix for rule in options.constraints)
         return is_plain and options.search is None and len(self.models) == 1
 
     def new_search(self, options: SearchOptions, in_engine: bool) -> tuple[Search, GrowingDecoder | None]:

@@ -65,7 +65,7 @@ def test_an_ensemble_is_of_models_that_share_their_vocabulary() -> None:
     assert [o["translation"] for o in twice] == [o["translation"] for o in alone]
     assert [o["score"] for o in twice] == pytest.approx([o["score"] for o in alone], abs=1e-5)
     assert [o["translation"] for o in together] != [o["translation"] for o in alone]
-    for options in ("--search mbr --mbr-samples 5", "--search diverse", "--coverage-penalty 0.5", "--terms terms"):
+    for options in ("--search mbr --mbr-samples 5", "--search diverse", "--terms terms"):
         assert len(found := run(f"{both} {options}")) == 12
         assert found != run(f"{ONE} {options}")
 

@@ -71,7 +71,6 @@ SCORE = "score --model=model --src source --ref target --device cpu"
         "attend cat --model model --device cpu --json",
         "attend cat --model model --device cpu --target dog --json",
         "calibrate --model model --device cpu --src source --ref target --out estimate",
-        "info --table3 --device cpu",
     ],
 )
 def test_commands_give_the_same_as_with_torch(line: str, folder: Path) -> None:
@@ -108,7 +107,6 @@ def test_info_says_that_training_needs_torch(folder: Path) -> None:
     [
         ("average model model --out out", "nmt average"),
         ("export model --to ctranslate2 --out out", "nmt export"),
-        ("info demo --probe", "--probe"),
         ("translate --model model --device cuda", "--device cuda"),
         ("translate --model model --precision bf16", "the model 'model' (the engine has no bf16)"),
         (f"{SCORE} --precision fp16", "the model 'model' (the engine has no fp16)"),

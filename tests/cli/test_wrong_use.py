@@ -52,8 +52,6 @@ TABLES = {
         --diverse-groups 2 --diversity-penalty 1 → --diverse-groups, --diversity-penalty & --search diverse
         --nbest 5 → --nbest 5 & --beam 5
         --length-penalty gnnt → 'gnnt' & 'gnmt'
-        --coverage-penalty 0.2 --sample → --coverage-penalty & --search beam
-        --coverage-penalty 0.2 --search mbr → --coverage-penalty & --mbr-candidates beam
         --min-p 0.1 → --min-p & --sample
         --top-p 0.5 --temperature 1 --seed 0 → --top-p, --temperature, --seed & --sample
         --sample --temperature 0 → --temperature 0 & --top-k 1
@@ -224,7 +222,6 @@ TABLES = {
         runs/nothere → 'runs/nothere'
         in → 'in'
         ./in/x → './in/x'
-        --report --table3 → --table3
         --report --verify → --verify
         --report --set model.d_model=8 → --set""",
 }

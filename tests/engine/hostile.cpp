@@ -522,11 +522,10 @@ void try_decoder(const nmt_model* model, const nmt_config& config, Choices& choo
     }
     const std::unique_ptr<nmt_decoder, Free> decoder(made);
     if (!decoder) return failed_with_a_reason();
-    if (choose.below(2)) done(nmt_decoder_record(decoder.get(), 0));
-    int64_t sentences = 0, rows_of_step = 0;
+    int64_t sentences = 0;
     for (int64_t calls = 2 + choose.below(24); calls > 0 && choose.more(); --calls) {
         const int64_t all = sentences * beam;
-        switch (choose.below(9)) {
+        switch (choose.below(7)) {
             case 0: {
                 const Sources sources(choose, choose.below(4), config, config.source_vocab);
                 const Ids lengths(sources.lengths), tokens(sources.tokens);
@@ -543,8 +542,7 @@ void try_decoder(const nmt_model* model, const nmt_config& config, Choices& choo
                 const int64_t passed = count_of(rows, choose);
                 const Shortage shortage(choose);
                 if (done(nmt_decoder_step(decoder.get(), passed, open.data(), tokens.data(), logits.data())))
-                    rows_of_step = open.count;
-                break;
+                    break;
             }
             case 3:
             case 4: {
@@ -568,7 +566,6 @@ void try_decoder(const nmt_model* model, const nmt_config& config, Choices& choo
                                            only_one ? only.data() : nullptr, candidates, values.data(),
                                            numbers.data())))
                     break;
-                rows_of_step = open.count;
                 for (int64_t i = 0; i < found; ++i)
                     require(numbers.data()[i] >= 0 && numbers.data()[i] < beam * vocabulary, "a wrong candidate");
                 break;
@@ -580,22 +577,13 @@ void try_decoder(const nmt_model* model, const nmt_config& config, Choices& choo
                 done(nmt_decoder_reorder(decoder.get(), parents.data()));
                 break;
             }
-            case 6: {
+            default: {
                 const std::vector<int64_t> rows = some_rows(choose, sentences);
                 const Ids stay(rows);
                 const int64_t passed = count_of(rows, choose);
                 const Shortage shortage(choose);
-                if (done(nmt_decoder_keep(decoder.get(), passed, stay.data()))) sentences = passed, rows_of_step = 0;
+                if (done(nmt_decoder_keep(decoder.get(), passed, stay.data()))) sentences = passed;
                 break;
-            }
-            case 7:
-                done(nmt_decoder_record(decoder.get(), choose.often_below(config.decoder_layers)));
-                break;
-            default: {
-                const int64_t longest = nmt_decoder_attention(decoder.get(), nullptr);
-                require(longest >= 0 && longest <= config.max_positions, "a source is too long");
-                const Exact<double> weights(rows_of_step * longest);
-                require(nmt_decoder_attention(decoder.get(), weights.data()) == longest, "a source has two lengths");
             }
         }
     }

@@ -40,13 +40,12 @@ def computed(model: EngineModel, vocabulary: int) -> list[Any]:
     options = replace(OPTIONS, nbest=4, token_log_probs=True)
     hypotheses = searched(EngineSearch(model, options), sentences, [(0, range(3)), (1, [3, 4])])
     decoder = EngineDecoder(model, 2)
-    decoder.record_attention()
     decoder.add([[*source, EOS] for source in some])
     steps = [decoder.step(np.full((5, 2), token), np.arange(10)) for token in (BOS, 9, 30)]
     log_probs, weights = model.forced(
         [[*some[2], EOS]], [[BOS, *some[4]]], [[*some[4], EOS]], attention=["encoder", "decoder", "cross"]
     )
-    return [hypotheses, *steps, decoder.attention(), *log_probs, *weights.values()]
+    return [hypotheses, *steps, *log_probs, *weights.values()]
 
 
 def digests() -> dict[str, list[str]]:

@@ -206,8 +206,6 @@ def best(one: EngineDecoder, count: int = 4, **changes: Any) -> object:
         (lambda d: d.keep(np.array([2])), "2, expected ascending numbers below 2"),
         (lambda d: d.keep(np.array([-1])), "-1, expected ascending numbers below 2"),
         (lambda d: d.keep(np.array([1, 0])), "0, expected ascending numbers below 2"),
-        (lambda d: d.library.nmt_decoder_record(d.handle, 2), "the layer is 2, expected 0 to 1"),
-        (lambda d: d.library.nmt_decoder_record(d.handle, -1), "the layer is -1"),
         (lambda d: best(d, 0), "candidates is 0"),
         (lambda d: best(d, bans=Bans([60])), "60, expected 0 to 59"),
         (lambda d: best(d, bans=Bans([-300])), "-300, expected 0 to 59"),
@@ -223,7 +221,6 @@ def test_calls_that_a_decoder_does_not_take(call: Callable[[EngineDecoder], obje
     ours, theirs = decoder(), decoder()
     with pytest.raises(ModelError, match=message):
         call(ours)
-    assert ours.attention().shape == theirs.attention().shape
     tokens, rows = np.array([[8, 9], [10, 11]]), np.array([0, 2])
     assert np.array_equal(ours.step(tokens, rows), theirs.step(tokens, rows))
 
@@ -242,17 +239,12 @@ def test_too_long_outputs_and_attention_of_several_pairs() -> None:
 def test_a_decoder_without_sentences() -> None:
     one = EngineDecoder(packed(), 3)
     nothing = np.empty((0, 3), np.int64)
-    assert one.attention().shape == (0, 0)
     one.add([])
     assert one.step(nothing, nothing.ravel()).shape == (0, VOCABULARY)
     one.reorder(nothing)
     one.keep(nothing.ravel())
     one.add([[5, EOS]])
-    one.record_attention()
-    one.step(np.full((1, 3), BOS), np.array([0]))
-    assert one.attention().shape == (1, 2)
-    one.keep(np.array([0]))
-    assert one.attention().shape == (0, 2)
+    assert one.step(np.full((1, 3), BOS), np.array([0])).shape == (1, VOCABULARY)
     for beam in (0, -1, 1 << 40):
         with pytest.raises(ModelError, match=f"the beam is {beam}"):
             EngineDecoder(packed(), beam)

@@ -47,7 +47,7 @@ def test_a_tokenizer_that_lacks_its_package_is_named(monkeypatch: pytest.MonkeyP
     import sacrebleu.tokenizers.tokenizer_ja_mecab as ja
 
     monkeypatch.setattr(ja, "MeCab", None)
-    with pytest.raises(DataError, match=r"'ja-mecab'.* mecab-python3 .*\(pip install 'sacrebleu\[ja\]'\)"):
+    with pytest.raises(DataError, match=r"'ja-mecab'.*pip install sacrebleu\[ja\]"):
         compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="ja-mecab"))
 
 
@@ -75,18 +75,18 @@ FLORES = MetricOptions(tokenize="flores200")
 )
 def test_a_model_without_download_is_named(fault: Exception, models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("urllib.request.urlopen", Mock(side_effect=fault))
-    with pytest.raises(DataError, match=rf"'flores200'.* {URL} and keeps as {str(models / 'flores200sacrebleuspm')!r}"):
+    with pytest.raises(DataError, match=r"'flores200' cannot be used: .*docs/scoring\.md"):
         compute("bleu", HYPOTHESES, [REFERENCES], FLORES)
 
 
 def test_a_model_of_a_tokenizer_that_is_damaged_or_cannot_be_kept_is_named(models: Path) -> None:
     models.write_text("a file where the folder would be")
-    with pytest.raises(DataError, match=r"cannot be used: .*(File exists|Not a directory).* variable SACREBLEU"):
+    with pytest.raises(DataError, match=r"'flores200' cannot be used: .*(File exists|Not a directory)"):
         compute("bleu", HYPOTHESES, [REFERENCES], FLORES)
     models.unlink()
     models.mkdir()
     (models / "flores200sacrebleuspm").write_bytes(b"cut")
-    with pytest.raises(DataError, match=r"and keeps as '.*flores200sacrebleuspm': .* delete it if it is damaged"):
+    with pytest.raises(DataError, match=r"'flores200' cannot be used: "):
         compute("bleu", HYPOTHESES, [REFERENCES], FLORES)
 
 

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +14,7 @@ from untrained import write_untrained
 import nmt_cli as nmt
 from nmt_cli.data.demo_corpus import write_corpus
 from nmt_cli.data.tokenizer import Vocabulary, learn_bpe
-from nmt_cli.interface import baseline
+from nmt_cli.interface.planning import _scoring
 from nmt_cli.model.folder import weights_of
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.model.weights import write_model
@@ -106,7 +101,7 @@ def test_the_model_must_fit_the_text_and_what_it_says_is_in_no_command(text: Pat
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_vocabulary_is_adapted(kind: str, text: Path, tmp_path: Path) -> None:
-    done = adapt(text, model(text, tmp_path / "old", kind, imported="old"))
+    adapt(text, model(text, tmp_path / "old", kind, imported="old"))
     recipe = load_recipe("new.toml")
     for key, value in KINDS[kind].items():
         if key not in ("tokenizer", "target_vocab_size"):
@@ -114,8 +109,6 @@ def test_every_kind_of_vocabulary_is_adapted(kind: str, text: Path, tmp_path: Pa
     assert recipe.model.tie_embeddings == (kind != "two vocabularies")
     assert (recipe.data.tokenizer, recipe.train.init) == (str(tmp_path / "old"),) * 2
     assert peak(recipe) == pytest.approx(HIGHEST_PEAK, rel=1e-3)
-    assert done.baseline.lines == done.baseline.pairs == 60
-    assert set(done.baseline.scores) == {"bleu", "chrf"}
     nmt.preprocess("new.toml", progress=False)
     nmt.train("new.toml", overrides=[*SMALL, 'train.freeze=["encoder"]'], threads=1, progress=False)
     assert Vocabulary.load("runs/new/last").sha256 == Vocabulary.load("old").sha256
@@ -137,61 +130,20 @@ def test_the_rate_is_half_of_the_models_own_and_that_of_an_imported_one_follows_
     assert "freeze" not in adapted(frozen, Path("model"), chosen, files)["train"]
 
 
-def test_the_scores_before_are_of_as_many_lines_as_there_is_time_for(
-    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The command of the recipe then scores the same lines."""
-    monkeypatch.setattr(baseline, "LIMIT", 0.0)
+def test_the_recipe_has_the_commands_that_score_both_models(text: Path, tmp_path: Path) -> None:
     old = model(text, tmp_path / "old", "joint")
-    done = adapt(text, old)
-    assert (done.baseline.lines, done.baseline.pairs) == (25, 60)
-    lines = [(text / f"test.{language}").read_text(encoding="utf-8").splitlines() for language in ("en", "de")]
-    translated = [one.text for one in nmt.load(old).translate(lines[0][:25])]
-    scores = nmt.evaluate(translated, [lines[1][:25]]).scores()
-    assert done.baseline.scores["bleu"].value == scores["bleu"].value
-    assert done.baseline.scores["chrf"].value == scores["chrf"].value
-    assert str(done.baseline).endswith(" on the first 25 of 60 lines of the test set")
+    adapt(text, old)
     head = Path("new.toml").read_text(encoding="utf-8").split("\n\n")[0]
-    [command] = re.findall(r"^# After       (.*)$", head, re.MULTILINE)
-    Path("runs").mkdir()
-    shutil.copytree(old, "runs/new")  # as if it were the trained one
-    Path("nmt").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nmt_cli "$@"\n')
-    Path("nmt").chmod(0o755)
-    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": ":".join(sys.path)}
-    scored = subprocess.run(command, shell=True, env={**os.environ, **path}, capture_output=True, text=True, check=True)
-    assert re.search(rf"^chrF2 +{scores['chrf'].value:.2f} ", scored.stdout, re.MULTILINE)
+    files = f"< {text}/test.en | nmt score - --ref {text}/test.de"
+    assert re.findall(r"^# (Before|After) +nmt translate --model (.*)$", head, re.MULTILINE) == [
+        ("Before", f"{old} {files}"),
+        ("After", f"runs/new {files}"),
+    ]
 
 
-def test_no_more_pairs_than_most_and_held_out_ones_are_found(
-    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nmt_cli.interface.planning.MOST", 7)
-    seen: list[list[tuple[str, str]]] = []
-
-    def scored(_: Path, language: str, pairs: list[tuple[str, str]], total: int, workers: int | None) -> None:
-        assert (language, total, workers) == ("de", 20, 1)
-        seen.append(pairs)
-
-    monkeypatch.setattr("nmt_cli.interface.planning.baseline", scored)
-    old = model(text, tmp_path / "old", "joint")
-    done = adapt(text, old, test_source=(), test_target=())
-    assert done.baseline is None
-    test = [Path(f"new-text/test.{language}").read_text(encoding="utf-8").splitlines() for language in ("en", "de")]
-    assert seen == [list(zip(*test, strict=True))[:7]]
-    assert "# Before" not in Path("new.toml").read_text(encoding="utf-8")
-
-
-def test_a_test_set_of_several_or_compressed_files_has_no_command(text: Path) -> None:
-    from nmt_cli.interface.planning import Initialized, _scoring
-
-    done = dataclasses.replace(
-        Initialized(Path("my new.toml"), None, None, None, {}, (0.0, 0.0), 0.0, "cpu"),  # type: ignore[arg-type]
-        baseline=baseline.Baseline(9, 9, {}, "zh"),
-    )
-    one, data = [Path("a b.en")], dict[str, object](target_language="zh")
-    assert _scoring(done, data, [one, [Path("t.zh")]]) == (
-        "nmt translate --model 'runs/my new' < 'a b.en' > 'runs/my new/test.zh' && "
-        "nmt score 'runs/my new/test.zh' --ref t.zh --tokenize zh"
-    )
-    assert _scoring(done, data, [one, [Path("t.zh.gz")]]) == ""
-    assert _scoring(done, data, [one * 2, [Path("t.zh")] * 2]) == ""
+def test_a_test_set_of_several_or_compressed_files_has_no_command() -> None:
+    one = [Path("a b.en")]
+    command = "nmt translate --model 'runs/my new' < 'a b.en' | nmt score - --ref t.zh"
+    assert _scoring("runs/my new", [one, [Path("t.zh")]]) == command
+    assert _scoring("runs/my new", [one, [Path("t.zh.gz")]]) == ""
+    assert _scoring("runs/my new", [one * 2, [Path("t.zh")] * 2]) == ""

@@ -171,9 +171,6 @@ def test_information_is_printed() -> None:
             for each in (said, json.loads(json.dumps(values)))
         )
         assert fixed == expected
-    assert nmt.info("demo", probe=True, overrides=TINY, device="cpu")["hours"] > 0
-    table = nmt.table3(device="cpu")
-    assert (table["device"], len(table["rows"])) == ("cpu", 20)
     with pytest.raises(nmt.NmtError, match="--set"):
         nmt.info("run", overrides=TINY)
     assert {"wmt14-en-de", "multi30k", "tatoeba-en-de"} <= set(nmt.datasets())
@@ -217,8 +214,7 @@ def test_the_commands_have_no_option_that_the_functions_lack() -> None:
     assert parameters(nmt.train) == parameters(nmt.forecast)
     assert parameters(cli_average.average) - parameters(nmt.average) == set()
     assert parameters(cli_init.init) ^ parameters(nmt.init) == {"progress"}
-    assert parameters(cli_info.info) - parameters(nmt.info) == {"as_json", "table3", "report", "recipes"}
-    assert parameters(nmt.table3) <= parameters(nmt.info)
+    assert parameters(cli_info.info) - parameters(nmt.info) == {"as_json", "report", "recipes"}
     assert parameters(cli_data.fetch) - parameters(nmt.fetch) == {"as_json", "context"}
     assert parameters(export_command) - parameters(nmt.export) == set()
     assert parameters(import_command) - parameters(nmt.import_model) == set()

@@ -81,7 +81,6 @@ CASES: dict[str, dict[str, Any]] = {
     "beam": {"beam": 3},
     "length_penalty": {"length_penalty": "average"},
     "alpha": {"alpha": 1.5},
-    "coverage_penalty": {"coverage_penalty": 0.3},
     "max_extra": {"max_extra": 1},
     "max_len_ratio": {"max_len_ratio": 0.5},
     "min_length": {"min_length": 3},

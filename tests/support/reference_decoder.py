@@ -8,7 +8,6 @@ The reference has no caches: each step decodes every hypothesis from its beginni
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
 import numpy as np
@@ -18,15 +17,12 @@ from small_models import needs_engine
 from torch import Tensor, nn
 
 from nmt_cli.engine.model import EngineModel
-from nmt_cli.model.attention import CrossAttention, record_attention
 from nmt_cli.model.folder import weights_of
-from nmt_cli.model.layers import DecoderLayer
 from nmt_cli.model.precision import Int8Linear, in_int8
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.search.engine import EngineDecoder
-from nmt_cli.search.protocols import alignment_layer
 from nmt_cli.search.torch_arrays import TorchArrays
-from nmt_cli.translation.cached_decoder import CachedDecoder, mean_of_heads
+from nmt_cli.translation.cached_decoder import CachedDecoder
 from nmt_cli.translation.models import engine_model
 
 PAD = 0
@@ -46,32 +42,15 @@ class ReferenceDecoder:
         self.memory, self.mask = model.project_memory(memory), mask.repeat_interleave(beam, 0)
         self.src, self.states = src.repeat_interleave(beam, 0), memory
         self.tokens = src.new_empty(src.size(0), beam, 0)  # (B, W, T)
-        self.recorded: CrossAttention | None = None
-        self.weights = memory.new_empty(0, 0)
 
     @torch.no_grad()
     def step(self, tokens: Tensor, rows: np.ndarray) -> Tensor:
         """See `Decoder`."""
         self.tokens = torch.cat([self.tokens, tokens[:, :, None]], dim=2)
-        recording: AbstractContextManager[list[Tensor]] = (
-            record_attention(self.recorded) if self.recorded else nullcontext([])
-        )
-        with recording as records:
-            tokens = self.tokens.flatten(0, 1)
-            hidden = self.model.decode(
-                tokens, self.memory, self.mask, read=self.model.read_next(self.src, self.mask, self.states, tokens)
-            )  # (B * W, T, D)
-        for weights in records:  # (B * W, H, T, S)
-            self.weights = mean_of_heads(weights[rows, :, -1])
+        tokens = self.tokens.flatten(0, 1)
+        read = self.model.read_next(self.src, self.mask, self.states, tokens)
+        hidden = self.model.decode(tokens, self.memory, self.mask, read=read)  # (B * W, T, D)
         return self.model.logits(hidden[rows, -1])
-
-    def record_attention(self) -> None:
-        """See `AttentionDecoder`. No other thread may use the model at the same time."""
-        self.recorded = cast(DecoderLayer, self.model.decoder[alignment_layer(self.model.config)]).cross_attention
-
-    def attention(self) -> Tensor:
-        """See `AttentionDecoder`."""
-        return self.weights
 
     def reorder(self, parents: Tensor) -> None:
         """See `Decoder`."""

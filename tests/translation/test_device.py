@@ -34,7 +34,6 @@ CASES: dict[str, dict[str, Any]] = {
     "samples": {"search": "sample", "sampling": SamplingOptions(top_k=5, top_p=0.9, min_p=0.01, temperature=0.8)},
     "minimum Bayes risk": {"search": "mbr", "mbr": MbrOptions(utility="bleu")},
     "diverse": {"search": "diverse", "nbest": 2},
-    "a coverage penalty": {"decode": {"coverage_penalty": 0.2}},
     "a shortest output": {"decode": {"min_length": 3}},
     "greedy": {"decode": {"beam": 1}},
     "no_repeat_ngram": {"constraints": {"no_repeat_ngram": 1}},

@@ -111,7 +111,6 @@ CASES: dict[str, dict[str, Any]] = {
     "all that a result has": {"nbest": 2, "align": True, "calibration": DEFAULT},
     "samples": SAMPLE,
     "minimum Bayes risk": {"search": "mbr"},
-    "a coverage penalty": {"decode": {"coverage_penalty": 0.2}},
     "constraints": {"constraints": {"banned_words": ["the", "cat"], "outputs": ["the big dog", "a cat", "then"]}},
 }
 

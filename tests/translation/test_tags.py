@@ -31,7 +31,6 @@ OPTIONS: list[dict[str, Any]] = [
     {"search": "mbr", "mbr_samples": 4, "seed": 3},
     {"sample": True, "seed": 2},
     {"search": "diverse", "beam": 4, "diverse_groups": 2},
-    {"coverage_penalty": 0.3},
     {"terms": True},
     {"banned_words": ["cat"]},
 ]

@@ -12,7 +12,7 @@ from untrained import write_untrained
 
 LINES = ["the red cat sees a dog.", "", "a house", "the small dog likes the big house under a cat."]
 CASES = {
-    "beam": ["--coverage-penalty", "0.2", "--set", "decode.min_length=3"],
+    "beam": ["--set", "decode.min_length=3"],
     "samples": ["--sample", "--top-k", "20", "--temperature", "0.8"],
     "samples with cuts": ["--sample", "--top-p", "0.9", "--min-p", "0.01"],
     "diverse": ["--search", "diverse", "--beam", "4"],

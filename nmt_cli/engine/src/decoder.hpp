@@ -44,7 +44,6 @@ struct nmt_decoder {
     const int64_t beam;
     BeamHistory history;
     std::vector<GrowingBytes> caches;  // of each layer: keys and values in slots, rows (H * K + H * V)
-    int64_t recorded = -1;             // the layer whose attention is recorded, or -1
 
     nmt_decoder(const nmt_model& model, int64_t beam)
         : model(model), beam(beam), history(beam), caches(model.config.decoder_layers) {
@@ -83,7 +82,6 @@ struct nmt_decoder {
             if (history.sentences[open[n] / beam].steps >= config.max_positions)
                 fail("an output has more than %lld tokens, which the model can take", (long long)config.max_positions);
         }
-        weights.clear(), weighed = 0;
         positions.resize(rows);
         const size_t slots = history.step(rows, open, positions.data()) * slot;
         for (GrowingBytes& cache : caches)
@@ -98,46 +96,19 @@ struct nmt_decoder {
         return out;
     }
 
-    // What was made of the last step did not fail either: its attention may be asked for.
-    void complete() { weighed = weights.empty() ? 0 : int64_t(history.rows.size()); }
-
     // The logits (N, V) of what a step returned.
     void logits(const RowsOut& h, int64_t rows, float* out) const { multiply(model.output, rows, read(h), out); }
-
-    // S, the length of the longest source.
-    int64_t longest() const {
-        int64_t size = 0;
-        for (const Sentence& s : history.sentences) size = std::max(size, s.size);
-        return size;
-    }
-
-    // The attention of the last step: the mean over heads, added in order, (N, S).
-    void attention(double* out) const {
-        const int64_t heads = model.config.heads, width = longest();
-        const float* w = weights.data();
-        for (int64_t n = 0; n < std::min(weighed, int64_t(history.rows.size())); ++n, out += width) {
-            const int64_t size = history.sentence_of(n).size;
-            for (int64_t i = 0; i < width; ++i) {
-                double sum = 0.0;
-                for (int64_t h = 0; h < heads && i < size; ++h) sum += double(w[h * size + i]);
-                out[i] = sum / double(heads);
-            }
-            w += heads * size;
-        }
-    }
 
 private:
     static constexpr int64_t FIRST_SLOTS = 256;
     std::vector<int64_t> positions;
     Buffer hidden;
     Aligned<float> states;   // that hard monotonic attention reads, (N, D)
-    Aligned<float> weights;  // of recorded attention: (H, S) of each row, S that of its sentence
-    int64_t weighed = 0;     // the rows that have them
 
     // Attention of the open hypotheses to their own tokens, or to the source.
     template <class T>
     void attend_rows(const Sublayer& sublayer, const float* wide, const RowsOut& context) {
-        const bool own = sublayer.kind == SELF_ATTENTION, records = !own && sublayer.layer == recorded;
+        const bool own = sublayer.kind == SELF_ATTENTION;
         const int64_t keys = model.keys(), stride = keys + model.values(), queries = own ? keys + stride : keys;
         T* const cache = reinterpret_cast<T*>(caches[sublayer.layer].data());
         const int64_t rows = int64_t(history.rows.size());
@@ -154,10 +125,8 @@ private:
                 const T* const memory =
                     reinterpret_cast<const T*>((*s.memory)[sublayer.layer].data()) + s.first * stride;
                 const RowIndex at{0, {}, nullptr, nullptr, 0};
-                const size_t more = records ? size_t(group * model.config.heads * s.size) : 0;
-                weights.resize(weights.size() + more);
                 attend<T>(shape_of(model), int(group), wide + n * queries, queries, memory, memory + keys, stride, at,
-                          s.size, context, n, records ? weights.data() + weights.size() - more : nullptr);
+                          s.size, context, n);
             }
         }
     }

@@ -131,10 +131,7 @@ int64_t nmt_decoder_add(nmt_decoder* decoder, int64_t count, const int64_t* leng
 }
 int64_t nmt_decoder_step(nmt_decoder* decoder, int64_t rows, const int64_t* open, const int64_t* tokens,
                          float* logits) {
-    return done([&] {
-        decoder->logits(decoder->step(rows, open, tokens), rows, logits);
-        decoder->complete();
-    });
+    return done([&] { decoder->logits(decoder->step(rows, open, tokens), rows, logits); });
 }
 int64_t nmt_decoder_best(nmt_decoder* decoder, int64_t rows, const int64_t* open, const int64_t* tokens,
                          const float* so_far, int64_t banned_count, const int64_t* banned, const int64_t* banned_counts,
@@ -150,7 +147,6 @@ int64_t nmt_decoder_best(nmt_decoder* decoder, int64_t rows, const int64_t* open
                               values,        numbers};
         check(request, batch, rows);
         rank_outputs(model.output, read(decoder->step(rows, open, tokens)), request, batch, rows);
-        decoder->complete();
     });
 }
 int64_t nmt_decoder_reorder(nmt_decoder* decoder, const int64_t* parents) {
@@ -171,18 +167,6 @@ int64_t nmt_decoder_keep(nmt_decoder* decoder, int64_t count, const int64_t* sen
                      (long long)all);
         decoder->history.keep(count, sentences);
     });
-}
-int64_t nmt_decoder_record(nmt_decoder* decoder, int64_t layer) {
-    return done([&] {
-        if (layer < 0 || layer >= decoder->model.config.decoder_layers)
-            fail("the layer is %lld, expected 0 to %lld", (long long)layer,
-                 (long long)decoder->model.config.decoder_layers - 1);
-        decoder->recorded = layer;
-    });
-}
-int64_t nmt_decoder_attention(const nmt_decoder* decoder, double* weights) {
-    if (weights) decoder->attention(weights);
-    return decoder->longest();
 }
 
 int64_t nmt_rank(int64_t batch, int64_t beam, int64_t rows, const int64_t* open, int64_t vocabulary, float* logits,

@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-#define NMT_ABI 2 /* the number of this interface */
+#define NMT_ABI 3 /* the number of this interface */
 
 #if defined(_WIN32)
 #define NMT_API __declspec(dllexport)
@@ -119,11 +119,6 @@ NMT_API int64_t nmt_decoder_best(nmt_decoder* decoder, int64_t rows, const int64
 NMT_API int64_t nmt_decoder_reorder(nmt_decoder* decoder, const int64_t* parents);
 /* Keep these sentences, ascending. */
 NMT_API int64_t nmt_decoder_keep(nmt_decoder* decoder, int64_t count, const int64_t* sentences);
-/* Record the attention of steps to the source in this layer, from 0. nmt_decoder_attention returns S, the longest
-   source, and writes the mean over heads of the last step's rows to `weights` (N, S), unless it is NULL; zeros follow a
-   shorter source. */
-NMT_API int64_t nmt_decoder_record(nmt_decoder* decoder, int64_t layer);
-NMT_API int64_t nmt_decoder_attention(const nmt_decoder* decoder, double* weights);
 
 /* The C largest of so_far (B, W) + log-softmax(logits (N, V)) of each sentence, largest first, equal ones in the order
    of w * V + v: values and numbers w * V + v, (B, C); if there are fewer: -inf and 0. NaN comes first. `banned` are

@@ -81,7 +81,6 @@ def test_sentences_that_come_and_go_do_not_matter(rule: str) -> None:
 
 EVERY: dict[str, dict[str, Any]] = {
     "beam": {"calibration": DEFAULT},
-    "a coverage penalty": {"decode": {"coverage_penalty": 0.2}},
     "samples": {"search": "sample", "sampling": SamplingOptions(temperature=0.9), "calibration": DEFAULT},
     "samples with cuts": {"search": "sample", "sampling": SamplingOptions(top_k=30, top_p=0.9, min_p=0.01)},
     "diverse": {"search": "diverse", "nbest": 4},
