@@ -541,8 +541,7 @@ void try_decoder(const nmt_model* model, const nmt_config& config, Choices& choo
                 const Exact<float> logits(open.count * vocabulary);
                 const int64_t passed = count_of(rows, choose);
                 const Shortage shortage(choose);
-                if (done(nmt_decoder_step(decoder.get(), passed, open.data(), tokens.data(), logits.data())))
-                    break;
+                if (done(nmt_decoder_step(decoder.get(), passed, open.data(), tokens.data(), logits.data()))) break;
             }
             case 3:
             case 4: {

@@ -103,7 +103,7 @@ private:
     static constexpr int64_t FIRST_SLOTS = 256;
     std::vector<int64_t> positions;
     Buffer hidden;
-    Aligned<float> states;   // that hard monotonic attention reads, (N, D)
+    Aligned<float> states;  // that hard monotonic attention reads, (N, D)
 
     // Attention of the open hypotheses to their own tokens, or to the source.
     template <class T>
