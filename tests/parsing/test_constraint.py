@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -13,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 from both_arrays import TORCH
-from engine_switch import with_and_without_engine
+from engine_switch import without_engine
 from in_memory import line_translator
 from run_search import ALPHA, run_to_end, search_options
-from small_models import section
+from small_models import needs_engine, section
 from toy_decoder import Histories, ToyDecoder, toy_log_probs
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, TARGET, UNK, Tokenizer, learn_bpe, learn_from_words, learn_symbols
@@ -52,10 +51,10 @@ SEARCHES: dict[str, Any] = {
 
 
 @cache
-def symbols(kind: str, labels: tuple[str, ...] = (*LABELS,), words: tuple[str, ...] = (*WORDS,)) -> Tokenizer:
+def symbols(kind: str) -> Tokenizer:
     """A vocabulary of symbols. One label has no closing bracket, one no opening bracket."""
-    terminals = {"xx": ["XX"], "tags": TAGS, "words": words, "both": [*words, *(f"/{tag}" for tag in TAGS)]}[kind]
-    every = [*(f"({label}" for label in labels), *(f"){label}" for label in labels), "(HALF", ")OTHER", *terminals]
+    terminals = {"xx": ["XX"], "tags": TAGS, "words": WORDS, "both": [*WORDS, *(f"/{tag}" for tag in TAGS)]}[kind]
+    every = [*(f"({label}" for label in LABELS), *(f"){label}" for label in LABELS), "(HALF", ")OTHER", *terminals]
     data = DataSection(
         generator="teaching", joint_vocab=False, target_tokenization="words", target_vocab_size=4 + len(every)
     )
@@ -285,30 +284,6 @@ def test_a_prefix_begins_the_tree_and_none_makes_a_sentence_fail(prefix: str, so
         assert not sound or is_tree(shown("words", h.tokens), "words", ["the", "dog", "barks"])
 
 
-@pytest.mark.parametrize("search", SEARCHES)
-@pytest.mark.parametrize("kind", TERMINALS)
-def test_other_sentences_do_not_matter(kind: str, search: str) -> None:
-    """Sentences of other lengths that are searched at the same time, or enter later."""
-    lines, longest = ["the dog", LINE, "cats", "the zebra barks at cats ."], [9, 30, 3, 14]
-    size = symbols(kind).vocab_size
-    every = sentences(kind, lines, longest)
-    known = [UNK, *range(EOS + 1, size)]
-    alone = [
-        run_to_end(SEARCHES[search](ToyDecoder([n], 4, size, known), options(kind, 4)), [every[n]])[0] for n in range(4)
-    ]
-    assert run_to_end(SEARCHES[search](ToyDecoder(range(4), 4, size, known), options(kind, 4)), every) == alone
-    decoder = ToyDecoder([0], 4, size, known)
-    later = SEARCHES[search](decoder, options(kind, 4))
-    later.add([0], every[:1])
-    found = dict(later.step() + later.step() + later.step())
-    decoder.add([1, 2, 3])
-    decoder.histories[1:] = [[()] * 4 for _ in range(3)]
-    later.add([1, 2, 3], every[1:])
-    while later.busy:
-        found.update(later.step())
-    assert [found[n] for n in range(4)] == alone
-
-
 # --- a joint vocabulary of subwords ---
 
 
@@ -396,52 +371,37 @@ def model(kind: str, positions: int = 64) -> Transformer:
     return Transformer(config, source().vocab_size, symbols(kind).vocab_size).eval()
 
 
-def translated(kind: str, lines: Sequence[Any], search: str = "beam", **more: Any) -> list[Translation]:
-    decode = DecodeSection(max_extra=6, batch_tokens=100_000, constraints=["tree"], diverse_groups=2)
+def translated(
+    kind: str, lines: Sequence[Any], search: str = "beam", tokens: int = 100_000, **more: Any
+) -> list[Translation]:
+    decode = DecodeSection(max_extra=6, batch_tokens=tokens, constraints=["tree"], diverse_groups=2)
     more = {"nbest": 3, "longest": 20, "constraints": {"tree": kind}, **more}
     translator = line_translator(model(kind), source(), symbols(kind), decode, search=search, **more)
     return list(translator.translate(lines))
-
-
-def lines() -> list[str]:
-    return [LINE, "", "dog", *random_lines(6)]
-
-
-@cache
-def together(kind: str, search: str) -> list[Translation]:
-    return translated(kind, lines(), search)
 
 
 def symbols_of(text: str) -> list[str]:
     return [symbol.replace("\u2047", "<unk>") for symbol in text.split()]
 
 
+@needs_engine
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("kind", TERMINALS)
-def test_lines_in_trees_out(kind: str, search: str) -> None:
-    """The words are read from the line. A blank line stays blank. Neighbours change nothing."""
-    for line, result in zip(lines(), together(kind, search), strict=True):
+def test_lines_in_trees_out(kind: str, search: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words are read from the line. A blank line stays blank. Neighbours change nothing, also if they come and go, nor does
+    the engine."""
+    lines = [LINE, "", "dog", *random_lines(6)]
+    together = translated(kind, lines, search)
+    for line, result in zip(lines, together, strict=True):
         assert not result.too_long
         for candidate in result.nbest:
             assert is_tree(symbols_of(candidate.text), kind, line.split())
             assert candidate.score > TOO_LOW
-    assert [result for line in lines()[:4] for result in translated(kind, [line], search)] == together(kind, search)[:4]
-    if search == "beam":
-        assert translated(kind, lines(), workers=2) == together(kind, "beam")  # lines that come and go
-
-
-CODE = f"""
-import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import torch; torch.set_num_threads(1)
-import test_constraint as here
-print([[[c.text for c in r.nbest] for r in here.together(kind, search)] for kind in ('xx', 'both') for search in ('beam', 'sample')])
-"""
-
-
-@pytest.mark.slow
-def test_the_engine_changes_nothing() -> None:
-    """The same trees with the engine and with torch's operators."""
-    with_engine, without = with_and_without_engine(CODE)
-    assert with_engine == without
+    assert [result for line in lines[:4] for result in translated(kind, [line], search)] == together[:4]
+    assert translated(kind, lines, search, tokens=30, workers=2) == together
+    without_engine(monkeypatch)
+    by_torch = translated(kind, lines, search)
+    assert [[c.text for c in result.nbest] for result in by_torch] == [[c.text for c in r.nbest] for r in together]
 
 
 def test_a_line_is_never_split() -> None:

@@ -226,7 +226,7 @@ def changed(draw: random.Random, words: list[tuple[str, str]]) -> list[tuple[str
 def test_random_trees_count_as_with_evalb() -> None:
     draw = random.Random(5)
     statuses, matched = dict.fromkeys(("valid", "skipped", "error"), 0), 0
-    for _ in range(3000):
+    for _ in range(1500):
         words = [
             (draw.choice(TAGS if draw.random() < 0.5 else TAGS[:3]), f"w{number}")
             for number in range(draw.randrange(9))
@@ -239,8 +239,8 @@ def test_random_trees_count_as_with_evalb() -> None:
             assert found.complete == (found.valid and found.matched == found.gold == found.test)
             statuses[status(found)] += 1
             matched += found.matched
-    assert min(statuses.values()) > 1000
-    assert matched > 5000
+    assert min(statuses.values()) > 500
+    assert matched > 2500
 
 
 # --- what is said of the lines ---
