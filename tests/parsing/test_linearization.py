@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from nmt_cli.parsing.brackets import Leaf, Span, Tree, escaped, read_trees
+from nmt_cli.parsing.brackets import Span, Tree, escaped, read_trees
 from nmt_cli.parsing.linearization import TERMINALS, delinearise, linearise, repaired
 
 
