@@ -131,11 +131,12 @@ def test_missing_damaged_and_other_models_are_named(tmp_path: Path, tokenizer: T
         (b"words, no model" * 9, named),
         (tokenizer.model[: len(tokenizer.model) // 2], named),
         (other.getvalue(), "pad = -1, unk = 0, .* expected pad = 0, unk = 1, .*--pad_id=0"),
-        (None, "cannot read '.*bad.model'"),
     ):
-        (tmp_path / "bad.model").write_bytes(data) if data is not None else (tmp_path / "bad.model").unlink()
+        (tmp_path / "bad.model").write_bytes(data)
         with pytest.raises(DataError, match=said):
             Tokenizer.load(tmp_path / "bad.model")
+    with pytest.raises(DataError, match=r"cannot read '.*absent'"):
+        Tokenizer.load(tmp_path / "absent")
 
 
 def test_a_joint_vocabulary_is_one_tokenizer_separate_ones_are_two(tmp_path: Path) -> None:
