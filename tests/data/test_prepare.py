@@ -300,6 +300,7 @@ USELESS = {"train_source": ["useless.en"], "train_target": ["useless.de"], "voca
         ({}, "", r"\(train.en\) need a folder: give --data-dir DIR"),
         ({"train_source": ["train.en.gz"]}, ".", "train.en.gz'. Did you mean 'train.en'"),
         ({"train_source": ["zzz"]}, ".", "zzz'. Its folder holds: damaged.model, folder"),
+        ({"train_source": ["pairs.tsv"]}, ".", "pairs.tsv' is TSV"),
         ({"train_source": ["folder"]}, ".", "folder' is not a plain file"),
         ({}, "nowhere", "nowhere' does not exist. Check --data-dir"),
     ],
@@ -311,6 +312,7 @@ def test_inputs_that_cannot_be_used_are_named(
     write(text, "none", [])
     write(text, "useless", [("", "Hund")] * 9 + [("dog", "")] * 3)
     (text / "folder").mkdir()
+    (text / "pairs.tsv").write_text("a dog\tein Hund\n" * 9)
     (text / "damaged.model").write_bytes(b"damaged")
     shutil.copy(prepared_once / "tokenizer.model", text / "joint.model")
     with pytest.raises(DataError, match=said):
