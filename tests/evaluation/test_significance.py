@@ -173,16 +173,6 @@ def test_the_confidence_of_one_system_is_sacrebleus() -> None:
     assert row.score.signature == theirs.get_signature().format()
 
 
-def test_a_row_is_for_json() -> None:
-    from sacrebleu.significance import PairedTest
-
-    row = compare([("a", GOOD), ("b", BAD)], scorers("chrf"), samples=20)["chrf"][1]
-    more = ["mean", "ci95", "p_value", "differing_lines"]
-    assert list(row.as_dict()) == [*compute("chrf", BAD, [REFERENCE]).as_dict(), *more]
-    assert all(type(row.as_dict()[key]) is float for key in ("score", "mean", "ci95", "p_value"))
-    assert [test.samples for test in TESTS.values()] == [PairedTest._DEFAULT_SAMPLES[key] for key in ("bs", "ar")]
-
-
 def test_misuse_is_named() -> None:
     with pytest.raises(UsageError, match="at least 1, got 0 and 1000"):
         compare([("a", GOOD), ("b", BAD)], scorers("bleu"), seed=0)
