@@ -222,7 +222,9 @@ def test_nothing_is_pickled() -> None:
 @pytest.mark.parametrize(
     ("modules", "needed"),
     [
-        ("nmt_cli.cli.app, nmt_cli.recipe, nmt_cli.device.hardware, nmt_cli.errors", ()),
+        ("nmt_cli.cli.app, nmt_cli.cli.preprocess, nmt_cli.recipe, nmt_cli.device.hardware", ()),
+        ("nmt_cli.errors, nmt_cli.evaluation.tokenizers", ()),
+        ("nmt_cli.data.prepare", ("numpy", "sentencepiece", "safetensors")),
         ("nmt_cli.engine.model", ("numpy",)),
     ],
 )

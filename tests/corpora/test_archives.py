@@ -52,13 +52,6 @@ def test_members_are_listed_and_read(packed: Path) -> None:
     check_holds(packed, contents(packed), ["other"])
 
 
-def test_names_with_a_dot_before_them_are_the_same(tmp_path: Path) -> None:
-    for name, pack in PACKED.items():
-        (tmp_path / name).write_bytes(pack({"./dev/x.en": "a\n"}))
-        assert contents(tmp_path / name) == {"dev/x.en": 2}
-        assert read(tmp_path / name, "dev/x.en") == b"a\n"
-
-
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, bz2.compress, bytes])
 def test_what_is_compressed_within_is_decompressed_too(pack: object, tmp_path: Path) -> None:
     content = pack(b"within\n")  # type: ignore[operator]
@@ -73,14 +66,14 @@ def test_what_is_compressed_within_is_decompressed_too(pack: object, tmp_path: P
 # What is refused
 
 
-@pytest.mark.parametrize("name", ["../climbs", "/etc/absolute", "a/../../b", "..", "a\\..\\b", "C:/windows"])
+@pytest.mark.parametrize("name", ["./dot", "../climbs", "/etc/absolute", "a/../../b", "..", "a\\..\\b", "C:/windows"])
 def test_a_name_that_climbs_out_is_a_name_and_no_path(name: str, tmp_path: Path) -> None:
     for kind, pack in PACKED.items():
         folder = tmp_path / f"in {kind}"
         folder.mkdir()
         (folder / kind).write_bytes(pack({"good": "a", name: "b"}))
-        assert contents(folder / kind) == {"good": 1, name: 1}
-        with open_member(folder / kind, name) as stream:
+        assert contents(folder / kind) == {"good": 1, name.removeprefix("./"): 1}
+        with open_member(folder / kind, name.removeprefix("./")) as stream:
             assert stream.read() == b"b"
         assert [path.name for path in folder.iterdir()] == [kind]
     assert not (tmp_path / "climbs").exists()

@@ -8,21 +8,26 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from website import sgm, tgz, zipped
 
-from nmt_cli.corpora import build, split
+from nmt_cli.corpora import split
 from nmt_cli.corpora.build import Built, build_dataset
 from nmt_cli.corpora.dataset import Archive, Dataset, Joined, PairedFiles, Source, Split
-from nmt_cli.corpora.manifest import load
+from nmt_cli.corpora.manifest import Manifest, load
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.storage.files import lock
 
 Make = Callable[..., Built]
-ONE = Archive((Source(url="http://nowhere.invalid/one.tgz"), Source(url="http://nowhere.invalid/one.zip")))
-TWO = Archive((Source(url="http://nowhere.invalid/two.tar"),))
-TEST = Archive((Source(url="http://nowhere.invalid/test.tgz"),))
+
+
+def archive(*names: str) -> Archive:
+    return Archive(tuple(Source(url=f"http://nowhere.invalid/{name}") for name in names))
+
+
+ONE, TWO, TEST = archive("one.tgz", "one.zip"), archive("two.tar"), archive("test.tgz")
 MADE = Dataset(
     title="Made",
     languages=("en", "de"),
@@ -76,6 +81,25 @@ def text(path: Path) -> str:
     return (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
 
 
+def manifest_of(folder: Path, **changes: Any) -> Manifest:
+    """The manifest in `out`, with changes that are written."""
+    manifest = load(folder / "out")
+    assert manifest is not None
+    for name, value in changes.items():
+        setattr(manifest, name, value)
+    if changes:
+        manifest.save(folder / "out")
+    return manifest
+
+
+def from_example(folder: Path) -> Manifest:
+    """Write down that the archives are from addresses of example.org."""
+    archives = manifest_of(folder).archives
+    for entry in archives:
+        entry.url = f"https://example.org/{entry.file}"
+    return manifest_of(folder, archives=archives)
+
+
 def test_corpora_are_joined_and_empty_pairs_dropped(
     make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,48 +111,40 @@ def test_corpora_are_joined_and_empty_pairs_dropped(
     train = next(entry for entry in summary.manifest.texts if len(entry.files[0].file) > 7)
     assert (train.read, train.dropped, train.replaced, [file.lines for file in train.files]) == (6, 2, 1, [4, 4])
     said = capsys.readouterr().err
-    assert "train.en.gz, sub/train.de.gz: 6 pairs; 2 with an empty side dropped; 1 lines held invalid UTF-8" in said
+    assert "6 pairs; 2 with an empty side dropped; 1 lines held invalid UTF-8" in said
     assert "archive 3 of 3: two.tar, 0.0 MB, was here, not verified" in said
-    values = json.loads((tmp_path / "out/manifest.json").read_text())
-    assert values["complete"] is True
-    assert [archive["file"] for archive in values["archives"]] == ["one.tgz", "test.tgz", "two.tar"]
-    for file in (file for entry in values["texts"] for file in entry["files"]):
-        path = tmp_path / "out" / file["file"]
-        assert (file["bytes"], file["lines"]) == (path.stat().st_size, text(path).count("\n"))
+    manifest = manifest_of(tmp_path)
+    assert manifest.complete
+    assert [entry.file for entry in manifest.archives] == ["one.tgz", "test.tgz", "two.tar"]
+    for file in (file for entry in manifest.texts for file in entry.files):
+        path = tmp_path / "out" / file.file
+        assert (file.bytes, file.lines) == (path.stat().st_size, text(path).count("\n"))
 
 
 def test_the_same_archives_however_packed_give_the_same_bytes(make: Make, tmp_path: Path, downloads: Path) -> None:
     make()
-    before = {name: (tmp_path / "out" / name).read_bytes() for name in ("train.en.gz", "sub/train.de.gz")}
-    for name in before:
-        os.utime(tmp_path / "out" / name, (1, 1))
-        (tmp_path / "out" / name).unlink()
-    assert make().fresh
-    assert {name: (tmp_path / "out" / name).read_bytes() for name in before} == before
-    assert before["train.en.gz"][3:8] == bytes(5)  # no name, no time
+    names = ("train.en.gz", "sub/train.de.gz")
+    before = [(tmp_path / "out" / name).read_bytes() for name in names]
+    assert before[0][3:8] == bytes(5)  # no name, no time
     (downloads / "one.tgz").unlink()
     (downloads / "one.zip").write_bytes(zipped(one()))
     build_dataset("made", MADE, tmp_path / "again", downloads)
-    assert {name: (tmp_path / "again" / name).read_bytes() for name in before} == before
+    assert [(tmp_path / "again" / name).read_bytes() for name in names] == before
 
 
-def test_again_it_does_nothing(make: Make, tmp_path: Path, downloads: Path) -> None:
+def test_again_it_does_nothing_but_goes_on_with_the_text_that_is_missing(
+    make: Make, tmp_path: Path, downloads: Path
+) -> None:
     make()
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
-    for path in downloads.iterdir():
-        path.unlink()
+    (downloads / "one.tgz").unlink()  # not needed for what is there
     assert make().fresh is False
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == times
-
-
-def test_it_goes_on_with_the_text_that_is_missing(make: Make, tmp_path: Path, downloads: Path) -> None:
-    make()
     (tmp_path / "out/test.de").unlink()
-    (downloads / "one.tgz").unlink()  # not needed for it
-    time = (tmp_path / "out/train.en.gz").stat().st_mtime_ns
     assert make().fresh
     assert text(tmp_path / "out/test.de") == "X\nY\nZ\n"
-    assert (tmp_path / "out/train.en.gz").stat().st_mtime_ns == time
+    train = tmp_path / "out/train.en.gz"
+    assert train.stat().st_mtime_ns == times[train]
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -143,18 +159,21 @@ def test_a_file_that_was_changed_since_is_left_and_told(missing: bool, make: Mak
     assert (tmp_path / "out/test.en").read_text() == "mine\n"
 
 
-def test_files_of_others_are_not_overwritten(make: Make, tmp_path: Path) -> None:
+def test_files_and_folders_of_others_are_not_overwritten(make: Make, tmp_path: Path, downloads: Path) -> None:
+    (tmp_path / "out").write_text("x")
+    with pytest.raises(DataError, match=r"out': it is a file, expected a folder"):
+        make()
+    (tmp_path / "out").unlink()
     (tmp_path / "out").mkdir()
     (tmp_path / "out/train.en.gz").write_text("mine")
     with pytest.raises(DataError, match=r"holds 'train.en.gz' already, and no manifest.json"):
         make()
     assert (tmp_path / "out/train.en.gz").read_text() == "mine"
-
-
-def test_a_folder_of_another_data_set_is_refused(make: Make, tmp_path: Path, downloads: Path) -> None:
-    make()
+    build_dataset("made", MADE, tmp_path / "made", downloads)
     with pytest.raises(DataError, match="holds the data set 'made', not 'other'"):
-        build_dataset("other", MADE, tmp_path / "out", downloads)
+        build_dataset("other", MADE, tmp_path / "made", downloads)
+    with pytest.raises(DataError, match="cannot write the archives at"):
+        build_dataset("made", MADE, tmp_path / "new", downloads / "one.tgz" / "x")
 
 
 def test_a_damaged_manifest_is_named_and_one_of_version_1_is_read(make: Make, tmp_path: Path) -> None:
@@ -173,12 +192,8 @@ def test_the_manifest_says_where_an_archive_is_from_as_long_as_it_is_the_same(
     make: Make, tmp_path: Path, downloads: Path
 ) -> None:
     make()
-    manifest = load(tmp_path / "out")
-    assert manifest is not None
-    for entry in manifest.archives:
-        entry.url = f"https://example.org/{entry.file}"
-    manifest.texts = []
-    manifest.save(tmp_path / "out")
+    from_example(tmp_path)
+    manifest_of(tmp_path, texts=[])
     (downloads / "two.tar").write_bytes((downloads / "two.tar").read_bytes() + bytes(512))
     urls = {entry.file: entry.url for entry in make(verify=False).manifest.archives}
     assert urls == {**{name: f"https://example.org/{name}" for name in ("one.tgz", "test.tgz")}, "two.tar": None}
@@ -188,14 +203,8 @@ def test_fetched_archives_are_removed_where_that_is_asked_for(make: Make, downlo
     (downloads / "mine.tgz").touch()
     there = {path.name for path in downloads.iterdir()}
     make(keep=False)
-    # they lay there before: they are not ours
-    assert {path.name for path in downloads.iterdir()} == there
-    manifest = load(tmp_path / "out")
-    assert manifest is not None
-    for entry in manifest.archives:
-        entry.url = "https://example.org"
-    manifest.save(tmp_path / "out")
-    changed = downloads / manifest.archives[0].file
+    assert {path.name for path in downloads.iterdir()} == there  # they lay there before: they are not ours
+    changed = downloads / from_example(tmp_path).archives[0].file
     changed.write_bytes(changed.read_bytes() + b" ")
     make(keep=False)
     assert {path.name for path in downloads.iterdir()} == {"mine.tgz", changed.name}
@@ -203,15 +212,11 @@ def test_fetched_archives_are_removed_where_that_is_asked_for(make: Make, downlo
 
 def test_a_file_that_no_manifest_records_is_replaced_by_the_same_bytes_alone(make: Make, tmp_path: Path) -> None:
     make()
-    manifest = load(tmp_path / "out")
-    assert manifest is not None
-    manifest.texts, manifest.complete = [], False
-    manifest.save(tmp_path / "out")
+    manifest_of(tmp_path, texts=[], complete=False)
     make()  # as after a kill between the files and the manifest
-    manifest.texts = []
-    manifest.save(tmp_path / "out")
+    manifest_of(tmp_path, texts=[])
     (tmp_path / "out/test.en").write_text("my own\n")
-    with pytest.raises(UsageError, match=r"out/test.en' is not replaced: no nmt data wrote it"):
+    with pytest.raises(UsageError, match=r"out/test.en' is not replaced"):
         make()
     assert (tmp_path / "out/test.en").read_text() == "my own\n"
 
@@ -219,22 +224,35 @@ def test_a_file_that_no_manifest_records_is_replaced_by_the_same_bytes_alone(mak
 # What is refused
 
 
-def test_unequal_line_counts_name_both_counts_and_leave_nothing(make: Make, tmp_path: Path, downloads: Path) -> None:
-    (downloads / "one.tgz").write_bytes(tgz(one() | {"training/a.en": "a\nb\n"}))
-    with pytest.raises(DataError, match=r"one.tgz:training/a.en' has 2 lines, .*one.tgz:training/a.de' has 4 lines"):
+@pytest.mark.parametrize(
+    ("name", "content", "said", "left"),
+    [
+        (
+            "one.tgz",
+            tgz(one() | {"training/a.en": "a\nb\n"}),
+            r"one.tgz:training/a.en' has 2 lines, .*one.tgz:training/a.de' has 4 lines",
+            {"test.en", "test.de", "manifest.json", "sub"},
+        ),
+        ("two.tar", tgz({"c": b"x"}, "w"), r"does not hold 'b.de.gz', 'b.en.gz'; it has", {"manifest.json"}),
+        (
+            "test.tgz",
+            tgz({"t/test-src.en.sgm": sgm(["x"]), "t/test-ref.de.sgm": sgm(["X"])}),
+            "come to 1 lines, expected 3: .*test.tgz' is not the archive",
+            {"manifest.json"},
+        ),
+    ],
+)
+def test_an_archive_of_other_content_is_named_and_leaves_no_text(
+    name: str, content: bytes, said: str, left: set[str], make: Make, tmp_path: Path, downloads: Path
+) -> None:
+    right = (downloads / name).read_bytes()
+    (downloads / name).write_bytes(content)
+    with pytest.raises(DataError, match=said):
         make()
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"test.en", "test.de", "manifest.json", "sub"}
-    assert list((tmp_path / "out/sub").iterdir()) == []
-    (downloads / "one.tgz").write_bytes(tgz(one()))
+    assert {path.name for path in (tmp_path / "out").iterdir()} == left
+    assert not manifest_of(tmp_path).complete
+    (downloads / name).write_bytes(right)
     make(verify=False)  # what was written of it before goes for another archive now
-
-
-def test_a_test_set_of_another_length_is_refused(make: Make) -> None:
-    longer = replace(MADE, texts=(replace(MADE.texts[0], lines=4),))  # type: ignore[arg-type]
-    with pytest.raises(
-        DataError, match=r"'test.en' and 'test.de' come to 3 lines, expected 4: .*test.tgz' is not the archive"
-    ):
-        make(longer)
 
 
 def test_text_without_any_pair_is_refused(make: Make, downloads: Path) -> None:
@@ -243,22 +261,6 @@ def test_text_without_any_pair_is_refused(make: Make, downloads: Path) -> None:
     assert isinstance(text, Joined)
     with pytest.raises(DataError, match="come to no pair at all: 1 were read"):
         make(replace(MADE, texts=(replace(text, parts=text.parts[:1]),)))
-
-
-def test_a_missing_member_is_named_before_any_text_is_written(make: Make, tmp_path: Path, downloads: Path) -> None:
-    (downloads / "two.tar").write_bytes(tgz({"c/b.en.gz": gzip.compress(b"x")}, "w"))
-    with pytest.raises(DataError, match=r"does not hold 'b.de.gz', 'b.en.gz'; it has"):
-        make()
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"manifest.json"}
-    assert json.loads((tmp_path / "out/manifest.json").read_text())["complete"] is False
-
-
-def test_out_that_is_a_file_and_what_cannot_be_made_are_named(make: Make, tmp_path: Path, downloads: Path) -> None:
-    (tmp_path / "out").write_text("x")
-    with pytest.raises(DataError, match=r"out': it is a file, expected a folder"):
-        make()
-    with pytest.raises(DataError, match="cannot write the archives at"):
-        build_dataset("made", MADE, tmp_path / "new", downloads / "one.tgz" / "x")
 
 
 def test_two_at_once_are_kept_apart(make: Make, tmp_path: Path) -> None:
@@ -282,19 +284,6 @@ def test_what_a_killed_command_left_is_cleared_away(make: Make, tmp_path: Path) 
     assert not any(path.exists() for path in left)
 
 
-def test_a_stop_midway_leaves_nothing_half_written(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopping(*arguments: object) -> object:
-        yield 0, ("a", "A")
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as stopped:
-        stopped.setattr(build, "_pairs", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            make()
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"manifest.json"}
-    assert make().fresh
-
-
 # Tatoeba
 
 
@@ -304,12 +293,8 @@ def test_tab_separated_pairs_are_cut_into_three(
     monkeypatch.setattr(split, "HELD_OUT", 20)
     monkeypatch.setattr(split.cut, "__defaults__", (20, split.SEED))
     lines = [f"Sentence {number}.\tSatz {number}.\tCC-BY" for number in range(100)]
-    (downloads / "deu-eng.zip").write_bytes(
-        zipped({"deu.txt": "\ufeff" + "\r\n".join(lines), "_about.txt": "CC BY 2.0"})
-    )
-    tatoeba = replace(
-        MADE, texts=(Split(archive=Archive((Source(url="http://nowhere.invalid/deu-eng.zip"),)), member="deu.txt"),)
-    )
+    (downloads / "deu-eng.zip").write_bytes(zipped({"deu.txt": "\ufeff" + "\r\n".join(lines), "_about.txt": ""}))
+    tatoeba = replace(MADE, texts=(Split(archive=archive("deu-eng.zip"), member="deu.txt"),))
     summary = build_dataset("tatoeba", tatoeba, tmp_path / "out", downloads)
     parts = {}
     for name in ("train", "valid", "test"):

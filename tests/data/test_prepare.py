@@ -7,8 +7,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -16,10 +14,8 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 import sealed
-import typer
-from typer.testing import CliRunner
+from in_process import ran
 
-from nmt_cli.cli.preprocess import preprocess
 from nmt_cli.data import prepare as module
 from nmt_cli.data import shards
 from nmt_cli.data import workers as processes
@@ -88,10 +84,6 @@ def shards_there(prepared_once: Path, out: Path) -> dict[str, bytes]:
     return contents(out)
 
 
-def toml() -> str:
-    return "[data]\n" + "".join(f"{role} = {json.dumps(names)}\n" for role, names in NAMES.items())
-
-
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
@@ -135,24 +127,18 @@ def test_a_second_run_does_nothing(text: Path, out: Path, shards_there: dict[str
     assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
 
 
-def test_other_or_damaged_shards_are_not_overwritten(text: Path, out: Path, shards_there: dict[str, bytes]) -> None:
+def test_other_or_damaged_shards_are_replaced_with_force_alone(
+    text: Path, out: Path, shards_there: dict[str, bytes]
+) -> None:
     write(text, "train", sentences(300))
     changed = r"vocab_size: was 330, is 310.*train_source: the contents of 'train.en' have changed.*--force"
     with pytest.raises(DataError, match=f"(?s){changed}") as caught:
         prepare(recipe(vocab_size=310), [text], out, workers=1)
     assert "valid_source" not in str(caught.value)
     assert contents(out) == shards_there
-    write(text, "train", sentences(400))
     (out / "train-00000.safetensors").unlink()
     with pytest.raises(DataError, match=r"train-00000.safetensors' is missing"):
         prepare(recipe(), [text], out, workers=1)
-    prepare(recipe(), [text], out, force=True, workers=1)
-    assert contents(out) == shards_there
-
-
-def test_force_replaces_shards(text: Path, out: Path) -> None:
-    prepare(recipe(shard_pairs=100), [text], out, workers=1)
-    write(text, "train", sentences(300))
     assert prepare(recipe(joint_vocab=False, vocab_size=300), [text], out, force=True, workers=1).fresh
     tokenizers = {"tokenizer.source.model", "tokenizer.target.model"}
     assert set(contents(out)) == {INDEX_FILE, "train-00000.safetensors", *tokenizers, *VALID}
@@ -198,14 +184,12 @@ def test_an_index_that_lists_files_elsewhere_is_not_believed(
 
 def test_shards_in_use_are_not_replaced(text: Path, out: Path, shards_there: dict[str, bytes]) -> None:
     with shards.hold(out):
-        with pytest.raises(DataError, match="are in use: an nmt train reads them"):
+        with pytest.raises(DataError, match="are in use"):
             prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
         assert contents(out) == shards_there
         assert not prepare(recipe(), [text], out, workers=1).fresh  # looking at them is no use of them
-    assert prepare(recipe(vocab_size=310), [text], out, force=True, workers=1).fresh
     with shards.held_alone(out.with_name("new")), pytest.raises(DataError, match="another nmt preprocess writes"):
         prepare(recipe(), [text], out.with_name("new"), workers=1)
-    assert not out.with_name("new").exists()
 
 
 def test_a_command_that_was_killed_between_two_renames_leaves_the_earlier_shards(
@@ -249,16 +233,6 @@ def test_lines_are_those_of_the_line_contract(text: Path, out: Path, capsys: pyt
     assert "valid.en: 1 line held invalid UTF-8" in capsys.readouterr().err
 
 
-def test_several_and_compressed_files(text: Path, out: Path) -> None:
-    write(text, "more", sentences(50, seed=2))
-    for language in ("en", "de"):
-        (text / f"more.{language}.gz").write_bytes(gzip.compress((text / f"more.{language}").read_bytes()))
-    prepare(
-        recipe(train_source=["more.en.gz", "train.en"], train_target=["more.de.gz", "train.de"]), [text], out, workers=1
-    )
-    assert decoded(out, "train") == sentences(50, seed=2) + sentences(400)
-
-
 def test_two_tokenizers_over_one_vocabulary(text: Path, out: Path, tmp_path: Path, prepared_once: Path) -> None:
     """As an imported model has them: nmt itself learns no such tokenizers."""
     prepare(recipe(normalization="identity"), [text], tmp_path / "target", workers=1)
@@ -266,7 +240,6 @@ def test_two_tokenizers_over_one_vocabulary(text: Path, out: Path, tmp_path: Pat
     for side, folder in (("source", prepared_once), ("target", tmp_path / "target")):
         shutil.copy(folder / "tokenizer.model", tmp_path / "two" / f"tokenizer.{side}.model")
     vocabulary = Vocabulary.load(tmp_path / "two")
-    assert vocabulary.source.sha256 != vocabulary.target.sha256
     assert (vocabulary.joint, vocabulary.shared) == (False, True)
     two = recipe(tokenizer=str(tmp_path / "two"), separate_tokenizers=True)
     summary = prepare(two, [text], out, workers=1)
@@ -274,16 +247,15 @@ def test_two_tokenizers_over_one_vocabulary(text: Path, out: Path, tmp_path: Pat
     assert decoded(out, "train") == sentences(400)
     assert Vocabulary.load(out).files.keys() == vocabulary.files.keys()
     assert not prepare(two, [text], out, workers=1).fresh
-    unlike = prepare(recipe(joint_vocab=False, vocab_size=300), [text], tmp_path / "unlike", workers=1).index
-    assert unlike.tokenizer_sha256 == Vocabulary.load(tmp_path / "unlike").sha256
+    prepare(recipe(joint_vocab=False, vocab_size=300), [text], tmp_path / "unlike", workers=1)
     for folder, separate, said in (
-        (tmp_path / "two", False, "two tokenizers over one joint vocabulary, but data.joint_vocab = true"),
-        (prepared_once, True, "one joint vocabulary, but data.separate_tokenizers = true"),
-        (tmp_path / "unlike", True, "two vocabularies, but data.separate_tokenizers = true"),
+        (tmp_path / "two", False, "data.joint_vocab = true"),
+        (prepared_once, True, "data.separate_tokenizers = true"),
+        (tmp_path / "unlike", True, "data.separate_tokenizers = true"),
     ):
         with pytest.raises(DataError, match=said):
             prepare(recipe(tokenizer=str(folder), separate_tokenizers=separate), [text], tmp_path / "no", workers=1)
-    with pytest.raises(RecipeError, match="separate_tokenizers = true needs joint_vocab = true and a tokenizer"):
+    with pytest.raises(RecipeError, match="separate_tokenizers = true needs"):
         recipe(separate_tokenizers=True)
 
 
@@ -309,53 +281,54 @@ def test_an_existing_tokenizer_is_used(
         assert index.tokenizer_sha256 == Tokenizer.load(text / "own.model").sha256
         file = "tokenizer.model" if number == 2 else "own.model"
         assert [entry.file for entry in index.inputs["tokenizer"]] == [file]
-    (text / "own.model").write_bytes(b"damaged")
-    for changes, said in (
-        ({"tokenizer": "own.model"}, "is not a SentencePiece model"),
-        ({"tokenizer": "absent"}, "data.tokenizer = 'absent': there is no such file; looked for '.*text/absent'"),
-        ({"tokenizer": str(prepared_once), "joint_vocab": False}, "one joint vocabulary, but data.joint_vocab = false"),
-    ):
-        with pytest.raises(DataError, match=said):
-            prepare(recipe(**changes), [text], tmp_path / "more", workers=1)
 
 
-def test_empty_useless_and_unequal_text(text: Path, out: Path) -> None:
+NONE = {"train_source": ["none.en"], "train_target": ["none.de"]}
+USELESS = {"train_source": ["useless.en"], "train_target": ["useless.de"], "vocab_size": 267}
+
+
+@pytest.mark.parametrize(
+    ("changes", "folder", "said"),
+    [
+        ({"tokenizer": "damaged.model"}, ".", "is not a SentencePiece model"),
+        ({"tokenizer": "absent"}, ".", "data.tokenizer = 'absent'.*text/absent'"),
+        ({"tokenizer": "joint.model", "joint_vocab": False}, ".", "but data.joint_vocab = false"),
+        (NONE, ".", "training text is empty: .*none.en', .*none.de'"),
+        ({"valid_source": ["none.en"], "valid_target": ["none.de"]}, ".", "validation text is empty: .*none.en'"),
+        (USELESS, ".", r"all 12 .*\(empty 12, too_long 0, ratio 0\).* data.min_length = 1"),
+        ({"valid_target": ["useless.de"]}, ".", "valid.en' has 20 lines, '.*useless.de' has 12 lines"),
+        ({}, "", r"\(train.en\) need a folder: give --data-dir DIR"),
+        ({"train_source": ["train.en.gz"]}, ".", "train.en.gz'. Did you mean 'train.en'"),
+        ({"train_source": ["zzz"]}, ".", "zzz'. Its folder holds: damaged.model, folder"),
+        ({"train_source": ["pairs.tsv"]}, ".", "pairs.tsv' is TSV"),
+        ({"train_source": ["folder"]}, ".", "folder' is not a plain file"),
+        ({}, "nowhere", "nowhere' does not exist. Check --data-dir"),
+    ],
+    ids=str,
+)
+def test_inputs_that_cannot_be_used_are_named(
+    changes: dict[str, Any], folder: str, said: str, text: Path, out: Path, prepared_once: Path
+) -> None:
     write(text, "none", [])
     write(text, "useless", [("", "Hund")] * 9 + [("dog", "")] * 3)
-    for changes, said in (
-        (
-            {"train_source": ["none.en"], "train_target": ["none.de"]},
-            "the training text is empty: .*none.en', .*none.de'",
-        ),
-        ({"valid_source": ["none.en"], "valid_target": ["none.de"]}, "the validation text is empty: .*none.en'"),
-        (
-            {"train_source": ["useless.en"], "train_target": ["useless.de"], "vocab_size": 267},
-            r"all 12 train pairs were dropped \(empty 12, too_long 0, ratio 0\).* data.min_length = 1",
-        ),
-        ({"valid_target": ["useless.de"]}, "valid.en' has 20 lines, '.*useless.de' has 12 lines"),
-    ):
-        with pytest.raises(DataError, match=said):
-            prepare(recipe(**changes), [text], out, workers=1)
+    (text / "folder").mkdir()
+    (text / "pairs.tsv").write_text("a dog\tein Hund\n" * 9)
+    (text / "damaged.model").write_bytes(b"damaged")
+    shutil.copy(prepared_once / "tokenizer.model", text / "joint.model")
+    with pytest.raises(DataError, match=said):
+        prepare(recipe(**changes), [text / folder] if folder else [], out, workers=1)
     assert not out.exists()
 
 
-def test_missing_inputs_are_named_with_their_neighbours(text: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (text / "folder").mkdir()
-
-    def refused(folders: list[Path], said: str, *names: str) -> None:
-        with pytest.raises(DataError, match=said):
-            prepare(recipe(**({"train_source": list(names)} if names else {})), folders, out)
-
-    refused([], r"the recipe's files \(train.en\) need a folder: give --data-dir DIR")
-    refused([text], r"no file '.*train.en.gz'. Did you mean 'train.en'", "train.en.gz")
-    refused([text], r"no file '.*zzz'. Its folder holds: folder, train.de, train.en, valid.de, valid.en", "zzz")
-    refused([text / "nowhere"], r"the folder '.*nowhere' does not exist. Check --data-dir")
-    refused([text], "folder' is not a plain file", "folder")
-    denied = PermissionError(errno.EACCES, "Permission denied")
-    monkeypatch.setattr(os, "listdir", MagicMock(side_effect=denied))
-    refused([text], r"cannot look for '.*zzz': Permission denied", "zzz")
-    out.mkdir()
-    refused([text], r"cannot write the shards at '.*out': no write permission")
+@pytest.mark.parametrize(
+    ("function", "said"), [("listdir", "cannot look for '.*zzz'"), ("mkdir", "cannot write .*out'")]
+)
+def test_folders_without_permission_are_named(
+    function: str, said: str, text: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, function, MagicMock(side_effect=PermissionError(errno.EACCES, "Permission denied")))
+    with pytest.raises(DataError, match=said):
+        prepare(recipe(**({"train_source": ["zzz"]} if function == "listdir" else {})), [text], out, workers=1)
 
 
 def test_a_file_is_taken_from_the_first_folder_that_has_it(text: Path, out: Path, tmp_path: Path) -> None:
@@ -372,46 +345,38 @@ def test_a_file_is_taken_from_the_first_folder_that_has_it(text: Path, out: Path
         prepare(recipe(train_source=["absent.en"]), [text, own], out)
 
 
-def test_absolute_paths_need_no_data_dir_and_validation_may_be_left_out(text: Path, out: Path) -> None:
-    absolute = {role: [str(text / name) for name in names] for role, names in NAMES.items() if "train" in role}
-    index = prepare(recipe(**absolute, valid_source=[], valid_target=[]), [], out, workers=1).index
+def test_absolute_paths_and_compressed_files_need_no_data_dir_and_validation_may_be_left_out(
+    text: Path, out: Path
+) -> None:
+    more: dict[str, list[str]] = {"valid_source": [], "valid_target": []}
+    for side, language in (("source", "en"), ("target", "de")):
+        (text / f"more.{language}.gz").write_bytes(gzip.compress((text / f"valid.{language}").read_bytes()))
+        more[f"train_{side}"] = [str(text / f"more.{language}.gz"), str(text / f"train.{language}")]
+    index = prepare(recipe(**more), [], out, workers=1).index
+    assert decoded(out, "train") == sentences(20, seed=1) + sentences(400)
     assert index.splits["valid"].pairs == len(Corpus(out, "valid")) == 0
     assert valid_text(out) == ([], [])
 
 
-def teaching(folder: Path) -> None:
-    for name, count in (("train", 400), ("valid", 20), ("test", 30)):
-        write(folder, name, sentences(count))
-
-
 def test_the_teaching_corpus_is_kept_as_text(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nmt_cli.data.demo_corpus.write_corpus", teaching)
-    demo = Recipe.from_dict({"name": "demo", "data": {"generator": "teaching", "vocab_size": 330}}, "test")
-    assert prepare(demo, [], out, workers=1).fresh
+    def teaching(**languages: str) -> Recipe:
+        return Recipe.from_dict({"data": {"generator": "teaching", "vocab_size": 330, **languages}}, "test")
+
+    splits = {"train": 400, "valid": 20, "test": 30}
+    monkeypatch.setattr(
+        "nmt_cli.data.demo_corpus.write_corpus",
+        lambda folder: [write(folder, name, sentences(count)) for name, count in splits.items()],
+    )
+    assert prepare(teaching(), [], out, workers=1).fresh
     assert decoded(out, "train") == sentences(400)
     assert sorted(os.listdir(out / "text")) == ["test.de", "test.en", "train.de", "train.en", "valid.de", "valid.en"]
     assert (out / "text").stat().st_mode == out.stat().st_mode
     assert open_index(out).inputs["train_source"][0].file == "text/train.en"
-    assert not prepare(demo, [], out, workers=1).fresh
-    turned = Recipe.from_dict(
-        {"data": {"generator": "teaching", "vocab_size": 330, "source_language": "de", "target_language": "en"}}, "test"
-    )
-    prepare(turned, [], out, force=True, workers=1)
+    assert not prepare(teaching(), [], out, workers=1).fresh
+    prepare(teaching(source_language="de", target_language="en"), [], out, force=True, workers=1)
     assert decoded(out, "train") == [(target, source) for source, target in sentences(400)]
-    french = Recipe.from_dict({"data": {"generator": "teaching", "target_language": "fr"}}, "test")
-    with pytest.raises(DataError, match=r"is in en and de, not in 'fr': correct data.source_language"):
-        prepare(french, [], out, workers=1)
-
-
-@pytest.mark.parametrize("at", ["write_atomic", "rename_flushed"])
-def test_a_stop_midway_leaves_the_earlier_shards(
-    text: Path, out: Path, shards_there: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, at: str
-) -> None:
-    monkeypatch.setattr(f"nmt_cli.storage.files.{at}", MagicMock(side_effect=KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
-    assert contents(out) == shards_there
-    assert sorted(os.listdir(out.parent)) == ["out", "text"]
+    with pytest.raises(DataError, match=r"in en and de, not in 'fr'"):
+        prepare(teaching(target_language="fr"), [], out, workers=1)
 
 
 def test_a_dead_worker_is_an_error_not_a_hang() -> None:
@@ -419,36 +384,23 @@ def test_a_dead_worker_is_an_error_not_a_hang() -> None:
         list(run([1, 2, 3]))
 
 
-def test_the_command(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_says_what_was_dropped_and_what_is_next(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     write(text, "train", [*sentences(400), ("dog", "")])
-    Path("tiny.toml").write_text(toml())
-    app = typer.Typer()
-    app.command()(preprocess)
-
-    def run(*more: str) -> Any:
-        arguments = ["tiny.toml", "--data-dir", "text", "--set", "data.vocab_size=330", "--workers", "1", *more]
-        return CliRunner().invoke(app, arguments, catch_exceptions=False)
-
-    result = run()
-    assert (result.exit_code, result.stdout) == (0, "")
+    keys = "".join(f"{role} = {json.dumps(names)}\n" for role, names in NAMES.items())
+    Path("tiny.toml").write_text(f"[data]\n{keys}")
+    line = "preprocess tiny.toml --data-dir text --set data.vocab_size=330 --workers 1"
+    result = ran(line)
+    assert result.stdout == ""
     for part in ("330 pieces, joint", "400 of 401 pairs; dropped: 1 empty;", "20 of 20 pairs; dropped: none"):
         assert part in result.stderr
     assert result.stderr.endswith("next: nmt train tiny.toml --set data.vocab_size=330\n")
     assert open_index("data/tiny").recipe == "tiny"
-    again = run("--json")
+    again = ran(f"{line} --json")
     assert "nothing to do: data/tiny already holds these shards" in again.stderr
     summary = json.loads(again.stdout)
-    assert summary["fresh"] is False
-    assert summary["splits"]["train"]["dropped"]["empty"] == 1
-    elsewhere = run("--out", "my shards")
-    assert elsewhere.stderr.endswith("next: nmt train tiny.toml --data 'my shards' --set data.vocab_size=330\n")
-
-
-@pytest.mark.slow
-def test_preprocess_needs_no_torch() -> None:
-    imports = "nmt_cli.data.prepare, nmt_cli.data.shards, nmt_cli.cli.preprocess"
-    late = {"numpy", "sentencepiece", "multiprocessing"}
-    for modules, absent in ((imports, {"torch"}), ("nmt_cli.cli.preprocess", late)):
-        code = f"import sys, {modules}; sys.exit(bool({absent} & set(sys.modules)))"
-        subprocess.run([sys.executable, "-c", code], cwd=Path(shards.__file__).parents[2], check=True)
+    assert (summary["fresh"], summary["splits"]["train"]["dropped"]["empty"]) == (False, 1)
+    elsewhere = ran(line, "--out", "my shards").stderr
+    assert elsewhere.endswith("next: nmt train tiny.toml --data 'my shards' --set data.vocab_size=330\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
-from marian_models import ODD, SCRIPT, pieces, spm, yaml
+from marian_models import ODD, SCRIPT, pieces, spm
 
 from nmt_cli.data.normalization import replacing
 from nmt_cli.data.sentencepiece_model import Extension, extension_of, pieces_of, with_pieces
@@ -58,12 +58,8 @@ def test_decoding_gives_the_pieces_text() -> None:
     ids = {piece: number for number, piece in enumerate(table)}
     row = [ids["▁"], ids["привет"], ids["▁"], ids["漢字"], ids["~"], ids[":"], EOS, PAD, BOS]
     assert tokenizer.decode([row]) == ["привет 漢字~:"]
-    foreign = [ids[piece] for piece in pieces(spm(0)) if piece not in pieces(spm(1, 230))]
-    assert tokenizer.decode([[number] for number in foreign[:40]]) == [
-        table[number].replace("▁", " ").strip() for number in foreign[:40]
-    ]
-    line = "der Hund sieht die Katze"
-    assert tokenizer.decode([tokenizer.encode([line])[0]]) == [line]
+    foreign = [ids[piece] for piece in pieces(spm(0)) if piece not in pieces(spm(1, 230))][:40]
+    assert tokenizer.decode([[n] for n in foreign]) == [table[n].replace("▁", " ").strip() for n in foreign]
 
 
 def test_a_tag_is_never_made_from_a_text() -> None:
@@ -111,28 +107,20 @@ def test_a_damaged_extension_is_refused(value: bytes) -> None:
         Tokenizer(with_pieces(spm(0), [*SPECIALS, *pieces(spm(0))], {}) + field)
 
 
-# --- preprocess.sh ---
+# --- preprocess.sh; exchange/test_preprocess.py runs such scripts ---
 
 REPLACED = {
     "a，b。 c。   d、e": "a,b. c. d,e",
     "”x“ ∶ ：？《a》）！（；": '"x" : :?"a")!(;',
     "１２３４５６７８９０ 」「": '"234567890 ""',
-    "a．b ． c": "a. b . c",
     "～’…━〈〉【】％": "~'...-<>[]%",
-    "tab\there": "tab here",
     "x\x07y\x1bz": "x y z",
     "a\u200bb\u2060c\ufeffd": "a b c d",
     "so\xadft \u202ax": "so ft x",
-    "  two  spaces  ": "two spaces",
     "‘a’ — „b“ ‚c‘": "‘a' — „b\" ‚c‘",
-    "\x80\x9f e\ue000f": "e f",
     "\U000e0001 g\u061ch": "g h",
-    "plain & simple \\ /": "plain & simple \\ /",
-    "\xa0nb": "\xa0nb",
-    "👩\u200d👩 x": "👩 👩 x",
-    "a\u3000b": "a\u3000b",
+    "plain & simple \\ / \xa0nb a\u3000b": "plain & simple \\ / \xa0nb a\u3000b",
     "\u0378 unassigned": "unassigned",
-    "，，": ",,",
     "1．  2": "1. 2",
 }
 """What bash, sed and perl make of lines with OPUS-MT's preprocess.sh."""
@@ -153,22 +141,13 @@ def test_replacements_are_those_of_sed_and_perl() -> None:
     assert {line: replaced(script, line) for line in REPLACED} == REPLACED
 
 
-def test_a_script_that_we_write_says_the_same() -> None:
-    values, controls = read(SCRIPT)
-    assert controls
-    assert values == {"，": ",", "。 ": ". ", "？": "?", "１": '"', "’": "'", "…": "...", "％": "%"}
-    ours = preprocess_script(Extension(0, values, controls))
-    assert read(ours) == (values, controls)
-    assert read(preprocess_script(Extension(0, MOSES, False))) == (MOSES, False)
-    for line in ("a，b。   c？１", "x’y…z％", "a\x07b\u200bc"):
-        assert replaced(ours, line) == replaced(SCRIPT, line)
-
-
-def test_rules_of_plain_characters_count_too() -> None:
-    assert replaced("sed -e 's/;/./g' -e 's/`/\\'/g'".replace("\\'", "X"), "a;b`c") == "a.bXc"
+def test_rules_of_a_script_are_followed_in_order() -> None:
     assert replaced("sed -e 's/，/;/g' -e 's/，/!/g'", "a，b") == "a;b"  # the first one wins: no other is left
     with pytest.raises(ModelError, match="replaces ';', which an earlier step of it makes"):
         read("sed -e 's/，/;/g' -e 's/;/!/g'")
+    values, controls = read(SCRIPT)
+    assert read(preprocess_script(Extension(0, values, controls))) == (values, controls)
+    assert read(preprocess_script(Extension(0, MOSES, False))) == (MOSES, False)
 
 
 def test_a_tokenizer_replaces_before_it_encodes() -> None:
@@ -187,14 +166,6 @@ def test_a_tokenizer_replaces_before_it_encodes() -> None:
 
 def test_every_key_is_a_piece(tmp_path: Path) -> None:
     """YAML reads no, y and ~ as something else, if one lets it."""
-
-    def vocabulary(content: str) -> dict[str, int]:
-        (tmp_path / "vocab.yml").write_text(content, encoding="utf-8")
-        return vocabulary_in(SourceFiles(tmp_path), "vocab.yml")
-
-    odd = ["", "1.0", "on", "0x1", "1e3", ".inf", "2020-02-26", "▁the", "'", '"', "«", "\\n", "\t"]
-    keys = list(dict.fromkeys(["</s>", "<unk>", *ODD, *odd]))
-    assert vocabulary(yaml(keys)) == {key: number for number, key in enumerate(keys)}
     plain = ["</s>", "<unk>", "no", "y", "~", "null", "1", "1.0", "on", "0x1", "''", "2020-02-26", "="]
-    content = "".join(f"{key}: {number}\n" for number, key in enumerate(plain))
-    assert list(vocabulary(content)) == [key.replace("''", "") for key in plain]
+    (tmp_path / "vocab.yml").write_text("".join(f"{key}: {number}\n" for number, key in enumerate(plain)))
+    assert list(vocabulary_in(SourceFiles(tmp_path), "vocab.yml")) == [key.replace("''", "") for key in plain]

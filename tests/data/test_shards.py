@@ -146,28 +146,29 @@ def test_opening_reads_no_ids(tmp_path: Path) -> None:
     assert resident() - before < 8_000
 
 
-def test_no_folder_and_no_index(tmp_path: Path) -> None:
+def test_without_an_index_there_is_no_corpus(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "absent"):
-        with pytest.raises(DataError, match=r"holds no prepared corpus \(no index.json\): run nmt preprocess"):
+        with pytest.raises(DataError, match=r"no index.json.*: run nmt preprocess"):
             open_index(folder)
     (tmp_path / INDEX_FILE).write_text("{")  # the other ways are those of every record, test_sealed_json.py
     with pytest.raises(DataError, match=r"index.json' is damaged.* make the shards again"):
         open_index(tmp_path)
-    (tmp_path / INDEX_FILE).unlink()
-    (tmp_path / INDEX_FILE).mkdir()
-    with pytest.raises(DataError, match=r"cannot read .*index.json"):
-        open_index(tmp_path)
 
 
-def test_missing_and_cut_shards_are_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["cut", "missing", "a length", "the header", "an offset"])
+def test_damaged_shards_are_named_when_they_are_opened(tmp_path: Path, damage: str) -> None:
     make(tmp_path, some_pairs(9), [])
     shard = tmp_path / "train-00001.safetensors"
-    data = shard.read_bytes()
-    shard.write_bytes(data[:-1])
-    with pytest.raises(DataError, match=rf"train-00001.safetensors' has {len(data) - 1} bytes, expected {len(data)}"):
-        open_index(tmp_path)
-    shard.unlink()
-    with pytest.raises(DataError, match=r"train-00001.safetensors' is missing"):
+    data = bytearray(shard.read_bytes())
+    if damage == "an offset":
+        data[8 + int.from_bytes(data[:8], "little")] ^= 7
+    else:
+        at = 20 * (damage == "the header")
+        data[at : at + 8] = b"\xff" * 8
+    shard.write_bytes(data[:-1] if damage == "cut" else data)
+    if damage == "missing":
+        shard.unlink()
+    with pytest.raises(DataError, match=r"train-00001.safetensors'"):
         Corpus(tmp_path, "train")
 
 
@@ -184,32 +185,11 @@ def test_changed_bytes_are_found_by_verify(tmp_path: Path) -> None:
 
 def test_trainings_share_a_folder_and_a_writer_has_it_alone(tmp_path: Path) -> None:
     make(tmp_path, some_pairs(3), [])
-    first, second = hold(tmp_path), hold(tmp_path)
-    with (
-        pytest.raises(DataError, match=r"are in use: an nmt train reads them, or another nmt preprocess writes there"),
-        held_alone(tmp_path),
-    ):
+    with hold(tmp_path), hold(tmp_path), pytest.raises(DataError, match=r"are in use"), held_alone(tmp_path):
         pass
-    first.close()
-    second.close()
     with held_alone(tmp_path), pytest.raises(DataError, match="nmt preprocess is writing to"):
         hold(tmp_path)
     hold(tmp_path).close()
-
-
-@pytest.mark.parametrize("at", [0, 20, 300])
-def test_damage_of_header_or_offsets_is_found_at_opening(tmp_path: Path, at: int) -> None:
-    make(tmp_path, some_pairs(3), [])
-    shard = tmp_path / "train-00000.safetensors"
-    data = bytearray(shard.read_bytes())
-    start = 8 + int.from_bytes(data[:8], "little")
-    if at == 300:
-        data[start] ^= 7  # the first offset
-    else:
-        data[at : at + 8] = b"\xff" * 8
-    shard.write_bytes(data)
-    with pytest.raises(DataError, match=r"the shard .*train-00000.safetensors"):
-        Corpus(tmp_path, "train")
 
 
 def test_shards_of_another_recipe_are_refused_key_by_key(tmp_path: Path) -> None:

@@ -50,39 +50,25 @@ def tokenizer() -> Tokenizer:
     return learn_bpe(SENTENCES + GERMAN, section(vocab_size=330))
 
 
-def test_the_special_ids_are_ours(tokenizer: Tokenizer) -> None:
-    assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
-    assert tokenizer.vocab_size == 330
-    ids = tokenizer.encode(["the small dog", "<s> x </s> <pad> <unk>"])
-    assert not {PAD, UNK, BOS, EOS} & {i for row in ids for i in row}
-    assert "".join(tokenizer.pieces("the small dog")).replace("▁", " ").strip() == "the small dog"
-
-
 @pytest.mark.parametrize(
-    ("text", "back"),
+    ("rule", "text", "back"),
     [
-        ("the small dog", "the small dog"),
-        ("  the   small\tdog  ", "the small dog"),
-        ("unseen: Ж 日本 🙂 €", "unseen: Ж 日本 🙂 €"),
-        ("ﬁne ½ E=mc² ™ Ａ，。…", "ﬁne ½ E=mc² ™ Ａ，。…"),
-        ("a\u2028b", "a b"),
-        ("", ""),
-        (" ", ""),
-        ("<s> </s> <0x41> ▁", "<s> </s> <0x41>"),
+        ("nfc", "  the   small\tdog  ", "the small dog"),
+        ("nfc", "unseen: Ж 日本 🙂 €", "unseen: Ж 日本 🙂 €"),
+        ("nfc", "ﬁne ½ E=mc² ™ Ａ，。…", "ﬁne ½ E=mc² ™ Ａ，。…"),
+        ("nfc", "a\u2028b", "a b"),
+        ("nfc", " ", ""),
+        ("nfc", "<s> </s> <pad> <unk> <0x41> ▁", "<s> </s> <pad> <unk> <0x41>"),
+        ("identity", "ﬁne ² Ａ… cafe\u0301", "ﬁne ² Ａ… cafe\u0301"),
+        ("identity", "a\u2028b\x0bc\rd\u0085e\x00f\xadg", "a b c d efg"),
+        ("nmt_nfkc", "ﬁne ² Ａ…", "fine 2 A..."),
     ],
 )
-def test_round_trip_after_normalisation(tokenizer: Tokenizer, text: str, back: str) -> None:
-    assert tokenizer.decode(tokenizer.encode([text])) == [back]
-
-
-def test_round_trips_by_the_other_rules() -> None:
-    plain = learn_bpe(SENTENCES, section(normalization="identity"))
-    text = "ﬁne ² Ａ… cafe\u0301"
-    assert plain.decode(plain.encode([text])) == [text]
-    unseen = "a\u2028b\x0bc\rd\u0085e\x00f\xadg"
-    assert plain.decode(plain.encode([unseen])) == ["a b c d efg"]
-    older = learn_bpe(SENTENCES, section(normalization="nmt_nfkc"))
-    assert older.decode(older.encode(["ﬁne ² Ａ…"])) == ["fine 2 A..."]
+def test_round_trip_after_normalisation(rule: str, text: str, back: str) -> None:
+    tokenizer = learn_bpe(SENTENCES, section(normalization=rule))
+    [ids] = tokenizer.encode([text])
+    assert not {PAD, UNK, BOS, EOS} & {*ids}
+    assert tokenizer.decode([ids]) == [back]
 
 
 def test_decoding_passes_over_specials_and_keeps_to_one_line(tokenizer: Tokenizer) -> None:
@@ -139,21 +125,18 @@ def test_missing_damaged_and_other_models_are_named(tmp_path: Path, tokenizer: T
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(SENTENCES), model_writer=other, vocab_size=60, model_type="bpe", minloglevel=2
     )
-    damaged = (b"", b"words, no model" * 9, tokenizer.model[: len(tokenizer.model) // 2])
+    named = "bad.model' is not a SentencePiece model"
     for data, said in (
-        *((data, "bad.model' is not a SentencePiece model, or a damaged one") for data in damaged),
-        (
-            other.getvalue(),
-            "pad = -1, unk = 0, bos = 1, eos = 2; expected pad = 0, unk = 1, bos = 2, eos = 3.*--pad_id=0",
-        ),
+        (b"", named),
+        (b"words, no model" * 9, named),
+        (tokenizer.model[: len(tokenizer.model) // 2], named),
+        (other.getvalue(), "pad = -1, unk = 0, .* expected pad = 0, unk = 1, .*--pad_id=0"),
     ):
         (tmp_path / "bad.model").write_bytes(data)
         with pytest.raises(DataError, match=said):
             Tokenizer.load(tmp_path / "bad.model")
     with pytest.raises(DataError, match=r"cannot read '.*absent'"):
         Tokenizer.load(tmp_path / "absent")
-    with pytest.raises(DataError, match=r"cannot read"):
-        Tokenizer.load(tmp_path)
 
 
 def test_a_joint_vocabulary_is_one_tokenizer_separate_ones_are_two(tmp_path: Path) -> None:
@@ -234,8 +217,6 @@ def letters(words: Iterable[tuple[str, int]], data: DataSection, side: str) -> T
 
 
 def test_a_kind_of_tokenizer_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValidationError, match=r"expected bpe or words"):
-        section(joint_vocab=False, target_tokenization="letters")
     monkeypatch.setitem(TOKENIZERS, "letters", f"{__name__}:letters")
     data = section(joint_vocab=False, target_tokenization="letters", vocab_size=290, target_vocab_size=20)
     learned = Vocabulary.learn([count_words(SENTENCES).items(), count_words(SYMBOLS).items()], data)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import random
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -92,9 +91,11 @@ def test_text_without_spaces_is_sampled_not_lost() -> None:
     counts = WordCounts(held=20_000)
     for first in range(0, len(lines), 100):
         counts.add(count_words(lines[first : first + 100]))
-    assert 300 < len(counts.most_frequent()) <= 1000
-    several = count_words(lines).items(), counts.most_frequent()
-    whole, sampled = (learn_from_words(words, section(vocab_size=400)) for words in several)
+    sample = counts.most_frequent()
+    assert 300 < len(sample) <= 1000
+    whole, sampled = (
+        learn_from_words(words, section(vocab_size=400)) for words in (count_words(lines).items(), sample)
+    )
     assert len(set(whole.table) & set(sampled.table)) > 250
 
 
@@ -127,29 +128,16 @@ def test_remembered_words_give_the_same_ids(text: list[str], normalization: str,
     check(tokenizer, [])
 
 
-def test_an_encoder_that_forgets_goes_on_rightly(text: list[str]) -> None:
+def test_words_are_cut_once_and_a_full_memory_forgets(text: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = learn_bpe(text, section())
-    encoder = WordEncoder(tokenizer, remembered=200)
-    check(tokenizer, text, encoder)
-    assert len(encoder._numbers) < 400
-
-
-def test_words_are_cut_once(text: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = learn_bpe(text, section())
-    encoder, asked = WordEncoder(tokenizer), []
-    plain = tokenizer.encode
+    forgetful = WordEncoder(tokenizer, remembered=200)
+    check(tokenizer, text, forgetful)
+    assert len(forgetful._numbers) < 400
+    encoder, asked, plain = WordEncoder(tokenizer), list[str](), tokenizer.encode
     monkeypatch.setattr(tokenizer, "encode", lambda texts: asked.extend(texts) or plain(texts))  # type: ignore[func-returns-value]
     for _ in range(3):
         encoder.encode(text)
     assert sorted(asked) == sorted(set(" ".join(text).split(" ")))
-
-
-def made(sentences: Iterable[str], **options: Any) -> Tokenizer:
-    model = io.BytesIO()
-    ids = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3}
-    options = {"model_type": "bpe", "vocab_size": 500, "minloglevel": 2, **ids, **options}
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(sentences), model_writer=model, **options)
-    return Tokenizer(model.getvalue())
 
 
 @pytest.mark.parametrize(
@@ -164,6 +152,10 @@ def made(sentences: Iterable[str], **options: Any) -> Tokenizer:
     ],
 )
 def test_a_tokenizer_that_joins_words_is_left_to_itself(text: list[str], options: dict[str, Any]) -> None:
-    tokenizer = made(text, **options)
+    model = io.BytesIO()
+    ids = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3}
+    options = {"model_type": "bpe", "vocab_size": 500, "minloglevel": 2, **ids, **options}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(text), model_writer=model, **options)
+    tokenizer = Tokenizer(model.getvalue())
     assert not tokenizer.by_words
     check(tokenizer, [*text[:300], "  two  spaces "])

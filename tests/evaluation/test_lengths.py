@@ -52,15 +52,6 @@ def test_each_bucket_is_scored_as_if_it_stood_alone() -> None:
     assert [(part.ratio, part.scores) for part in parts[4:]] == [(None, {}), (None, {})]
 
 
-def test_the_words_of_trees_are_counted() -> None:
-    reference = ["(TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks)) (. .)))", "(TOP(X(UH -LRB-)))"]
-    for metrics in (["evalb"], ["bleu", "evalb"]):
-        several = {metric: Scorer(metric, [reference]) for metric in metrics}
-        parts = by_length(reference, reference, several, [1, 3])
-        found = [(part.bucket.name, part.bucket.lines, part.ratio) for part in parts]
-        assert found == [("1", (1,), 1.0), ("2-3", (), None), ("4+", (0,), 1.0)]
-
-
 def test_a_part_for_json_and_bounds_as_they_are_written() -> None:
     reference = [words(3)] * 2
     part, rest = by_length([words(3), words(6)], reference, {"ter": Scorer("ter", [reference])}, [4])

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,9 +13,9 @@ from sacrebleu.metrics.ter import TER
 
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.evaluation import significance
-from nmt_cli.evaluation.metric import MetricOptions, MetricSpec, SentenceStatisticsMetric
+from nmt_cli.evaluation.metric import MetricSpec, SentenceStatisticsMetric
 from nmt_cli.evaluation.metrics import DEFAULT_METRICS, Scorer, compute, spec
-from nmt_cli.evaluation.significance import FEW, TESTS, Row, compare
+from nmt_cli.evaluation.significance import FEW, TESTS, compare
 from nmt_cli.registry import METRICS
 
 WORDS = ["the", "small", "dog", "often", "sees", "a", "large", "cat", "near", "our", "old", "house"]
@@ -25,16 +24,8 @@ GOOD = [line.replace("dog", "hound") for line in REFERENCE]
 BAD = [" ".join(reversed(line.split())) for line in REFERENCE]
 
 
-PLAIN = MetricOptions()
-
-
-def interval(hypotheses: list[str], scorer: Scorer, **options: Any) -> Row:
-    [row] = compare([("bad", hypotheses)], {"bleu": scorer}, **options)["bleu"]
-    return row
-
-
-def scorers(*metrics: str, options: MetricOptions = PLAIN) -> dict[str, Scorer]:
-    return {metric: Scorer(metric, [REFERENCE], options) for metric in metrics}
+def scorers(*metrics: str) -> dict[str, Scorer]:
+    return {metric: Scorer(metric, [REFERENCE]) for metric in metrics}
 
 
 @pytest.mark.parametrize("test", TESTS)
@@ -59,10 +50,8 @@ def test_a_clear_difference_is_significant_under_every_metric(test: str) -> None
 
 @pytest.mark.parametrize("test", TESTS)
 def test_equal_systems_do_not_differ(test: str) -> None:
-    spaced = [line.replace(" ", "  ") for line in GOOD]  # other text, same tokens
-    for rows in compare(
-        [("a", GOOD), ("b", list(GOOD)), ("c", spaced)], scorers(*DEFAULT_METRICS), test=test, samples=50
-    ).values():
+    systems = [("a", GOOD), ("b", list(GOOD)), ("c", [line.replace(" ", "  ") for line in GOOD])]  # the same tokens
+    for rows in compare(systems, scorers(*DEFAULT_METRICS), test=test, samples=50).values():
         assert [row.p_value for row in rows] == [None, 1.0, 1.0]
 
 
@@ -138,14 +127,10 @@ def test_the_bootstrap_is_sacrebleus() -> None:
 
 def test_the_number_of_samples_at_once_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     systems, metrics = [("good", GOOD), ("bad", BAD)], scorers("bleu", "ter")
-    once = {test: compare(systems, metrics, test=test, samples=70) for test in TESTS}
+    once = compare(systems, metrics, samples=70)
     monkeypatch.setattr(significance, "CHUNK", 7 * 64)
-    assert [*significance._chunks(70, 60)] == [7] * 10
-    assert [*significance._chunks(3, 1000)] == [1, 1, 1]
-    chunked = {test: compare(systems, metrics, test=test, samples=70) for test in TESTS}
-    assert chunked["bootstrap"] == once["bootstrap"]
-    for one, many in zip(once["randomisation"]["bleu"], chunked["randomisation"]["bleu"], strict=True):
-        assert one == many or one.p_value == pytest.approx(many.p_value, abs=0.1)
+    assert compare(systems, metrics, samples=70) == once
+    assert compare(systems, metrics, test="randomisation", samples=70)["bleu"][1].p_value == pytest.approx(0, abs=0.1)
 
 
 def test_few_lines_that_differ_are_remarked_on() -> None:
@@ -155,58 +140,41 @@ def test_few_lines_that_differ_are_remarked_on() -> None:
         assert row.differing == row.as_dict()["differing_lines"] == count
         return significance.remark("'a'", [replace(row, p_value=p_value or row.p_value)], len(GOOD), test)
 
-    assert [count for count in range(9) if remarks(count)] == [1, 2, 3, 4, 5]
     assert [count for count in range(9) if remarks(count, p_value=0.0001)] == [1, 2, 3, 4, 5]
     assert 2 * 0.5**FEW < 0.05 <= 2 * 0.5 ** (FEW - 1)
     assert remarks(3, p_value=0.25) is None  # no less than random exchanges can give
     assert remarks(3, "randomisation") is None
-    said = remarks(3) or ""
-    assert re.search(
-        r"'a', .* chrF2 in 3 of 60 \(p = 0\.\d{4}; .* 0\.25 or more\)\..* --significance randomisation", said
-    )
+    for part in ("'a'", "chrF2", "3 of 60", "0.25 or more", "--significance randomisation"):
+        assert part in (remarks(3) or "")
     assert "random exchanges give 1)" in (remarks(1) or "")
 
 
 def test_the_seed_is_fixed_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    systems, metrics = [("good", GOOD), ("bad", BAD)], scorers("bleu", "ter")
+    def of(seed: int | None = None) -> Any:
+        options = {} if seed is None else {"seed": seed}
+        several = compare([("good", GOOD), ("bad", BAD)], scorers("bleu", "ter"), samples=50, **options)
+        return several, compare([("bad", BAD)], scorers("bleu"), samples=50, **options)
+
     monkeypatch.delenv("SACREBLEU_SEED", raising=False)
-    once, alone = compare(systems, metrics, samples=50), interval(BAD, metrics["bleu"], samples=50)
+    once = of()
     assert "SACREBLEU_SEED" not in os.environ
     monkeypatch.setenv("SACREBLEU_SEED", "none")
-    assert (compare(systems, metrics, samples=50), interval(BAD, metrics["bleu"], samples=50)) == (once, alone)
+    assert of() == once
     assert os.environ["SACREBLEU_SEED"] == "none"
-    assert compare(systems, metrics, samples=50, seed=7) != once
-    assert interval(BAD, metrics["bleu"], samples=50, seed=7) != alone
+    assert [one != other for one, other in zip(of(7), once, strict=True)] == [True, True]
 
 
 def test_the_confidence_of_one_system_is_sacrebleus() -> None:
     theirs = BLEU()
     score = theirs.corpus_score(BAD, [REFERENCE], n_bootstrap=300)  # seed 12345, its default and ours
-    row = interval(BAD, Scorer("bleu", [REFERENCE]), samples=300)
+    [row] = compare([("bad", BAD)], scorers("bleu"), samples=300)["bleu"]
     assert (row.score.value, row.p_value) == (score.score, None)
     assert [row.mean, row.ci] == pytest.approx([score._mean, score._ci])
     assert row.score.signature == theirs.get_signature().format()
 
 
-def test_options_reach_the_metric_and_a_row_is_for_json() -> None:
-    options = MetricOptions(lowercase=True, tokenize="char")
-    rows = compare([("a", GOOD), ("b", [line.upper() for line in GOOD])], scorers("bleu", options=options), samples=20)[
-        "bleu"
-    ]
-    assert "case:lc|eff:no|tok:char" in rows[0].score.signature
-    assert rows[0].score.value == rows[1].score.value
-    row = compare([("a", GOOD), ("b", BAD)], scorers("chrf"), samples=20)["chrf"][1]
-    more = ["mean", "ci95", "p_value", "differing_lines"]
-    assert list(row.as_dict()) == [*compute("chrf", BAD, [REFERENCE]).as_dict(), *more]
-    assert all(type(row.as_dict()[key]) is float for key in ("score", "mean", "ci95", "p_value"))
-    from sacrebleu.significance import PairedTest
-
-    assert [test.samples for test in TESTS.values()] == [PairedTest._DEFAULT_SAMPLES[key] for key in ("bs", "ar")]
-
-
 def test_misuse_is_named() -> None:
-    pair, bleu = [("a", GOOD), ("b", BAD)], scorers("bleu")
     with pytest.raises(UsageError, match="at least 1, got 0 and 1000"):
-        compare(pair, bleu, seed=0)
+        compare([("a", GOOD), ("b", BAD)], scorers("bleu"), seed=0)
     with pytest.raises(DataError, match="59 hypothesis lines cannot be scored against 60 lines"):
-        compare([("a", GOOD), ("b", BAD[:-1])], bleu)
+        compare([("a", GOOD), ("b", BAD[:-1])], scorers("bleu"))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 
@@ -68,7 +65,5 @@ def test_shares_of_letters(lines: list[str], tokenizer: str) -> None:
     assert default_tokenizer("target", lines) == tokenizer
 
 
-def test_the_names_are_sacrebleus_and_nothing_heavy_is_imported() -> None:
+def test_the_names_are_sacrebleus() -> None:
     assert set(LANGUAGES) | {"13a"} <= set(BLEU.TOKENIZERS)
-    code = "import sys, nmt_cli.evaluation.tokenizers; print({'torch', 'sacrebleu', 'numpy'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -13,15 +12,15 @@ import numpy as np
 import pytest
 import torch
 from both_arrays import TORCH
-from engine_switch import with_and_without_engine
+from engine_switch import without_engine
 from in_memory import line_translator
 from run_search import ALPHA, run_to_end, search_options
-from small_models import section
+from small_models import needs_engine, section
 from toy_decoder import Histories, ToyDecoder, toy_log_probs
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, TARGET, UNK, Tokenizer, learn_bpe, learn_from_words, learn_symbols
 from nmt_cli.data.words import count_words
-from nmt_cli.errors import ModelError, UsageError
+from nmt_cli.errors import UsageError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.parsing.constraint import MOST_OPENED, TreeConstraint
 from nmt_cli.parsing.linearization import TERMINALS, delinearise, repaired
@@ -35,7 +34,7 @@ from nmt_cli.search.mbr import MbrSearch
 from nmt_cli.search.sampling import SamplingSearch
 from nmt_cli.search.search import SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
-from nmt_cli.translation.line import Line, Translation
+from nmt_cli.translation.line import Translation
 
 WORDS = ["the", "dog", "barks", "at", "/", "-LRB-", "cats", "."]
 TAGS = ["DT", "NN", "VBZ", "."]
@@ -52,10 +51,10 @@ SEARCHES: dict[str, Any] = {
 
 
 @cache
-def symbols(kind: str, labels: tuple[str, ...] = (*LABELS,), words: tuple[str, ...] = (*WORDS,)) -> Tokenizer:
+def symbols(kind: str) -> Tokenizer:
     """A vocabulary of symbols. One label has no closing bracket, one no opening bracket."""
-    terminals = {"xx": ["XX"], "tags": TAGS, "words": words, "both": [*words, *(f"/{tag}" for tag in TAGS)]}[kind]
-    every = [*(f"({label}" for label in labels), *(f"){label}" for label in labels), "(HALF", ")OTHER", *terminals]
+    terminals = {"xx": ["XX"], "tags": TAGS, "words": WORDS, "both": [*WORDS, *(f"/{tag}" for tag in TAGS)]}[kind]
+    every = [*(f"({label}" for label in LABELS), *(f"){label}" for label in LABELS), "(HALF", ")OTHER", *terminals]
     data = DataSection(
         generator="teaching", joint_vocab=False, target_tokenization="words", target_vocab_size=4 + len(every)
     )
@@ -131,15 +130,8 @@ class Noise(Histories):
         return logits
 
 
-def liked(kind: str, what: str) -> list[int]:
-    table = shown(kind, range(symbols(kind).vocab_size))
-    return {
-        "nothing": [],
-        "open": [n for n, s in enumerate(table) if s.startswith("(")],
-        "close": [n for n, s in enumerate(table) if s.startswith(")")],
-        "end": [EOS, PAD, BOS],
-        "unknown": [UNK],
-    }[what]
+KINDS_OF_NOISE = {"nothing": "", "open": "(", "close": ")", "end": ("<pad>", "<s>", "</s>"), "unknown": "<unk>"}
+"""The beginnings of the symbols that a model likes."""
 
 
 def random_lines(count: int) -> list[str]:
@@ -157,7 +149,7 @@ def test_every_output_is_a_tree(kind: str, search: str, beam: int) -> None:
     """Whatever the model likes, and whatever the length, if all terminals fit."""
     lines = random_lines(8)
     rng = random.Random(beam)
-    for what in ("nothing", "open", "close", "end", "unknown"):
+    for what in KINDS_OF_NOISE:
         longest = [len(line.split()) * (1 + (kind == "both")) + rng.choice([0, 1, 2, 3, 10, 40]) for line in lines]
         found = searched(kind, lines, longest, beam, what, search=search)
         for line, most, hypotheses in zip(lines, longest, found, strict=True):
@@ -231,7 +223,9 @@ def searched(
     search: str = "beam",
     **more: Any,
 ) -> list[list[Hypothesis]]:
-    decoder = Noise(len(lines), beam, symbols(kind).vocab_size, liked(kind, what))
+    table, wanted = shown(kind, range(symbols(kind).vocab_size)), KINDS_OF_NOISE[what]
+    liked = [number for number, symbol in enumerate(table) if wanted and symbol.startswith(wanted)]
+    decoder = Noise(len(lines), beam, len(table), liked)
     return run_to_end(SEARCHES[search](decoder, options(kind, beam, **more)), sentences(kind, lines, longest, prefix))
 
 
@@ -247,14 +241,6 @@ def test_a_sentence_without_words_ends_at_once_and_an_output_that_is_too_short_i
         assert not any(symbol.startswith(("(", ")")) for h in row for symbol in shown(kind, h.tokens))
 
 
-@pytest.mark.parametrize("search", SEARCHES)
-def test_a_model_whose_output_is_not_a_number_is_noticed(search: str) -> None:
-    decoder = Noise(1, 4, symbols("words").vocab_size, [])
-    decoder.step = lambda tokens, rows: torch.full((len(rows), decoder.size), torch.nan)  # type: ignore[method-assign]
-    with pytest.raises(ModelError, match="not a number"):
-        run_to_end(SEARCHES[search](decoder, options("words", 4)), sentences("words", ["the dog"], [9]))
-
-
 def test_a_model_that_only_opens_brackets_opens_few_of_them_and_closes_all() -> None:
     """Of a deep tree as many as may be open at once."""
     for h in searched("words", ["the dog"], [300], what="open")[0]:
@@ -268,13 +254,7 @@ def test_a_model_that_only_opens_brackets_opens_few_of_them_and_closes_all() -> 
 
 @pytest.mark.parametrize(
     ("prefix", "sound"),
-    [
-        ("(S (NP the", True),
-        (")S )S )S", False),
-        ("(S )NP", False),
-        ("the dog barks at at at", False),
-        ("(S " * 30, False),
-    ],
+    [("(S (NP the", True), (")S )S )S", False), ("the dog barks at at at", False), ("(S " * 30, False)],
 )
 def test_a_prefix_begins_the_tree_and_none_makes_a_sentence_fail(prefix: str, sound: bool) -> None:
     tokens = symbols("words").encode([prefix])[0][:30]
@@ -283,30 +263,6 @@ def test_a_prefix_begins_the_tree_and_none_makes_a_sentence_fail(prefix: str, so
     for h in row:
         assert h.tokens[: len(tokens)] == tokens
         assert not sound or is_tree(shown("words", h.tokens), "words", ["the", "dog", "barks"])
-
-
-@pytest.mark.parametrize("search", SEARCHES)
-@pytest.mark.parametrize("kind", TERMINALS)
-def test_other_sentences_do_not_matter(kind: str, search: str) -> None:
-    """Sentences of other lengths that are searched at the same time, or enter later."""
-    lines, longest = ["the dog", LINE, "cats", "the zebra barks at cats ."], [9, 30, 3, 14]
-    size = symbols(kind).vocab_size
-    every = sentences(kind, lines, longest)
-    known = [UNK, *range(EOS + 1, size)]
-    alone = [
-        run_to_end(SEARCHES[search](ToyDecoder([n], 4, size, known), options(kind, 4)), [every[n]])[0] for n in range(4)
-    ]
-    assert run_to_end(SEARCHES[search](ToyDecoder(range(4), 4, size, known), options(kind, 4)), every) == alone
-    decoder = ToyDecoder([0], 4, size, known)
-    later = SEARCHES[search](decoder, options(kind, 4))
-    later.add([0], every[:1])
-    found = dict(later.step() + later.step() + later.step())
-    decoder.add([1, 2, 3])
-    decoder.histories[1:] = [[()] * 4 for _ in range(3)]
-    later.add([1, 2, 3], every[1:])
-    while later.busy:
-        found.update(later.step())
-    assert [found[n] for n in range(4)] == alone
 
 
 # --- a joint vocabulary of subwords ---
@@ -396,52 +352,37 @@ def model(kind: str, positions: int = 64) -> Transformer:
     return Transformer(config, source().vocab_size, symbols(kind).vocab_size).eval()
 
 
-def translated(kind: str, lines: Sequence[Any], search: str = "beam", **more: Any) -> list[Translation]:
-    decode = DecodeSection(max_extra=6, batch_tokens=100_000, constraints=["tree"], diverse_groups=2)
+def translated(
+    kind: str, lines: Sequence[Any], search: str = "beam", tokens: int = 100_000, **more: Any
+) -> list[Translation]:
+    decode = DecodeSection(max_extra=6, batch_tokens=tokens, constraints=["tree"], diverse_groups=2)
     more = {"nbest": 3, "longest": 20, "constraints": {"tree": kind}, **more}
     translator = line_translator(model(kind), source(), symbols(kind), decode, search=search, **more)
     return list(translator.translate(lines))
-
-
-def lines() -> list[str]:
-    return [LINE, "", "dog", *random_lines(6)]
-
-
-@cache
-def together(kind: str, search: str) -> list[Translation]:
-    return translated(kind, lines(), search)
 
 
 def symbols_of(text: str) -> list[str]:
     return [symbol.replace("\u2047", "<unk>") for symbol in text.split()]
 
 
+@needs_engine
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("kind", TERMINALS)
-def test_lines_in_trees_out(kind: str, search: str) -> None:
-    """The words are read from the line. A blank line stays blank. Neighbours change nothing."""
-    for line, result in zip(lines(), together(kind, search), strict=True):
+def test_lines_in_trees_out(kind: str, search: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words are read from the line. A blank line stays blank. Neighbours change nothing, also if they come and go, nor does
+    the engine."""
+    lines = [LINE, "", "dog", *random_lines(6)]
+    together = translated(kind, lines, search)
+    for line, result in zip(lines, together, strict=True):
         assert not result.too_long
         for candidate in result.nbest:
             assert is_tree(symbols_of(candidate.text), kind, line.split())
             assert candidate.score > TOO_LOW
-    assert [result for line in lines()[:4] for result in translated(kind, [line], search)] == together(kind, search)[:4]
-    if search == "beam":
-        assert translated(kind, lines(), workers=2) == together(kind, "beam")  # lines that come and go
-
-
-CODE = f"""
-import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import torch; torch.set_num_threads(1)
-import test_constraint as here
-print([[[c.text for c in r.nbest] for r in here.together(kind, search)] for kind in ('xx', 'both') for search in ('beam', 'sample')])
-"""
-
-
-@pytest.mark.slow
-def test_the_engine_changes_nothing() -> None:
-    """The same trees with the engine and with torch's operators."""
-    with_engine, without = with_and_without_engine(CODE)
-    assert with_engine == without
+    assert [result for line in lines[:4] for result in translated(kind, [line], search)] == together[:4]
+    assert translated(kind, lines, search, tokens=30, workers=2) == together
+    without_engine(monkeypatch)
+    by_torch = translated(kind, lines, search)
+    assert [[c.text for c in result.nbest] for result in by_torch] == [[c.text for c in r.nbest] for r in together]
 
 
 def test_a_line_is_never_split() -> None:
@@ -456,27 +397,21 @@ def test_a_line_is_never_split() -> None:
     assert [translated(kind, [tagged])[0].too_long for kind in ("words", "both")] == [False, True]
 
 
-def test_words_can_differ_from_the_text_that_the_model_reads() -> None:
-    [result] = translated("words", [Line("The dog.", others={"tree": "the dog ."})], nbest=1)
-    assert is_tree(symbols_of(result.text), "words", ["the", "dog", "."])
-
-
-def test_without_a_value_terminals_are_xx_and_wrong_values_are_named() -> None:
+def test_without_a_value_terminals_are_xx() -> None:
     for value in (None, ""):
         [encoded] = TreeConstraint(value, symbols("xx")).encode(["the dog"], symbols("xx"), 9)
         assert shown("xx", [token for token, _ in encoded]) == ["XX", "XX"]
-    for value, kind, said in (
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "said"),
+    [
         (None, "words", "XX.*kind of terminals"),
-        ("xx", "tags", "'xx'.* XX"),
-        ("both", "xx", "'both'.* tags"),
-        ("leaves", "words", "'leaves': expected xx, tags, words or both"),
-    ):
-        with pytest.raises(UsageError, match=f"tree {said}" if value else said):
-            TreeConstraint(value, symbols(kind))
-
-
-def test_unknown_words_are_written_only_where_the_constraint_allows_them() -> None:
-    """Another constraint does not let the search write <unk>."""
-    for decode, constraints in ((DecodeSection(), {}), (DecodeSection(constraints=["tree"]), {"tree": "words"})):
-        translator = line_translator(model("words"), source(), symbols("words"), decode, constraints=constraints)
-        assert (UNK in translator.search.banned_tokens) == (not constraints)
+        ("xx", "tags", "tree 'xx'.* XX"),
+        ("both", "xx", "tree 'both'.* tags"),
+        ("leaves", "words", "tree 'leaves': expected xx, tags, words or both"),
+    ],
+)
+def test_wrong_values_are_named(value: str | None, kind: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        TreeConstraint(value, symbols(kind))

@@ -1,17 +1,13 @@
-"""Linearised trees and back: hand-worked ones, every tree of a treebank, each rule of repair, and garbage."""
+"""Linearised trees and back: hand-worked ones, each rule of repair, and garbage."""
 
 from __future__ import annotations
 
-import itertools
 import random
-from pathlib import Path
 
 import pytest
 
-from nmt_cli.parsing.brackets import Leaf, Span, Tree, escaped, read_trees
+from nmt_cli.parsing.brackets import Span, Tree, escaped, read_trees
 from nmt_cli.parsing.linearization import TERMINALS, delinearise, linearise, repaired
-
-GUM = Path(__file__).resolve().parents[3] / "shared" / "data" / "gum-constituency"
 
 
 def tree(text: str) -> Tree:
@@ -24,18 +20,13 @@ def parsed(line: str, words: str = "a b c") -> str:
     return str(delinearise(line, words.split())).replace("XX ", "").removeprefix("(TOP ").removesuffix(")")
 
 
-def test_the_example_of_vinyals_et_al() -> None:
+def test_trees_as_they_are_written() -> None:
     # "Grammar as a Foreign Language", figure 2 (John has a dog .), with XX for every word
     john = tree("(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))")
     assert linearise(john) == "(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S"
-    assert (
-        str(delinearise(linearise(john), john.words))
-        == "(TOP (S (NP (XX John)) (VP (XX has) (NP (XX a) (XX dog))) (XX .)))"
-    )
-
-
-def test_the_root_is_not_written_and_a_tree_may_be_empty() -> None:
-    assert linearise(tree("(ROOT (VB Run))")) == "XX"
+    back = delinearise(linearise(john), john.words)
+    assert str(back) == "(TOP (S (NP (XX John)) (VP (XX has) (NP (XX a) (XX dog))) (XX .)))"
+    # the root is not written, and a tree may be empty
     assert linearise(tree("( (NP (NN a)) (. .) )")) == "(NP XX )NP XX"
     assert delinearise("XX", ["Run"]) == tree("(XX Run)")
     assert delinearise("(S XX )S", []) == Tree((), ())
@@ -84,36 +75,22 @@ def test_a_word_becomes_xx_its_part_of_speech_itself_or_both(terminals: str, lin
     assert not repaired(line, back, terminals)
 
 
-def test_terminals_never_look_like_brackets() -> None:
-    leaves = tuple(Leaf("-LRB-", word) for word in ("(", "(s)", ":)", "-RRB-"))
-    brackets = Tree(leaves, (Span("PRN", 0, 4),))
-    assert linearise(brackets, "words") == "(PRN -LRB- -LRB-s-RRB- :-RRB- -RRB- )PRN"
-    for terminals in TERMINALS:
-        back = delinearise(linearise(brackets, terminals), brackets.words, terminals)
-        assert (back.words, back.spans) == (brackets.words, brackets.spans)
-
-
 @pytest.mark.parametrize(
     ("terminals", "line", "words", "mended", "sound"),
     [
         # a wrong terminal is a terminal: the words are the sentence's
         ("words", "(NP x ⁇ )NP c", "a b c", "(NP (XX a) (XX b)) (XX c)", True),
-        ("words", "(NP XX /NN )NP /", "a b c", "(NP (XX a) (XX b)) (XX c)", True),
         ("tags", "(NP DT ⁇ )NP XX", "a b c", "(NP (DT a) (⁇ b)) (XX c)", True),
         ("both", "(NP x /NN ⁇ /XX )NP c /c", "a b c", "(NP (NN a) (XX b)) (c c)", True),
         # text with a bracket is none
         ("words", "(NP a (( b )NP c d(", "a b c", "(NP (XX a) (XX b)) (XX c)", False),
-        ("tags", "(NP DT N( NN )NP CD", "a b c", "(NP (DT a) (NN b)) (CD c)", False),
         ("both", "(NP a ( /DT b /NN )NP c /x) /CD", "a b c", "(NP (DT a) (NN b)) (CD c)", False),
         # too few, too many
         ("tags", "(S (NP DT )NP )S", "a b c", "(S (NP (DT a)) (XX b) (XX c))", False),
-        ("tags", "(S DT NN VB (NP . )NP )S", "a b c", "(S (DT a) (NN b) (VB c))", False),
         ("words", "(S a b c d )S", "a b c", "(S (XX a) (XX b) (XX c))", False),
-        ("both", "(S a /A )S", "a b", "(S (A a) (XX b))", False),
         ("both", "(S a /A b /B c /C )S", "a b", "(S (A a) (B b))", False),
         # words without tags, tags without words
         ("both", "(S a b /B )S", "a b", "(S (XX a) (B b))", False),
-        ("both", "(S a )S /A b /B", "a b", "(S (XX a)) (B b)", False),
         ("both", "/X (S a /A /Y b /B )S", "a b", "(S (A a) (B b))", False),
         ("both", "(S a / b /B )S", "a b", "(S (XX a) (XX b))", False),  # / alone is no tag, but a word
         # words that begin like a tag
@@ -133,9 +110,9 @@ GARBAGE = "XX (S )S (NP )NP (VP )VP ( ) ⁇ x (( (N(P XXX )XX (XX /NN / //"
 def test_garbage_gives_a_tree_of_the_words_and_a_repaired_tree_is_left_alone() -> None:
     draw = random.Random(7)
     symbols = GARBAGE.split()
-    for number in range(6000):
+    for number in range(4000):
         terminals = TERMINALS[number % 4]
-        words = [draw.choice([f"w{i}", "(", "/NN", "/"]) for i in range(draw.randrange(9))]
+        words = [draw.choice([f"w{i}", "(", "-RRB-", "/NN", "/", "\u00a0", "1\\/2"]) for i in range(draw.randrange(9))]
         line = " ".join(draw.choices(symbols, weights=[8, *[3] * 6, *[1] * 12], k=draw.randrange(30)))
         found = delinearise(line, words, terminals)
         assert found.words == words
@@ -146,6 +123,7 @@ def test_garbage_gives_a_tree_of_the_words_and_a_repaired_tree_is_left_alone() -
         well_formed = linearise(found, terminals)
         assert delinearise(well_formed, words, terminals) == found
         assert not repaired(well_formed, found, terminals)
+        assert repaired(f"{well_formed} x(", found, terminals)
         if words:
             [read] = read_trees([str(found)], "garbage")
             assert (read.spans, read.tags, read.words) == (found.spans, found.tags, [escaped(word) for word in words])
@@ -159,32 +137,3 @@ def test_deep_trees_take_linear_time() -> None:
     opened, closed = " ".join(f"(A{label}" for label in labels), " ".join(f")A{label}" for label in reversed(labels))
     assert linearise(delinearise(f"{opened} XX {closed}", ["a"])) == f"{opened} XX {closed}"
     assert delinearise("(A " * depth + "XX " + ")B " * depth, ["a"]).spans == (Span("A", 0, 1),) * depth
-
-
-def test_random_trees_come_back() -> None:
-    draw = random.Random(3)
-
-    def spans(start: int, end: int, depth: int) -> list[Span]:
-        own = [Span(draw.choice(["S", "NP", "VP", "NP-SBJ"]), start, end)] * draw.randrange(1 if depth else 2, 3)
-        cuts = sorted({start, end, *(draw.randrange(start, end + 1) for _ in range(3))})
-        pieces = list(itertools.pairwise(cuts)) if len(cuts) > 2 and depth < 6 else []
-        return own + [span for a, b in pieces for span in spans(a, b, depth + 1)]
-
-    for _ in range(300):
-        size = draw.randrange(1, 12)
-        given = delinearise("", [f"w{i}" for i in range(size)])
-        made = Tree(given.leaves, tuple(spans(0, size, 0)))
-        assert delinearise(linearise(made), made.words) == made
-        assert next(read_trees([str(made)], "made")) == made
-        words = [draw.choice(["a", "/", "/NN", "//", "XX", "-LRB-", "(", ")", "\u00a0", "1\\/2"]) for _ in range(size)]
-        tagged = Tree(
-            tuple(Leaf(draw.choice(["NN", "XX", "-LRB-", ".", "/", "PRP$"]), word) for word in words), made.spans
-        )
-        for terminals in TERMINALS:
-            line = linearise(tagged, terminals)
-            back = delinearise(line, words, terminals)
-            assert back == (
-                tagged if terminals in ("tags", "both") else Tree(tuple(Leaf("XX", word) for word in words), made.spans)
-            )
-            assert not repaired(line, back, terminals)
-            assert repaired(f"{line} x(", back, terminals)

@@ -5,8 +5,6 @@ import gzip
 import io
 import lzma
 import os
-import shutil
-import subprocess
 import tarfile
 import threading
 from collections.abc import Callable
@@ -55,9 +53,11 @@ def unpacked(packed: bytes, step: int = 1 << 30, size: int = 1 << 18) -> bytes:
     return b"".join(pieces)
 
 
+STEPS = [(1, 1), (7, 100), (1 << 30, 1 << 18)]
+
+
 @every_format
-@pytest.mark.parametrize("step", [1, 7, 1 << 30])
-@pytest.mark.parametrize("size", [1, 100, 1 << 18])
+@pytest.mark.parametrize(("step", "size"), STEPS)
 def test_all_streams_are_read(suffix: str, step: int, size: int) -> None:
     pack = PACK[suffix]
     assert unpacked(pack(ONE) + pack(b"") + pack(TWO) + pack(ONE), step, size) == ONE + TWO + ONE
@@ -65,13 +65,12 @@ def test_all_streams_are_read(suffix: str, step: int, size: int) -> None:
     assert unpacked(ONE + pack(ONE), step, size) == ONE + pack(ONE)  # plain, whatever comes later
 
 
-@pytest.mark.parametrize("step", [1, 3, 1 << 30])
-def test_padding_that_a_format_allows_is_passed_over(step: int) -> None:
-    for suffix, lengths in ((".gz", (1, 4, 511)), (".xz", (4, 8, 512))):
-        for length in lengths:
-            pack, zeros = PACK[suffix], bytes(length)
-            assert unpacked(pack(ONE) + zeros + pack(TWO) + zeros, step) == ONE + TWO
-    assert unpacked(SKIPPABLE + zst(ONE) + SKIPPABLE + zst(TWO) + SKIPPABLE, step) == ONE + TWO
+@pytest.mark.parametrize(("step", "size"), STEPS)
+def test_padding_that_a_format_allows_is_passed_over(step: int, size: int) -> None:
+    for suffix, length in ((".gz", 1), (".gz", 511), (".xz", 4), (".xz", 512)):
+        pack, zeros = PACK[suffix], bytes(length)
+        assert unpacked(pack(ONE) + zeros + pack(TWO) + zeros, step, size) == ONE + TWO
+    assert unpacked(SKIPPABLE + zst(ONE) + SKIPPABLE + zst(TWO) + SKIPPABLE, step, size) == ONE + TWO
 
 
 @pytest.mark.parametrize(("suffix", "length"), [(".xz", 1), (".xz", 6), (".bz2", 4), (".zst", 4)])
@@ -148,32 +147,7 @@ def test_a_small_file_that_swells_is_read_in_pieces(suffix: str) -> None:
     assert (total, most) == (50_000_000, 10_000)
 
 
-@pytest.mark.parametrize(
-    ("command", "suffix"),
-    [
-        ("xz -c a; xz -c --block-size=100 a; head -c 4 /dev/zero", ".xz"),
-        ("bzip2 -c a; bzip2 -1c a", ".bz2"),
-        ("gzip -c a; gzip -1c a; head -c 100 /dev/zero", ".gz"),
-        ("zstd -qc a; zstd -qc --ultra -22 --long=31 a", ".zst"),
-    ],
-)
-def test_files_of_the_formats_own_tools(command: str, suffix: str, tmp_path: Path) -> None:
-    if not shutil.which(command.split()[0]):
-        pytest.skip(f"needs {command.split()[0]}")
-    (tmp_path / "a").write_bytes(ONE + TWO)
-    packed = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, check=True).stdout
-    assert unpacked(packed) == 2 * (ONE + TWO)
-
-
 # Content decides
-
-
-@every_format
-def test_a_compressed_file_may_have_any_name(suffix: str, tmp_path: Path) -> None:
-    for name in ("text", f"text{suffix}"):
-        (tmp_path / name).write_bytes(PACK[suffix](ONE))
-        with open_binary(tmp_path / name) as stream:
-            assert stream.read() == ONE
 
 
 def test_text_with_such_a_name_and_text_about_archives_is_read(tmp_path: Path) -> None:
@@ -208,7 +182,6 @@ def tar(kind: int) -> bytes:
 
 ARCHIVES = {
     "ustar": (tar(tarfile.USTAR_FORMAT), "a tar archive: expected a text file.*: tar -xf FILE"),
-    "gnu": (tar(tarfile.GNU_FORMAT), "a tar archive"),
     "pax": (tar(tarfile.PAX_FORMAT), "a tar archive"),
     "zip": (zipped({"a.en": "text\n"}), "a zip archive.*unzip FILE"),
     "7z": (b"7z\xbc\xaf\x27\x1c\x00\x04", "a 7z archive.*7z x FILE"),
@@ -223,20 +196,13 @@ def test_archives_of_several_files_are_refused(kind: str, pack: Callable[[bytes]
     (tmp_path / "text").write_bytes(pack(content))
     with open_binary(tmp_path / "text") as stream, pytest.raises(DataError, match=rf"text' is {message}"):
         stream.read()
-    read, write = os.pipe()
-    with open(write, "wb", buffering=0) as pipe:
-        for byte in pack(content)[:4096]:
-            pipe.write(bytes([byte]))
-        pipe.write(pack(content)[4096:])
-    with open_descriptor(read, "standard input") as stream, pytest.raises(DataError, match="standard input is a "):
-        stream.read()
 
 
 # Written
 
 
 @every_format
-def test_a_stream_is_compressed_as_the_name_says(suffix: str) -> None:
+def test_a_stream_is_compressed_as_the_name_says_and_has_no_name_or_time(suffix: str) -> None:
     written = []
     for name in (f"out{suffix}", f"other{suffix}"):
         sink = io.BytesIO()
@@ -247,16 +213,9 @@ def test_a_stream_is_compressed_as_the_name_says(suffix: str) -> None:
         assert not sink.closed
         written.append(sink.getvalue())
     assert written[0] == written[1]
-    assert UNPACK[suffix](written[0]) == ONE * 1000
+    assert suffix != ".gz" or written[0][3:8] == bytes(5)
+    assert unpacked(written[0]) == UNPACK[suffix](written[0]) == ONE * 1000
     assert len(written[0]) < len(ONE * 1000) / 10
-    assert unpacked(written[0]) == ONE * 1000
-
-
-def test_gzip_has_no_time_and_other_names_are_plain() -> None:
-    sink = io.BytesIO()
-    with compressing(sink, "out.gz"):
-        pass
-    assert sink.getvalue()[3:8] == bytes(5)  # no flags, no time
-    for name in ("out", "out.txt", "gz", ".gz", "out.gz.txt"):
+    for name in ("out", f"{suffix[1:]}", suffix, f"out{suffix}.txt"):
         with compressing(sink, name) as stream:
             assert stream is sink
