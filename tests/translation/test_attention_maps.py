@@ -125,12 +125,8 @@ def test_a_module_attends_as_before_afterwards() -> None:
     attention_maps(model, SOURCE, TARGET)
     module: Any = model.encoder[0].self_attention
     assert all(one.attend is attend for kind in KINDS for one in modules_of(model, kind))
-    with record_attention(module) as seen:
-        module(torch.randn(1, 3, D), None)
-        with pytest.raises(RuntimeError), record_attention(module):
-            module(torch.randn(1, 3, D + 1), None)
-        module(torch.randn(1, 2, D), None)
-    assert [tuple(one.shape) for one in seen] == [(1, H, 3, 3), (1, H, 2, 2)]
+    with record_attention(module), pytest.raises(RuntimeError):
+        module(torch.randn(1, 3, D + 1), None)
     assert module.attend is attend
 
 
