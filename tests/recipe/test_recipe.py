@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from nmt_cli import console
 from nmt_cli.errors import RecipeError
-from nmt_cli.recipe import SECTIONS, ModelSection, Recipe, load_recipe, recipe_names
+from nmt_cli.recipe import ModelSection, Recipe, load_recipe, recipe_folder, recipe_names
 from nmt_cli.registry import NORMS
 
 MINIMAL = {"data": {"generator": "teaching"}}
@@ -79,35 +78,19 @@ def test_the_papers_recipes_hold_the_papers_numbers(name: str) -> None:
 
 
 def test_the_papers_parser_holds_the_papers_numbers() -> None:
-    # section 6.3, and what it leaves as in the base model; the settings that the recipe's head names undo what is not the paper's
-    head = (
-        (Path(__file__).parents[2] / "recipes" / "wsj_parsing.toml").read_text(encoding="utf-8").partition("extends")[0]
-    )
-    recipe = load_recipe("wsj_parsing", re.findall(r"--set '?([^\s']+)", head))
-    model, base = recipe.model, load_recipe("wmt14_en_de_base")
-    assert (recipe.data.terminals, recipe.data.vocab_size, model.monotonic_attention) == ("xx", 16_000, False)
+    """Section 6.3, and what it leaves as in the base model; the settings that the recipe's head names undo what is not the paper's."""
+    head = (recipe_folder() / "wsj_parsing.toml").read_text(encoding="utf-8").partition("extends")[0]
+    recipe, base = load_recipe("wsj_parsing", re.findall(r"--set '?([^\s']+)", head)), load_recipe("wmt14_en_de_base")
+    data, model, decode = recipe.data, recipe.model, recipe.decode
+    assert (data.terminals, data.vocab_size, model.monotonic_attention) == ("xx", 16_000, False)
     assert (model.encoder_layers, model.decoder_layers, model.d_model, recipe.train.bpe_dropout) == (4, 4, 1024, 0.0)
-    assert (recipe.decode.beam, recipe.decode.alpha, recipe.decode.max_extra) == (21, 0.3, 300)
-    assert (recipe.decode.constraints, model.residual, model.positions) == ([], "post", "sinusoidal")
-    assert (model.d_ff, model.num_heads) == (base.model.d_ff, base.model.num_heads)
-    kept = {
-        "batch_tokens",
-        "updates",
-        "label_smoothing",
-        "clip_norm",
-        "average",
-        *(key for key in ADAM if "adam" in key),
-    }
-    assert recipe.train.model_dump(include=kept) == base.train.model_dump(include=kept)
-
-
-@pytest.mark.parametrize("name", ["wsj_parsing", "gum_parsing"])
-def test_the_parsers_recipes_let_long_trees_through(name: str) -> None:
-    data = load_recipe(name).data
-    assert (data.target_tokenization, data.joint_vocab) == ("words", False)
-    assert data.max_length >= 400
+    assert (decode.beam, decode.alpha, decode.max_extra, decode.constraints) == (21, 0.3, 300, [])
+    assert data.max_length >= 400  # long trees are not dropped
     assert data.max_ratio >= 100
-    assert load_recipe(name).decode.max_extra == 300
+    same = {"d_ff", "num_heads", "residual", "positions"}
+    assert model.model_dump(include=same) == base.model.model_dump(include=same)
+    kept = {"batch_tokens", "updates", "label_smoothing", "clip_norm", "average", *ADAM} - {"warmup", "lr_factor"}
+    assert recipe.train.model_dump(include=kept) == base.train.model_dump(include=kept)
 
 
 def test_the_defaults_are_base_and_head_sizes_follow_d_model() -> None:
@@ -131,11 +114,10 @@ data = 3 → data = 3: input should be a valid dictionary
 + [trian] ; updates = 5 → trian: unknown section. Did you mean 'train'?
 + [model] ; label_smoothing = 0.1 → model.label_smoothing: unknown key. It belongs in [train].
 + [train] ; updates = "1000" → train.updates = '1000': input should be a valid integer
-+ [train] ; updates = 1000.0 → train.updates = 1000.0: input should be a valid integer
++ [train] ; lr_factor = nan → train.lr_factor = nan
++ [train] ; lr_factor = inf → train.lr_factor = inf
 + [train] ; updates = true → train.updates = True: input should be a valid integer
-+ [model] ; dropout = "0.1" → model.dropout = '0.1': input should be a valid number
 + [model] ; tie_embeddings = 1 → model.tie_embeddings = 1: input should be a valid boolean
-+ [model] ; norm = 1 → model.norm = 1: input should be a valid string
 + [model] ; norm = "Pre" → model.norm = 'Pre': expected layer or rms.
 + [model] ; dropout = 0.96 → model.dropout = 0.96: expected at most 0.95
 + train_source = ["a"] ; train_target = ["b"] → data: generator = 'teaching' makes its own text
@@ -165,14 +147,13 @@ def test_an_unknown_key_a_wrong_value_and_a_contradiction_are_named(line: str, t
     assert fault.startswith(f"  - {said}")
 
 
-def test_faulty_lists_toml_and_values_are_named(tmp_path: Path) -> None:
+def test_faulty_lists_and_toml_are_named_and_what_hangs_on_a_faulty_value_is_not(tmp_path: Path) -> None:
     lines = faults('[data]\ntrain_source = "a.en"\ntrain_target = ["a.de", 3]', tmp_path)
     assert "  - data.train_source = 'a.en': input should be a valid list" in lines
     assert "  - data.train_target.1 = 3: input should be a valid string" in lines
-    (line,) = faults("[data]\ngenerator = teaching", tmp_path)
+    [line] = faults("[data]\ngenerator = teaching", tmp_path)
     assert line.startswith(f"recipe {str(tmp_path / 'own.toml')!r} is not valid TOML: ")
     assert "line 2" in line
-    # max_positions is mistyped: whether max_length fits it cannot be said.
     lines = faults(TEACHING + 'max_length = 2000\n[model]\nmax_positions = "3000"', tmp_path)
     assert lines[1:] == ["  - model.max_positions = '3000': input should be a valid integer"]
 
@@ -220,23 +201,32 @@ def test_all_faults_are_reported_in_one_error(tmp_path: Path) -> None:
 # Files
 
 
-def test_what_cannot_be_read_or_is_no_plain_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_bytes(b"# K\xf6ln\n")
-    os.mkfifo(tmp_path / "pipe.toml")
-    for name, said in (
-        (f"{tmp_path}/", r"cannot read recipe .*: Is a directory"),
-        (f"{tmp_path}/own.toml", r"own\.toml' is not UTF-8 text"),
-        (f"{tmp_path}/gone.toml", r"gone\.toml'.*No such file"),
-        (f"{tmp_path}/pipe.toml", "it is not a regular file"),
-        ("/dev/zero", "it is not a regular file"),
-        ("/dev/null", "it is not a regular file"),
-        ("x" * 5000, "no recipe is called"),
-        ("x" * 5000 + ".toml", "File name too long"),
-        ("a\0b.toml", "holds no NUL character"),
-    ):
-        with pytest.raises(RecipeError, match=said) as error:
-            load_recipe(name)
-        assert len(str(error.value)) < 3000
+UNREADABLE: dict[str, tuple[bytes | None, str]] = {
+    "a folder/": (None, r"cannot read recipe .*: Is a directory"),
+    "latin.toml": (b"# K\xf6ln\n", r"latin\.toml' is not UTF-8 text"),
+    "wide.toml": (TEACHING.encode("utf-16-be"), r"is UTF-16BE text: expected UTF-8.* iconv -f UTF-16BE -t UTF-8 "),
+    "gone.toml": (None, r"gone\.toml'.*No such file"),
+    "pipe.toml": (None, "it is not a regular file"),
+    "/dev/zero": (None, "it is not a regular file"),
+    "x" * 5000: (None, "no recipe is called"),
+    "x" * 5000 + ".toml": (None, "File name too long"),
+    "a\0b.toml": (None, "holds no NUL character"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE, ids=ascii)
+def test_what_cannot_be_read_or_is_no_plain_file_is_named(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    content, said = UNREADABLE[name]
+    os.mkfifo("pipe.toml")
+    os.mkdir("a folder")
+    if content:
+        Path(name).write_bytes(content)
+    with pytest.raises(RecipeError, match=said) as error:
+        load_recipe(name)
+    assert len(str(error.value)) < 3000
 
 
 def test_an_unknown_name_is_told_the_nearest() -> None:
@@ -285,13 +275,11 @@ def test_a_recipe_extends_files_and_lists_are_replaced(tmp_path: Path) -> None:
 
 
 BY_NAME = {
-    'extends = "a.toml"': r"more than 32 recipes extend each other: recipe '.*a.toml' → recipe '.*a.toml' → ",
-    'extends = "b.toml"': r"more than 32 recipes extend each other: recipe '.*a.toml' → recipe '.*b.toml' → ",
+    'extends = "b.toml"': r"more than 32 recipes extend each other: recipe '.*a.toml' → recipe '.*b.toml' → … → ",
     'extends = "wmt14_en_de_bas"': r"recipe '.*a.toml' extends 'wmt14_en_de_bas': .* Did you mean 'wmt14_en_de_base'",
     'extends = "gone.toml"': r"recipe '.*a.toml' extends 'gone.toml': cannot read recipe '.*/gone.toml': No such file",
     "extends = 7": "extends = 7: expected the name",
     'extends = "demo"\n[model]\nd_modell = 1': r"a.toml' \(with recipe 'demo' .*\n  - model.d_modell: .*'d_model'",
-    'extends = "demo"\nmodel = 3': "model = 3",
     'extends = "section.toml"': "model = 3",
     'extends = "oops.toml"': "a.toml' extends 'oops.toml': recipe '.*oops.toml' is not valid TOML",
 }
@@ -304,32 +292,21 @@ def test_what_is_wrong_with_extending_is_named(text: str, tmp_path: Path) -> Non
         load_recipe(chain(tmp_path, a=text, **others))
 
 
+OVERRIDES = [
+    ("train.updates=6", "train", "updates", 7),  # the later one counts
+    ("train.updates=7", "train", "updates", 7),
+    ("model.dropout = 0.25", "model", "dropout", 0.25),
+    ('data.source_language="fr"', "data", "source_language", "fr"),
+    ("data.target_language=pt-BR", "data", "target_language", "pt-BR"),  # a bare word is a string
+    ("data.tokenizer=a/b=c.model", "data", "tokenizer", "a/b=c.model"),
+]
+
+
 def test_overrides_are_laid_over_the_file(tmp_path: Path) -> None:
-    """The later one counts. A bare word is a string, and may hold an equals sign; a list is a list; a section may be new."""
-    given = [
-        "train.updates=6",
-        "train.updates=7",
-        "model.dropout = 0.25",
-        'data.source_language="fr"',
-        "model.tie_embeddings=true",
-        "data.target_language=pt-BR",
-        "data.tokenizer=a/b=c.model",
-    ]
-    before, after = load_recipe("demo").to_dict(), load_recipe("demo", given).to_dict()
-    changed = {
-        f"{section}.{key}": after[section][key]
-        for section in SECTIONS
-        for key in before[section]
-        if before[section][key] != after[section][key]
-    }
-    assert changed == {
-        "train.updates": 7,
-        "model.dropout": 0.25,
-        "data.source_language": "fr",
-        "data.target_language": "pt-BR",
-        "data.tokenizer": "a/b=c.model",
-    }
-    assert after["model"]["tie_embeddings"]
+    expected = load_recipe("demo").to_dict()
+    for _, section, key, value in OVERRIDES:
+        expected[section][key] = value
+    assert load_recipe("demo", [override for override, *_ in OVERRIDES]).to_dict() == expected
     assert load_recipe("multi30k_en_de", ['data.train_source=["x.gz"]']).data.train_source == ["x.gz"]
     assert load_recipe(own(tmp_path, TEACHING), ["decode.beam=9"]).decode.beam == 9
 
@@ -379,23 +356,6 @@ def test_a_retired_key_does_not_hide_what_is_wrong_beside_it(tmp_path: Path) -> 
     assert "decode = 3" in faults("decode = 3\n" + TEACHING, tmp_path)[1]
 
 
-def test_every_number_of_a_recipe_has_bounds() -> None:
-    """No key accepts what could only fail hours later. The error states the upper bound."""
-    numbers = [
-        (name, key, field.annotation) for name, model in SECTIONS.items() for key, field in model.model_fields.items()
-    ]
-    for name, key, kind in numbers:
-        if kind in (int, float):
-            for value, said in (
-                (kind(-1), ""),
-                (math.inf, ""),
-                (math.nan, ""),
-                (kind(10**30), ".*: expected (at most|less than) "),
-            ):
-                with pytest.raises(RecipeError, match=rf"{name}\.{key} = {said}"):
-                    Recipe.from_dict({**MINIMAL, name: {**MINIMAL.get(name, {}), key: value}}, "test")
-
-
 # Extremes: each is refused at once, before memory is taken
 
 
@@ -404,12 +364,9 @@ EXTREMES = {
     "layers": ("[model]\nencoder_layers = 100_000", "model.encoder_layers = 100000: expected at most 1,000"),
     "digits": (f"[model]\nd_model = {'9' * 5000}", "more than 4,300 digits"),
     "hexadecimal digits": (f"[model]\nd_model = 0x{'f' * 5000}", "d_model = a number of about 6,020 digits"),
-    "a fraction of 400 digits": (f"[decode]\nalpha = 1{'0' * 400}", "input should be a valid number"),
     "lists": (f"[model]\nd_model = {'[' * 5000}{']' * 5000}", NESTED),
-    "lists that Python still reads": (f"[model]\nd_model = {'[' * 300}{']' * 300}", "input should be a valid integer"),
     "tables": (f"[model]\nd_model = {'{a=' * 5000}1{'}' * 5000}", NESTED),
     "keys with dots": (f"[model]\n{'.'.join('a' * 5000)} = 1", NESTED),
-    "a section with dots": (f"[{'.'.join('a' * 5000)}]", NESTED),
     "unknown keys": ("\n".join(f"key{number} = 1" for number in range(20_000)), "  - … and 19,970 more"),
     "the product": (
         "[model]\nd_model = 65536\nd_ff = 1048576\nencoder_layers = 1000\ndecoder_layers = 1000",
@@ -422,7 +379,6 @@ EXTREMES = {
 EXTREME_OVERRIDES = {
     f"model.d_model={'9' * 5000}": "more than 4,300 digits",
     f"model.d_model={'[' * 5000}": NESTED,
-    f"model.d_model={'[' * 300}{']' * 300}": "input should be a valid integer",
     "data.tokenizer=\udcff": "data.tokenizer: '\\udcff' is not UTF-8",
 }
 
@@ -436,36 +392,10 @@ def test_an_extreme_is_refused_in_words(given: str, tmp_path: Path) -> None:
     assert len(str(error.value)) < 3000
 
 
-def test_the_largest_models_ever_trained_are_within_the_bounds() -> None:
-    gopher = {"d_model": 16384, "num_heads": 128, "d_ff": 65536, "encoder_layers": 80, "decoder_layers": 80}
-    deepnet = {"d_model": 512, "encoder_layers": 500, "decoder_layers": 500}
-    for model in ({**gopher, "max_positions": 2048}, deepnet):
-        Recipe.from_dict({"data": {"generator": "teaching", "vocab_size": 1_000_000}, "model": model}, "test")
-
-
-def test_a_long_chain_is_named_in_short(tmp_path: Path) -> None:
-    for number in range(1500):
-        (tmp_path / f"r{number}.toml").write_text(f'extends = "r{number + 1}.toml"\n')
-    (tmp_path / "r1500.toml").write_text(TEACHING)
-    with pytest.raises(
-        RecipeError, match=r"more than 32 recipes extend each other: recipe '.*r0.toml' → .* → … → recipe '.*r32.toml'"
-    ):
-        load_recipe(str(tmp_path / "r0.toml"))
-    assert load_recipe(str(tmp_path / "r1469.toml")).data.generator == "teaching"
-
-
 def test_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_bytes(b"\xef\xbb\xbf" + TEACHING.replace("\n", "\r\n").encode())
     recipe = load_recipe(str(tmp_path / "own.toml"))
     assert (recipe.name, recipe.data.generator) == ("own", "teaching")
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32-le"])
-def test_a_recipe_in_utf_16_is_named(encoding: str, tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_bytes(TEACHING.encode(encoding))
-    name = encoding.upper().replace("-LE", "LE").replace("-BE", "BE")
-    with pytest.raises(RecipeError, match=rf"own\.toml' is {name} text: expected UTF-8.* iconv -f {name} -t UTF-8 "):
-        load_recipe(str(tmp_path / "own.toml"))
 
 
 def test_a_name_that_no_folder_of_runs_can_have_is_refused(tmp_path: Path) -> None:
@@ -505,7 +435,5 @@ def test_a_key_under_both_names_is_refused_unless_they_agree(tmp_path: Path) -> 
 
 
 def test_a_registered_form_is_a_value_of_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RecipeError, match=r"model\.norm = 'scale': expected layer or rms\."):
-        load_recipe("demo", ["model.norm=scale"])
     monkeypatch.setitem(NORMS, "scale", "my.package:ScaleNorm")
     assert load_recipe("demo", ["model.norm=scale"]).model.norm == "scale"

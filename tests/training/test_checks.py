@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -46,19 +45,14 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with text, recipes and their shards; the validation lines of long.toml exceed model.max_positions."""
     folder = tmp_path_factory.mktemp("checks")
     lines = [f"the small dog sees {i % 9} cats" for i in range(60)]
-    for name, text in (
-        ("text", lines),
-        ("short", lines[:5]),
-        ("long", [" ".join(lines)] * 3),
-        ("mixed", [*lines[:3], " ".join(lines)]),
-    ):
+    whole = " ".join(lines)
+    texts = {"text": lines, "short": lines[:5], "long": [whole] * 3, "mixed": [*lines[:3], whole], "none": []}
+    for name, text in texts.items():
         (folder / name).write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
-        if name != "text":
-            (folder / f"{name}.toml").write_text(RECIPE.format(valid=name), encoding="utf-8")
-            nmt.preprocess(folder / f"{name}.toml", out=folder / "data" / name)
-    none = RECIPE.format(valid="none").replace('["none"]', "[]")
-    (folder / "none.toml").write_text(none, encoding="utf-8")
-    nmt.preprocess(folder / "none.toml", out=folder / "data/none")
+    for name in ("short", "long", "mixed", "none"):
+        recipe = RECIPE.format(valid=name).replace('["none"]', "[]")
+        (folder / f"{name}.toml").write_text(recipe, encoding="utf-8")
+        nmt.preprocess(folder / f"{name}.toml", out=folder / "data" / name)
     return folder
 
 
@@ -74,21 +68,9 @@ class NoLogger:
         raise UsageError("this logger is not there")
 
 
-def real_link(folder: Path) -> None:
-    nmt.train("short.toml")
-    best = folder / "runs/short/best"
-    target = best.resolve()
-    best.unlink()
-    shutil.copytree(target, best)
+def run_with(name: str, make: Callable[[Path], object]) -> Callable[[Path], None]:
+    """Set a run up in which `make` makes the file `name`."""
 
-
-def records_folder(folder: Path) -> None:
-    for name in ("checkpoints", "metrics.jsonl"):
-        (folder / "runs/short" / name).mkdir(parents=True)
-    (folder / "runs/short/.lock").touch()
-
-
-def odd_records(name: str, make: Callable[[Path], object]) -> Callable[[Path], None]:
     def set_up(folder: Path) -> None:
         (folder / "runs/short/checkpoints").mkdir(parents=True)
         (folder / "runs/short/.lock").touch()
@@ -101,10 +83,6 @@ def odd_records(name: str, make: Callable[[Path], object]) -> Callable[[Path], N
 
 def linked(path: Path) -> None:
     path.symlink_to("../../stranger")
-
-
-def file_above(folder: Path) -> None:
-    (folder / "runs").write_text("no folder", encoding="utf-8")
 
 
 class Case(NamedTuple):
@@ -122,14 +100,14 @@ CASES = {
     "a constraint that does not fit": Case(r"tree '': the vocabulary", overrides={"decode.constraints": ["tree"]}),
     "a constraint without its value": Case("banned_words None", overrides={"decode.constraints": ["banned_words"]}),
     "a logger": Case("this logger is not there", loggers=("none",)),
-    "a folder in place of a link": Case("'runs/short/best' is not a link", set_up=real_link),
-    "a folder in place of the records": Case("metrics.jsonl' is no plain file", set_up=records_folder),
-    "a link in place of the records": Case(
-        "metrics.jsonl' is no plain file", set_up=odd_records("metrics.jsonl", linked)
+    "a folder in place of a link": Case("'runs/short/best' is not a link", set_up=run_with("best", Path.mkdir)),
+    "a folder in place of the records": Case(
+        "metrics.jsonl' is no plain file", set_up=run_with("metrics.jsonl", Path.mkdir)
     ),
-    "a pipe in place of the log": Case("train.log' is no plain file", set_up=odd_records("train.log", os.mkfifo)),
-    "a link in place of the lock": Case("lock' is no plain file", set_up=odd_records(".lock", linked)),
-    "a file above the run": Case("cannot write the run at .*a part of its path is a file", set_up=file_above),
+    "a link in place of the records": Case("metrics.jsonl' is no plain file", set_up=run_with("metrics.jsonl", linked)),
+    "a pipe in place of the log": Case("train.log' is no plain file", set_up=run_with("train.log", os.mkfifo)),
+    "a link in place of the lock": Case("lock' is no plain file", set_up=run_with(".lock", linked)),
+    "a file above the run": Case("a part of its path is a file", set_up=lambda folder: (folder / "runs").touch()),
     "no model to start from": Case("train.init = 'nowhere': no model at", overrides={"train.init": "nowhere"}),
 }
 
@@ -153,26 +131,19 @@ def test_a_dry_run_refuses_what_training_refuses(name: str, folder: Path, monkey
     assert not stranger.exists() or stranger.read_text(encoding="utf-8") == "theirs"
 
 
-@pytest.mark.skipif(importlib.util.find_spec("MeCab") is not None, reason="the tokenizer's packages are installed")
-def test_a_tokenizer_that_lacks_its_packages_is_noticed_by_a_dry_run(folder: Path) -> None:
-    with pytest.raises(NmtError, match=r"ja-mecab.*train\.valid_bleu_tokenizer"):
-        nmt.forecast("short.toml", overrides={"train.valid_bleu_tokenizer": "ja-mecab"})
-
-
-def test_some_validation_pairs_that_are_too_long_are_warned_of(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("recipe", "said"),
+    [
+        ("mixed.toml", "1 validation pair is longer than model.max_positions = 64"),
+        ("none.toml", "the shards hold no validation pairs: no scores, no best checkpoint, no early stopping"),
+    ],
+)
+def test_validation_pairs_that_do_not_count_are_warned_of(
+    recipe: str, said: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for start in (nmt.forecast, nmt.train):
-        start("mixed.toml")
-        assert "1 validation pair is longer than model.max_positions = 64" in capsys.readouterr().err
-
-
-def test_training_without_validation_pairs_is_warned_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = "the shards hold no validation pairs: no scores, no best checkpoint, no early stopping"
-    for start in (nmt.forecast, nmt.train):
-        start("none.toml")
-        assert text in capsys.readouterr().err
-    assert "best" not in (folder / "runs/none/train.log").read_text(encoding="utf-8").split("finished")[1]
+        start(recipe)
+        assert said in capsys.readouterr().err
 
 
 def test_a_disk_without_space_is_refused_and_one_with_little_is_a_warning(

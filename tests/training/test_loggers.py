@@ -83,23 +83,20 @@ def test_a_logger_is_closed_after_an_error_too(place: Path, tmp_path: Path) -> N
     assert json.loads((tmp_path / "run/list.json").read_text(encoding="utf-8")) == records(tmp_path / "run")
 
 
-@pytest.mark.parametrize("option", ["--tensorboard", "--logger tensorboard"])
-def test_tensorboard_gets_the_numbers_of_every_record(place: Path, tmp_path: Path, option: str) -> None:
-    options = [*option.split(), "--logger", "tensorboard", "--logger", "list"]  # one named twice is one, of two
+def test_tensorboard_gets_the_numbers_of_every_record(place: Path, tmp_path: Path) -> None:
+    options = ["--tensorboard", "--logger", "tensorboard", "--logger", "list"]  # one named twice is one, of two
     train(place, tmp_path / "run", *options, prelude=OUTSIDE + TENSORBOARD)
     assert (tmp_path / "run/list.json").exists()
     scalars = json.loads((tmp_path / "run/tensorboard.json").read_text(encoding="utf-8"))
-    expected = [
+    assert scalars == [
         [f"{record['type']}/{key}", value, record["update"]]
         for record in records(tmp_path / "run")
         for key, value in record.items()
         if isinstance(value, float)
     ]
-    assert scalars == expected
 
 
 def test_an_unknown_logger_is_refused_before_anything_is_written(place: Path, tmp_path: Path) -> None:
     said = train(place, tmp_path / "run", "--logger", "tensorbord", code=2)
-    assert "--logger 'tensorbord': expected tensorboard." in said
-    assert "did you mean" in said.lower()
+    assert "--logger 'tensorbord': expected tensorboard. Did you mean" in said
     assert not (tmp_path / "run").exists()

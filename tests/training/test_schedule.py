@@ -45,14 +45,6 @@ def test_the_papers_models_peak_at_step_4000(recipe: str, highest: float) -> Non
     assert max(rates) == pytest.approx(highest, abs=0.05e-4)
 
 
-def test_the_warm_up_is_linear_and_what_follows_falls_with_the_root_of_the_step() -> None:
-    first = learning_rate(1, 512, 4000)
-    for step in range(1, 4001, 37):
-        assert learning_rate(step, 512, 4000) == pytest.approx(step * first)
-    for step in (4000, 5000, 30_000):
-        assert learning_rate(4 * step, 512, 4000) == pytest.approx(learning_rate(step, 512, 4000) / 2)
-
-
 def test_every_schedule_rises_to_the_same_value_and_a_constant_one_stays_there() -> None:
     for name in SCHEDULES:
         rates = [learning_rate(step, 100, 8, name=name) for step in range(1, 9)]

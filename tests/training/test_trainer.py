@@ -22,7 +22,6 @@ from nmt_cli.data.prepare import prepare
 from nmt_cli.data.tokenizer import Vocabulary, learn_bpe
 from nmt_cli.device.hardware import Hardware
 from nmt_cli.errors import ModelError, Stopped, TrainingError
-from nmt_cli.model.folder_files import read_config
 from nmt_cli.recipe import Recipe
 from nmt_cli.training.averaging import average, choose
 from nmt_cli.training.metrics import train_record
@@ -94,13 +93,9 @@ def test_the_first_gradient_that_is_not_finite_stops_with_what_helps(start: Call
     trainer = start(broken=frozenset({7}))
     with pytest.raises(TrainingError) as raised:
         trainer.train()
-    message = str(raised.value)
-    assert "at update 7 (epoch 2, micro-batches of" in message
-    assert "pairs of up to" in message
-    assert "step-00000006" in message
-    assert "the gradient of embeddings.shared is not finite" in message
-    saved = trainer.run.checkpoints()
-    assert [(c.update, c.periodic) for c in saved] == [(6, False)]
+    for named in ("at update 7 (epoch 2, micro-batches of", "pairs of up to", "step-00000006", "of embeddings.shared"):
+        assert named in str(raised.value)
+    assert [(c.update, c.periodic) for c in trainer.run.checkpoints()] == [(6, False)]
     resumed = start()  # the error does not come again: the run ends as one that never had it
     resumed.train()
     whole = start("whole")
@@ -110,7 +105,7 @@ def test_the_first_gradient_that_is_not_finite_stops_with_what_helps(start: Call
     assert [c.update for c in resumed.run.checkpoints()] == [10, 20]
 
 
-def test_as_many_in_a_row_as_allowed_pass_without_a_step(start: Callable[..., Trainer]) -> None:
+def test_as_many_in_a_row_as_allowed_pass_without_a_step_and_one_more_stops(start: Callable[..., Trainer]) -> None:
     trainer = start(broken=frozenset({4, 5, 8}), skip_nonfinite=2)
     progress = trainer.train()
     assert (progress.update, progress.skipped, progress.skipped_in_a_row) == (20, 3, 0)
@@ -118,11 +113,8 @@ def test_as_many_in_a_row_as_allowed_pass_without_a_step(start: Callable[..., Tr
     assert skipped == [(4, 1), (5, 2), (8, 1)]
     assert float(trainer.updater.adam.state[trainer.updater.weights.main_params]["step"]) == 17
     assert torch.isfinite(trainer.updater.weights.main_params).all()
-
-
-def test_one_more_in_a_row_stops(start: Callable[..., Trainer]) -> None:
     with pytest.raises(TrainingError, match="at update 6 "):
-        start(broken=frozenset({4, 5, 6}), skip_nonfinite=2).train()
+        start("other", broken=frozenset({4, 5, 6}), skip_nonfinite=2).train()
 
 
 def test_a_resumed_run_remembers_what_was_skipped(start: Callable[..., Trainer]) -> None:
@@ -139,9 +131,9 @@ def test_a_resumed_run_remembers_what_was_skipped(start: Callable[..., Trainer])
     assert records(resumed) == records(whole)
 
 
-@pytest.mark.parametrize("broken", [frozenset(), frozenset({3, 14})], ids=str)
-def test_results_read_late_are_the_same(start: Callable[..., Trainer], broken: frozenset[int]) -> None:
+def test_results_read_late_are_the_same(start: Callable[..., Trainer]) -> None:
     """As on a GPU, whose loop does not wait for an update to end."""
+    broken = frozenset({3, 14})
     prompt, late = start("prompt", broken, skip_nonfinite=1), start("late", broken, in_flight=8, skip_nonfinite=1)
     prompt.train()
     late.train()
@@ -243,28 +235,22 @@ def test_training_may_start_from_another_models_weights(start: Callable[..., Tra
     assert torch.equal(resumed.updater.weights.main_params, second.updater.weights.main_params)
     with pytest.raises(ModelError, match=r"train\.init: the run has '.*first', the recipe ''"):
         resumed.run.load(resumed.progress.update, recipe(seed=2), resumed.corpus.index)
-    with pytest.raises(
-        ModelError,
-        match=r"resumes from update 1,000, and .* is not there: --data and --run must lie on a file system that all machines share",
-    ):
+    with pytest.raises(ModelError, match=r"resumes from update 1,000, .* a file system that all machines share"):
         resumed.run.load(1000, recipe(), resumed.corpus.index)
 
 
 def test_a_model_that_does_not_fit_is_no_start(start: Callable[..., Trainer], tmp_path: Path, shards: Path) -> None:
     start("first", updates=1).train()
-    vocabulary = Vocabulary.load(shards)
-    with pytest.raises(ModelError, match=r"^train\.init = '.*nowhere': no model at"):
-        initial_model(tmp_path / "nowhere", recipe(), vocabulary)
-    wider = recipe()
-    wider = wider.model_copy(update={"model": wider.model.model_copy(update={"d_ff": 64})})
-    with pytest.raises(ModelError, match=r"^train\.init = '.*first': the weights do not fit the recipe: .* has shape"):
-        initial_model(tmp_path / "first", wider, vocabulary)
-    learned = learn_bpe(["a b c d e f g h i j k"] * 9, recipe().data.model_copy(update={"vocab_size": 20}))
-    with pytest.raises(
-        ModelError,
-        match=r"its vocabulary is not that of the shards\. Make these with the same one: nmt preprocess … --set data\.tokenizer=\S*first/best$",
+    same, wider = recipe(), recipe().model_copy(update={"model": recipe().model.model_copy(update={"d_ff": 64})})
+    learned = learn_bpe(["a b c d e f g h i j k"] * 9, same.data.model_copy(update={"vocab_size": 20}))
+    other = Vocabulary(learned, learned)
+    for name, form, vocabulary, said in (
+        ("nowhere", same, Vocabulary.load(shards), "no model at"),
+        ("first", wider, Vocabulary.load(shards), "the weights do not fit the recipe: .* has shape"),
+        ("first", same, other, r"its vocabulary is not that of the shards.* data\.tokenizer=\S*first/best$"),
     ):
-        initial_model(tmp_path / "first", recipe(), Vocabulary(learned, learned))
+        with pytest.raises(ModelError, match=rf"^train\.init = '.*{name}': .*{said}"):
+            initial_model(tmp_path / name, form, vocabulary)
 
 
 def test_frozen_parameters_keep_their_bits_through_stop_resume_and_averaging(
@@ -290,7 +276,6 @@ def test_frozen_parameters_keep_their_bits_through_stop_resume_and_averaging(
         weights = load_file(folder / "model.safetensors")
         same = {name for name in weights if torch.equal(weights[name], before[name])}
         assert same == {name for name in before if name.startswith(("embeddings.", "encoder."))}, folder
-    assert read_config(folders[-1]).recipe["train"]["freeze"] == frozen["freeze"]
     with pytest.raises(
         ModelError, match=r"train\.freeze: the run has \['embeddings', 'encoder\.\*'\], the recipe \[\]"
     ):
@@ -321,12 +306,6 @@ def test_a_signal_saves_and_ends_with_its_number(start: Callable[..., Trainer], 
     assert [(c.update, c.periodic) for c in trainer.run.checkpoints()] == [(7, False)]
     assert signal.getsignal(number) == signal.SIG_DFL  # handlers are those of before
     signal.signal(number, before)
-
-
-def test_a_signal_in_the_last_update_stops_nothing(start: Callable[..., Trainer]) -> None:
-    trainer = start()
-    signal_at(trainer, 20, signal.SIGTERM)
-    assert trainer.train().update == 20
 
 
 def test_patience_ends_training_before_a_signal_does(start: Callable[..., Trainer]) -> None:
@@ -361,20 +340,20 @@ def test_on_a_terminal_a_bar_moves_with_every_micro_batch(
     monkeypatch.setattr("nmt_cli.training.report.PROGRESS_SECONDS", 0.0)
     monkeypatch.setattr("nmt_cli.console.on_terminal", lambda: True)
     monkeypatch.setattr("tqdm.std.tqdm.monitor_interval", 0)
-    moved: list[float] = []
     trainer = start(micro_batch_tokens=128)
+    moved: list[float] = []
     advance = trainer.report.advance
-    monkeypatch.setattr(
-        trainer.report,
-        "advance",
-        lambda updates, describe: (moved.append(updates), advance(updates, describe)),  # type: ignore[func-returns-value]
-    )
+
+    def noted(updates: float, describe: Any) -> None:
+        moved.append(updates)
+        advance(updates, describe)
+
+    monkeypatch.setattr(trainer.report, "advance", noted)
     trainer.train()
     assert len(moved) >= 2 * 20
     assert moved == sorted(moved)
     assert moved[-1] == 20.0
     shown = capsys.readouterr().err
-    assert "update 0/20 |" in shown
     assert re.search(r"update \d+/20 · epoch \d · loss \d\.\d+ · [\d,]+ tok/s \|", shown)
     assert "gradient norm" not in shown
     log = trainer.run.log.read_text(encoding="utf-8")
@@ -382,13 +361,10 @@ def test_on_a_terminal_a_bar_moves_with_every_micro_batch(
     assert "\r" not in log
 
 
-def test_the_expected_time_counts_validations(
-    start: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_expected_time_counts_validations(start: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
     """A validation takes half a minute after every five updates, which take no time beside it."""
     monkeypatch.setattr("nmt_cli.training.report.PROGRESS_SECONDS", 0.0)
-    clock = time.perf_counter
-    late = [0.0]
+    clock, late = time.perf_counter, [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + late[0])
     trainer = start(valid_every=5)
     validate = trainer.validate

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,10 @@ from reference_decoder import KINDS, ReferenceDecoder
 from run_search import beam_search, over, run_arrivals, search_options
 from small_models import needs_engine, section
 
-from nmt_cli.data.tokenizer import BOS, EOS
-from nmt_cli.engine.library import CResults
+from nmt_cli.data.tokenizer import EOS
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.search.engine import MANY, EngineSearch
-from nmt_cli.search.ensemble import EnsembleDecoder
+from nmt_cli.search.engine import EngineSearch
 from nmt_cli.search.search import Search, SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.cached_decoder import MIN_ROWS, CachedDecoder, padded_rows
@@ -53,8 +51,7 @@ def sources(count: int, longest: int = 40, seed: int = 1) -> list[list[int]]:
     return [[*(rng.randrange(4, VOCABULARY) for _ in range(rng.randint(1, longest))), EOS] for _ in range(count)]
 
 
-def options(beam: int, nbest: int = 1, **more: Any) -> SearchOptions:
-    return search_options(beam, nbest=nbest, **more)
+options = partial(search_options, nbest=1)
 
 
 @torch.inference_mode()
@@ -120,8 +117,7 @@ def test_monotonic_attention_changes_outputs_and_rows_come_in_few_numbers() -> N
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("beam", "features"),
-    [(1, {}), (4, {}), (4, {"d_k": 8, "d_v": 24}), (4, {"num_heads": 1}), (5, {"num_heads": 2}), (3, MONOTONIC)],
+    ("beam", "features"), [(1, {}), (4, {"d_k": 8, "d_v": 24}), (5, {"num_heads": 1}), (3, MONOTONIC)]
 )
 def test_a_sentence_does_not_depend_on_its_neighbours(
     kind: Kind, precision: str, beam: int, features: dict[str, Any]
@@ -135,36 +131,6 @@ def test_a_sentence_does_not_depend_on_its_neighbours(
     order = random.Random(3).sample(range(12), 12)
     shuffled = translate(kind, model, [batch[i] for i in order], beam)
     assert [shuffled[order.index(i)] for i in range(12)] == together
-
-
-@pytest.mark.parametrize("precision", ["bf16", "int8"])
-@torch.inference_mode()
-def test_rounded_precisions_are_near_the_model(precision: str) -> None:
-    model, batch = make(num_heads=1), sources(6)
-    rounded, plain = CachedDecoder(convert(model, precision), batch, 4), ReferenceDecoder(model, batch, 4)
-    for step in range(6):
-        tokens, rows = torch.full((6, 4), BOS + step), np.arange(24)
-        difference = rounded.step(tokens, rows).log_softmax(-1) - plain.step(tokens, rows).log_softmax(-1)
-        assert 1e-4 < float(difference.abs().max()) < 0.2
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@torch.inference_mode()
-def test_an_ensemble_averages_probabilities(kind: Kind) -> None:
-    models, batch = [make(seed) for seed in (1, 2, 3)], sources(4)
-
-    def ensemble(of: Kind, beam: int) -> EnsembleDecoder:
-        return EnsembleDecoder([of(model, batch, beam) for model in models])
-
-    several = ensemble(kind, 2)
-    tokens, rows = several.arrays.full((4, 2), BOS, several.arrays.int64), np.arange(8)
-    alone = [torch.as_tensor(kind(model, batch, 2).step(tokens, rows)).softmax(-1) for model in models]
-    torch.testing.assert_close(torch.as_tensor(several.step(tokens, rows)).exp(), torch.stack(alone).mean(0))
-    fast, plain = (
-        translate(lambda _, batch, beam: ensemble(of, beam), models[0], batch)  # noqa: B023
-        for of in (kind, ReferenceDecoder)
-    )
-    assert [[h.tokens for h in row] for row in fast] == [[h.tokens for h in row] for row in plain]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
@@ -193,6 +159,15 @@ def plain(chosen: SearchOptions) -> Search:
     return EngineSearch(engine_model(make(), "fp32"), chosen)
 
 
+def alone(kind: Callable[[SearchOptions], Search], number: int, sentence: Sentence) -> list[Any]:
+    """The results of a search that has one sentence."""
+    search, results = kind(options(2)), list[Any]()
+    search.add([number], [sentence])
+    while search.busy:
+        results += search.step()
+    return results
+
+
 KINDS_OF_SEARCH = [
     lambda chosen: over(lambda: CachedDecoder(make(), [], chosen.beam), chosen),
     pytest.param(plain, marks=needs_engine),
@@ -211,49 +186,19 @@ def test_a_finished_sentence_stays_beside_others_for_any_time(kind: Callable[[Se
     while search.busy:
         found.update(search.step())
     for number, sentence in enumerate(some):
-        alone = kind(options(2))
-        alone.add([number], [sentence])
-        while alone.busy:
-            results = alone.step()
-        assert results == [(number, found[number])]
+        assert alone(kind, number, sentence) == [(number, found[number])]
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_SEARCH)
 @torch.inference_mode()
 def test_finished_sentences_leave_when_the_last_open_one_is_dropped(kind: Callable[[SearchOptions], Search]) -> None:
     first, second = (Sentence(source[:-1], longest) for source, longest in zip(sources(2), (2, 40), strict=True))
-    alone, search = kind(options(2)), kind(options(2, compact_below=0.0, steps=1))
-    alone.add([0], [first])
-    while alone.busy:
-        results = alone.step()
+    search = kind(options(2, compact_below=0.0, steps=1))
     search.add([0, 1], [first, second])
     for _ in range(4):
         assert search.step() == []
     search.drop([1])
     assert search.open_hypotheses == 0
     assert search.busy
-    assert search.step() == results
+    assert search.step() == alone(kind, 0, first)
     assert not search.busy
-
-
-@needs_engine
-@pytest.mark.parametrize(
-    ("count", "steps", "stay"),
-    [(1, [1, 8], 1.0), (MANY - 1, [1, 14 // (MANY - 1)], 1.0), (MANY, [1, 14 // MANY], 0.0), (20, [1, 1], 0.0)],
-)
-def test_the_steps_of_a_call_fill_a_time_and_many_sentences_leave_together(
-    count: int, steps: list[int], stay: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now, calls, nothing = [0.0], list[tuple[int, float]](), CResults()
-
-    def step(handle: int, steps: int, stay: float) -> Any:
-        calls.append((steps, stay))
-        now[0] += steps * count  # a second for each hypothesis; nothing else happens
-        return ctypes.addressof(nothing)
-
-    search = EngineSearch(engine_model(make(), "fp32"), options(2, compact_below=1.0, seconds=14.0))
-    search.add(range(count), sentences(sources(count), longer=40))
-    monkeypatch.setattr("nmt_cli.search.engine.time.perf_counter", lambda: now[0])
-    monkeypatch.setattr(search.library, "nmt_search_step", step)
-    assert search.step() == search.step() == []
-    assert calls == [(number, stay) for number in steps]

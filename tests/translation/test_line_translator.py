@@ -12,13 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from few_words import WORDS, model, sentence, tokenizer
 from held_search import held_until
 from in_memory import line_translator
-from numpy.typing import NDArray
 from reference_decoder import ReferenceDecoder
 from run_search import beam_search
 from small_models import needs_engine
@@ -31,11 +28,9 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DecodeSection
 from nmt_cli.registry import SEARCHES
 from nmt_cli.search.ensemble import EnsembleDecoder
-from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.protocols import Decoder
 from nmt_cli.search.running import RunningSearch
 from nmt_cli.search.search import SamplingOptions, SearchOptions
-from nmt_cli.search.sentence import Hypothesis
 from nmt_cli.translation import pool
 from nmt_cli.translation import translator as module
 from nmt_cli.translation.alignment import aligned
@@ -72,23 +67,15 @@ def expected() -> list[Translation]:
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 64, 100_000])
-def test_batches_change_nothing(batch_tokens: int) -> None:
-    assert list(translator(batch_tokens=batch_tokens).translate(lines())) == expected()
-
-
-def test_neighbours_change_nothing() -> None:
+def test_batches_neighbours_and_windows_change_nothing(batch_tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    some = translator(batch_tokens=batch_tokens)
     order = random.Random(1).sample(range(100), 100)
-    shuffled = list(translator().translate([lines()[i] for i in order]))
+    shuffled = list(some.translate([lines()[i] for i in order]))
     assert [shuffled[order.index(i)] for i in range(100)] == expected()
-    assert list(translator().translate([lines()[17]])) == [expected()[17]]
-
-
-def test_windows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(some.translate([lines()[17]])) == [expected()[17]]
     monkeypatch.setattr(module, "WINDOW", WindowSize(3, 11))
-    sizes = [len(window) for window in translator().windows(iter(lines()))]
-    assert max(sizes) <= 11
-    assert len(sizes) > 9
-    assert list(translator().translate(iter(lines()))) == expected()
+    assert max(len(window) for window in some.windows(iter(lines()))) == 11
+    assert list(some.translate(iter(lines()))) == expected()
 
 
 class NoSearch:
@@ -137,7 +124,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "greedy": {"beam": 1},
     "samples": {"nbest": 3, "beam": 3, "more": {"search": "sample", "sampling": SamplingOptions(seed=2)}},
     "in parts": {"longest": 4, "nbest": 2},
-    "workers": {"nbest": 2, "more": {"workers": 2}},
 }
 
 
@@ -149,13 +135,6 @@ def test_no_candidate_of_a_line_is_blank(way: str) -> None:
     assert all(result.text == "" for result in free)
     for line, result in zip(lines(), translator(**options).translate(lines()), strict=True):
         assert all(bool(candidate.text.strip()) == bool(line.strip()) for candidate in result.nbest)
-
-
-@pytest.mark.usefixtures("reluctant")
-def test_no_candidate_of_an_ensemble_is_blank() -> None:
-    assert [bool(result.text) for result in ensemble(model(), model(seed=1)).translate(lines())] == [
-        bool(line.strip()) for line in lines()
-    ]
 
 
 @pytest.mark.usefixtures("reluctant")
@@ -194,20 +173,24 @@ def test_nbest_is_ranked_and_its_best_is_the_best() -> None:
 
 def test_a_long_line_is_translated_in_parts() -> None:
     first, second = two_sentences()
-    whole, alone = (list(translator(longest=14).translate(t)) for t in ([f"{first} {second}"], [first, second]))
-    assert whole[0].text == f"{alone[0].text} {alone[1].text}"
-    assert whole[0].log_prob == pytest.approx(sum(r.log_prob for r in alone))
-    assert whole[0].length == sum(r.length for r in alone)
-    assert whole[0].score == pytest.approx(whole[0].log_prob / ((5 + whole[0].length) / 6) ** 0.6)
-    long = " ".join(WORDS * 12)
-    results = list(translator(max_positions=30).translate([long, "the cat"]))
-    assert results[0].length > 30
-    assert results[1] == next(iter(translator(max_positions=30).translate(["the cat"])))
-    first, second = two_sentences()
-    [one] = translator(longest=14).translate([Line(f"{first} {second}", prefix="a dog and")])
-    begun, rest = translator(longest=14).translate([Line(first, prefix="a dog and"), second])
+    some = translator(longest=14, more={"align": True})
+    [whole], (begun, rest) = some.translate([f"{first} {second}"]), some.translate([first, second])
+    assert whole.text == f"{begun.text} {rest.text}"
+    assert whole.log_prob == pytest.approx(begun.log_prob + rest.log_prob)
+    assert whole.length == begun.length + rest.length
+    assert whole.score == pytest.approx(whole.log_prob / ((5 + whole.length) / 6) ** 0.6)
+    assert whole.source_tokens == begun.source_tokens + rest.source_tokens
+    sources, targets = len(begun.source_tokens), len(begun.tokens)
+    assert begun.alignment
+    assert rest.alignment
+    assert whole.alignment == (*begun.alignment, *((i + sources, j + targets) for i, j in rest.alignment))
+    [whole] = some.translate([Line(f"{first} {second}", prefix="a dog and")])
+    begun, rest = some.translate([Line(first, prefix="a dog and"), second])
     assert begun.text.startswith("a dog and")
-    assert one.text == f"{begun.text} {rest.text}"
+    assert whole.text == f"{begun.text} {rest.text}"
+    long, short = translator(max_positions=30).translate([" ".join(WORDS * 12), "the cat"])
+    assert long.length > 30
+    assert [short] == list(translator(max_positions=30).translate(["the cat"]))
 
 
 def test_output_begins_before_input_ends() -> None:
@@ -235,12 +218,6 @@ def test_an_error_of_the_input_comes_after_what_was_read() -> None:
         next(results)
 
 
-def test_bf16_runs_and_leaves_the_model_in_fp32() -> None:
-    some = line_translator(model(), tokenizer(), tokenizer(), DecodeSection(max_extra=3), precision="bf16")
-    assert len(list(some.translate(["the cat", "the dog"]))) == 2
-    assert model().output_weight.dtype == torch.float32
-
-
 @cache
 def numbers() -> dict[str, int]:
     """Ids by subword."""
@@ -257,10 +234,7 @@ def test_pieces_are_the_subwords_of_the_text_and_no_more_than_the_input_allows()
         for candidate in result.nbest:
             assert tokenizer().decode([ids_of(candidate.tokens)]) == [candidate.text]
         assert result.length == (len(result.tokens) + 1 if line.strip() else 0)
-    encode = tokenizer().encode
-    for line, result in zip(lines(), expected(), strict=True):
-        [ids] = encode([line])
-        assert result.length <= len(ids) + 3 + 1
+        assert result.length <= len(result.source_tokens) + 3 + 1
 
 
 @pytest.fixture
@@ -269,22 +243,18 @@ def few_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "FEW_SENTENCES", 2)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-@pytest.mark.usefixtures("few_alone")
-def test_the_number_of_workers_changes_nothing(workers: int) -> None:
-    several = translator(more={"workers": workers})
-    assert list(several.translate(lines())) == expected()
-    assert list(several.translate(lines())) == expected()  # again
-
-
+@pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("search", [{}, {"search": "sample", "sampling": SamplingOptions(top_p=0.9)}])
 @pytest.mark.usefixtures("few_alone")
-def test_several_workers_stream(search: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several windows under way at once, with fewer and more lines than workers."""
+def test_the_number_of_workers_changes_nothing(
+    workers: int, search: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several windows under way at once, with fewer and more lines than workers; and once more."""
     monkeypatch.setattr(module, "WINDOW", WindowSize(2, 16))
     given: dict[str, Any] = {**search, "align": True}
     one = list(translator(nbest=2, more=given).translate(lines()))
-    assert list(translator(nbest=2, more={**given, "workers": 3}).translate(iter(lines()))) == one
+    several = translator(nbest=2, more={**given, "workers": workers})
+    assert list(several.translate(iter(lines()))) == list(several.translate(lines())) == one
 
 
 @needs_engine  # without it they are processes
@@ -310,27 +280,20 @@ def test_an_error_in_a_worker_is_raised(workers: int, monkeypatch: pytest.Monkey
         raise ValueError("cut")
 
     monkeypatch.setattr(RunningSearch, "step", broken)
-    with pytest.raises(ValueError, match="cut"):
-        list(translator(more={"workers": workers}, batch_tokens=200).translate(lines()))
-    with pytest.raises(ValueError, match="cut"):
-        list(translator(more={"workers": workers}).translate(lines()[:1] + lines()[2:3]))
+    for given in (lines(), lines()[2:3]):
+        with pytest.raises(ValueError, match="cut"):
+            list(translator(more={"workers": workers}, batch_tokens=200).translate(given))
 
 
 @needs_engine  # it has the pool
-@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.usefixtures("few_alone")
-def test_workers_stop_in_a_batch_when_nobody_waits(
-    workers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_workers_stop_in_a_batch_when_nobody_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Python joins threads when it leaves: a batch without end would keep it."""
     gate = held_until(monkeypatch, tmp_path)
     monkeypatch.setattr(module, "WINDOW", WindowSize(20, 20))
-    given = [""] * 20 + [
-        line for line in lines() if line
-    ]  # the second window is searched when the first has been answered
-    some = translator(batch_tokens=200, more={"workers": workers})
-    results = some.translate(given)
-    assert next(results).text == ""
+    some = translator(batch_tokens=200, more={"workers": 2})
+    results = some.translate([""] * 20 + [line for line in lines() if line])
+    assert next(results).text == ""  # the second window is searched when the first has been answered
     gate.begun()
     results.close()
     wait_until(lambda: some.models.pool.running == 0)
@@ -338,13 +301,6 @@ def test_workers_stop_in_a_batch_when_nobody_waits(
 
 def ensemble(*models: Transformer, **more: Any) -> LineTranslator:
     return line_translator(models, tokenizer(), tokenizer(), DecodeSection(max_extra=3), **more)
-
-
-def test_an_ensemble_of_one_model_and_of_models_of_other_lengths() -> None:
-    for one, twice in zip(expected(), ensemble(model(), model()).translate(lines()), strict=True):
-        assert twice.text == one.text
-        assert twice.score == pytest.approx(one.score, abs=1e-5)
-    assert ensemble(model(), model(30)).longest == 29
 
 
 def test_two_models_are_searched_by_their_mean_probability() -> None:
@@ -359,6 +315,7 @@ def test_two_models_are_searched_by_their_mean_probability() -> None:
     assert [ids_of(result.tokens) for result in found] == [row[0].tokens for row in best]
     assert [result.score for result in found] == pytest.approx([row[0].score for row in best], abs=1e-4)
     assert [result.text for result in found] != [result.text for result in ensemble(models[1]).translate(given)]
+    assert ensemble(model(), model(30)).longest == 29
 
 
 @pytest.mark.usefixtures("few_alone")
@@ -381,9 +338,7 @@ def test_a_translation_begins_with_its_prefix() -> None:
             assert result.nbest[0] == expected()[number].nbest[0]  # an empty prefix is none
 
 
-def test_prefixes_mix_with_plain_lines_and_neighbours_with_prefixes_change_nothing() -> None:
-    mixed = [line if number % 3 else Line(line, prefix="") for number, line in enumerate(lines())]
-    assert list(translator().translate(mixed)) == expected()
+def test_neighbours_with_prefixes_change_nothing() -> None:
     given = [Line(line, prefix=" ".join(WORDS[: number % 5])) for number, line in enumerate(lines()[:30])]
     together = list(translator().translate(given))
     assert [result for line in given for result in translator().translate([line])] == together
@@ -407,76 +362,6 @@ def test_alignments_follow_the_attention() -> None:
     assert blank.alignment == ()
     assert other.alignment
     assert {result.alignment for result in expected()} == {None}
-
-
-def test_alignments_of_a_line_in_parts_count_over_all_parts() -> None:
-    texts = two_sentences()
-    some = translator(longest=14, more={"align": True})
-    [whole], (first, second) = some.translate([" ".join(texts)]), some.translate(texts)
-    sources, targets = len(first.source_tokens), len(first.tokens)
-    assert first.alignment is not None
-    assert second.alignment is not None
-    assert whole.alignment == (*first.alignment, *((i + sources, j + targets) for i, j in second.alignment))
-    assert whole.source_tokens == first.source_tokens + second.source_tokens
-
-
-class GreedySearch:
-    """A search from outside the package: the most probable token, of the first hypothesis alone, until it is the end symbol."""
-
-    def __init__(self, decoder: Decoder, options: SearchOptions) -> None:
-        self.decoder, self.arrays, self.options = decoder, decoder.arrays, options
-        self.outputs: list[tuple[int, int, list[int]]] = []  # (sentence id, longest length, tokens)
-        self.log_probs: list[float] = []
-
-    @property
-    def busy(self) -> bool:
-        return bool(self.outputs)
-
-    @property
-    def open_hypotheses(self) -> int:
-        return len(self.outputs)
-
-    def add(self, sentence_ids: Any, sentences: Any) -> None:
-        self.outputs += [
-            (number, sentence.max_length, []) for number, sentence in zip(sentence_ids, sentences, strict=True)
-        ]
-        self.log_probs += [0.0] * len(sentence_ids)
-
-    def step(self) -> list[tuple[int, list[Hypothesis]]]:
-        arrays, beam = self.decoder.arrays, self.options.beam
-        newest = np.repeat([[(tokens or [self.options.bos])[-1]] for _, _, tokens in self.outputs], beam, 1)
-        logits = self.decoder.step(arrays.array(newest), np.arange(len(newest)) * beam)
-        log_probs = arrays.host(arrays.log_softmax(logits))
-        finished, stay = [], []
-        for index, (number, longest, tokens) in enumerate(self.outputs):
-            best = self._best(log_probs[index], longest, tokens)
-            self.log_probs[index] += float(log_probs[index, best])
-            if best == self.options.eos:
-                score = self.log_probs[index] / float(gnmt(len(tokens) + 1, self.options.alpha))
-                finished.append((number, [Hypothesis(tokens, self.log_probs[index], score)]))
-            else:
-                tokens.append(best)
-                stay.append(index)
-        self.outputs, self.log_probs = [self.outputs[i] for i in stay], [self.log_probs[i] for i in stay]
-        self.decoder.keep(np.array(stay, np.int64))
-        return finished
-
-    def _best(self, log_probs: NDArray[Any], longest: int, tokens: list[int]) -> int:
-        allowed = log_probs.copy()
-        allowed[list(self.options.banned_tokens)] = -np.inf
-        return self.options.eos if len(tokens) == longest else int(allowed.argmax())
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.usefixtures("few_alone")
-def test_a_search_from_outside_the_package_translates(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Registered by name; equal to beam search with a beam of one."""
-    monkeypatch.setitem(SEARCHES, "greedy", f"{__name__}:GreedySearch")
-    more = {"search": "greedy", "workers": workers}
-    found = translator(beam=1, min_length=0, batch_tokens=100, more=more).translate(lines())
-    for ours, theirs in zip(found, translator(beam=1, min_length=0).translate(lines()), strict=True):
-        assert ours.text == theirs.text
-        assert ours.score == pytest.approx(theirs.score, abs=1e-4)
 
 
 def test_an_unknown_search_is_named() -> None:

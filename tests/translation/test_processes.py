@@ -50,14 +50,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_untrained(tmp_path_factory.mktemp("models") / "one")
 
 
-@pytest.fixture(scope="module")
-def devices(folder: Path) -> Iterator[DeviceModels]:
-    """Two processes for many tests."""
-    models = DeviceModels([folder], "fp32", ["cpu", "cpu"])
-    yield models
-    models.close()
-
-
 LINES = [sentence(random.Random(i), i % 14) if i % 9 else " " for i in range(60)]
 LONG = [sentence(random.Random(1), 30)] * 500
 SAMPLE: dict[str, Any] = {"search": "sample", "sampling": SamplingOptions(top_p=0.9)}
@@ -89,8 +81,27 @@ def gone(pids: list[int]) -> None:
     wait_until(lambda: not any(map(alive, pids)))
 
 
-def test_who_searches(folder: Path, devices: DeviceModels) -> None:
-    """Plain beam search on a CPU has threads; what runs in Python has processes, if there are several workers."""
+KINDS: dict[str, Callable[[Path], Models]] = {
+    "forks": lambda folder: TorchModels([load_model(folder).model], "fp32", 2, 2),
+    "devices": lambda folder: DeviceModels([folder], "fp32", ["cpu", "cpu"]),
+}
+"""Workers that are processes, for any search."""
+
+
+@pytest.fixture(params=KINDS)
+def models(request: pytest.FixtureRequest, folder: Path) -> Iterator[Models]:
+    with closing(KINDS[request.param](folder)) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def devices(folder: Path) -> Iterator[DeviceModels]:
+    """Two processes for many tests."""
+    with closing(DeviceModels([folder], "fp32", ["cpu", "cpu"])) as one:
+        yield one
+
+
+def test_plain_beam_search_has_threads_and_what_runs_in_python_has_processes(folder: Path) -> None:
     for workers, more, kind in (
         (2, {}, Client),
         (1, {"search": "diverse"}, Client),
@@ -100,10 +111,6 @@ def test_who_searches(folder: Path, devices: DeviceModels) -> None:
         some = over(packed(folder, workers), folder, **more)
         with closing(some.models.client(some.search)) as client:
             assert type(client) is kind
-    torch_alone = over(TorchModels([load_model(folder).model], "fp32", 2, 2), folder)
-    assert type(torch_alone.models.client(torch_alone.search)) is Forks
-    some = over(devices, folder)
-    assert type(devices.client(some.search)) is Devices
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -116,17 +123,10 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_option_reaches_the_processes_of_devices(case: str, folder: Path, devices: DeviceModels) -> None:
-    some = over(devices, folder, **CASES[case])
-    assert list(some.translate(LINES)) == expected(folder, **CASES[case])
-    assert list(some.translate(iter(LINES))) == expected(folder, **CASES[case])
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_forks_search_as_one_worker_does(case: str, folder: Path) -> None:
+def test_every_option_reaches_the_processes(case: str, folder: Path, devices: DeviceModels) -> None:
     one, two = (over(packed(folder, workers), folder, **CASES[case]) for workers in (1, 2))
-    assert list(two.translate(LINES)) == list(one.translate(LINES))
     assert list(two.translate(iter(LINES * 3))) == list(one.translate(LINES)) * 3
+    assert list(over(devices, folder, **CASES[case]).translate(iter(LINES))) == expected(folder, **CASES[case])
 
 
 def test_processes_of_devices_are_kept(folder: Path, devices: DeviceModels) -> None:
@@ -137,18 +137,6 @@ def test_processes_of_devices_are_kept(folder: Path, devices: DeviceModels) -> N
     first, second = some.translate(iter(LINES)), some.translate(iter(LINES))
     assert [*first] == [*second] == expected(folder)
     assert children() == before
-
-
-@pytest.fixture(params=["forks", "devices"])
-def models(request: pytest.FixtureRequest, folder: Path) -> Iterator[Models]:
-    """Workers that are processes, for any search."""
-    one = (
-        DeviceModels([folder], "fp32", ["cpu", "cpu"])
-        if request.param == "devices"
-        else TorchModels([load_model(folder).model], "fp32", 2, 2)
-    )
-    yield one
-    one.close()
 
 
 @pytest.mark.parametrize(
@@ -229,15 +217,11 @@ def test_closing_in_another_thread_ends_who_waits_for_few_sentences(
 
 
 def test_models_that_cannot_be_loaded_are_reported(folder: Path, devices: DeviceModels, tmp_path: Path) -> None:
-    client = Devices(
-        devices.pool,
-        devices,
-        over(devices, folder).search,
-        DeviceProcesses(partial(models_on, [tmp_path / "missing"], "fp32"), ["cpu", "cpu"]),
-    )
+    missing = DeviceProcesses(partial(models_on, [tmp_path / "missing"], "fp32"), ["cpu", "cpu"])
+    client = Devices(devices.pool, devices, over(devices, folder).search, missing)
     with pytest.raises(NmtError, match=r"the worker process of 'cpu' cannot search: .*missing"), closing(client):
         client.submit(over(devices, folder).prepare(LINES).sentences).result()
-    client.of_devices.close()
+    missing.close()
 
 
 def test_what_cannot_be_sent_is_refused(folder: Path, devices: DeviceModels, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,18 +235,13 @@ LOCAL_CLASS = (lambda: type("Local", (BrokenSearch,), {}))()
 SCRIPT = f"""
 import sys
 sys.path[:0] = [{str(TESTS / "translation")!r}, {str(TESTS / "support")!r}]
-import multiprocessing, pathlib
+import pathlib
 import test_processes as test
 test.module.FEW_SENTENCES = 2
 
-class OwnSearch(test.BrokenSearch): pass
-
 if __name__ == "__main__":
     folder = pathlib.Path(sys.argv[1])
-    models = {{
-        "forks": lambda: test.TorchModels([test.load_model(folder).model], "fp32", 2, 2),
-        "devices": lambda: test.DeviceModels([folder], "fp32", ["cpu", "cpu"]),
-    }}[sys.argv[2]]()
+    models = test.KINDS[sys.argv[2]](folder)
     some = test.over(models, folder)
     results = some.translate(iter(test.LINES * int(sys.argv[3])))
     print(next(results).source, flush=True)
@@ -292,7 +271,7 @@ def pids_of(program: subprocess.Popen[str]) -> list[int]:
     return [int(word) for word in program.stdout.readline().split()]
 
 
-@pytest.mark.parametrize("kind", ["forks", "devices"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_script_ends_where_results_are_kept_unread(kind: str, script: Callable[..., subprocess.Popen[str]]) -> None:
     program = script(kind, 400, "")
     pids = pids_of(program)
@@ -301,46 +280,25 @@ def test_a_script_ends_where_results_are_kept_unread(kind: str, script: Callable
     gone(pids)
 
 
-@pytest.mark.parametrize("kind", ["forks", "devices"])
-def test_an_interrupt_ends_all_processes(kind: str, script: Callable[..., subprocess.Popen[str]]) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.parametrize("kind", KINDS)
+def test_processes_end_with_their_caller(
+    kind: str, number: signal.Signals, script: Callable[..., subprocess.Popen[str]]
+) -> None:
     program = script(kind, 4000, "    list(results)", start_new_session=True)
     pids = pids_of(program)
-    os.killpg(program.pid, signal.SIGINT)
-    _, err = program.communicate(timeout=LIMIT)
-    assert err.rstrip().endswith("KeyboardInterrupt")
-    assert err.count("Traceback") == 1
-    gone(pids)
-
-
-@pytest.mark.parametrize("kind", ["forks", "devices"])
-def test_processes_end_with_a_caller_that_is_killed(kind: str, script: Callable[..., subprocess.Popen[str]]) -> None:
-    program = script(kind, 4000, "    list(results)")
-    pids = pids_of(program)
     assert len(pids) == 2
-    program.kill()
+    if number == signal.SIGINT:  # as a terminal sends it: to all of them
+        os.killpg(program.pid, number)
+        _, err = program.communicate(timeout=LIMIT)
+        assert err.rstrip().endswith("KeyboardInterrupt")
+        assert err.count("Traceback") == 1
+    else:
+        program.kill()
     gone(pids)
 
 
-@pytest.mark.parametrize(
-    ("define", "said"),
-    [("", "cut"), ("class Own(test.BrokenSearch): pass", "Define classes and functions of your own")],
-)
-def test_a_search_of_the_script_itself(define: str, said: str, script: Callable[..., subprocess.Popen[str]]) -> None:
-    """A class of the module is there in the processes too; one that is defined where only the script comes is refused."""
-    more = f"""
-    {define or "pass"}
-    test.SEARCHES["own"] = "__main__:Own{"" if define else "Search"}"
-    try:
-        list(test.over(models, folder, search="own").translate(test.LINES))
-    except Exception as error:
-        print(error)
-"""
-    out, err = script("devices", 1, more).communicate(timeout=LIMIT)
-    assert err == ""
-    assert said in out
-
-
-@pytest.mark.parametrize("kind", ["forks", "devices"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_fork_of_the_caller_starts_its_own_processes(kind: str, script: Callable[..., subprocess.Popen[str]]) -> None:
     more = """
     import os

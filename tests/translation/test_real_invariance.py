@@ -67,20 +67,13 @@ def in_batches(precision: str, size: int, count: int = 1000) -> list[Translation
     return [result for start in range(0, count, size) for result in several.translate(lines()[start : start + size])]
 
 
-def test_there_are_a_thousand() -> None:
-    assert len(lines()) == 1000
-    assert len({len(ids) for ids in tokenizer().encode(lines())}) > 20  # of many lengths
-
-
-@pytest.mark.parametrize("size", [1, 8, 64, 256])
-def test_the_batch_size_changes_nothing_in_fp32(size: int) -> None:
+@pytest.mark.parametrize(
+    ("precision", "size", "count"),
+    [*(("fp32", size, 1000) for size in (1, 8, 64, 256)), ("int8", 1, 200), *(("int8", n, 1000) for n in (8, 64, 256))],
+)
+def test_the_batch_size_changes_nothing(precision: str, size: int, count: int) -> None:
     """Texts, pieces, log P and scores, all equal."""
-    assert in_batches("fp32", size) == in_batches("fp32", 1000)
-
-
-@pytest.mark.parametrize(("size", "count"), [(1, 200), (8, 1000), (64, 1000), (256, 1000)])
-def test_the_batch_size_changes_nothing_in_int8(size: int, count: int) -> None:
-    assert in_batches("int8", size, count) == in_batches("int8", 1000)[:count]
+    assert in_batches(precision, size, count) == in_batches(precision, 1000)[:count]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])

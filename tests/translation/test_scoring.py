@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from few_words import WORDS, sentence, tokenizer
@@ -16,14 +15,11 @@ from small_models import needs_engine, section
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.data.batches import collate
 from nmt_cli.data.tokenizer import BOS, EOS, Vocabulary
 from nmt_cli.engine.model import EngineModel
 from nmt_cli.errors import DataError
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.training.loader import PackedBatch
-from nmt_cli.training.update import LossModel
 from nmt_cli.translation import scoring as module
 from nmt_cli.translation import torch_forced
 from nmt_cli.translation.models import engine_model
@@ -85,16 +81,6 @@ def ids(pair: tuple[str, str], words: Vocabulary) -> tuple[list[int], list[int]]
     return source, target
 
 
-def sound(limit: int = 64) -> list[int]:
-    """Numbers of the pairs that reach the model."""
-    sides = [ids(pair, vocabulary()) for pair in pairs()]
-    return [
-        i
-        for i, (source, target) in enumerate(sides)
-        if source + target and max(len(source), len(target)) < limit and any(map(str.strip, pairs()[i]))
-    ]
-
-
 @pytest.mark.parametrize("features", FEATURES, ids=str)
 @torch.no_grad()
 def test_log_probs_equal_torchs_cross_entropy_of_each_pair_alone(by: str, features: dict[str, Any]) -> None:
@@ -112,39 +98,21 @@ def test_log_probs_equal_torchs_cross_entropy_of_each_pair_alone(by: str, featur
         assert result.perplexity == pytest.approx(math.exp(float(nll) / result.tokens), rel=1e-5)
 
 
-@pytest.mark.parametrize("features", FEATURES[:4], ids=str)
-@torch.no_grad()
-def test_the_sum_is_the_nll_of_training(by: str, features: dict[str, Any]) -> None:
-    ours, chosen = scorer(by, **features), [pairs()[i] for i in sound(40) if all(map(str.strip, pairs()[i]))]
-    results = list(ours.score(chosen))
-    batch = collate([tuple(np.array(side) for side in ids(pair, ours.vocabulary)) for pair in chosen])  # type: ignore[misc]
-    for smoothing in (0.0, 0.1):
-        _, nll = LossModel(model(**features), smoothing)(PackedBatch.of(batch))
-        tokens = int(batch.tgt_lengths.sum())
-        assert sum(result.tokens for result in results) == tokens
-        assert -sum(result.log_prob or 0.0 for result in results) / tokens == pytest.approx(
-            float(nll) / tokens, abs=1e-5
-        )
-
-
 @pytest.mark.parametrize("batch_tokens", [1, 64, 100_000])
-def test_batches_change_nothing(by: str, batch_tokens: int) -> None:
-    assert list(scorer(by, batch_tokens).score(pairs())) == expected(by)
+def test_batches_neighbours_and_windows_change_nothing(
+    by: str, batch_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = scorer(by, batch_tokens)
+    assert list(some.score(pairs())) == expected(by)
     assert [(result.source, result.target) for result in expected(by)] == pairs()
-
-
-def test_neighbours_change_nothing(by: str) -> None:
     order = random.Random(1).sample(range(len(pairs())), len(pairs()))
-    shuffled = list(scorer(by).score([pairs()[i] for i in order]))
+    shuffled = list(some.score([pairs()[i] for i in order]))
     assert [shuffled[order.index(i)] for i in range(len(pairs()))] == expected(by)
     for number in (3, 42, 43, 60):
-        assert list(scorer(by).score([pairs()[number]])) == [expected(by)[number]]
-        assert list(scorer(by).score([pairs()[number]] * 70)) == [expected(by)[number]] * 70
-
-
-def test_windows_change_nothing(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert list(some.score([pairs()[number]] * 70)) == [expected(by)[number]] * 70
+        assert list(some.score([pairs()[number]])) == [expected(by)[number]]
     monkeypatch.setattr(module, "WINDOW", WindowSize(3, 20))
-    windows = list(scorer(by).windows(iter(pairs())))
+    windows = list(some.windows(iter(pairs())))
     assert [len(window) for window in windows] == [3, 6, 12, 20, 20, 20, 15]
     assert [result for window in windows for result in window] == expected(by)
 

@@ -7,8 +7,9 @@ from functools import cache
 
 import pytest
 
-from nmt_cli.data.tokenizer import Tokenizer
-from nmt_cli.translation.split import gap, joined, parts_of, sentences
+from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
+from nmt_cli.recipe import DataSection
+from nmt_cli.translation.split import joined, parts_of, sentences
 
 SENTENCES = {
     "English": [
@@ -24,9 +25,7 @@ SENTENCES = {
     "Greek": ["Καλημέρα.", "Τι κάνεις\u037e", "Καλά."],
     "Russian": ["Он родился в 1999 г. в Москве.", "«Да!»", "Нет."],
     "Armenian": ["Բարև։", "Ինչպես ես։", "Լավ։"],
-    "Georgian": ["ეს არის.", "კარგი.", "დიახ!"],
     "Hindi": ["यह एक वाक्य है।", "डॉ. सिंह आए।", "तुम कैसे हो?", "वह चला गया॥"],
-    "Marathi": ["तो घरी गेला.", "ती आली."],
     "Urdu": ["یہ ایک جملہ ہے۔", "آپ کیسے ہیں؟", "ٹھیک ہے۔"],
     "Arabic": ["كيف حالك؟", "أنا بخير.", "شكرا!"],
     "Amharic": ["ሰላም ነው።", "እንዴት ነህ፧", "ደህና።"],
@@ -36,7 +35,6 @@ SENTENCES = {
     "Thai": ["สวัสดีครับ", "วันนี้มีต่าง ๆ นานา", "ราคา 20 บาท"],
     "Lao": ["ສະບາຍດີ", "ຂອບໃຈ"],
     "Korean": ["안녕하세요.", "잘 지내요?"],
-    "Odia": ["ଏହା ଏକ ବାକ୍ୟ।", "ସେ ଗଲା।"],
     "Balinese": ["ᬓᬵ᭟", "ᬕᬵ᭞"],
 }
 """Sentences that are separated by spaces."""
@@ -51,9 +49,6 @@ CLOSE = {
 
 @cache
 def tokenizer() -> Tokenizer:
-    from nmt_cli.data.tokenizer import learn_bpe
-    from nmt_cli.recipe import DataSection
-
     return learn_bpe(["the cat sees the dog and the house."] * 3, DataSection(generator="teaching", vocab_size=300))
 
 
@@ -142,7 +137,6 @@ def test_each_sentence_beyond_the_safe_length_is_a_part_and_whole_where_it_can_b
     assert split_at(text, longest=len(tokenizer().encode([text])[0]), safe=3) == tokenizer().encode([text])
     assert all(len(part) <= 8 for part in split_at(text, longest=len(ids) - 1, safe=8))
     texts = ["The cat sees 12.", "the dog is 15.", "it is the house."]
-    assert sentences(" ".join(texts)) == [" ".join(texts)]
     assert split_at(" ".join(texts), longest=24, safe=20) == tokenizer().encode(texts)
 
 
@@ -176,13 +170,9 @@ def test_the_work_grows_no_faster_than_the_line(unit: str, monkeypatch: pytest.M
         (["はい", "「そう」", "です"], "はい「そう」です"),
         (["สวัสดี", "ครับ"], "สวัสดี ครับ"),
         (["안녕", "안녕."], "안녕 안녕."),
+        (["Yes.", "“Yes.”"], "Yes. “Yes.”"),
         ([], ""),
     ],
 )
 def test_translations_are_joined_as_their_script_asks(texts: list[str], expected: str) -> None:
     assert joined(texts) == expected
-
-
-def test_a_quote_after_latin_text_keeps_the_space() -> None:
-    assert gap("“Yes.”") == " "
-    assert gap("好”") == ""
