@@ -12,9 +12,9 @@
 
 #define NMT_SANITIZED
 #include "../../nmt_cli/engine/src/engine.cpp"
+#include "models.hpp"
 
 #include <cstdlib>
-#include <map>
 #include <random>
 
 // Memory: at most MOST_BYTES at once, and none from a chosen allocation on.
@@ -64,43 +64,11 @@ struct Choices {
         for (int i = 0; i < 8; ++i) x = x << 8 | uint64_t(below(256));
         return x;
     }
-    // A number of the kind that is forgotten.
+    // A number of the kind that is forgotten: at or near a power of two, of either sign; or any.
     int64_t strange() {
-        static constexpr int64_t ALL[] = {-1,
-                                          0,
-                                          1,
-                                          2,
-                                          3,
-                                          4,
-                                          5,
-                                          15,
-                                          16,
-                                          17,
-                                          63,
-                                          64,
-                                          255,
-                                          256,
-                                          257,
-                                          1000,
-                                          65535,
-                                          65536,
-                                          65537,
-                                          1 << 20,
-                                          (1 << 20) + 1,
-                                          1 << 24,
-                                          1 << 28,
-                                          INT32_MAX,
-                                          INT32_MIN,
-                                          int64_t(1) << 32,
-                                          int64_t(1) << 40,
-                                          int64_t(1) << 61,
-                                          int64_t(1) << 62,
-                                          INT64_MAX - 1,
-                                          INT64_MAX,
-                                          INT64_MIN,
-                                          INT64_MIN + 1};
-        const int64_t which = below(int64_t(std::size(ALL)) + 1);
-        return which < int64_t(std::size(ALL)) ? ALL[which] : int64_t(word());
+        if (one_of(16)) return int64_t(word());
+        const uint64_t near_power = (uint64_t(1) << below(64)) + uint64_t(below(3)) - 1;
+        return int64_t(below(3) ? near_power : -near_power);
     }
     int64_t often_below(int64_t count) { return one_of(32) ? strange() : count > 0 ? below(count) : 0; }
     float strange_float() {
@@ -167,54 +135,6 @@ struct Named {
         return {nameless ? nullptr : name.c_str(), dtype, rows, columns, data ? data.get() + odd : nullptr, 0};
     }
 };
-
-// The arrays of a model, as the model folder has them.
-std::vector<Named> arrays_of(const nmt_config& c) {
-    std::vector<Named> all;
-    const int64_t size = c.d_model, keys = c.heads * c.key_size, values = c.heads * c.value_size;
-    const auto vector_of = [&](const std::string& name, int64_t count) {
-        all.push_back({name, NMT_FP32, count, 0, false, nullptr});
-    };
-    const auto matrix = [&](const std::string& name, const std::string& suffix, int64_t rows, int64_t columns) {
-        all.push_back({name + suffix, NMT_FP32, rows, columns, true, nullptr});
-        if (!suffix.empty()) vector_of(name + ".bias", rows);
-    };
-    const auto norm = [&](const std::string& name) {
-        vector_of(name + ".weight", size);
-        if (c.norm == NMT_LAYER_NORM) vector_of(name + ".bias", size);
-    };
-    if (c.tied) {
-        matrix("embeddings.shared", "", c.source_vocab, size);
-    } else {
-        matrix("embeddings.source", "", c.source_vocab, size);
-        matrix("embeddings.target", "", c.target_vocab, size);
-        matrix("embeddings.output", "", c.target_vocab, size);
-    }
-    if (c.monotonic) vector_of("next_word.begins", c.source_vocab), vector_of("next_word.ends", c.target_vocab);
-    if (c.positions == NMT_LEARNED)
-        for (const char* const side : {"source", "target"})
-            all.push_back({side + std::string("_positions.weight"), NMT_FP32, c.max_positions, size, false, nullptr});
-    for (const bool decodes : {false, true}) {
-        const std::string side = decodes ? "decoder" : "encoder";
-        for (int64_t layer = 0; layer < (decodes ? c.decoder_layers : c.encoder_layers); ++layer) {
-            const std::string here = side + "." + std::to_string(layer) + ".";
-            matrix(here + "self_attention.query_key_value", ".weight", 2 * keys + values, size);
-            matrix(here + "self_attention.output", ".weight", size, values);
-            norm(here + "around_self_attention.norm");
-            if (decodes) {
-                matrix(here + "cross_attention.query", ".weight", keys, size);
-                matrix(here + "cross_attention.key_value", ".weight", keys + values, size);
-                matrix(here + "cross_attention.output", ".weight", size, values);
-                norm(here + "around_cross_attention.norm");
-            }
-            matrix(here + "feed_forward.inner", ".weight", c.d_ff * (c.activation == NMT_SWIGLU ? 2 : 1), size);
-            matrix(here + "feed_forward.outer", ".weight", size, c.d_ff);
-            norm(here + "around_feed_forward.norm");
-        }
-        if (!c.post_norm) norm(side + "_norm");
-    }
-    return all;
-}
 
 nmt_config small_config(Choices& choose) {
     static constexpr int64_t SIZES[] = {4, 8, 12, 16, 20, 32, 36, 68};
@@ -358,7 +278,9 @@ Model model_of(const nmt_config& config, const std::vector<Named>& arrays, int64
 }
 
 std::vector<Named> filled_arrays(const nmt_config& config, Choices& choose) {
-    std::vector<Named> arrays = arrays_of(config);
+    std::vector<Named> arrays;
+    for (const Form& one : forms_of(config))
+        arrays.push_back({one.name, NMT_FP32, one.rows, one.columns, one.is_matrix, nullptr});
     const bool integers = config.precision == NMT_INT8 && choose.below(2);
     for (size_t i = 0, count = arrays.size(); integers && i < count; ++i) {
         if (!arrays[i].is_matrix) continue;
@@ -627,19 +549,9 @@ void try_rank(Choices& choose) {
     int64_t passed = count_of(rows, choose);
     if (choose.one_of(8)) {  // sizes for which these pointers are valid
         const int64_t strange = choose.strange();
-        switch (choose.below(4)) {
-            case 0:
-                batch = std::min(batch, strange);
-                break;
-            case 1:
-                beam = std::min(beam, strange);
-                break;
-            case 2:
-                candidates = std::min(candidates, strange);
-                break;
-            default:
-                vocabulary = std::min(vocabulary, strange);
-        }
+        int64_t* const all[] = {&batch, &beam, &candidates, &vocabulary};
+        int64_t& one = *all[choose.below(4)];
+        one = std::min(one, strange);
         if (choose.one_of(4))
             batch = passed = 0, beam = choose.strange(), vocabulary = choose.strange(), candidates = strange;
     }
@@ -673,8 +585,8 @@ void try_all(Choices choose) {
             config.decoder_layers > 20 || config.max_positions > 1 << 20)
             return void(model_of(config, {}, 0, choose));
         if (config.positions == NMT_LEARNED && config.max_positions > 4096) return;
-        for (const Named& one : arrays_of(config))
-            if (one.rows < 0 || one.columns < 0 || one.count() > MOST_NUMBERS) return;
+        for (const Form& one : forms_of(config))
+            if (one.rows < 0 || one.columns < 0 || one.rows * std::max<int64_t>(1, one.columns) > MOST_NUMBERS) return;
     }
     std::vector<Named> arrays = filled_arrays(config, choose);
     const int64_t changes = choose.below(2) ? 0 : choose.below(4);
@@ -712,15 +624,13 @@ void try_bytes(const uint8_t* data, size_t size) {
 }
 
 // What a model computes for some sentences: a search, steps of a decoder, and a pass.
-using Answers = std::map<std::string, std::vector<float>>;
-
-Answers answers_of(const nmt_model* model, const nmt_config& config, uint32_t seed) {
+std::vector<float> answers_of(const nmt_model* model, const nmt_config& config, uint32_t seed) {
     std::mt19937 random(seed);
-    Answers found;
+    std::vector<float> found;
     const int64_t count = 6;
-    std::vector<int64_t> ids, lengths, tokens, longest;
+    std::vector<int64_t> ids, lengths, tokens, longest(count, 12);
     for (int64_t s = 0; s < count; ++s) {
-        ids.push_back(s), lengths.push_back(1 + random() % 15), longest.push_back(12);
+        ids.push_back(s), lengths.push_back(1 + random() % 15);
         for (int64_t i = 0; i < lengths.back(); ++i) tokens.push_back(random() % config.source_vocab);
     }
     const std::vector<float> penalties(64, 1.5f);
@@ -733,30 +643,23 @@ Answers answers_of(const nmt_model* model, const nmt_config& config, uint32_t se
     while (nmt_search_sentences(search.get())) {
         const nmt_results* const results = nmt_search_step(search.get(), 3, 0.9);
         require(results, "a search fails");
-        for (int64_t f = 0; f < results->count; ++f) {
-            std::vector<float>& one = found["sentence " + std::to_string(results->ids[f])];
-            for (int64_t i = f * 2; i < f * 2 + 2; ++i) {
-                one.push_back(results->scores[i]);
-                for (int64_t t = 0; t < results->lengths[i]; ++t)
-                    one.push_back(float(results->tokens[i * results->longest + t]));
-            }
-        }
+        const int64_t all = results->count * results->nbest;
+        found.insert(found.end(), results->scores, results->scores + all);
+        found.insert(found.end(), results->tokens, results->tokens + all * results->longest);
     }
     const std::unique_ptr<nmt_decoder, Free> decoder(nmt_decoder_new(model, 2));
     require(decoder && !nmt_decoder_add(decoder.get(), count, lengths.data(), tokens.data()), "a decoder is refused");
     std::vector<int64_t> open(2 * count), newest(2 * count, 1);
     std::iota(open.begin(), open.end(), 0);
-    std::vector<float>& logits = found["logits"];
-    logits.resize(open.size() * size_t(config.target_vocab));
+    std::vector<float> logits(open.size() * size_t(config.target_vocab)), log_probs(tokens.size());
     for (int step = 0; step < 3; ++step)
         require(!nmt_decoder_step(decoder.get(), 2 * count, open.data(), newest.data(), logits.data()), "a step fails");
-    std::vector<float>& log_probs = found["pass"];
-    log_probs.resize(tokens.size());
-    std::vector<int64_t> targets = tokens;
-    for (int64_t& token : targets) token %= config.target_vocab;
-    require(!nmt_pass(model, count, lengths.data(), tokens.data(), lengths.data(), targets.data(), targets.data(),
+    // Every source id is a target id, too.
+    require(!nmt_pass(model, count, lengths.data(), tokens.data(), lengths.data(), tokens.data(), tokens.data(),
                       log_probs.data(), nullptr, nullptr, nullptr),
             "a pass fails");
+    found.insert(found.end(), logits.begin(), logits.end());
+    found.insert(found.end(), log_probs.begin(), log_probs.end());
     return found;
 }
 
@@ -773,7 +676,7 @@ nmt_config large_config(std::mt19937& random) {
 
 Model large_model(const nmt_config& config) {
     Choices none{nullptr, nullptr};
-    Model model = model_of(config, filled_arrays(config, none), int64_t(arrays_of(config).size()), none);
+    Model model = model_of(config, filled_arrays(config, none), int64_t(forms_of(config).size()), none);
     require(bool(model), "a model that is right is refused");
     return model;
 }
@@ -783,7 +686,7 @@ void try_threads(uint32_t seed) {
     std::mt19937 random(seed);
     const nmt_config config = large_config(random);
     const std::shared_ptr<nmt_model> model(large_model(config).release(), Free());
-    const Answers expected = answers_of(model.get(), config, seed);
+    const std::vector<float> expected = answers_of(model.get(), config, seed);
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t)
         threads.emplace_back([=] {

@@ -2,106 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
-from small_models import SMALL, VOCABULARY, needs_engine, small
-from torch import nn
+from small_models import OPTIONS, VOCABULARY, needs_engine, section, small
 
 from nmt_cli.data.tokenizer import BOS, EOS
 from nmt_cli.engine.model import Bans, EngineModel, unsupported
 from nmt_cli.errors import ModelError
 from nmt_cli.model.folder import weights_of
 from nmt_cli.model.precision import integers
-from nmt_cli.recipe import ModelSection
 from nmt_cli.registry import ACTIVATIONS
 from nmt_cli.search.engine import EngineDecoder, EngineSearch
-from nmt_cli.search.search import SearchOptions
 from nmt_cli.search.sentence import Sentence
 
 pytestmark = needs_engine
 
-Arrays = dict[str, NDArray[Any]]
-REQUEST = SearchOptions(
-    beam=4, alpha=0.6, nbest=2, bos=BOS, eos=EOS, banned_tokens=(0, 1, 2), textless=(4, 5), steps=10, compact_below=0.0
-)
+REQUEST = replace(OPTIONS, nbest=2, textless=(4, 5), steps=10, compact_below=0.0)
 WEIGHT, BIAS = "encoder.0.self_attention.output.weight", "encoder.0.self_attention.output.bias"
 
 
 def packed(
-    change: Callable[[Arrays], object] = lambda arrays: None,
+    arrays: Mapping[str, NDArray[Any] | None] = MappingProxyType({}),
     precision: str = "fp32",
     stored: str = "fp32",
     vocabularies: tuple[int, int] = (VOCABULARY, VOCABULARY),
     **changes: Any,
 ) -> EngineModel:
-    """The model with changed arrays, or with another configuration."""
+    """The model with other arrays, or without those that are None; or with another configuration."""
     model = small()
     tensors = {**weights_of(model), **(integers(model) if stored == "int8" else {})}
-    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-    change(arrays)
-    return EngineModel(ModelSection(**{**SMALL, **changes}), vocabularies, arrays, precision)
+    kept = {**{name: tensor.numpy() for name, tensor in tensors.items()}, **arrays}
+    given = {name: array for name, array in kept.items() if array is not None}
+    return EngineModel(section(**changes), vocabularies, given, precision)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("name", "array", "message"),
     [
-        (lambda a: a.pop(BIAS), f"the array {BIAS} is missing."),
-        (lambda a: a.clear(), "the array embeddings.shared is missing."),
-        (lambda a: a.update(more=a[BIAS]), "the array more is not part of such a model."),
-        (lambda a: a.update({WEIGHT: a[WEIGHT][:, :9]}), f"{WEIGHT} has the dimensions (32, 9), expected (32, 32)."),
-        (lambda a: a.update({BIAS: a[BIAS].astype(np.int8)}), f"{BIAS} has the dtype int8, expected fp32 or bf16."),
-        (lambda a: a.update({WEIGHT: a[WEIGHT].astype(np.int8)}), f"{WEIGHT} is in int8, and the model computes in fp32."),
-        (
-            lambda a: a.update({WEIGHT: a[WEIGHT].astype(np.float64)}),
-            f"{WEIGHT} has the dtype float64 and the shape (32, 32): no model has such an array.",
-        ),
-        (
-            lambda a: a.update({BIAS: np.ones((32, 0), np.float32)}),
-            f"{BIAS} has the dtype float32 and the shape (32, 0): no model has such an array.",
-        ),
-        (
-            lambda a: a.update({WEIGHT: a[WEIGHT][None]}),
-            f"{WEIGHT} has the dtype float32 and the shape (1, 32, 32): no model has such an array.",
-        ),
+        (BIAS, None, "is missing"),
+        ("more", np.ones(32, np.float32), "is not part of such a model"),
+        (WEIGHT, np.ones((32, 9), np.float32), "has the dimensions (32, 9), expected (32, 32)"),
+        (BIAS, np.ones(32, np.int8), "has the dtype int8, expected fp32 or bf16"),
+        (WEIGHT, np.ones((32, 32), np.int8), "is in int8"),
+        (WEIGHT, np.ones((32, 32)), "has the dtype float64"),
+        (BIAS, np.ones((32, 0), np.float32), "has the dtype float32 and the shape (32, 0)"),
+        (WEIGHT, np.ones((1, 32, 32), np.float32), "has the dtype float32 and the shape (1, 32, 32)"),
     ],
-)  # fmt: skip
-def test_arrays_that_are_not_the_models(change: Callable[[Arrays], object], message: str) -> None:
-    with pytest.raises(ModelError) as refused:
-        packed(change)
-    assert str(refused.value) == message
+)
+def test_arrays_that_are_not_the_models(name: str, array: NDArray[Any] | None, message: str) -> None:
+    with pytest.raises(ModelError, match=re.escape(f"{name} {message}")):
+        packed({name: array})
 
 
 def test_integers_without_scales() -> None:
     packed(precision="int8", stored="int8")
     scales = WEIGHT.removesuffix(".weight") + ".scales"
-    with pytest.raises(ModelError, match=f"^the array {scales} is missing.$"):
-        packed(lambda arrays: arrays.pop(scales), "int8", "int8")
-    with pytest.raises(ModelError, match=f"^{WEIGHT} is in fp32 and has scales, expected int8.$"):
-        packed(lambda arrays: arrays.update({scales: arrays[BIAS]}), "int8")
+    with pytest.raises(ModelError, match=f"{scales} is missing"):
+        packed({scales: None}, "int8", "int8")
+    with pytest.raises(ModelError, match=f"{WEIGHT} is in fp32 and has scales"):
+        packed({scales: np.ones(32, np.float32)}, "int8")
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_heads": 3, "d_k": 16, "d_v": 16}, r"query_key_value.weight has the dimensions \(96, 32\), expected \(144,"),
-        ({"encoder_layers": 3}, r"the array encoder\.2\.self_attention\.query_key_value\.weight is missing"),
-        ({"decoder_layers": 1}, r"the array decoder\.1\.\S+ is not part of such a model"),
-        ({"norm": "rms"}, r"the array \S+norm\.bias is not part of such a model"),
-        ({"residual": "pre"}, r"the array encoder_norm\.weight is missing"),
-        ({"positions": "learned"}, r"the array source_positions\.weight is missing"),
-        ({"activation": "swiglu"}, r"inner\.weight has the dimensions \(64, 32\), expected \(128, 32\)"),
-        ({"tie_embeddings": False}, r"the array embeddings\.source is missing"),
-        ({"monotonic_attention": True}, r"the array next_word\.begins is missing"),
-        ({"vocabularies": (60, 50)}, "embeddings are tied, and the vocabularies have 60 and 50 tokens"),
+        ({"num_heads": 3, "d_k": 16, "d_v": 16}, r"has the dimensions \(96, 32\), expected \(144,"),
+        ({"encoder_layers": 3}, r"encoder\.2\.\S+ is missing"),
+        ({"decoder_layers": 1}, r"decoder\.1\.\S+ is not part of such a model"),
+        ({"norm": "rms"}, r"\S+norm\.bias is not part"),
+        ({"residual": "pre"}, r"encoder_norm\.weight is missing"),
+        ({"positions": "learned"}, r"source_positions\.weight is missing"),
+        ({"activation": "swiglu"}, r"inner\.weight has the dimensions \(64, 32\), expected"),
+        ({"tie_embeddings": False}, r"embeddings\.source is missing"),
+        ({"monotonic_attention": True}, r"next_word\.begins is missing"),
+        ({"vocabularies": (60, 50)}, "the vocabularies have 60 and 50 tokens"),
         ({"vocabularies": (0, 0)}, "source_vocab is 0, expected 1 to"),
     ],
-)  # fmt: skip
+)
 def test_a_configuration_that_is_not_the_models(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         packed(**changes)
@@ -110,51 +94,32 @@ def test_a_configuration_that_is_not_the_models(changes: dict[str, Any], message
 IN_FOURS = "the engine multiplies int8 in fours, and the model has a width of"
 
 
-class Cube(nn.Module):
-    """An activation that the engine does not have."""
-
-    def __init__(self, config: ModelSection) -> None:
-        super().__init__()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x**3
-
-
-def test_forms_that_the_engine_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ACTIVATIONS, "cube", f"{__name__}:Cube")
-    config = ModelSection(**SMALL)
-    for changed, precision, reason in [
-        (config, "fp32", ""),
-        (config, "int8", ""),
-        (config, "bf16", "the engine has no bf16"),
-        (ModelSection(**SMALL, activation="cube"), "fp32", "the engine has no model.activation = 'cube'"),
-        (ModelSection(**{**SMALL, "d_ff": 62}), "fp32", ""),
-        (ModelSection(**{**SMALL, "d_ff": 62}), "int8", f"{IN_FOURS} 62"),
-        (ModelSection(**{**SMALL, "d_model": 34}), "int8", f"{IN_FOURS} 34"),
-        (ModelSection(**{**SMALL, "d_v": 5}), "int8", f"{IN_FOURS} 10"),
-    ]:
-        assert unsupported(changed, precision) == reason
-        if reason:
-            with pytest.raises(ModelError, match=f"^{reason}.$"):
-                EngineModel(changed, (VOCABULARY, VOCABULARY), {}, precision)
-
-
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "precision", "reason"),
     [
-        ({"beam": 0}, "the beam is 0, expected 1 to"),
-        ({"beam": 1 << 40}, "the beam is 1099511627776"),
-        ({"nbest": 5}, "nbest is 5, expected 1 to the beam of 4"),
-        ({"lookahead": -1}, "lookahead and min_length must not be negative"),
-        ({"bos": 60}, "the token 60 is not in the vocabulary of 60"),
-        ({"banned_tokens": (1, 99)}, "the token 99 is not in the vocabulary of 60"),
-        ({"textless": (-5,)}, "the token -5 is not in the vocabulary of 60"),
+        ({}, "fp32", ""),
+        ({}, "int8", ""),
+        ({}, "bf16", "the engine has no bf16"),
+        ({"activation": "cube"}, "fp32", "the engine has no model.activation = 'cube'"),
+        ({"d_ff": 62}, "fp32", ""),
+        ({"d_ff": 62}, "int8", f"{IN_FOURS} 62"),
+        ({"d_model": 34}, "int8", f"{IN_FOURS} 34"),
+        ({"d_v": 5}, "int8", f"{IN_FOURS} 10"),
     ],
-    ids=str,
 )
-def test_options_of_a_search_that_are_out_of_range(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ModelError, match=message):
-        EngineSearch(packed(), replace(REQUEST, **changes))
+def test_forms_that_the_engine_does_not_have(
+    changes: dict[str, Any], precision: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ACTIVATIONS, "cube", "torch.nn:Tanh")
+    config = section(**changes)
+    assert unsupported(config, precision) == reason
+    if reason:
+        with pytest.raises(ModelError, match=f"^{reason}.$"):
+            EngineModel(config, (VOCABULARY, VOCABULARY), {}, precision)
+
+
+def searching(model: EngineModel, **changes: Any) -> EngineSearch:
+    return EngineSearch(model, replace(REQUEST, **changes))
 
 
 @pytest.mark.parametrize(
@@ -170,7 +135,7 @@ def test_options_of_a_search_that_are_out_of_range(changes: dict[str, Any], mess
 def test_sentences_that_a_search_does_not_take(arguments: tuple[Any, ...], message: str) -> None:
     """The search goes on without them."""
     ids, sources, longest = arguments
-    search = EngineSearch(packed(), REQUEST)
+    search = searching(packed())
     search.add([7], [Sentence([5], 3)])
     with pytest.raises((ModelError, ValueError), match=message):
         search.add(ids, list(map(Sentence, sources, longest)))
@@ -225,15 +190,13 @@ def test_calls_that_a_decoder_does_not_take(call: Callable[[EngineDecoder], obje
     assert np.array_equal(ours.step(tokens, rows), theirs.step(tokens, rows))
 
 
-def test_too_long_outputs_and_attention_of_several_pairs() -> None:
+def test_too_long_outputs() -> None:
     one = EngineDecoder(packed(), 1)
     one.add([[5, EOS]])
     for _ in range(71):
         one.step(np.array([[5]]), np.array([0]))
     with pytest.raises(ModelError, match="an output has more than 71 tokens"):
         one.step(np.array([[5]]), np.array([0]))
-    with pytest.raises(ModelError, match="2, expected 1"):
-        packed().forced([[5], [6]], [[2], [2]], attention=["cross"])
 
 
 def test_a_decoder_without_sentences() -> None:
@@ -245,22 +208,32 @@ def test_a_decoder_without_sentences() -> None:
     one.keep(nothing.ravel())
     one.add([[5, EOS]])
     assert one.step(np.full((1, 3), BOS), np.array([0])).shape == (1, VOCABULARY)
-    for beam in (0, -1, 1 << 40):
-        with pytest.raises(ModelError, match=f"the beam is {beam}"):
-            EngineDecoder(packed(), beam)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("call", "message"),
     [
-        (([[5]], [[-1]], [[3]]), "a translation has the token -1"),
-        (([[5]], [[2] * 72], [[3] * 72]), "a translation has 72 tokens, expected 1 to 71"),
-        (([[5]], [[2]], [[60]]), "a translation has the token 60"),
-        (([[5]], [[2]], [[3, 3]]), "expected"),
-        (([[5], [6]], [[2]], [[3]]), "expected"),
-        (([[5]], [[2], [2]], [[3], [3]]), "expected"),
+        (lambda model: searching(model, beam=0), "the beam is 0"),
+        (lambda model: searching(model, beam=1 << 40), "the beam is 1099511627776"),
+        (lambda model: searching(model, nbest=5), "nbest is 5, expected 1 to the beam of 4"),
+        (lambda model: searching(model, lookahead=-1), "lookahead and min_length must not be negative"),
+        (lambda model: searching(model, bos=60), "the token 60 is not in the vocabulary of 60"),
+        (lambda model: searching(model, banned_tokens=(1, 99)), "the token 99 is not in the vocabulary of 60"),
+        (lambda model: searching(model, textless=(-5,)), "the token -5 is not in the vocabulary of 60"),
+        (lambda model: EngineDecoder(model, 0), "the beam is 0"),
+        (lambda model: EngineDecoder(model, -1), "the beam is -1"),
+        (lambda model: EngineDecoder(model, 1 << 40), "the beam is 1099511627776"),
+        (lambda model: model.forced([[5]], [[-1]], [[3]]), "a translation has the token -1"),
+        (lambda model: model.forced([[5]], [[2] * 72], [[3] * 72]), "a translation has 72 tokens, expected 1 to 71"),
+        (lambda model: model.forced([[5]], [[2]], [[60]]), "a translation has the token 60"),
+        (lambda model: model.forced([[5]], [[2]], [[3, 3]]), "expected"),
+        (lambda model: model.forced([[5], [6]], [[2]], [[3]]), "expected"),
+        (lambda model: model.forced([[5]], [[2], [2]], [[3], [3]]), "expected"),
+        (lambda model: model.forced([[5], [6]], [[2], [2]], attention=["cross"]), "2, expected 1"),
     ],
 )
-def test_translations_that_a_pass_does_not_take(arguments: tuple[Any, ...], message: str) -> None:
+def test_options_and_translations_that_a_model_does_not_take(
+    call: Callable[[EngineModel], object], message: str
+) -> None:
     with pytest.raises(ModelError, match=message):
-        packed().forced(*arguments)
+        call(packed())

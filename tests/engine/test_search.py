@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from both_arrays import TORCH
-from run_search import Whole, over
+from run_search import over
 from small_models import OPTIONS, VOCABULARY, needs_engine, searched, small, sources
 from waiting import LIMIT
 
@@ -22,8 +20,7 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.engine import EngineDecoder, EngineSearch
 from nmt_cli.search.length_penalties import average, none, power
-from nmt_cli.search.protocols import GrowingDecoder
-from nmt_cli.search.search import Search, SearchOptions
+from nmt_cli.search.search import SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.cached_decoder import CachedDecoder
 from nmt_cli.translation.models import EngineModels, engine_model
@@ -117,26 +114,19 @@ def test_length_penalties_and_the_stopping_rule_in_both_languages(case: str) -> 
         assert [hypothesis.score for hypothesis in found] == pytest.approx([score for _, score in expected], abs=1e-3)
 
 
-@pytest.mark.parametrize("beam", [1, 4, 12])
-def test_equal_scores_are_ordered_by_hypothesis_and_token(beam: int) -> None:
-    """All logits are 0."""
-    torch_model = small()
-    with torch.no_grad():
-        torch_model.embeddings["shared"].zero_()
-    packed, options = engine_model(torch_model, "fp32"), replace(OPTIONS, beam=beam, nbest=beam)
-    ours = searched(EngineSearch(packed, options), SENTENCES)
-    same(ours, searched(over(lambda: CachedDecoder(torch_model, [], beam), options), SENTENCES))
-    assert ours[0][0].tokens == []
-    assert ours[3][0].tokens == []
-
-
-def test_a_vocabulary_smaller_than_the_beam() -> None:
-    torch_model = small(vocabulary=7)
-    packed, options = engine_model(torch_model, "fp32"), replace(OPTIONS, beam=12, nbest=12)
-    sentences = [Sentence(*one) for one in zip(sources(3, 9, 5, vocabulary=7), [0, 1, 9], strict=True)]
-    ours = searched(EngineSearch(packed, options), sentences)
-    same(ours, searched(over(lambda: CachedDecoder(torch_model, [], 12), options), sentences))
-    assert [len(one) for one in ours] == [1, 4, 12]
+@pytest.mark.parametrize(("beam", "vocabulary"), [(1, VOCABULARY), (4, VOCABULARY), (12, VOCABULARY), (12, 7)])
+def test_equal_scores_and_small_vocabularies(beam: int, vocabulary: int) -> None:
+    """If all logits are 0, the order is that of hypotheses and tokens. A vocabulary may be smaller than the beam."""
+    torch_model, options = small(vocabulary), replace(OPTIONS, beam=beam, nbest=beam)
+    if vocabulary == VOCABULARY:
+        with torch.no_grad():
+            torch_model.embeddings["shared"].zero_()
+    texts = sources(3, 9, 5, vocabulary=vocabulary)
+    sentences = [Sentence(tokens, longest) for tokens, longest in zip(texts, [0, 1, 9], strict=True)]
+    ours = searched(EngineSearch(engine_model(torch_model, "fp32"), options), sentences)
+    same(ours, searched(over(lambda: CachedDecoder(torch_model, [], beam), options), sentences))
+    if vocabulary < beam:
+        assert [len(one) for one in ours] == [1, 4, 12]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
@@ -195,48 +185,13 @@ def test_dropped_sentences_leave_without_results() -> None:
 def test_sentences_with_inputs_of_constraints_are_searched_step_by_step() -> None:
     packed = engine_model(model(), "fp32")
     sentences = [replace(one, inputs={"prefix": [7, 8]} if i % 2 else {}) for i, one in enumerate(SENTENCES)]
-    step_by_step: Callable[[], Search] = lambda: over(lambda: EngineDecoder(packed, OPTIONS.beam), OPTIONS)  # noqa: E731
     models = EngineModels([packed], 1, 1)
     assert isinstance(models.new_search(OPTIONS, models.in_engine(OPTIONS))[0], EngineSearch)
     assert isinstance(models.new_search(OPTIONS, False)[0], BeamSearch)
     ours = [result.hypotheses for result in models.client(OPTIONS).submit(sentences).result(LIMIT)]
-    assert ours == searched(step_by_step(), sentences, ENTERING)
+    step_by_step = over(lambda: EngineDecoder(packed, OPTIONS.beam), OPTIONS)
+    assert ours == searched(step_by_step, sentences, ENTERING)
     assert [one[0].tokens[:2] for one in ours[5::2]] == [[7, 8]] * 3
-
-
-class MeanOfProbabilities:
-    """An ensemble in torch."""
-
-    arrays = TORCH
-
-    def __init__(self, members: Sequence[GrowingDecoder]) -> None:
-        self.members = members
-
-    def add(self, some: Sequence[Sequence[int]]) -> None:
-        for member in self.members:
-            member.add(some)
-
-    def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
-        steps = [member.step(tokens, rows) for member in self.members]
-        return torch.stack([logits.double().softmax(-1) for logits in steps]).mean(0).log().float()
-
-    def reorder(self, parents: torch.Tensor) -> None:
-        for member in self.members:
-            member.reorder(parents)
-
-    def keep(self, stay: np.ndarray) -> None:
-        for member in self.members:
-            member.keep(stay)
-
-
-def test_an_ensemble_averages_probabilities() -> None:
-    members = [model(seed=3), model(seed=4, activation="gelu", d_ff=80)]
-    models = EngineModels([engine_model(one, "fp32") for one in members], 1, 1)
-    reference = lambda: MeanOfProbabilities([CachedDecoder(one, [], OPTIONS.beam) for one in members])  # noqa: E731
-    ours = searched(cast(Search, Whole(*models.new_search(OPTIONS, False))), SENTENCES, ENTERING)
-    same(ours, searched(over(reference, OPTIONS), SENTENCES, ENTERING))
-    for one in members:
-        assert ours != searched(EngineSearch(engine_model(one, "fp32"), OPTIONS), SENTENCES)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])

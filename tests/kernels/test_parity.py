@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import section
+from small_models import VOCABULARY, small
 from torch import Tensor, nn
 
 from nmt_cli.engine.library import library
@@ -21,7 +21,6 @@ from nmt_cli.registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
 from nmt_cli.translation.cached_decoder import CachedDecoder
 from nmt_cli.translation.models import TorchModels, models_of
 
-VOCABULARY = 60
 FORMS = [
     dict(zip(("norm", "residual", "activation", "positions"), names, strict=True))
     for names in itertools.product(NORMS, RESIDUALS, ACTIVATIONS, POSITIONS)
@@ -87,13 +86,7 @@ UNKNOWN = {
 
 
 def make(**changes: Any) -> Transformer:
-    torch.manual_seed(3)
-    model = Transformer(section(**{"dropout": 0.0, "max_positions": 40, **changes}), VOCABULARY, VOCABULARY)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() <= 1:
-                parameter.add_(0.3 * torch.randn_like(parameter))
-    return model.eval()
+    return small(**{"dropout": 0.0, "max_positions": 40, **changes})
 
 
 @pytest.fixture

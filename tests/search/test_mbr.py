@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import pytest
-import sacrebleu
 import torch
-from run_search import beam_search, plain_sentences, run_arrivals, run_to_end, sample, search_options
-from small_models import section
+from run_search import beam_search, over, plain_sentences, sample, search_options
+from small_models import searched, section
 
 from nmt_cli.data.tokenizer import EOS
 from nmt_cli.errors import UsageError
@@ -21,6 +20,7 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.search.mbr import MbrSearch, by_expected_utility
 from nmt_cli.search.search import MbrOptions, SamplingOptions, SearchOptions
 from nmt_cli.search.sentence import Hypothesis
+from nmt_cli.search.utilities import bleu, chrf
 from nmt_cli.translation.cached_decoder import CachedDecoder
 
 VOCABULARY = 60
@@ -58,34 +58,21 @@ def options(nbest: int = SAMPLES, sampling: SamplingOptions | None = None, **mbr
     return search_options(SAMPLES, nbest=nbest, min_length=1, detokenize=texts_of, **chosen)
 
 
-def search(
-    batch: list[list[int]], chosen: SearchOptions, prefixes: list[list[int]] | None = None
-) -> list[list[Hypothesis]]:
-    return run_to_end(
-        MbrSearch(CachedDecoder(model(), batch, SAMPLES), chosen), plain_sentences(limits(batch), prefixes, batch)
-    )
-
-
-def sentence_chrf(hypothesis: str, reference: str) -> float:
-    return sacrebleu.sentence_chrf(hypothesis, [reference]).score
-
-
-def sentence_bleu(hypothesis: str, reference: str) -> float:
-    return sacrebleu.sentence_bleu(hypothesis, [reference]).score
+def search(batch: list[list[int]], chosen: SearchOptions) -> list[list[Hypothesis]]:
+    decoder = CachedDecoder(model(), batch, SAMPLES)
+    return searched(MbrSearch(decoder, chosen), plain_sentences(limits(batch), None, batch))
 
 
 def brute_force(
-    hypotheses: list[Hypothesis], weights: list[float], utility: Callable[[str, str], float]
+    hypotheses: list[Hypothesis], weights: list[float], utility: Callable[[Sequence[str]], np.ndarray]
 ) -> list[tuple[str, float, float]]:
     """Text, expected utility and greatest log P of each distinct text, best first."""
     texts = texts_of([h.tokens for h in hypotheses])
-    expected: dict[str, tuple[float, float]] = {}
-    for hypothesis, text in zip(hypotheses, texts, strict=True):
-        value = sum(weight * utility(text, reference) for weight, reference in zip(weights, texts, strict=True)) / sum(
-            weights
-        )
-        expected[text] = (value, max(hypothesis.log_prob, expected.get(text, (0.0, -math.inf))[1]))
-    return sorted(((text, *both) for text, both in expected.items()), key=lambda row: (-round(row[1], 9), -row[2]))
+    best: dict[str, tuple[float, float]] = {}
+    for hypothesis, text, values in zip(hypotheses, texts, utility(texts), strict=True):
+        value = sum(weight * one for weight, one in zip(weights, values, strict=True)) / sum(weights)
+        best[text] = (value, max(hypothesis.log_prob, best.get(text, (0.0, -math.inf))[1]))
+    return sorted(((text, *both) for text, both in best.items()), key=lambda row: (-round(row[1], 9), -row[2]))
 
 
 def check(found: list[Hypothesis], expected: list[tuple[str, float, float]]) -> None:
@@ -95,11 +82,11 @@ def check(found: list[Hypothesis], expected: list[tuple[str, float, float]]) -> 
 
 
 @pytest.mark.parametrize("sampling", [SamplingOptions(), SamplingOptions(temperature=0.5, min_p=0.05, seed=4)])
-@pytest.mark.parametrize(("name", "utility"), [("chrf", sentence_chrf), ("bleu", sentence_bleu)])
+@pytest.mark.parametrize("utility", [chrf, bleu])
 def test_samples_are_ranked_by_utility(
-    sampling: SamplingOptions, name: str, utility: Callable[[str, str], float]
+    sampling: SamplingOptions, utility: Callable[[Sequence[str]], np.ndarray]
 ) -> None:
-    chosen = options(sampling=sampling, utility=name)
+    chosen = options(sampling=sampling, utility=utility.__name__)
     samples = sample(CachedDecoder(model(), sources(), SAMPLES), limits(sources()), chosen, sources())
     found = search(sources(), chosen)
     for row, hypotheses in zip(found, samples, strict=True):
@@ -115,27 +102,16 @@ def test_the_nbest_list_of_beam_search_is_weighted_by_probability() -> None:
     chosen = options(candidates="beam")
     lists = beam_search(CachedDecoder(model(), sources(), SAMPLES), limits(sources()), chosen)
     for row, hypotheses in zip(search(sources(), chosen), lists, strict=True):
-        check(row, brute_force(hypotheses, [math.exp(h.log_prob) for h in hypotheses], sentence_chrf))
+        check(row, brute_force(hypotheses, [math.exp(h.log_prob) for h in hypotheses], chrf))
 
 
 @pytest.mark.parametrize("candidates", ["sample", "beam"])
 def test_sentences_that_come_and_go_are_searched_as_if_alone(candidates: str) -> None:
     prefixes = [[9, 8][: number % 3] for number in range(12)]
-    alone = [
-        search([source], options(candidates=candidates), [prefix])[0]
-        for source, prefix in zip(sources(), prefixes, strict=True)
-    ]
-    decoder = CachedDecoder(model(), [], SAMPLES)
-    running = MbrSearch(decoder, options(candidates=candidates))
-
-    def enter(numbers: Sequence[int]) -> None:
-        batch = [sources()[i] for i in numbers]
-        decoder.add(batch)
-        running.add(numbers, plain_sentences(limits(batch), [prefixes[i] for i in numbers], batch))
-        assert running.busy
-        assert running.open_hypotheses >= len(batch)
-
-    assert run_arrivals(running, {0: range(4), 3: range(4, 6), 6: range(6, 9), 70: range(9, 12)}, enter) == alone
+    given = plain_sentences(limits(sources()), prefixes, [source[:-1] for source in sources()])
+    new = partial(over, lambda: CachedDecoder(model(), [], SAMPLES), options(candidates=candidates), MbrSearch)
+    alone = [searched(new(), [one])[0] for one in given]
+    assert searched(new(), given, [(0, range(4)), (3, range(4, 6)), (6, range(6, 9)), (70, range(9, 12))]) == alone
     for prefix, row in zip(prefixes, alone, strict=True):
         assert all(h.tokens[: len(prefix)] == prefix for h in row)
 

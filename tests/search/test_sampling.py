@@ -5,16 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from both_arrays import TORCH
-from run_search import beam_search, plain_sentences, run_arrivals, sample, search_options
-from small_models import section
+from run_search import beam_search, over, plain_sentences, sample, search_options
+from small_models import searched, section
 from torch import Tensor
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
@@ -75,51 +74,33 @@ def chances_of(temperature: float = 1.0) -> np.ndarray:
     return chances
 
 
-@pytest.mark.parametrize("temperature", [0.4, 1.0, 3.0])
-def test_outputs_are_as_frequent_as_their_probability_says(temperature: float) -> None:
-    """All outputs of at most two tokens, by chi-square; what is banned never comes."""
+@pytest.mark.parametrize(("temperature", "min_length"), [(0.4, 0), (1.0, 0), (3.0, 0), (1.0, 1)])
+def test_outputs_are_as_frequent_as_their_probability_says(temperature: float, min_length: int) -> None:
+    """All outputs of at most two tokens. If one must have text: token 5 has none, so the first may not be the last."""
     steps = chances_of(temperature)
-    expected: dict[tuple[int, ...], float] = {(): steps[BOS][EOS]}
-    for first in range(EOS + 1, SIZE):
-        expected |= {(first,): steps[BOS][first] * steps[first][EOS]}
-        expected |= {(first, second): steps[BOS][first] * steps[first][second] for second in range(EOS + 1, SIZE)}
-    [found] = sample(Chain(), [2], options(DRAWS, temperature=temperature), [[5, EOS]])
-    check_frequencies(found, expected)
 
+    def following(token: int, *banned: int) -> np.ndarray:
+        chances: np.ndarray = steps[token].copy()
+        chances[list(banned) if min_length else []] = 0
+        return chances / chances.sum()
 
-def test_outputs_are_no_shorter_than_asked_and_as_frequent_as_before_among_themselves() -> None:
-    """Of token 5, which does not count, the first may not be the last; log P is the model's own."""
-    short = search_options(DRAWS, min_length=1, textless=(5,))
-    steps = chances_of()
-
-    def without(row: int, *banned: int) -> Any:
-        chances = steps[row].copy()
-        chances[list(banned)] = 0
-        chances /= chances.sum()
-        return chances
-
-    expected: dict[tuple[int, ...], float] = {}
-    for first in range(EOS + 1, SIZE):
-        chance = without(BOS, EOS)[first]
-        following = without(first, EOS, 5) if first == 5 else steps[first]
-        if first != 5:
-            expected[first,] = chance * following[EOS]
-        expected |= {
-            (first, second): chance * following[second] for second in range(EOS + 1, SIZE) if following[second]
-        }
-    [found] = sample(Chain(), [2], short, [[5, EOS]])
+    first, expected = following(BOS, EOS), dict[tuple[int, ...], float]()
+    expected[()] = first[EOS]
+    for one in range(EOS + 1, SIZE):
+        second = following(one, EOS, 5) if one == 5 else steps[one]
+        expected[(one,)] = first[one] * second[EOS]
+        expected |= {(one, other): first[one] * second[other] for other in range(EOS + 1, SIZE)}
+    sampling = SamplingOptions(temperature=temperature)
+    given = search_options(DRAWS, min_length=min_length, textless=(5,), sampling=sampling)
+    [found] = sample(Chain(), [2], given, [[5, EOS]])
     check_frequencies(found, expected)
     whole = Chain().logits.log_softmax(1)
-    for hypothesis in found:
+    for hypothesis in found[:100]:
         path = itertools.pairwise([BOS, *hypothesis.tokens, EOS])
         assert hypothesis.log_prob == pytest.approx(sum(float(whole[a, b]) for a, b in path), abs=1e-4)
 
 
-def tokens_of(logits: Tensor, uniform: Tensor, **settings: Any) -> Tensor:
-    return drawn(logits, uniform, Bans(()), **settings)
-
-
-def drawn(logits: Tensor, uniform: Tensor, bans: Bans, **settings: Any) -> Tensor:
+def drawn(logits: Tensor, uniform: Tensor, bans: Bans = Bans(()), **settings: Any) -> Tensor:  # noqa: B008
     """One token for each row."""
     tokens: Tensor = draw(logits, uniform, bans, SamplingOptions(**settings), torch.arange(len(logits)))
     return tokens
@@ -160,7 +141,7 @@ def test_cuts_and_probabilities_are_those_of_transformers(settings: dict[str, fl
 
     count = 20_000
     uniform = (torch.arange(count, dtype=torch.double) + 0.5) / count
-    frequency = tokens_of(logits.expand(count, -1), uniform, **settings).bincount(minlength=size) / count
+    frequency = drawn(logits.expand(count, -1), uniform, **settings).bincount(minlength=size) / count
     assert (frequency - chances).abs().max() < 1.1 / count
     kept = chances > 0
     assert not frequency[~kept].any()
@@ -174,10 +155,10 @@ def test_a_row_is_drawn_alike_whatever_its_neighbours(settings: dict[str, float]
         torch.randperm(40, generator=torch.Generator().manual_seed(1))
     ]
     uniform = torch.rand(40, dtype=torch.double, generator=torch.Generator().manual_seed(2))
-    together = tokens_of(logits, uniform, **settings)
+    together = drawn(logits, uniform, **settings)
     for size in (1, 3):
         assert torch.cat(
-            [tokens_of(logits[i : i + size], uniform[i : i + size], **settings) for i in range(0, 40, size)]
+            [drawn(logits[i : i + size], uniform[i : i + size], **settings) for i in range(0, 40, size)]
         ).equal(together)
 
 
@@ -198,8 +179,8 @@ def test_bans_differ_by_row_and_of_equal_logits_top_k_keeps_k() -> None:
     tokens = drawn(torch.zeros(100, 3 + 1), torch.zeros(100, dtype=torch.double), Bans((0, 1, 2), counts))
     assert tokens.equal(counts)
     uniform = torch.linspace(0, 0.999, 500, dtype=torch.double)
-    assert len(tokens_of(torch.zeros(500, 200), uniform, top_k=7).unique()) == 7  # type: ignore[no-untyped-call]
-    assert len(tokens_of(torch.zeros(500, 200), uniform, top_p=0.5).unique()) == 100  # type: ignore[no-untyped-call]
+    assert len(drawn(torch.zeros(500, 200), uniform, top_k=7).unique()) == 7  # type: ignore[no-untyped-call]
+    assert len(drawn(torch.zeros(500, 200), uniform, top_p=0.5).unique()) == 100  # type: ignore[no-untyped-call]
 
 
 VOCABULARY = 150
@@ -322,13 +303,7 @@ def test_a_model_whose_logits_are_nan_is_named() -> None:
 def test_sentences_that_come_and_go_are_sampled_as_if_alone() -> None:
     """They enter at any step, also after all others have left, with prefixes of their own."""
     prefixes = [[9, 8][: number % 3] for number in range(20)]
-    alone = [samples([source], prefixes=[prefix])[0] for source, prefix in zip(sources(), prefixes, strict=True)]
-    decoder = CachedDecoder(model(), [], 2)
-    search = SamplingSearch(decoder, options(2))
-
-    def enter(numbers: Sequence[int]) -> None:
-        batch = [sources()[i] for i in numbers]
-        decoder.add(batch)
-        search.add(numbers, plain_sentences(limits(batch), [prefixes[i] for i in numbers], batch))
-
-    assert run_arrivals(search, {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 20)}, enter) == alone
+    given = plain_sentences(limits(sources()), prefixes, [source[:-1] for source in sources()])
+    new = partial(over, lambda: CachedDecoder(model(), [], 2), options(2), SamplingSearch)
+    entering = [(0, range(7)), (3, range(7, 9)), (11, range(9, 15)), (200, range(15, 20))]
+    assert searched(new(), given, entering) == [searched(new(), [one])[0] for one in given]

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from run_search import beam_search, plain_sentences, run_arrivals, search_options
-from small_models import needs_engine
+from run_search import beam_search, over, plain_sentences, search_options
+from small_models import needs_engine, searched
 from toy_decoder import Histories, Toy, toy_logits
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
 from nmt_cli.errors import ModelError
 from nmt_cli.search.arrays import NUMPY
-from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.length_penalties import gnmt
 from nmt_cli.search.search import UNLIMITED, SearchOptions
 from nmt_cli.search.sentence import Hypothesis
-from nmt_cli.search.torch_arrays import largest_log_probs
 
 NEVER = (PAD, UNK, BOS)
+ARRIVALS = [(0, [0, 1, 2]), (2, [3]), (3, [4, 5]), (40, [6, 7]), (41, [8])]
 
 
 class NumPyToy(Toy):
@@ -88,52 +87,34 @@ def brute_force(
     return sorted(scored, key=lambda pair: -pair[0])
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
-@pytest.mark.parametrize("limit", [0, 1, 4])
-def test_a_wide_beam_is_brute_force(alpha: float, limit: int) -> None:
-    for sentence in range(6):
-        expected = brute_force(sentence, limit, 7, alpha)[:5]
-        found = search([sentence], [limit], beam=3**4, alpha=alpha, nbest=min(5, len(expected)))[0]
-        assert [h.tokens for h in found] == [tokens for _, tokens in expected]
-        assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
+SHORTEST = [(0, ()), *itertools.product([1, 2, 3, 9], [(), (5,), (4, 6)])]
 
 
-@pytest.mark.parametrize("textless", [(), (5,), (4, 6)])
-@pytest.mark.parametrize("min_length", [0, 1, 2, 3, 9])
 @pytest.mark.parametrize("limit", [0, 1, 4])
-def test_a_wide_beam_is_brute_force_over_long_outputs(limit: int, min_length: int, textless: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("alpha", "min_length", "textless"), [(0.0, 0, ()), (2.0, 0, ()), *((0.6, *one) for one in SHORTEST)]
+)
+def test_a_wide_beam_is_brute_force(limit: int, alpha: float, min_length: int, textless: tuple[int, ...]) -> None:
     """The limit wins over the shortest length; log P is the model's own."""
     for sentence in range(6):
-        expected = brute_force(sentence, limit, 7, 0.6, min_length, textless)
-        found = search(
-            [sentence], [limit], beam=3**4, nbest=min(5, len(expected)), min_length=min_length, textless=textless
-        )[0]
-        assert [h.tokens for h in found] == [tokens for _, tokens in expected[:5]]
-        assert [h.score for h in found] == pytest.approx([score for score, _ in expected[:5]], abs=1e-5)
+        expected = brute_force(sentence, limit, 7, alpha, min_length, textless)[:5]
+        more = {"nbest": len(expected), "min_length": min_length, "textless": textless}
+        [found] = search([sentence], [limit], beam=3**4, alpha=alpha, **more)
+        assert [h.tokens for h in found] == [tokens for _, tokens in expected]
+        assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
 
 
 SHORT: dict[str, Any] = {"min_length": 2, "textless": (5, 7)}
 """Options with which many hypotheses are too short, for a model that ends early."""
 
 
-class Brief(Toy):
-    """Prefers to end, and tokens without text."""
+def brief(sentences: list[int], beam: int, spread: float = 1.0) -> Toy:
+    """A model that prefers to end, and tokens without text."""
 
-    def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
-        logits = super().step(tokens, rows)
+    def change(logits: torch.Tensor) -> None:
         logits[:, [EOS, 5, 7]] += 3.0
-        return logits
 
-
-def test_too_short_hypotheses_are_searched_alike_alone_and_to_the_longest_output() -> None:
-    limits = [1 + i * 7 % 12 for i in range(30)]
-
-    def found(sentences: list[int], **more: Any) -> list[list[Hypothesis]]:
-        return beam_search(Brief(sentences, 4, 9), [limits[s] for s in sentences], options(4, nbest=3, **SHORT, **more))
-
-    together = found(list(range(30)))
-    assert together == [found([s])[0] for s in range(30)]
-    assert together == found(list(range(30)), lookahead=0)
+    return Toy(sentences, beam, 9, spread, change)
 
 
 def test_a_hypothesis_does_not_inherit_what_another_one_lacked() -> None:
@@ -153,10 +134,10 @@ def test_a_hypothesis_does_not_inherit_what_another_one_lacked() -> None:
 def test_a_prefix_counts_as_what_it_is() -> None:
     """Its tokens that carry text count, the others do not; one that fills the output leaves room for nothing."""
     prefixes = [[4, 6], [5], [5, 5], []]
-    found = beam_search(Brief([0, 1, 2, 3], 1, 9), [8, 8, 2, 8], options(1, min_length=2, textless=(5, 7)), prefixes)
+    found = beam_search(brief([0, 1, 2, 3], 1), [8, 8, 2, 8], options(1, min_length=2, textless=(5, 7)), prefixes)
     tokens = [best.tokens for [best] in found]
     assert [row[: len(prefix)] for row, prefix in zip(tokens, prefixes, strict=True)] == prefixes
-    assert tokens[0] == beam_search(Brief([0], 1, 9), [8], options(1), prefixes[:1])[0][0].tokens
+    assert tokens[0] == beam_search(brief([0], 1), [8], options(1), prefixes[:1])[0][0].tokens
     assert sum(token not in (5, 7) for token in tokens[1]) >= 2
     assert tokens[2] == [5, 5]
 
@@ -190,32 +171,26 @@ def test_beam_of_one_is_greedy(spread: float) -> None:
         assert best.log_prob == pytest.approx(log_prob(sentence, tuple(best.tokens), 11, spread), abs=1e-4)
 
 
-def test_stopping_early_saves_steps_and_giving_up_the_hopeless_asks_the_model_less() -> None:
-    steps, asked = [], []
-    for lookahead in (UNLIMITED, 0):
-        toys = Toy(list(range(20)), 4, 7, 6.0), Toy(list(range(20)), 4, 9, 4.0)
-        for toy, longest in zip(toys, (30, 12), strict=True):
-            beam_search(toy, [longest] * 20, options(beam=4, lookahead=lookahead))
-        steps.append(toys[0].steps)
-        asked.append(toys[1].asked)
-    assert steps[0] < steps[1] == 31
-    assert asked[1] == 20 + 12 * 20 * 4  # one hypothesis in the first step, four from then on
-    assert asked[0] < 0.8 * asked[1]
-
-
 @pytest.mark.parametrize("nbest", [1, 3])
-def test_a_short_lookahead_asks_the_model_less_and_finds_no_better_output(nbest: int) -> None:
-    """What it finds is at most what the search without limit finds; with a lookahead as long as the longest output it is the same."""
+def test_a_lookahead_asks_the_model_less_and_finds_no_better_output(nbest: int) -> None:
+    """With one as long as the longest output it finds what the search finds that gives nothing up."""
     asked, found = [], []
-    for lookahead in (1, 3, 13, UNLIMITED):
-        toy = Toy(list(range(40)), 4, 9, 1.0)
+    for lookahead in (1, 3, 13, UNLIMITED, 0):
+        toy = Toy(list(range(40)), 4, 9)
         found.append(beam_search(toy, [12] * 40, options(beam=4, alpha=1.0, nbest=nbest, lookahead=lookahead)))
         asked.append(toy.asked)
     assert asked == sorted(asked)
-    assert asked[0] < asked[-1]
-    assert found[2] == found[3]
+    assert asked[0] < asked[2] == asked[3] < 0.95 * asked[4]
+    assert asked[4] == 40 + 12 * 40 * 4  # one hypothesis in the first step, four from then on
+    assert found[2] == found[3] == found[4]
     for shorter in found[:2]:
         assert all(one[0].score <= best[0].score for one, best in zip(shorter, found[3], strict=True))
+
+
+def test_a_search_ends_when_no_hypothesis_can_become_better() -> None:
+    toy = Toy(list(range(20)), 4, 7, 6.0)
+    beam_search(toy, [30] * 20, options(beam=4))
+    assert toy.steps < 31
 
 
 def test_a_hypothesis_is_given_up_when_the_tokens_of_the_lookahead_would_have_to_cost_less_than_nothing() -> None:
@@ -247,88 +222,41 @@ def test_a_prefix_is_the_best_of_what_begins_so() -> None:
 
 
 def test_an_end_symbol_that_never_wins_is_forced_at_the_limit() -> None:
-    class Endless(Toy):
-        def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
-            logits = super().step(tokens, rows)
-            logits[..., EOS] = -50.0
-            return logits
-
     for beam in (1, 4):
-        found = beam_search(Endless([0, 1, 2], beam, 7), [2, 9, 5], options(beam))
+        toy = Toy([0, 1, 2], beam, 7, change=lambda logits: logits[:, EOS].fill_(-50))
+        found = beam_search(toy, [2, 9, 5], options(beam))
         assert [len(h[0].tokens) for h in found] == [2, 9, 5]
         assert all(h[0].log_prob < -50 for h in found)
 
 
 def test_certain_endings_do_not_starve_the_beam() -> None:
     """When every hypothesis ends at the first step, the open ones must still be W others."""
-
-    class Ending(Toy):
-        def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
-            logits = super().step(tokens, rows)
-            if self.steps == 1:
-                logits[..., EOS] += 3.0
-            return logits
-
-    found = beam_search(Ending([0], 3, 12), [4], options(3, alpha=3.0, nbest=3, lookahead=0))[0]
+    toy = Toy([0], 3, 12, change=lambda logits: logits[:, EOS].add_(3 if len(logits) == 1 else 0))
+    [found] = beam_search(toy, [4], options(3, alpha=3.0, nbest=3, lookahead=0))
     assert len(found) == 3
     assert max(len(h.tokens) for h in found) > 0
 
 
 def test_equals_are_ranked_by_hypothesis_and_token() -> None:
-    class Flat(Toy):
-        def step(self, tokens: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
-            return torch.zeros_like(super().step(tokens, rows))
-
-    found = beam_search(Flat([0, 1], 3, 200), [2, 2], options(3, alpha=9.0, nbest=3, lookahead=0))
+    flat = Toy([0, 1], 3, 200, change=lambda logits: logits.zero_())
+    found = beam_search(flat, [2, 2], options(3, alpha=9.0, nbest=3, lookahead=0))
     assert [[h.tokens for h in row] for row in found] == [[[4, 4], [4, 5], [4, 6]]] * 2
-
-
-@pytest.mark.parametrize(
-    ("width", "size", "count"), [(1, 5, 1), (4, 7, 8), (4, 64, 8), (3, 65, 6), (4, 1000, 8), (2, 4, 20)]
-)
-def test_largest_log_probs_are_a_plain_topk(width: int, size: int, count: int) -> None:
-    torch.manual_seed(0)
-    logits = torch.randn(6, width, size).mul(4).round()  # many equals
-    so_far = -torch.rand(6, width)
-    so_far[:, 1:] = torch.where(torch.rand(6, width - 1) < 0.3, -math.inf, so_far[:, 1:])
-    total = logits.logsumexp(-1)
-    rows = (so_far.flatten() > -math.inf).nonzero().flatten()
-    values, flat = largest_log_probs(logits.flatten(0, 1)[rows], total.flatten()[rows], so_far, rows, count)
-    plain, order = (
-        (so_far[:, :, None] + (logits - total[:, :, None])).flatten(1).sort(dim=1, descending=True, stable=True)
-    )
-    finite = ~torch.isneginf(plain[:, :count])
-    there = min(count, width * size)
-    assert torch.equal(values[:, :there], plain[:, :there])
-    assert torch.isneginf(values[:, there:]).all()
-    assert torch.equal(flat[:, :there][finite], order[:, :there][finite])
 
 
 @pytest.mark.parametrize("kind", [Toy, pytest.param(NumPyToy, marks=needs_engine)])
 def test_a_model_whose_logits_are_nan_is_named(kind: Any) -> None:
-    class Broken(kind):  # type: ignore[misc]
-        def step(self, tokens: Any, rows: np.ndarray) -> Any:
-            logits = super().step(tokens, rows)
-            logits[::2] = math.nan
-            return logits
-
+    broken = kind([0, 1], 2, 7, change=lambda logits: logits[::2].fill_(math.nan))
     with pytest.raises(ModelError, match="not a number"):
-        beam_search(Broken([0, 1], 2, 7), [3, 3], options(2))
+        beam_search(broken, [3, 3], options(2))
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 @pytest.mark.parametrize("more", [{}, SHORT])
 def test_sentences_that_come_and_go_are_searched_as_if_alone(alpha: float, more: dict[str, Any]) -> None:
     """They enter at any step, also after all others have left, with limits and prefixes of their own."""
-
-    opts, toy = options(3, alpha=alpha, nbest=2, **more), Brief([], 3, 9, 2.0)
-    search_ = BeamSearch(toy, opts)
-
-    def enter(sentences: Sequence[int]) -> None:
-        toy.add(sentences)
-        search_.add(sentences, plain_sentences([4 + s % 5 for s in sentences], [[5] * (s % 3) for s in sentences]))
-
-    found = run_arrivals(search_, {0: [0, 1, 2], 2: [3], 3: [4, 5], 40: [6, 7], 41: [8]}, enter)
-    for sentence in range(9):
-        alone = beam_search(Brief([sentence], 3, 9, 2.0), [4 + sentence % 5], opts, [[5] * (sentence % 3)])[0]
-        assert found[sentence] == alone
+    opts, numbers = options(3, alpha=alpha, nbest=2, **more), range(9)
+    given = plain_sentences([4 + s % 5 for s in numbers], [[5] * (s % 3) for s in numbers], [[s] for s in numbers])
+    found = searched(over(lambda: brief([], 3, 2.0), opts), given, ARRIVALS)
+    alone = [searched(over(lambda: brief([], 3, 2.0), opts), [one])[0] for one in given]
+    assert found == alone
+    assert searched(over(lambda: brief([], 3, 2.0), replace(opts, lookahead=0)), given) == alone

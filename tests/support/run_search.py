@@ -59,10 +59,10 @@ class Whole:
         self.search.add(sentence_ids, sentences)
 
 
-def over(new: Callable[[], GrowingDecoder], options: SearchOptions) -> Search:
-    """A beam search over a new decoder."""
+def over(new: Callable[[], GrowingDecoder], options: SearchOptions, kind: Callable[..., Search] = BeamSearch) -> Search:
+    """A search over a new decoder."""
     decoder = new()
-    return cast(Search, Whole(BeamSearch(decoder, options), decoder))
+    return cast(Search, Whole(kind(decoder, options), decoder))
 
 
 def run_to_end(search: Search, sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:

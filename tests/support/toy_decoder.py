@@ -39,8 +39,9 @@ class Histories:
         self.sentences, self.beam = list(sentences), beam
         self.histories: list[list[tuple[int, ...]]] = [[()] * beam for _ in sentences]
 
-    def add(self, sentences: Sequence[int]) -> None:
-        self.sentences = [*self.sentences, *sentences]
+    def add(self, sentences: Sequence[Any]) -> None:
+        """`sentences`: numbers, or lists that begin with one."""
+        self.sentences = [*self.sentences, *(one if isinstance(one, int) else one[0] for one in sentences)]
         self.histories += [[()] * self.beam for _ in sentences]
 
     def extended(self, tokens: Tensor, rows: np.ndarray) -> list[tuple[int, tuple[int, ...]]]:
@@ -67,16 +68,25 @@ def toy_logits(sentence: int, history: tuple[int, ...], size: int, spread: float
 
 
 class Toy(Histories):
-    """A model whose next logits are drawn from (sentence, history)."""
+    """A model whose next logits are drawn from (sentence, history); `change` may change them."""
 
-    def __init__(self, sentences: Sequence[int], beam: int, size: int, spread: float = 1.0) -> None:
+    def __init__(
+        self,
+        sentences: Sequence[int],
+        beam: int,
+        size: int,
+        spread: float = 1.0,
+        change: Callable[[Tensor], object] = lambda logits: None,
+    ) -> None:
         super().__init__(sentences, beam)
-        self.size, self.spread, self.steps, self.asked = size, spread, 0, 0
+        self.size, self.spread, self.change, self.steps, self.asked = size, spread, change, 0, 0
 
     def step(self, tokens: Tensor, rows: np.ndarray) -> Tensor:
         self.steps += 1
         self.asked += len(rows)
-        return torch.stack([toy_logits(*pair, self.size, self.spread) for pair in self.extended(tokens, rows)])
+        logits = torch.stack([toy_logits(*pair, self.size, self.spread) for pair in self.extended(tokens, rows)])
+        self.change(logits)
+        return logits
 
 
 class ToyDecoder(Histories):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
@@ -12,8 +13,11 @@ from in_memory import line_translator
 from small_models import needs_engine
 
 from nmt_cli.data.tokenizer import EOS
+from nmt_cli.errors import UsageError
 from nmt_cli.recipe import DecodeSection
 from nmt_cli.search.beam_search import BeamSearch
+from nmt_cli.search.constraints.no_repeat_ngram import NoRepeatNgram
+from nmt_cli.search.constraints.repetition_penalty import RepetitionPenalty
 from nmt_cli.search.sampling import SamplingSearch
 from nmt_cli.search.search import MbrOptions, SamplingOptions
 from nmt_cli.search.sentence import Sentence
@@ -54,10 +58,10 @@ def together(rule: str, search: str) -> list[Translation]:
 @pytest.mark.parametrize("size", [1, 8])
 def test_neighbours_change_nothing(rule: str, search: str, size: int) -> None:
     """Equal to the last bit alone, in eights, and all 64 together."""
-    batches = [lines()[i : i + size] for i in range(0, 64, size)]
-    assert [
-        result for batch in batches[: 64 if size > 1 else 16] for result in translated(batch, rule, search)
-    ] == together(rule, search)[: 64 if size > 1 else 16]
+    count = 64 if size > 1 else 16
+    batches = [lines()[i : i + size] for i in range(0, count, size)]
+    found = [result for batch in batches for result in translated(batch, rule, search)]
+    assert found == together(rule, search)[:count]
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -111,18 +115,38 @@ def test_searches_over_numpy_and_torch_give_the_same(rule: str, search: str, mon
             assert a.token_log_probs == pytest.approx(b.token_log_probs, abs=1e-3)
 
 
+WRONG: list[tuple[str, Any, str]] = [
+    *(("no_repeat_ngram", value, "no_repeat_ngram .* 1 or more, or 0") for value in (None, -1, 1.5, "3", True)),
+    *(("repetition_penalty", value, "above 0") for value in (None, 0, -1.0, "2", True, math.inf, math.nan)),
+    *((name, value, f"{name} .*: expected a list") for name in ("banned_words", "outputs") for value in (None, "dog")),
+    *(("banned_words", ["dog", *blank], f"banned word 2 is {blank}") for blank in ([""], [" "])),
+    ("banned_words", ["\u200b"], r"banned word 1 is '\\u200b'"),
+    ("banned_words", ["Ωmega"], "banned word 1, 'Ωmega'"),
+    ("outputs", [], "outputs .*: expected a list of one or more"),
+    ("outputs", ["the dog", " "], "allowed output 2 is ' '"),
+    ("outputs", ["\u200b"], r"allowed output 1 is '\\u200b'"),
+    ("outputs", ["the", "Ω"], "allowed output 2, 'Ω'"),
+    ("outputs", ["the", "dog " * 100], "'dog dog .*' has .* tokens: .* 63 at most"),
+]
+
+
+@pytest.mark.parametrize(("rule", "value", "message"), WRONG)
+def test_wrong_values_are_named(rule: str, value: Any, message: str) -> None:
+    """By a vocabulary without bytes, which cannot write all characters."""
+    with pytest.raises(UsageError, match=message):
+        line_translator(model(), tokenizer(60), tokenizer(60), DecodeSection(), constraints={rule: value})
+
+
+def test_there_are_values_that_are_no_rule() -> None:
+    assert not NoRepeatNgram(0).edits
+    assert not RepetitionPenalty(1.0).edits
+
+
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("kind", [BeamSearch, SamplingSearch])
 def test_a_finished_sentence_may_stay_while_others_that_came_later_go_on(rule: str, kind: Any) -> None:
     """It leaves with others, and its steps are counted on, beyond its longest output."""
-    decode = DecodeSection(no_repeat_ngram=2 * bool(RULES[rule].get("no_repeat_ngram")))
-    chosen = line_translator(
-        model(),
-        tokenizer(),
-        tokenizer(),
-        decode,
-        constraints={name: value for name, value in RULES[rule].items() if name != "no_repeat_ngram"},
-    ).search
+    chosen = line_translator(model(), tokenizer(), tokenizer(), DecodeSection(), constraints=RULES[rule]).search
     texts = tokenizer().encode([line.text for line in lines()[:8]])
     decoder = CachedDecoder(model(), [[*texts[0], EOS]], chosen.beam)
     search = kind(decoder, chosen)

@@ -2,46 +2,14 @@
 
 from __future__ import annotations
 
-import random
-from functools import cache
-
 import pytest
-import torch
-from in_memory import line_translator
-from small_models import section
+from few_words import tokenizer
 from toy_decoder import ToySearch
 
-from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
-from nmt_cli.errors import UsageError
-from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe import DataSection, DecodeSection
 from nmt_cli.search.constraint import Constraint
 from nmt_cli.search.constraints.no_repeat_ngram import NoRepeatNgram
 from nmt_cli.search.constraints.outputs import Outputs
 from nmt_cli.search.constraints.prefix import Prefix
-
-WORDS = ["the", "a", "small", "big", "red", "cat", "dog", "house", "sees", "likes", "finds", "under"]
-
-
-def lines(count: int, seed: int = 0) -> list[str]:
-    rng = random.Random(seed)
-    return list(dict.fromkeys(" ".join(rng.choices(WORDS, k=rng.randint(1, 7))) for _ in range(2 * count)))[:count]
-
-
-@cache
-def tokenizer(byte_fallback: bool = True) -> Tokenizer:
-    return learn_bpe(
-        lines(300),
-        DataSection(generator="teaching", vocab_size=310 if byte_fallback else 60, byte_fallback=byte_fallback),
-    )
-
-
-@cache
-def model() -> Transformer:
-    torch.manual_seed(0)
-    config = section(encoder_layers=1, decoder_layers=1, max_positions=64)
-    return Transformer(config, tokenizer().vocab_size, tokenizer().vocab_size).eval()
-
 
 ENTRIES = ["the dog", "the dog sees", "the", "a cat", "a", "big house", "red", "the dog likes a cat", "the dog"]
 
@@ -106,29 +74,3 @@ def test_nothing_fails_where_no_entry_can_be_reached() -> None:
         assert tokenizer().decode([row[0].tokens]) == ["red"]
         assert row[0].score > -1000
     assert all(row for row in twice.sample([0, 1], 30, 4))
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (None, r"outputs None: expected a list of one or more"),
-        ([], r"outputs \[\]: expected a list of one or more"),
-        ("the dog", r"outputs 'the dog': expected a list"),
-        (["the dog", " "], r"allowed output 2 is ' ': expected text in each of them\. Delete the blank line"),
-        (["\u200b"], r"allowed output 1 is '\\u200b': expected text"),
-    ],
-)
-def test_wrong_values_are_named(value: object, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        Outputs(value, tokenizer())
-
-
-def test_an_output_that_the_model_cannot_write_is_named() -> None:
-    with pytest.raises(UsageError, match=r"allowed output 2, 'Ω', has characters that the vocabulary"):
-        Outputs(["the", "Ω"], tokenizer(byte_fallback=False))
-    with pytest.raises(
-        UsageError, match=r"the allowed output 'dog dog .*' has \d+ tokens: the model can write 63 at most\. Shorten it"
-    ):
-        line_translator(
-            model(), tokenizer(), tokenizer(), DecodeSection(), constraints={"outputs": ["the", "dog " * 100]}
-        )

@@ -12,7 +12,6 @@ from both_arrays import over_both_arrays
 from toy_decoder import ToySearch
 from transformers import NoRepeatNGramLogitsProcessor, RepetitionPenaltyLogitsProcessor
 
-from nmt_cli.errors import UsageError
 from nmt_cli.search.arrays import Arrays
 from nmt_cli.search.constraint import Constraint, Step
 from nmt_cli.search.constraints.no_repeat_ngram import NoRepeatNgram
@@ -79,21 +78,3 @@ def test_a_wide_beam_is_brute_force_by_the_adjusted_score_and_log_prob_is_the_mo
         assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
         for h in [*found, *toy.sample([sentence], 12, 3)[0]]:
             assert h.log_prob == pytest.approx(sum(toy.log_probs(sentence, h.tokens)), abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("rule", "values", "message"),
-    [
-        (NoRepeatNgram, [None, -1, 1.5, "3", True], r"no_repeat_ngram .*expected .* 1 or more, or 0"),
-        (
-            RepetitionPenalty,
-            [None, 0, -1.0, "2", True, float("inf"), float("nan")],
-            r"repetition_penalty .*expected a number above 0",
-        ),
-    ],
-)
-def test_wrong_values_are_named_and_there_is_one_that_is_no_rule(rule: Any, values: list[Any], message: str) -> None:
-    for value in values:
-        with pytest.raises(UsageError, match=message):
-            rule(value)
-    assert not rule({NoRepeatNgram: 0, RepetitionPenalty: 1.0}[rule]).edits
