@@ -104,15 +104,6 @@ def _refusal(files: SourceFiles) -> str:
     where, names = repr(str(files.path)), set(files.names)
     if any(expected <= names for expected in TOKENIZERS):
         return f"{where} is a model folder of nmt already: translate with --model."
-    if "model.bin" in names and names & {
-        "shared_vocabulary.json",
-        "shared_vocabulary.txt",
-        "source_vocabulary.json",
-        "source_vocabulary.txt",
-    }:
-        return f"{where} is a model of CTranslate2, which nmt cannot import yet: take the model that it was made from."
-    if "metadata.json" in names or files.path.suffix == ".argosmodel":
-        return f"{where} is a package of Argos Translate, which holds a model of CTranslate2: nmt cannot import it yet."
     kind = model_type(files)
     if "pytorch_model.bin" in names and kind in ("", "marian"):
         return (
