@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.tokenizer import BOS, EOS, PAD, UNK, Vocabulary
+from ..data.tokenizer import BOS, EOS, PAD, UNK, Vocabulary, ended
 from ..errors import extra_module
 from .exporter import BANNED, Exporter, Output, SourceModel, check_form
 from .layout import PARTS, projections
@@ -66,7 +66,7 @@ print(*(target.decode(result.hypotheses[0]) for result in results), sep="\\n")
 def check(source_model: SourceModel) -> None:
     """Raise ModelError if CTranslate2 cannot express the model, UsageError if it is not installed."""
     extra_module("ctranslate2", "ctranslate2", "--to ctranslate2")
-    check_form(source_model.recipe.model, "CTranslate2")
+    check_form(source_model.recipe.model, "CTranslate2", source_end=(True, False))
 
 
 def write(source_model: SourceModel, folder: Path) -> None:
@@ -122,7 +122,7 @@ def _specification(source_model: SourceModel) -> Any:
     spec.register_target_vocabulary(vocabulary.target.table)
     table = vocabulary.target.table
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = table[UNK], table[BOS], table[EOS]
-    spec.config.decoder_start_token, spec.config.add_source_eos = table[BOS], True
+    spec.config.decoder_start_token, spec.config.add_source_eos = table[BOS], config.source_end
     spec.config.layer_norm_epsilon = config.epsilon
     return spec
 
@@ -166,20 +166,23 @@ class CTranslate2Reader:
         decode: Callable[[list[str]], str],
         tables: Sequence[Sequence[str]],
         order: Sequence[int],
+        reads_end: bool = True,
         adds_end: bool = True,
     ) -> None:
         """`tables`: CTranslate2's token at each id of nmt, of source and target, "" where it has none; `order`: its ids
-        of the target's; `adds_end`: whether it adds the source's end symbol.
+        of the target's; `reads_end`: whether the encoder reads an end symbol, `adds_end`: whether CTranslate2 adds it.
         """
         import ctranslate2
 
         self.translator = ctranslate2.Translator(str(folder), device="cpu", compute_type="float32")
         self.pieces, self.text, self.order, self.adds_end = encode, decode, torch.tensor(order), adds_end
+        self.reads_end = reads_end
         self.source_table, self.target_table = tables
         self.source_ids, self.target_ids = ({piece: i for i, piece in enumerate(table) if piece} for table in tables)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return [[*(self.source_ids.get(piece, UNK) for piece in self.pieces(text)), EOS] for text in texts]
+        rows = [[self.source_ids.get(piece, UNK) for piece in self.pieces(text)] for text in texts]
+        return [ended(row, self.reads_end) for row in rows]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         return [self.text([self.target_table[i] for i in row if i not in (PAD, BOS, EOS)]) for row in rows]
@@ -222,7 +225,8 @@ def reader_of(
 ) -> CTranslate2Reader:
     """Return the reader of an exported folder, whose ids are those of the model folder."""
     tables = [_table(folder, side) for side in ("source", "target")]
-    return CTranslate2Reader(folder, encode, decode, tables, range(len(tables[1])))
+    ends = json.loads((folder / "config.json").read_text(encoding="utf-8"))["add_source_eos"]
+    return CTranslate2Reader(folder, encode, decode, tables, range(len(tables[1])), ends, ends)
 
 
 def _table(folder: Path, side: str) -> list[str]:

@@ -90,11 +90,6 @@ def read_model(
     source_side, target_side = map(partial(Segmenter.of, files), ("source", "target"), symbols)
     source = CTranslate2Model(variables, settings, symbols)
     section = source.section()
-    if not source.source_end[0]:
-        raise ModelError(
-            "the model reads a text without an end symbol (config.json has add_source_eos = false), which nmt does not "
-            "have."
-        )
     written = [source_side.written, target_side.written]
     joint = written[0] == written[1]
     tokenizers = {JOINT_FILE: written[0]} if joint else dict(zip((SOURCE_FILE, TARGET_FILE), written, strict=True))
@@ -129,7 +124,7 @@ def read_model(
             target_side.decode,
             [one.pieces for one in symbols],
             symbols[1].order,
-            source.source_end[1],
+            *source.source_end,
         ),
         tags=tags_in([{piece: number for number, piece in enumerate(sides[0])}]),
         license=license_in(files.about("LICENSE"), files.about("README.md")),
@@ -375,6 +370,7 @@ class CTranslate2Model:
             "tie_embeddings": self._is_tied(),
             "output_bias": self.zero_start or "decoder/projection/bias" in self.variables or not known[1],
             "zero_start": self.zero_start,
+            "source_end": self.source_end[0],
         }
 
     def _layers(self, side: str) -> int:

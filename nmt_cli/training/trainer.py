@@ -38,7 +38,7 @@ from ..data.shards import Corpus, ShardIndex, check_matches, hold, verify
 from ..data.tokenizer import Vocabulary
 from ..device.hardware import Hardware
 from ..device.torch_device import is_host
-from ..errors import DataError, ModelError, Stopped, TrainingError
+from ..errors import DataError, ModelError, RecipeError, Stopped, TrainingError
 from ..model.folder import build, load_model, weights_of
 from ..model.folder_files import find_model
 from ..model.transformer import Transformer, count_parameters
@@ -95,6 +95,11 @@ class Trainer:
 
         `loggers` are names in registry.LOGGERS; `backend` is that of `Updater`. With `dry_run`, nothing is written.
         """
+        if not recipe.model.source_end:
+            raise RecipeError(
+                "model.source_end = false: the model was imported, and reads a text without an end symbol. nmt "
+                "translates with such models, and does not train them."
+            )
         self.held_shards = hold(shards)
         """Until this is closed, no `nmt preprocess` replaces the shards."""
         self.recipe, self.hardware, self.group = recipe, hardware, group

@@ -32,6 +32,7 @@ OWN: dict[str, dict[str, Any]] = {
     "separate": {"joint": False, "tie_embeddings": False},
     "rotary": {"positions": "rotary", "norm": "rms", "activation": "swiglu", "residual": "pre"},
     "learned": {"positions": "learned", "activation": "gelu"},
+    "without source end": {"source_end": False},
 }
 QUANTIZATIONS = [None, "float16", "bfloat16", "int8", "int8_float16", "int8_float32", "int16"]
 
@@ -163,7 +164,6 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "ALiBi": (setting("decoder/alibi", 1), "has decoder/alibi = 1, which nmt does not have"),
     "Marian's gelu": (setting("decoder/activation", 4), "other values of activation in encoder and decoder"),
-    "no source end": (configured(add_source_eos=False), "without an end symbol"),
     "another start": (
         configured(decoder_start_token="nowhere"),
         "decoder_start_token = 'nowhere', which the target vocabulary lacks",
