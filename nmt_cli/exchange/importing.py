@@ -105,6 +105,13 @@ def _refusal(files: SourceFiles) -> str:
     if any(expected <= names for expected in TOKENIZERS):
         return f"{where} is a model folder of nmt already: translate with --model."
     kind = model_type(files)
+    if files.ending(".onnx"):
+        return f"{where} is a model in ONNX, a program of layers: take the model of transformers that it was made from."
+    if "adapter_config.json" in names:
+        return (
+            f"{where} is an adapter of PEFT, which changes another model: join them (merge_and_unload), save the "
+            "result as safetensors, and import that."
+        )
     if "pytorch_model.bin" in names and kind in ("", "marian"):
         return (
             f"{where} has its weights as pytorch_model.bin, which needs pickle to be read, and could run any program. "
