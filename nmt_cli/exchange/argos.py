@@ -116,7 +116,7 @@ def write(source_model: SourceModel, folder: Path) -> None:
                     package.write(file, f"{name}/model/{file.name}")
             package.writestr(f"{name}/{METADATA}", json.dumps(metadata, indent=4, ensure_ascii=False) + "\n")
             package.writestr(f"{name}/{TOKENIZER}", source_model.vocabulary.source.model)
-            package.writestr(f"{name}/README.md", README.format(**metadata))
+            package.writestr(f"{name}/README.md", README.format(**metadata) + source_model.card)
 
 
 def load_exported(folder: Path) -> ctranslate2.CTranslate2Reader:

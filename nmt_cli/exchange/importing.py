@@ -24,7 +24,6 @@ from ..model.transformer import count_parameters
 from ..model.weights import write_model
 from ..recipe import Recipe
 from ..registry import IMPORTERS, load
-from ..storage.files import write_named
 from ..storage.output_paths import check_output_folder, output_folder
 from .exporter import SourceModel
 from .huggingface_import import model_type
@@ -78,8 +77,8 @@ def import_model(source: Path, out: Path, by: str, options: ImportOptions, text:
             foreign.tokenizers,
             {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license},
             safe_length=options.safe_length or None,
+            card=_card(foreign, files, recipe).encode(),
         )
-        write_named(aside / "README.md", _card(foreign, files, recipe).encode(), "the model card")
         model = SourceModel.load(aside)
         lines = _made_up(model.vocabulary.source)
         verification = verify(model, foreign.reader, sentences(model, text), WHAT, NOTHING, lines)
