@@ -112,12 +112,15 @@ EXPORTERS = {
     "ctranslate2": "nmt_cli.exchange.ctranslate2:EXPORTER",
     "huggingface": "nmt_cli.exchange.huggingface:EXPORTER",
     "marian": "nmt_cli.exchange.marian:EXPORTER",
+    "argos": "nmt_cli.exchange.argos:EXPORTER",
 }
 """--to of nmt export: an Exporter."""
 
 IMPORTERS = {
     "marian": "nmt_cli.exchange.marian:IMPORTER",
     "huggingface": "nmt_cli.exchange.huggingface_import:IMPORTER",
+    "argos": "nmt_cli.exchange.argos:IMPORTER",
+    "ctranslate2": "nmt_cli.exchange.ctranslate2_import:IMPORTER",
 }
 """--from of nmt import: an Importer."""
 

@@ -152,7 +152,19 @@ def _described(values: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-KNOWN = ("imported", "toolkit", "license", "update", "nll", "ppl", "chrf", "bleu", "bleu_signature", "averaged")
+KNOWN = (
+    "imported",
+    "origin",
+    "toolkit",
+    "license",
+    "update",
+    "nll",
+    "ppl",
+    "chrf",
+    "bleu",
+    "bleu_signature",
+    "averaged",
+)
 """Keys of metrics.json that are printed."""
 
 

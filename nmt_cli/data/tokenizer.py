@@ -35,6 +35,12 @@ from .sentencepiece_model import TAG, extension_of, is_word_list, stays_in_words
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
 
+
+def ended(ids: Sequence[int], end: bool = True) -> list[int]:
+    """Return ids with the end symbol; without it if `end` is false (`model.source_end`) and there is any."""
+    return [*ids, EOS] if end or not ids else [*ids]
+
+
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 """SentencePiece's string for a byte, in hexadecimal."""
 LARGEST = 1 << 28

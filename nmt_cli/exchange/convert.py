@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 
 from ..console import status
 from ..errors import ModelError, write_failed
+from ..model.folder_files import CARD
 from ..registry import EXPORTERS, load
 from ..storage.files import system_error
 from ..storage.output_paths import check_output_folder, output_folder
@@ -55,6 +56,9 @@ def export(model: Path, to: str, out: Path, text: Path | None = None) -> Export:
             texts = sentences(source_model, text)
         with status(f"converting for {to}"), output_folder(out, WHAT, _not_free, [model], ModelError) as aside:
             exporter.write(source_model, aside)
+            if source_model.card and (aside / CARD).is_file():
+                with (aside / CARD).open("a", encoding="utf-8") as readme:
+                    readme.write("\n" + source_model.card)
     except SafetensorError as error:
         raise write_failed(system_error(error), out, WHAT, ModelError) from None
     return Export(source_model, verify(source_model, exporter.read(out), texts, f"the export in {str(out)!r}"))

@@ -16,7 +16,7 @@ PAD, UNK and BOS must be listed in suppress_sequences.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.tokenizer import BOS, EOS, UNK, Vocabulary
+from ..data.tokenizer import BOS, EOS, PAD, UNK, Vocabulary, ended
 from ..errors import extra_module
 from .exporter import BANNED, Exporter, Output, SourceModel, check_form
 from .layout import PARTS, projections
@@ -66,7 +66,7 @@ print(*(target.decode(result.hypotheses[0]) for result in results), sep="\\n")
 def check(source_model: SourceModel) -> None:
     """Raise ModelError if CTranslate2 cannot express the model, UsageError if it is not installed."""
     extra_module("ctranslate2", "ctranslate2", "--to ctranslate2")
-    check_form(source_model.recipe.model, "CTranslate2")
+    check_form(source_model.recipe.model, "CTranslate2", source_end=(True, False))
 
 
 def write(source_model: SourceModel, folder: Path) -> None:
@@ -122,7 +122,7 @@ def _specification(source_model: SourceModel) -> Any:
     spec.register_target_vocabulary(vocabulary.target.table)
     table = vocabulary.target.table
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = table[UNK], table[BOS], table[EOS]
-    spec.config.decoder_start_token, spec.config.add_source_eos = table[BOS], True
+    spec.config.decoder_start_token, spec.config.add_source_eos = table[BOS], config.source_end
     spec.config.layer_norm_epsilon = config.epsilon
     return spec
 
@@ -157,25 +157,38 @@ def _array(tensor: Tensor) -> Any:
 
 
 class CTranslate2Reader:
-    """The exported folder in CTranslate2, fp32 on the CPU. Its inputs and outputs are pieces."""
+    """A folder in CTranslate2, fp32 on the CPU. Its inputs and outputs are pieces."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        encode: Callable[[str], list[str]],
+        decode: Callable[[list[str]], str],
+        tables: Sequence[Sequence[str]],
+        order: Sequence[int],
+        reads_end: bool = True,
+        adds_end: bool = True,
+    ) -> None:
+        """`tables`: CTranslate2's token at each id of nmt, of source and target, "" where it has none; `order`: its ids
+        of the target's; `reads_end`: whether the encoder reads an end symbol, `adds_end`: whether CTranslate2 adds it.
+        """
         import ctranslate2
 
         self.translator = ctranslate2.Translator(str(folder), device="cpu", compute_type="float32")
-        vocabulary = Vocabulary.load(folder)
-        self.source, self.target = vocabulary.source, vocabulary.target
-        self.source_ids, self.target_ids = _ids(folder, "source"), _ids(folder, "target")
-        self.source_table, self.target_table = list(self.source_ids), list(self.target_ids)
+        self.pieces, self.text, self.order, self.adds_end = encode, decode, torch.tensor(order), adds_end
+        self.reads_end = reads_end
+        self.source_table, self.target_table = tables
+        self.source_ids, self.target_ids = ({piece: i for i, piece in enumerate(table) if piece} for table in tables)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return [[*(self.source_ids.get(piece, UNK) for piece in self.source.pieces(text)), EOS] for text in texts]
+        rows = [[self.source_ids.get(piece, UNK) for piece in self.pieces(text)] for text in texts]
+        return [ended(row, self.reads_end) for row in rows]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        return self.target.decode(rows)
+        return [self.text([self.target_table[i] for i in row if i not in (PAD, BOS, EOS)]) for row in rows]
 
     def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> list[Output]:
-        src = [[self.source_table[i] for i in row[:-1]] for row in sources]  # the engine adds the end symbol
+        src = [[self.source_table[i] for i in (row[:-1] if self.adds_end else row)] for row in sources]
         tgt = [[self.target_table[i] for i in row[:-1]] for row in targets]
         scored = self.translator.score_batch(src, tgt, max_input_length=0)
         results = self.translator.translate_batch(
@@ -185,23 +198,43 @@ class CTranslate2Reader:
             min_decoding_length=0,
             max_input_length=0,
             return_end_token=True,
-            suppress_sequences=[[self.target_table[i]] for i in BANNED],
+            suppress_sequences=[[self.target_table[i]] for i in BANNED if self.target_table[i]],
             return_logits_vocab=True,
         )
-        return [_output(self.target_ids, result, score) for result, score in zip(results, scored, strict=True)]
+        return [self._output(result, score) for result, score in zip(results, scored, strict=True)]
+
+    def _output(self, result: Any, score: Any) -> Output:
+        logits = torch.from_numpy(np.stack([np.array(row) for row in result.logits[0]]))  # (T, V)
+        return Output(
+            [self.target_ids[token] for token in result.hypotheses[0]],
+            logits[:, self.order.clamp(min=0)],
+            torch.tensor(score.log_probs),
+        )
 
 
-def _output(ids: dict[str, int], result: Any, score: Any) -> Output:
-    logits = torch.from_numpy(np.stack([np.array(row) for row in result.logits[0]]))  # (T, V)
-    return Output([ids[token] for token in result.hypotheses[0]], logits, torch.tensor(score.log_probs))
+def load_exported(folder: Path) -> CTranslate2Reader:
+    """Load an exported folder, with its tokenizers."""
+    vocabulary = Vocabulary.load(folder)
+    ids = {piece: i for i, piece in enumerate(vocabulary.target.table)}
+    decode = vocabulary.target.decode
+    return reader_of(folder, vocabulary.source.pieces, lambda pieces: decode([[ids[piece] for piece in pieces]])[0])
 
 
-def _ids(folder: Path, side: str) -> dict[str, int]:
-    """Return the engine's vocabulary, piece → id."""
+def reader_of(
+    folder: Path, encode: Callable[[str], list[str]], decode: Callable[[list[str]], str]
+) -> CTranslate2Reader:
+    """Return the reader of an exported folder, whose ids are those of the model folder."""
+    tables = [_table(folder, side) for side in ("source", "target")]
+    ends = json.loads((folder / "config.json").read_text(encoding="utf-8"))["add_source_eos"]
+    return CTranslate2Reader(folder, encode, decode, tables, range(len(tables[1])), ends, ends)
+
+
+def _table(folder: Path, side: str) -> list[str]:
+    """Return the engine's vocabulary, by id."""
     separate = folder / f"{side}_vocabulary.json"
     path = separate if separate.exists() else folder / "shared_vocabulary.json"
     table: list[str] = json.loads(path.read_text(encoding="utf-8"))
-    return {piece: index for index, piece in enumerate(table)}
+    return table
 
 
-EXPORTER = Exporter(check, write, CTranslate2Reader)
+EXPORTER = Exporter(check, write, load_exported)

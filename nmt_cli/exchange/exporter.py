@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from ..data.tokenizer import BOS, PAD, UNK, Vocabulary
 from ..errors import ModelError, shown
 from ..model.folder import load_model, weights_of
-from ..model.folder_files import length_limits
+from ..model.folder_files import card_of, length_limits
 from ..model.parameters import Parameter, foreign_part, parameters
 from ..model.transformer import Transformer
 from ..recipe import ModelSection, Recipe
@@ -44,6 +44,8 @@ class SourceModel:
     vocabulary: Vocabulary
     safe_length: int
     """The length, in source tokens, up to which nmt translates a line whole."""
+    card: str = ""
+    """The card of a model that was imported, or made from such a model."""
 
     @classmethod
     def load(cls, folder: Path) -> SourceModel:
@@ -51,7 +53,8 @@ class SourceModel:
         loaded = load_model(folder)
         safe_length, _ = length_limits(loaded.recipe.data, [loaded.config.safe_length])
         vocabulary = Vocabulary.load(folder, loaded.config.vocabularies, loaded.config.tokenizers)
-        return cls(loaded.model, loaded.recipe, vocabulary, safe_length)
+        card = card_of(loaded.folder).decode("utf-8", "replace")
+        return cls(loaded.model, loaded.recipe, vocabulary, safe_length, card)
 
     @property
     def weights(self) -> dict[str, npt.NDArray[np.float32]]:
@@ -149,7 +152,7 @@ def check_form(config: ModelSection, library_name: str, remedy: str = "", **know
         raise ModelError(
             f"the model has hard monotonic attention (model.monotonic_attention), which {library_name} does not have."
         )
-    for key, values in known.items():
+    for key, values in {"source_end": (True,), **known}.items():
         value = config.epsilon if key == "norm_epsilon" else getattr(config, key)
         if value not in values:
             raise ModelError(

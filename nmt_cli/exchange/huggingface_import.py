@@ -20,6 +20,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..data.sentencepiece_model import is_tag
 from ..data.tokenizer import BOS, PAD
 from ..errors import ModelError, shown, shown_name
 from ..model.parameters import parameters
@@ -43,7 +44,7 @@ from .marian_files import decoding
 from .marian_reference import MarianReader
 from .preprocess import steps_in
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 LENGTH = "max_position_embeddings"
 LARGEST_CONFIG = 1 << 20
 """Bytes of the largest file of settings."""
@@ -63,6 +64,8 @@ EXPECTED: dict[str, tuple[object, ...]] = {
     "force_bos_token_to_be_generated": (False,),
     "tie_encoder_decoder": (False,),
 }
+COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+PLAIN = ("<pad>", "<unk>", "</s>")
 TIES = ("share_encoder_decoder_embeddings", "tie_word_embeddings")
 UNUSED = re.compile(
     r"_.*|architectures|.*dropout|.*layerdrop|.*init_std|dtype|torch_dtype|transformers_version|use_cache|num_hidden_layers"
@@ -91,7 +94,7 @@ WHOLE = {
 
 def recognizes(files: SourceFiles) -> bool:
     """Return whether the files are a model of transformers in safetensors."""
-    return WEIGHTS in files.names and bool(model_type(files))
+    return bool({WEIGHTS, INDEX} & set(files.names)) and bool(model_type(files))
 
 
 def model_type(files: SourceFiles) -> str:
@@ -103,16 +106,21 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     """Return the model of a folder of Hugging Face. Raises ModelError."""
     files.read(CONFIG, LARGEST_CONFIG)  # it must be there
     config = _json(files, CONFIG)
+    if method := config.get("quantization_config"):
+        raise ModelError(f"config.json says that the weights are quantized ({shown(method)}): take the original model.")
     as_there = options.positions == "huggingface"
     section = section_of(config, as_there)
     marian_names = names_in(section)  # before anything of these sizes is read
     names = ("vocab.json", "target_vocab.json" if "target_vocab.json" in files.names else "vocab.json")
-    sides = [_vocabulary(files, name) for name in names]
+    sides = [_vocabulary(files, name, _added(files)) for name in names]
     pad = sides[1]["<pad>"]
     for key in ("pad_token_id", "decoder_start_token_id"):
         if (found := config.get(key, 58100)) != pad:
             raise ModelError(f"config.json has {key} = {shown(found)}, and <pad> of the vocabulary is {pad}.")
     arrays, ties = marian_arrays(_tensors(files), config, (len(sides[0]), section["d_model"]), marian_names)
+    more = (
+        sum(arrays[BIAS].shape[-1:]) - len(sides[1]) if BIAS in arrays else 0
+    )  # rows without a token, which fill a block
     sides = [{piece: number for piece, number in side.items() if piece != "<pad>"} for side in sides]
     given = {**config, **_json(files, "generation_config.json")}
     decode = decoding({key: value for key, value in given.items() if value is not None}, *SEARCH)
@@ -120,7 +128,7 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     codes = languages(options, _languages(files), tags_in(sides))
     called = {marian: theirs for theirs, marian in marian_names.items()}
     foreign = assembled(
-        files, codes, arrays, section, ties, sides, steps, decode, 1, lambda name: called.get(name, name)
+        files, codes, arrays, section, ties, sides, steps, decode, 1 + max(0, more), lambda name: called.get(name, name)
     )
 
     weights, reader = dict(foreign.weights), cast(MarianReader, foreign.reader)
@@ -135,12 +143,12 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     for name, number, values in changes:
         if name in weights:
             weights[name] = weights[name].then(partial(with_rows, numbers=[number], values=values))
-    remarks = []
+    remarks = [f"the last {more:,} rows of the embeddings belong to no token, and are left out"] if more > 0 else []
     if as_there:
         order = np.arange(section["d_model"]).reshape(2, -1).T.ravel()
         weights = {name: array.then(partial(reordered, name, order=order)) for name, array in weights.items()}
         reader.exponents, reader.padding, reader.features = "huggingface", (output, bias), order
-        remarks = ["with the positions of transformers the model computes something else than what Marian trained"]
+        remarks += ["with the positions of transformers the model computes something else than what Marian trained"]
     return replace(foreign, toolkit="Hugging Face (MarianMT)", weights=weights, remarks=remarks)
 
 
@@ -150,17 +158,23 @@ def _json(files: SourceFiles, name: str, most: int = LARGEST_CONFIG) -> dict[str
 
 def _tensors(files: SourceFiles) -> dict[str, LazyArray]:
     """Return the tensors of the weights file, which are read as fp32. Raises ModelError."""
-    path = files.unpacked(WEIGHTS)
-    try:
-        forms = read_forms(path)
-    except ModelError as error:
-        raise ModelError(f"{str(files.path)!r} cannot be read: {error}") from None
-    for name, (dtype, _) in forms.items():
-        if dtype not in DTYPES:
-            raise ModelError(
-                f"the tensor {shown(name)} has the dtype {shown_name(dtype)}, expected {' or '.join(DTYPES)}."
-            )
-    return {name: LazyArray(shape, partial(_tensor, path, name)) for name, (_, shape) in forms.items()}
+    tensors: dict[str, LazyArray] = {}
+    listed = {"": WEIGHTS} if WEIGHTS in files.names else _json(files, INDEX, LARGEST).get("weight_map")
+    if not isinstance(listed, dict):
+        raise ModelError(f"{INDEX} has no weight_map: expected the names of tensors, with the file of each.")
+    for file in sorted(set(map(str, listed.values()))):
+        path = files.unpacked(file)
+        try:
+            forms = read_forms(path)
+        except ModelError as error:
+            raise ModelError(f"{str(files.path)!r} cannot be read: {error}") from None
+        for name, (dtype, shape) in forms.items():
+            if dtype not in DTYPES:
+                raise ModelError(
+                    f"the tensor {shown(name)} has the dtype {shown_name(dtype)}, expected {' or '.join(DTYPES)}."
+                )
+            tensors[name] = LazyArray(shape, partial(_tensor, path, name))
+    return tensors
 
 
 def _tensor(path: Path, name: str) -> Array:
@@ -218,13 +232,20 @@ def marian_arrays(
         shared = copies[0] is copies[1] or (shapes == {embedding} and np.array_equal(*copies))  # type: ignore[arg-type]
         if shared and copies[1] is not None:
             tensors["shared.weight"] = copies[1]
+    tied_to = dict.fromkeys(COPIES, "shared.weight") if shared else {}
+    tied_to |= {"lm_head.weight": "shared.weight" if shared else COPIES[1]} if tied else {}
+    if shared and (kept := [name for name in ("shared.weight", *tied_to) if name in tensors]):
+        tensors["shared.weight"] = tensors[kept[0]]
     arrays: dict[str, LazyArray] = {}
     for name, tensor in tensors.items():
-        if name.endswith("coder.embed_positions.weight") or (
-            name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight") and shared
-        ):
-            continue  # computed from the sizes; copies of the shared matrix
-        if name == "lm_head.weight" and tied:
+        if name.endswith("coder.embed_positions.weight"):
+            continue  # computed from the sizes
+        if name in tied_to and (of := tensors.get(tied_to[name])):
+            if of.shape != tensor.shape or not np.array_equal(of, tensor):  # type: ignore[arg-type]
+                raise ModelError(
+                    f"config.json ties {name} to {tied_to[name]}, and the file has other numbers for each: set "
+                    f"{' or '.join(TIES)} to false if they are meant to differ."
+                )
             continue
         if name == "shared.weight" and not shared:
             continue
@@ -237,9 +258,20 @@ def marian_arrays(
     return arrays, {"tied-embeddings-all": shared and tied, "tied-embeddings-src": shared, "tied-embeddings": tied}
 
 
-def _vocabulary(files: SourceFiles, name: str) -> dict[str, int]:
+def _added(files: SourceFiles) -> dict[str, Any]:
+    """Return the tokens that were added to the vocabulary, which must be tags of languages. Raises ModelError."""
+    added = _json(files, "added_tokens.json", LARGEST)
+    if wrong := [token for token in added if not is_tag(token) and token not in PLAIN]:
+        raise ModelError(
+            f"added_tokens.json has the token {shown(wrong[0])}, which transformers finds in a text before "
+            "SentencePiece divides it, and nmt does not: expected only tags of languages, such as '>>deu<<'."
+        )
+    return added
+
+
+def _vocabulary(files: SourceFiles, name: str, added: Mapping[str, Any]) -> dict[str, int]:
     files.read(name)  # it must be there
-    ids = _json(files, name, LARGEST)
+    ids = {**_json(files, name, LARGEST), **added}
     if not all(isinstance(number, int) for number in ids.values()) or sorted(ids.values()) != list(range(len(ids))):
         raise ModelError(
             f"{shown_name(name)} is not a vocabulary: expected pieces with the numbers from 0 on, each once."

@@ -125,7 +125,7 @@ class SourceFiles:
             raise ModelError(
                 f"{str(self.path)!r} has several files called {shown_name(name)}: name an unpacked folder."
             )
-        if not self.archive and not (self.path / name).is_file():
+        if not self.archive and not (self.path / self.members[name]).is_file():
             raise ModelError(f"{shown_name(name)} of {str(self.path)!r} is no plain file.")
         return self.members[name]
 

@@ -24,7 +24,6 @@ from ..model.transformer import count_parameters
 from ..model.weights import write_model
 from ..recipe import Recipe
 from ..registry import IMPORTERS, load
-from ..storage.files import write_named
 from ..storage.output_paths import check_output_folder, output_folder
 from .exporter import SourceModel
 from .huggingface_import import model_type
@@ -78,8 +77,8 @@ def import_model(source: Path, out: Path, by: str, options: ImportOptions, text:
             foreign.tokenizers,
             {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license},
             safe_length=options.safe_length or None,
+            card=_card(foreign, files, recipe).encode(),
         )
-        write_named(aside / "README.md", _card(foreign, files, recipe).encode(), "the model card")
         model = SourceModel.load(aside)
         lines = _made_up(model.vocabulary.source)
         verification = verify(model, foreign.reader, sentences(model, text), WHAT, NOTHING, lines)
@@ -104,16 +103,14 @@ def _refusal(files: SourceFiles) -> str:
     where, names = repr(str(files.path)), set(files.names)
     if any(expected <= names for expected in TOKENIZERS):
         return f"{where} is a model folder of nmt already: translate with --model."
-    if "model.bin" in names and names & {
-        "shared_vocabulary.json",
-        "shared_vocabulary.txt",
-        "source_vocabulary.json",
-        "source_vocabulary.txt",
-    }:
-        return f"{where} is a model of CTranslate2, which nmt cannot import yet: take the model that it was made from."
-    if "metadata.json" in names or files.path.suffix == ".argosmodel":
-        return f"{where} is a package of Argos Translate, which holds a model of CTranslate2: nmt cannot import it yet."
     kind = model_type(files)
+    if files.ending(".onnx"):
+        return f"{where} is a model in ONNX, a program of layers: take the model of transformers that it was made from."
+    if "adapter_config.json" in names:
+        return (
+            f"{where} is an adapter of PEFT, which changes another model: join them (merge_and_unload), save the "
+            "result as safetensors, and import that."
+        )
     if "pytorch_model.bin" in names and kind in ("", "marian"):
         return (
             f"{where} has its weights as pytorch_model.bin, which needs pickle to be read, and could run any program. "

@@ -24,7 +24,7 @@ from ..model.folder_files import (
     read_metrics,
 )
 from ..model.weights import check_weights, forms_of, mapped_weights, quantize_weights, write_model
-from ..storage.files import follow_links, read_bounded, write_named
+from ..storage.files import follow_links, read_bounded
 from ..storage.output_paths import check_output_folder, output_folder
 
 WHAT = "the model in int8"
@@ -65,7 +65,6 @@ def quantize(model: Path, out: Path) -> Quantized:
             {"quantized": follow_links(model).name, **origin_of(read_metrics(model))},
             "int8",
             config.safe_length,
+            read_bounded(model / CARD, LARGEST) if (model / CARD).is_file() else b"",
         )
-        if (model / CARD).is_file():
-            write_named(aside / CARD, read_bounded(model / CARD, LARGEST), "the model card")
     return Quantized(out, config.parameters, ((model / WEIGHTS).stat().st_size, (out / WEIGHTS).stat().st_size))

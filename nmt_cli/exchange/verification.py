@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from ..console import progress
-from ..data.tokenizer import BOS, EOS
+from ..data.tokenizer import BOS, EOS, ended
 from ..errors import ModelError
 from ..model.transformer import Transformer, attention_mask
 from .exporter import BANNED, Output, Reader, SourceModel, padded_rows
@@ -81,7 +81,8 @@ def verify(
     verification = Verification(sentences=len(texts), lines=len(lines))
     compared = [*texts, *lines]
     try:
-        encoded = [[*ids, EOS] for ids in source_model.vocabulary.source.encode(compared)]
+        end = source_model.recipe.model.source_end
+        encoded = [ended(ids, end) for ids in source_model.vocabulary.source.encode(compared)]
         sentences = [ComparedSentence(*one) for one in zip(range(1, len(encoded) + 1), compared, encoded, strict=True)]
         for sentence, theirs in zip(sentences, reader.encode(compared), strict=True):
             if sentence.source != theirs:

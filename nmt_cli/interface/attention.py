@@ -123,8 +123,8 @@ def cross_attention_of(translator: Translator, translation: Translation) -> list
     if len(sentences) != 1 or not target or max(len(sentences[0].tokens), len(target)) > longest:
         return []
     [source] = sentences
-    weights = cross_attention(stored.forced(), [*source.tokens, EOS], [BOS, *target[:-1]])
-    rows: list[list[float]] = weights[:, source.first : -1].tolist()
+    weights = cross_attention(stored.forced(), source.source(EOS), [BOS, *target[:-1]])
+    rows: list[list[float]] = weights[:, source.first : len(source.tokens)].tolist()
     return rows
 
 

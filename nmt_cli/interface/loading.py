@@ -212,9 +212,13 @@ def workers_on(device: str, named: str, count: int | None) -> list[str]:
 
 
 def _check_vocabularies(members: Sequence[ModelFolder]) -> None:
-    """Raise UsageError if a model's tokenizers differ from those of the first model."""
+    """Raise UsageError if a model's tokenizers, or whether it reads an end symbol, differ from those of the first."""
+
+    def reads(member: ModelFolder) -> tuple[object, ...]:
+        return member.config.tokenizers, member.config.recipe.get("model", {}).get("source_end", True)
+
     for member in members[1:]:
-        if member.config.tokenizers != members[0].config.tokenizers:
+        if reads(member) != reads(members[0]):
             raise UsageError(
                 f"--model {str(members[0].path)!r} and --model {str(member.path)!r} have different tokenizers (by "
                 "SHA-256 in config.json): "

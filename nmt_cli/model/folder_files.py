@@ -32,6 +32,13 @@ MOST_TOKENS = 10_000_000
 """Largest size of a vocabulary, as in a recipe."""
 CARD = "README.md"
 """The name of the model card."""
+LARGEST_CARD = 1 << 28
+MADE_FROM = b"""\
+# A translation model that was made from another one
+
+It has other weights: it was trained further, or is an average. What follows describes the model that it was made from.
+
+"""
 AVERAGED, LAST = "averaged", "last"
 CHOICES = (AVERAGED, "best", LAST)
 """The models of a run folder in order of preference: the first one that exists is used."""
@@ -158,9 +165,26 @@ def read_metrics(folder: Path) -> dict[str, Any]:
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}. {REMEDY}") from None
 
 
-def origin_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a model's metrics.json that say where an imported model comes from; {} for another one."""
-    return {key: metrics[key] for key in ("imported", "toolkit", "license") if key in metrics}
+def origin_of(metrics: Mapping[str, Any], is_changed: bool = False) -> dict[str, Any]:
+    """Return the values of a model's metrics.json that say which imported model it is, or was made from; {} for another
+    one.
+
+    `is_changed`: for a model with other weights. It has `origin` instead of `imported`.
+    """
+    values = {key: metrics[key] for key in ("imported", "origin", "toolkit", "license") if key in metrics}
+    return {"origin" if is_changed and key == "imported" else key: value for key, value in values.items()}
+
+
+def card_of(folder: Path, is_changed: bool = False) -> bytes:
+    """Return the card of a model that was imported, or made from such a model, with its makers and its licence; b"" for
+    another one.
+
+    `is_changed`: for a model with other weights. Raises OSError.
+    """
+    if not origin_of(read_metrics(folder)) or not (folder / CARD).is_file():
+        return b""
+    card = read_bounded(folder / CARD, LARGEST_CARD)
+    return MADE_FROM + card if is_changed and not card.startswith(MADE_FROM) else card
 
 
 def check_files(folder: Path, hashes: Mapping[str, str]) -> None:

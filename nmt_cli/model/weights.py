@@ -22,7 +22,7 @@ from ..errors import ModelError, shown, shown_name
 from ..recipe import ModelSection, Recipe
 from ..storage.files import sha256
 from ..storage.sealed_json import to_json
-from .folder_files import CONFIG, FORMAT_VERSION, METRICS, REMEDY, WEIGHTS, ModelConfig
+from .folder_files import CARD, CONFIG, FORMAT_VERSION, METRICS, REMEDY, WEIGHTS, ModelConfig
 from .parameters import INT8_MAX, SCALES, TABLES, Form, foreign_part, parameters
 
 LARGEST_HEADER = 1 << 24
@@ -165,16 +165,18 @@ def write_model(
     metrics: Mapping[str, Any],
     precision: Literal["fp32", "int8"] = "fp32",
     safe_length: int | None = None,
+    card: bytes = b"",
 ) -> None:
     """Write a model into `folder`. `vocabularies` are their sizes, `tokenizers` maps file names to bytes.
 
     `weights` are arrays, or torch's tensors on the CPU, from `folder.weights_of`, or for int8 from
-    `quantize_weights`; or what `np.asarray` makes an array of, one at a time. `safe_length`: see `ModelConfig`.
+    `quantize_weights`; or what `np.asarray` makes an array of, one at a time. `safe_length`: see `ModelConfig`;
+    `card`: README.md.
 
     Raises OSError.
     """
     _save(weights, folder / WEIGHTS)
-    for name, content in tokenizers.items():
+    for name, content in {**tokenizers, **({CARD: card} if card else {})}.items():
         (folder / name).write_bytes(content)
     (folder / METRICS).write_text(
         json.dumps(metrics, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"

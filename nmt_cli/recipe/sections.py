@@ -236,6 +236,9 @@ class ModelSection(Section):
     has none."""
     zero_start: bool = False
     """The decoder's first input is a zero vector instead of a trained one, as in Marian. It needs `output_bias`."""
+    source_end: bool = True
+    """The encoder reads an end symbol after each source text. Models of OpenNMT-py do not; they are imported, and
+    translate only."""
     monotonic_attention: bool = False
     """For a parser: the decoder also reads the encoder's state of the next word (hard monotonic attention, Aharoni and
     Goldberg 2017)."""

@@ -22,6 +22,12 @@ class Sentence:
     """The inputs of constraints for this sentence, by `name` of the constraint; see `Constraint.encode`."""
     first: int = 0
     """Index of the first token of the text; a token before it is the tag of the target language (`data.tags`)."""
+    ended: bool = True
+    """Whether the encoder reads an end symbol after the tokens."""
+
+    def source(self, eos: int) -> list[int]:
+        """Return what the encoder reads: never nothing."""
+        return [*self.tokens, eos] if self.ended or not self.tokens else [*self.tokens]
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,9 @@ from ..model.folder_files import (
     REMEDY,
     WEIGHTS,
     ModelConfig,
+    card_of,
     not_an_average,
+    origin_of,
     read_config,
     read_metrics,
 )
@@ -205,11 +207,14 @@ def average(folders: Sequence[Path], out: Path, data: Path | None = None) -> tup
             mean = weights_of(load_model(other).model)
             metrics = {**read_metrics(other), comparison.metric: comparison.other_score, "averaged": [other.name]}
             comparison = replace(comparison, kept=True)
+    made_from = next((folder for folder in folders if origin_of(read_metrics(folder))), folders[0])
+    metrics |= origin_of(read_metrics(made_from), is_changed=True)
     if checkpoints:
         metrics["last_checkpoint"] = checkpoints[-1].folder.name
     tokenizers = {name: read_bounded(folders[0] / name, LARGEST) for name in first.tokenizers}
     with output_folder(out, "the averaged model", not_an_average, folders, ModelError) as partial:
-        write_model(partial, mean, recipe, first.vocabularies, tokenizers, metrics, safe_length=configs[-1].safe_length)
+        safe_length, card = configs[-1].safe_length, card_of(made_from, is_changed=True)
+        write_model(partial, mean, recipe, first.vocabularies, tokenizers, metrics, safe_length=safe_length, card=card)
     return metrics, comparison
 
 

@@ -18,7 +18,17 @@ from typing import Any
 from .. import console
 from ..data.shards import ShardIndex
 from ..errors import ModelError
-from ..model.folder_files import CONFIG, METRICS, REMEDY, ModelConfig, check_files, foreign, read_config, read_metrics
+from ..model.folder_files import (
+    CARD,
+    CONFIG,
+    METRICS,
+    REMEDY,
+    ModelConfig,
+    check_files,
+    foreign,
+    read_config,
+    read_metrics,
+)
 from ..recipe import Recipe
 from ..storage.sealed_json import Record, read_record
 from .metrics import NAMES, by_chance, goodness, measure_in
@@ -86,7 +96,7 @@ class Checkpoint:
             config, state = self.read()
         except ModelError as error:
             return str(error)
-        return foreign(self.folder, dict.fromkeys([CONFIG, METRICS, STATE, *config.sha256, *state.sha256], ""))
+        return foreign(self.folder, dict.fromkeys([CONFIG, METRICS, CARD, STATE, *config.sha256, *state.sha256], ""))
 
     @cached_property
     def progress(self) -> TrainingProgress | None:

@@ -38,9 +38,9 @@ from ..data.shards import Corpus, ShardIndex, check_matches, hold, verify
 from ..data.tokenizer import Vocabulary
 from ..device.hardware import Hardware
 from ..device.torch_device import is_host
-from ..errors import DataError, ModelError, Stopped, TrainingError
+from ..errors import DataError, ModelError, RecipeError, Stopped, TrainingError
 from ..model.folder import build, load_model, weights_of
-from ..model.folder_files import find_model
+from ..model.folder_files import card_of, find_model, origin_of, read_metrics
 from ..model.transformer import Transformer, count_parameters
 from ..model.weights import write_model
 from ..recipe import Recipe
@@ -95,6 +95,11 @@ class Trainer:
 
         `loggers` are names in registry.LOGGERS; `backend` is that of `Updater`. With `dry_run`, nothing is written.
         """
+        if not recipe.model.source_end:
+            raise RecipeError(
+                "model.source_end = false: the model was imported, and reads a text without an end symbol. nmt "
+                "translates with such models, and does not train them."
+            )
         self.held_shards = hold(shards)
         """Until this is closed, no `nmt preprocess` replaces the shards."""
         self.recipe, self.hardware, self.group = recipe, hardware, group
@@ -182,10 +187,12 @@ class Trainer:
                 if train.init
                 else Transformer(self.recipe.model, *index.vocabularies)
             )
+            made_from = find_model(Path(train.init)) if train.init else None
             if model.next_word is not None:
                 model.next_word.set(*tree_function("word_tables")(self.vocabulary, self.recipe.data.terminals))
         else:
             progress, weights, optimizer_state = self.run.load(last_update, self.recipe, index)
+            made_from = self.run.checkpoint_folder(last_update)
             self.report.rewind(progress.metrics_bytes)
             if progress.best is None and progress.validation:  # train.best_metric has changed
                 metric = train.chosen_by
@@ -196,6 +203,9 @@ class Trainer:
             if self.report.is_main:
                 self.run.prune(train)  # a killed process may have left more
             model = build(self.recipe, *index.vocabularies, {name: weight.clone() for name, weight in weights.items()})
+        self.origin = origin_of(read_metrics(made_from), is_changed=True) if made_from else {}
+        self.card = card_of(made_from, is_changed=True) if made_from else b""
+        """Which imported model this one is trained from, as metrics.json and README.md of its folders say it."""
         return model.to(self.hardware.device).train(), progress, optimizer_state
 
     def _variations(self) -> list[Variation]:
@@ -425,8 +435,12 @@ class Trainer:
             recipe=self.recipe,
             vocabularies=self.corpus.index.vocabularies,
             tokenizers={name: tokenizer.model for name, tokenizer in self.vocabulary.files.items()},
-            metrics=progress.validation if progress.validation.get("update") == progress.update else {},
+            metrics={
+                **(progress.validation if progress.validation.get("update") == progress.update else {}),
+                **self.origin,
+            },
             safe_length=self.safe_length,
+            card=self.card,
         )
         self.run.save(progress, self.updater.optimizer_state(), write)
         link_latest(self.run.path)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from ..data.tokenizer import BOS, EOS, Vocabulary
+from ..data.tokenizer import BOS, EOS, Vocabulary, ended
 from ..errors import DataError, UsageError, check_choice
 from ..recipe import ModelSection
 from .forced import ForcedModel
@@ -93,9 +93,10 @@ def compute_attention(
                 f"the {side} has {len(ids):,} pieces; the model takes {longest:,} at once "
                 "(model.max_positions, less one for the end symbol). Give a shorter one."
             )
-    [log_probs], weights = model.forced([[*source, EOS]], [[BOS, *target]], [[*target, EOS]], attention=list(KINDS))
+    read_source = ended(source, model.config.source_end)
+    [log_probs], weights = model.forced([read_source], [[BOS, *target]], [[*target, EOS]], attention=list(KINDS))
     source_table, target_table = vocabulary.source.table, vocabulary.target.table
-    source_pieces = [source_table[i] for i in (*source, EOS)]
+    source_pieces = [source_table[i] for i in read_source]
     read, output = [target_table[i] for i in (BOS, *target)], [target_table[i] for i in (*target, EOS)]
     labels = {"encoder": (source_pieces, source_pieces), "decoder": (output, read), "cross": (output, source_pieces)}
     views: list[View] = []

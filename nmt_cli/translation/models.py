@@ -71,6 +71,7 @@ class Models(ABC):
         self.max_positions: int = min(
             model.config.max_positions for model in models
         )  # the number that all of them have
+        self.source_end = bool(models[0].config.source_end)
 
     def __del__(self) -> None:
         pool = getattr(self, "pool", None)

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..data.tags import Tags
-from ..data.tokenizer import BOS, EOS, Vocabulary
+from ..data.tokenizer import BOS, Vocabulary, ended
 from .forced import ForcedModel
 from .windows import WindowSize, windows
 
@@ -84,11 +84,10 @@ class PairScorer:
             yield self._score_window(window or [])
 
     def _score_window(self, pairs: Sequence[tuple[str, str]]) -> list[Scored]:
-        sources = _ended(self.tags.encode(_blanked(source for source, _ in pairs), self.language))
-        targets = _ended(self.vocabulary.target.encode(_blanked(target for _, target in pairs)))
-        tokens = [
-            len(target) if len(source) + len(target) > 2 else 0 for source, target in zip(sources, targets, strict=True)
-        ]
+        texts = self.tags.encode(_blanked(source for source, _ in pairs), self.language)
+        sources = [ended(ids, self.model.config.source_end) for ids in texts]
+        targets = [ended(ids) for ids in self.vocabulary.target.encode(_blanked(target for _, target in pairs))]
+        tokens = [len(target) if ids or len(target) > 1 else 0 for ids, target in zip(texts, targets, strict=True)]
         log_probs: list[float | None] = [None if count else 0.0 for count in tokens]
         scored = [i for i, n in enumerate(tokens) if n and max(len(sources[i]), len(targets[i])) <= self.longest]
         following = [targets[i] for i in scored]
@@ -102,7 +101,3 @@ class PairScorer:
 def _blanked(texts: Iterable[str]) -> list[str]:
     """Return the texts, with "" for blank ones, so that these have no tokens."""
     return [text if text.strip() else "" for text in texts]
-
-
-def _ended(encoded: Iterable[Ids]) -> list[Ids]:
-    return [[*ids, EOS] for ids in encoded]

@@ -375,7 +375,7 @@ def _write_copy(source_model: SourceModel, folder: Path) -> None:
     (folder / "COPY").write_text("written by a test")
 
 
-COPY = Exporter(ctranslate2.check, _write_copy, ctranslate2.CTranslate2Reader)
+COPY = Exporter(ctranslate2.check, _write_copy, ctranslate2.load_exported)
 
 
 def test_an_exporter_from_outside_is_used(
@@ -386,7 +386,8 @@ def test_an_exporter_from_outside_is_used(
     assert (tmp_path / "out" / "COPY").read_text() == "written by a test"
     assert exported.verification.steps > 100
     with pytest.raises(
-        UsageError, match=r"--to 'cop': expected ctranslate2, huggingface, marian or copy\. Did you mean 'copy'\?"
+        UsageError,
+        match=r"--to 'cop': expected ctranslate2, huggingface, marian, argos or copy\. Did you mean 'copy'\?",
     ):
         export(trained, "cop", tmp_path / "other")
 

@@ -383,3 +383,76 @@ def test_each_tensor_of_transformers_has_a_name_of_its_own_in_marian(whole: Path
     assert len(set(names.values())) == len(names)
     plain = {name.removeprefix("model.") for name in load_file(whole / "model.safetensors")}
     assert {name for name in plain if "embed" not in name} <= names.keys()
+
+
+def split_in_shards(tensors: dict[str, Any], folder: Path) -> None:
+    names = sorted(tensors)
+    parts = {f"model-{i}.safetensors": names[i::2] for i in range(2)}
+    for file, part in parts.items():
+        save_file({name: tensors[name] for name in part}, folder / file, metadata={"format": "pt"})
+    index = {"weight_map": {name: file for file, part in parts.items() for name in part}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "model.safetensors").unlink()
+
+
+def add_rows(tensors: dict[str, Any], folder: Path) -> None:
+    """As transformers pads a vocabulary, with rows that no token has."""
+    for name in ("model.shared.weight", "final_logits_bias"):
+        axis = -2 if name.startswith("model") else -1
+        width = [(0, 0)] * 2
+        width[axis] = (0, 5)
+        tensors[name] = np.pad(tensors[name], width)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def keep_only_the_output(tensors: dict[str, Any], folder: Path) -> None:
+    tensors["lm_head.weight"] = tensors.pop("model.shared.weight")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("change", [split_in_shards, add_rows, keep_only_the_output])
+def test_weights_as_others_store_them_are_the_same(change: Any, tmp_path: Path) -> None:
+    plain = import_model(write(tmp_path / "plain"), tmp_path / "one", "", ImportOptions())
+    folder = write(tmp_path / "other")
+    change(load_file(folder / "model.safetensors"), folder)
+    done = import_model(folder, tmp_path / "two", "", ImportOptions())
+    ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    assert len(done.model.remarks) == len(plain.model.remarks) + (change is add_rows)
+
+
+UNUSUAL: dict[str, tuple[Any, str]] = {
+    "other numbers": (
+        lambda folder: save_file(
+            (tensors := load_file(folder / "model.safetensors"))
+            | {"lm_head.weight": tensors["model.shared.weight"] + np.float32(1)},
+            folder / "model.safetensors",
+        ),
+        "config.json ties lm_head.weight to shared.weight, and the file has other numbers",
+    ),
+    "an added token": (
+        lambda folder: (folder / "added_tokens.json").write_text('{"<mask>": 9}'),
+        "added_tokens.json has the token '<mask>'",
+    ),
+    "quantized": (
+        lambda folder: (folder / "config.json").write_text(
+            '{"model_type": "marian", "quantization_config": {"bits": 4}}'
+        ),
+        r"the weights are quantized \(\{'bits': 4\}\)",
+    ),
+    "no index": (
+        lambda folder: (folder / "model.safetensors").rename(folder / "model.safetensors.index.json").write_text("{}"),
+        "has no weight_map",
+    ),
+    "ONNX": (lambda folder: (folder / "model.safetensors").rename(folder / "decoder_model.onnx"), "is a model in ONNX"),
+    "PEFT": (lambda folder: (folder / "config.json").rename(folder / "adapter_config.json"), "is an adapter of PEFT"),
+}
+
+
+@pytest.mark.parametrize("kind", UNUSUAL)
+def test_other_folders_are_named_as_what_they_are(kind: str, tmp_path: Path) -> None:
+    folder = write(tmp_path / "hf")
+    change, message = UNUSUAL[kind]
+    change(folder)
+    with pytest.raises(ModelError, match=message):
+        import_model(folder, tmp_path / "out", "", ImportOptions())

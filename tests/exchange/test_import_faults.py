@@ -454,11 +454,6 @@ SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a device": (lambda _: Path("/dev/zero"), "but a pipe or a device"),
     "an empty folder": (files(), "holds no model that nmt knows: expected a Marian or OPUS-MT model"),
     "a text": (lambda folder: files(text="x")(folder) / "text", "but another file: expected a folder, a zip"),
-    "CTranslate2": (
-        files(model__bin=b"\6\0\0\0", config__json="{}", shared_vocabulary__json="[]"),
-        "is a model of CTranslate2, which nmt cannot import yet",
-    ),
-    "Argos": (files(metadata__json="{}", README__md="x"), "is a package of Argos Translate"),
     "M2M100": (
         files(config__json=CONFIG, model__safetensors=b"", sentencepiece__bpe__model=b""),
         "model_type = 'm2m_100', which nmt does not have",

@@ -16,6 +16,7 @@ from nmt_cli.data.demo_corpus import write_corpus
 from nmt_cli.data.tokenizer import Vocabulary, learn_bpe
 from nmt_cli.interface.planning import _scoring
 from nmt_cli.model.folder import weights_of
+from nmt_cli.model.folder_files import read_metrics
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.model.weights import write_model
 from nmt_cli.recipe import Recipe, load_recipe
@@ -101,7 +102,9 @@ def test_the_model_must_fit_the_text_and_what_it_says_is_in_no_command(text: Pat
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_vocabulary_is_adapted(kind: str, text: Path, tmp_path: Path) -> None:
-    adapt(text, model(text, tmp_path / "old", kind, imported="old"))
+    old = model(text, tmp_path / "old", kind, imported="old.zip", license="CC-BY 4.0")
+    (old / "README.md").write_text("Ana made it.")
+    adapt(text, old)
     recipe = load_recipe("new.toml")
     for key, value in KINDS[kind].items():
         if key not in ("tokenizer", "target_vocab_size"):
@@ -113,6 +116,16 @@ def test_every_kind_of_vocabulary_is_adapted(kind: str, text: Path, tmp_path: Pa
     nmt.train("new.toml", overrides=[*SMALL, 'train.freeze=["encoder"]'], threads=1, progress=False)
     assert Vocabulary.load("runs/new/last").sha256 == Vocabulary.load("old").sha256
     assert nmt.load("runs/new").translate(["a cat"])[0].text is not None
+    nmt.train("new.toml", overrides=[*SMALL, "train.updates=6", 'train.freeze=["encoder"]'], threads=1, progress=False)
+    nmt.average("runs/new")
+    nmt.quantize("runs/new", "small")
+    for folder in ("runs/new/last", "runs/new/averaged", "small"):  # whose model it is
+        metrics, card = read_metrics(Path(folder)), Path(folder, "README.md").read_text()
+        assert (metrics["origin"], metrics["license"]) == ("old.zip", "CC-BY 4.0")
+        assert "imported" not in metrics
+        assert card.startswith("# A translation model that was made from another one")
+        assert card.count("#") == 1
+        assert card.endswith("Ana made it.")
     again = adapt(text, tmp_path / "runs/new", "again")  # now it has a schedule, and was not imported
     assert again.settings.size.peak == pytest.approx(HIGHEST_PEAK / 2, rel=1e-3)
     assert load_recipe("again.toml").train.freeze == []
