@@ -50,7 +50,7 @@ def test_it_translates_and_scores_as_the_model_does_with_precision_int8(made: Ma
     done = nmt.quantize(trained, tmp_path / "int8")
     assert (done.path, done.parameters) == (tmp_path / "int8", read_config(trained).parameters)
     assert read_config(done.path).parameters == done.parameters
-    assert done.weights[1] < 0.3 * done.weights[0] == 0.3 * (trained / WEIGHTS).stat().st_size
+    assert done.weights[1] < 0.35 * done.weights[0] == 0.35 * (trained / WEIGHTS).stat().st_size
     with nmt.load(trained, device="cpu", precision="int8") as model, nmt.load(done.path, device="cpu") as quantized:
         assert quantized.translate(LINES, nbest=2, beam=3, alignment=True) == model.translate(
             LINES, nbest=2, beam=3, alignment=True
