@@ -1,4 +1,4 @@
-"""Small models to export: of every kind with random weights, and one that was trained a little."""
+"""Small models to export: of every kind with random weights, and one that was trained."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from shared import shared
-from torch import nn
-from torch.nn import functional as F
 
 from nmt_cli.data.demo_corpus import pairs as demo_pairs
-from nmt_cli.data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabulary, learn_bpe
+from nmt_cli.data.tokenizer import Tokenizer, Vocabulary, learn_bpe
 from nmt_cli.exchange import importing, sentences, verification
 from nmt_cli.model.folder import weights_of
-from nmt_cli.model.transformer import Transformer, attention_mask
+from nmt_cli.model.transformer import Transformer
 from nmt_cli.model.weights import write_model
 from nmt_cli.recipe import Recipe
 
@@ -60,13 +57,6 @@ def vocabulary_of(joint: bool) -> Vocabulary:
     return Vocabulary(tokenizer(0, 400), tokenizer(1, 430, byte_fallback=False))
 
 
-def save(folder: Path, model: Transformer, recipe: Recipe, vocabulary: Vocabulary) -> Path:
-    folder.mkdir(parents=True)
-    files = {name: part.model for name, part in vocabulary.files.items()}
-    write_model(folder, weights_of(model), recipe, (vocabulary.source_size, vocabulary.target_size), files, {})
-    return folder
-
-
 def shaken(model: Transformer) -> Transformer:
     """Weights that leave nothing at 0 or 1, so that no bias or norm may get lost, and outputs that differ."""
     with torch.no_grad():
@@ -88,42 +78,19 @@ def made(tmp_path: Path) -> Made:
         recipe, vocabulary = recipe_of(joint, **changes), vocabulary_of(joint)
         torch.manual_seed(3)
         model = shaken(Transformer(recipe.model, vocabulary.source_size, vocabulary.target_size))
-        return save(tmp_path / "model", model, recipe, vocabulary)
+        files = {name: part.model for name, part in vocabulary.files.items()}
+        (tmp_path / "model").mkdir()
+        sizes = vocabulary.source_size, vocabulary.target_size
+        write_model(tmp_path / "model", weights_of(model), recipe, sizes, files, {})
+        return tmp_path / "model"
 
     return make
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model folder after 300 updates on the demo corpus: it speaks, ends its sentences, and is sure of itself."""
-    return shared(tmp_path_factory, "trained-to-export", train) / "model"
-
-
-def train(folder: Path) -> None:
-    """Write the model folder folder/model."""
-    recipe, vocabulary = recipe_of(residual="pre", d_model=64, d_ff=128, encoder_layers=1), vocabulary_of(True)
-    torch.manual_seed(4)
-    model = Transformer(recipe.model, vocabulary.source_size, vocabulary.target_size)
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
-    rows = sorted(
-        zip(*(vocabulary.source.encode(side) for side in zip(*pairs(), strict=True)), strict=True),
-        key=lambda row: len(row[0]),
-    )
-    for _ in range(300):
-        start = int(torch.randint(len(rows) - 32, ()))
-        src, tgt_in, tgt_out = (
-            _padded(part)
-            for part in zip(*(([*s, EOS], [BOS, *t], [*t, EOS]) for s, t in rows[start : start + 32]), strict=True)
-        )
-        logits = model.logits(model(src, attention_mask((src != PAD).sum(1), src.size(1)), tgt_in))
-        optimiser.zero_grad()
-        F.cross_entropy(logits.flatten(0, 1), tgt_out.flatten(), ignore_index=PAD).backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-    save(folder / "model", model.eval(), recipe, vocabulary)
-
-
-def _padded(rows: tuple[list[int], ...]) -> torch.Tensor:
-    return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
+def trained() -> Path:
+    """A model of number words: it speaks, ends its sentences, and is sure of itself."""
+    return Path(__file__).parents[1] / "fixtures/format_1/model"
 
 
 @pytest.fixture

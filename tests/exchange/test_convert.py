@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import os
+import re
 import shutil
 import stat
 import sys
@@ -13,6 +14,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import in_process
 import pytest
 import torch
 from in_memory import line_translator
@@ -33,29 +35,19 @@ SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent
 MULTI30K = SHARED / "multi30k"
 
 ODD = [
-    "",
-    " ",
-    "  two  spaces ",
-    "\ttab\tend\t",
-    "ﬁne ²",
-    "emoji 😀👩‍👩‍👧",
-    "line\u2028separator \u0085 x",
-    "漢字 かな",
-    "e\u0301 a\u0308",
-    "</s> <unk> <pad> <s>",
-    "a</s>b",
-    "<0x41> <0xE2>",
-    "▁x ▁▁",
-    "\u200bzero\u200d width",
-    "ÄÖÜß “quotes” … –",
-    "a\x01b",
-    "\u00a0no break\u00a0",
-    "\r",
-    "A" * 200,
-    "\ufeffmark",
-    "\ufffd",
-    "[CLS] <mask>",
-    "> > a << b",
+    *(
+        "",
+        " ",
+        "  two  spaces ",
+        "\ttab\tend\t",
+        "ﬁne ²",
+        "emoji 😀👩‍👩‍👧",
+        "line\u2028separator \u0085 x",
+        "漢字 かな",
+    ),
+    *("e\u0301 a\u0308", "</s> <unk> <pad> <s>", "a</s>b", "<0x41> <0xE2>", "▁x ▁▁", "\u200bzero\u200d width"),
+    *("ÄÖÜß “quotes” … –", "a\x01b", "\u00a0no break\u00a0", "\r", "A" * 200, "\ufeffmark", "\ufffd"),
+    *("[CLS] <mask>", "> > a << b"),
 ]
 
 BOTH = ["ctranslate2", "huggingface"]
@@ -65,36 +57,21 @@ KINDS: dict[str, dict[str, Any]] = {
     "post-norm, separate": {"residual": "post", "tie_embeddings": False, "joint": False},
     "pre-norm, separate": {"residual": "pre", "tie_embeddings": False, "joint": False},
     "post-norm, joint but untied": {"residual": "post", "tie_embeddings": False},
-    "pre-norm, joint but untied": {"residual": "pre", "tie_embeddings": False},
     "pre-norm, learned": {"residual": "pre", "positions": "learned"},
     "pre-norm, learned, separate": {"residual": "pre", "positions": "learned", "tie_embeddings": False, "joint": False},
-    "smaller heads": {"residual": "pre", "d_k": 3, "d_v": 5},
-    "gelu": {"activation": "gelu"},
-    "pre-norm, silu": {"residual": "pre", "activation": "silu"},
+    "smaller heads, gelu": {"residual": "pre", "d_k": 3, "d_v": 5, "activation": "gelu"},
+    "silu": {"activation": "silu"},
 }
-CTRANSLATE2_ALONE: dict[str, tuple[dict[str, Any], str]] = {
-    "post-norm, learned": (
-        {"residual": "post", "positions": "learned"},
-        "model.residual = 'post' and model.positions = 'learned'",
-    ),
-    "larger keys": ({"residual": "post", "d_k": 11}, r"model\.d_k = 11 exceeds d_model / num_heads = 8"),
-    "larger values": ({"residual": "pre", "d_k": 6, "d_v": 9}, r"model\.d_v = 9 exceeds d_model / num_heads = 8"),
-    "swiglu": (
-        {"activation": "swiglu"},
-        r"model\.activation = 'swiglu', and models of transformers have 'relu' or 'gelu' or 'silu'",
-    ),
-    "rms": ({"norm": "rms"}, r"model\.norm = 'rms', and models of transformers have 'layer'"),
-    "rotary": ({"positions": "rotary"}, "model.residual = 'post' and model.positions = 'rotary'"),
-    "rotary, rms, swiglu, pre-norm": (
-        {"positions": "rotary", "norm": "rms", "activation": "swiglu", "residual": "pre"},
-        r"model\.norm = 'rms', and models of transformers have 'layer'",
-    ),
-    "rotary, smaller keys": (
-        {"positions": "rotary", "d_k": 6},
-        "model.residual = 'post' and model.positions = 'rotary'",
-    ),
-    "uneven heads": ({"num_heads": 5, "d_k": 4, "d_v": 6}, "d_model = 32 is not a multiple of num_heads = 5"),
-}
+CTRANSLATE2_ALONE: list[tuple[dict[str, Any], str]] = [
+    ({"positions": "learned"}, "model.residual = 'post' and model.positions = 'learned'"),
+    ({"positions": "rotary", "d_k": 6}, "model.residual = 'post' and model.positions = 'rotary'"),
+    ({"d_k": 11}, "model.d_k = 11"),
+    ({"residual": "pre", "d_k": 6, "d_v": 9}, "model.d_v = 9"),
+    ({"activation": "swiglu"}, "model.activation = 'swiglu'"),
+    ({"positions": "rotary", "norm": "rms", "activation": "swiglu", "residual": "pre"}, "model.norm = 'rms'"),
+    ({"num_heads": 5, "d_k": 4, "d_v": 6}, "num_heads = 5"),
+]
+"""What transformers cannot express, and what is named."""
 
 
 @pytest.mark.slow
@@ -139,10 +116,11 @@ def test_a_part_of_another_package_is_refused(made: Any, tmp_path: Path, monkeyp
             export(model, to, tmp_path / to)
 
 
-@pytest.mark.parametrize("kind", CTRANSLATE2_ALONE)
+@pytest.mark.parametrize(("changes", "said"), CTRANSLATE2_ALONE)
 @pytest.mark.usefixtures("short")
-def test_what_transformers_cannot_express_ctranslate2_can(kind: str, made: Any, tmp_path: Path) -> None:
-    changes, said = CTRANSLATE2_ALONE[kind]
+def test_what_transformers_cannot_express_ctranslate2_can(
+    changes: dict[str, Any], said: str, made: Any, tmp_path: Path
+) -> None:
     model = made(**changes)
     with pytest.raises(ModelError, match=f"{said}.*--to ctranslate2"):
         export(model, "huggingface", tmp_path / "refused")
@@ -153,21 +131,21 @@ def test_what_transformers_cannot_express_ctranslate2_can(kind: str, made: Any, 
 @pytest.fixture(scope="module", params=BOTH)
 def exported(
     request: pytest.FixtureRequest, trained: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, Path, Any]:
-    """The trained model, exported."""
+) -> tuple[str, Path, list[str]]:
+    """The trained model, exported by the command, and what that said."""
     out = tmp_path_factory.mktemp(request.param) / "out"
-    return request.param, out, export(trained, request.param, out).verification
+    return request.param, out, in_process.warnings("export", trained, "--to", request.param, "--out", out)
 
 
-@pytest.mark.slow
-def test_a_trained_model_is_verified_equal(exported: tuple[str, Path, Any]) -> None:
-    _, _, verification = exported
-    assert verification.sentences > 60
-    assert verification.ties <= 1
-    assert max(verification.largest.values()) < 5e-5
+def test_the_command_says_what_was_verified_and_what_differs(exported: tuple[str, Path, list[str]]) -> None:
+    to, out, said = exported
+    assert said[0].startswith(f"wrote {out}: {to}, ")
+    assert re.match(r"verified equal on \d\d sentences.*same token ids, same greedy output.*logits ", said[1])
+    assert "length_penalty = 0.5 is nearest to ((5 + |Y|) / 6)^0.6" in said[2]
+    assert said[3:] == [f"how to use it: {out / 'README.md'}"]
 
 
-def test_files_of_the_folder(exported: tuple[str, Path, Any], trained: Path) -> None:
+def test_files_of_the_folder(exported: tuple[str, Path, list[str]], trained: Path) -> None:
     to, out, _ = exported
     names = {
         "ctranslate2": {"model.bin", "shared_vocabulary.json", "tokenizer.model"},
@@ -191,11 +169,14 @@ def usage_of(out: Path) -> str:
 
 
 def test_the_readme_s_lines_translate(
-    exported: tuple[str, Path, Any], trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    exported: tuple[str, Path, list[str]],
+    trained: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     to, out, _ = exported
     monkeypatch.chdir(out)
-    lines = ["The doctor reads a book.", "Anna lives in Bonn."]
+    lines = ["one two three", "four"]
     code = usage_of(out).replace('["A line to translate.", "Another one."]', repr(lines))
     beams = {
         "ctranslate2": ("beam_size=4", "beam_size=1"),
@@ -213,7 +194,7 @@ def test_the_readme_s_lines_translate(
 
 
 @pytest.mark.parametrize("to", BOTH)
-@pytest.mark.parametrize("least", [0, 1, 3])
+@pytest.mark.parametrize("least", [0, 3])
 @pytest.mark.usefixtures("short")
 def test_the_shortest_output_is_the_recipe_s(
     to: str, least: int, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -285,7 +266,7 @@ def test_ids_that_the_target_does_not_have_are_never_likely(made: Any, tmp_path:
     assert bool((bias[target:] < -1e8).all())
 
 
-def test_generation_follows_the_recipe(exported: tuple[str, Path, Any]) -> None:
+def test_generation_follows_the_recipe(exported: tuple[str, Path, list[str]]) -> None:
     to, out, _ = exported
     if to == "ctranslate2":
         assert "min_decoding_length=1," in usage_of(out)
@@ -294,7 +275,7 @@ def test_generation_follows_the_recipe(exported: tuple[str, Path, Any]) -> None:
         assert config.items() >= expected.items()
     else:
         config = json.loads((out / "generation_config.json").read_text(encoding="utf-8"))
-        assert (config["num_beams"], config["length_penalty"], config["max_new_tokens"]) == (4, 0.5, 73)
+        assert (config["num_beams"], config["length_penalty"], config["max_new_tokens"]) == (4, 0.5, 64)
         assert config["suppress_tokens"] == [0, 1, 2]
         assert config["min_new_tokens"] == 1
         assert config["decoder_start_token_id"] == 2
@@ -328,44 +309,27 @@ def test_a_missing_library_is_named(to: str, made: Any, tmp_path: Path, monkeypa
     assert sorted(item.name for item in tmp_path.iterdir()) == ["model"]
 
 
-def test_a_folder_that_holds_something_is_left_alone(made: Any, tmp_path: Path) -> None:
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "mine").write_text("mine")
-    with pytest.raises(UsageError, match=r"'.*full' is not replaced: it is not empty"):
-        export(made(), "ctranslate2", tmp_path / "full")
-    assert (tmp_path / "full" / "mine").read_text() == "mine"
-    with pytest.raises(UsageError, match=r"the export is a folder, and .* is a file"):
-        export(tmp_path / "model", "ctranslate2", tmp_path / "full" / "mine")
-
-
-def test_an_empty_folder_is_taken_and_a_damaged_model_refused(made: Any, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    model = made()
-    (model / "model.safetensors").write_bytes(b"cut")
-    with pytest.raises(ModelError, match="was changed or damaged"):
-        export(model, "ctranslate2", tmp_path / "out")
-
-
-def test_a_place_that_cannot_be_written_is_named(made: Any, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
+def test_what_is_wrong_with_model_place_or_text_is_named(made: Any, tmp_path: Path) -> None:
+    """Places that are somebody's: `cli/test_matrix.py`; damaged models: `cli/test_damage.py`."""
+    model, out = made(), tmp_path / "out"
+    (tmp_path / "file").write_text("\n \n" + "far too long " * 100 + "\n")
     with pytest.raises(ModelError, match="cannot write the export at"):
-        export(made(), "ctranslate2", tmp_path / "file" / "out")
-
-
-def test_text_without_a_line_to_compare_is_refused(made: Any, tmp_path: Path) -> None:
-    (tmp_path / "blank").write_text("\n \n" + "far too long " * 100 + "\n")
-    with pytest.raises(DataError, match="has no line to compare: its lines are blank, or longer than the 60 tokens"):
-        export(made(), "ctranslate2", tmp_path / "out", tmp_path / "blank")
+        export(model, "ctranslate2", tmp_path / "file" / "out")
+    with pytest.raises(DataError, match=r"no line to compare: .* 60 tokens"):
+        export(model, "ctranslate2", out, tmp_path / "file")
     with pytest.raises(DataError, match="nowhere"):
-        export(tmp_path / "model", "ctranslate2", tmp_path / "out", tmp_path / "nowhere")
-    assert not (tmp_path / "out").exists()
+        export(model, "ctranslate2", out, tmp_path / "nowhere")
+    with pytest.raises(UsageError, match=r"--to 'ctranslate': .*'ctranslate2'"):
+        export(model, "ctranslate", out)
+    assert not out.exists()
 
 
-def test_given_lines_are_verified_besides_the_generated_ones(trained: Path, tmp_path: Path, short: None) -> None:
-    plain = export(trained, "ctranslate2", tmp_path / "plain").verification
+def test_given_lines_are_verified_besides_the_generated_ones(made: Any, tmp_path: Path, short: None) -> None:
+    model = made()
+    plain = export(model, "ctranslate2", tmp_path / "plain").verification
     with gzip.open(tmp_path / "text.gz", "wt", encoding="utf-8") as file:
         file.write("\n".join(["Anna reads.", "", "Ω ≈ 3 😀", "The dog sleeps."]))
-    more = export(trained, "ctranslate2", tmp_path / "out", tmp_path / "text.gz").verification
+    more = export(model, "ctranslate2", tmp_path / "out", tmp_path / "text.gz").verification
     assert more.sentences == plain.sentences + 3
 
 
@@ -382,16 +346,5 @@ def test_an_exporter_from_outside_is_used(
     trained: Path, tmp_path: Path, short: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(EXPORTERS, "copy", f"{__name__}:COPY")
-    exported = export(trained, "copy", tmp_path / "out")
+    assert export(trained, "copy", tmp_path / "out").verification.steps > 100
     assert (tmp_path / "out" / "COPY").read_text() == "written by a test"
-    assert exported.verification.steps > 100
-    with pytest.raises(
-        UsageError,
-        match=r"--to 'cop': expected ctranslate2, huggingface, marian, argos or copy\. Did you mean 'copy'\?",
-    ):
-        export(trained, "cop", tmp_path / "other")
-
-
-@pytest.mark.parametrize("name", EXPORTERS)
-def test_every_exporter_of_the_registry_can_be_loaded(name: str) -> None:
-    assert isinstance(load(EXPORTERS, name, "--to"), Exporter)

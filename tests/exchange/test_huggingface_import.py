@@ -5,10 +5,12 @@ positions, at lengths up to 500.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,7 @@ from nmt_cli.model.folder import load_model
 
 pytestmark = pytest.mark.usefixtures("few_lines")
 
-LENGTHS = (1, 2, 3, 10, 50, 100, 250, 499)
+LENGTHS = (1, 3, 50, 499)
 KINDS: dict[str, dict[str, Any]] = {
     "tied": {},
     "relu": {"activation_function": "relu", "encoder_layers": 3, "decoder_layers": 1},
@@ -53,26 +55,14 @@ def write(folder: Path, separate: bool = False, copies: bool = False, start: flo
     size, target = len(tables[0]), len(tables[1])
     pad = tables[1].index("<pad>")
     settings = {
-        "vocab_size": size,
-        "decoder_vocab_size": target,
-        "d_model": 32,
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-        "encoder_ffn_dim": 48,
-        "decoder_ffn_dim": 48,
-        "activation_function": "swish",
-        "scale_embedding": True,
-        "static_position_embeddings": True,
-        "pad_token_id": pad,
-        "decoder_start_token_id": pad,
-        "eos_token_id": 0,
-        "bos_token_id": 0,
-        "forced_eos_token_id": 0,
-        "max_position_embeddings": 512,
+        **{"vocab_size": size, "decoder_vocab_size": target, "d_model": 32, "max_position_embeddings": 512},
+        **{"activation_function": "swish", "scale_embedding": True, "static_position_embeddings": True},
+        **{"pad_token_id": pad, "decoder_start_token_id": pad},
+        **dict.fromkeys(("eos_token_id", "bos_token_id", "forced_eos_token_id"), 0),
         **config,
     }
+    for side in ("encoder", "decoder"):
+        settings = {f"{side}_layers": 2, f"{side}_attention_heads": 4, f"{side}_ffn_dim": 48, **settings}
     torch.manual_seed(1)
     model = MarianMTModel(MarianConfig(**settings)).eval()  # type: ignore[no-untyped-call]
     with torch.no_grad():
@@ -172,8 +162,9 @@ def test_logits_and_greedy_outputs_are_those_of_transformers(kind: str, position
             )
         other = theirs.logits([*source, EOS], [BOS, *target])
         worst = max(worst, float((ours[0] - other)[:, compared].abs().max()))
-        [output] = run(loaded.model, [[*source, EOS]], [40 if length < 499 else 500])
-        assert output.tokens == theirs.greedy([*source, EOS], 40 if length < 499 else 500), length
+        limit = 500 if (kind, length) == ("tied", 499) else 40
+        [output] = run(loaded.model, [[*source, EOS]], [limit])
+        assert output.tokens == theirs.greedy([*source, EOS], limit), length
     assert worst <= 1e-4
 
 
@@ -227,9 +218,23 @@ def test_texts_are_read_as_marian_did_or_as_transformers_does(tmp_path: Path) ->
 # --- faults ---
 
 
-def changed(folder: Path, **keys: Any) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, **keys}))
+Change = Callable[[Path], object]
+
+
+def config(**keys: Any) -> Change:
+    def changed(folder: Path) -> None:
+        values = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**values, **keys}))
+
+    return changed
+
+
+def text(name: str, content: str) -> Change:
+    return lambda folder: (folder / name).write_text(content)
+
+
+def without(name: str) -> Change:
+    return lambda folder: (folder / name).unlink()
 
 
 def retyped(folder: Path, dtype: str) -> None:
@@ -240,60 +245,75 @@ def retyped(folder: Path, dtype: str) -> None:
     header = json.loads(content[8 : 8 + size])
     name = next(name for name, form in header.items() if name != "__metadata__" and len(form["shape"]) == 1)
     count = header[name]["shape"][0]
-    header[name] |= {
-        "dtype": dtype,
-        "shape": [{"C64": count // 2, "I32": count, "F4": 8 * count}.get(dtype, 4 * count)],
-    }
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + size :])
+    shape = [{"C64": count // 2, "I32": count, "F4": 8 * count}.get(dtype, 4 * count)]
+    header[name] |= {"dtype": dtype, "shape": shape}
+    stored = json.dumps(header).encode()
+    path.write_bytes(len(stored).to_bytes(8, "little") + stored + content[8 + size :])
 
 
-FAULTS: dict[str, tuple[Any, str]] = {
-    "an unknown key": (
-        lambda f: changed(f, new_thing=3),
-        "config.json has an option that nmt does not know: new_thing = 3",
-    ),
-    "another type": (lambda f: changed(f, model_type="bart"), "model_type = 'bart', which nmt does not have"),
-    "no scaling": (lambda f: changed(f, scale_embedding=False), "scale_embedding = False, which nmt does not have"),
-    "pre-norm": (lambda f: changed(f, normalize_before=True), "normalize_before = True, which nmt does not have"),
-    "other heads": (lambda f: changed(f, decoder_attention_heads=2), "decoder_attention_heads = 2, which nmt"),
-    "another activation": (lambda f: changed(f, activation_function="tanh"), "activation_function = 'tanh'"),
-    "two activations": (lambda f: changed(f, activation_function=["relu"]), r"activation_function = \['relu'\]"),
+def tensors(change: Callable[[dict[str, Any]], object]) -> Change:
+    def changed(folder: Path) -> None:
+        stored = load_file(folder / "model.safetensors")
+        change(stored)
+        save_file({name: np.ascontiguousarray(one) for name, one in stored.items()}, folder / "model.safetensors")
+
+    return changed
+
+
+def put(**more: Any) -> Change:
+    return tensors(lambda stored: stored.update(more))
+
+
+def lost(name: str) -> Change:
+    return tensors(lambda stored: stored.pop(name))
+
+
+FC1 = "model.encoder.layers.0.fc1"
+MANY_DIGITS = f"model.encoder.layers.{'9' * 5000}.fc1.bias"
+POSITIONS = {f"embed_positions{number}": np.zeros(0, "f4") for number in range(20_000)}
+FAULTS: dict[str, tuple[Change, str]] = {
+    "an unknown key": (config(new_thing=3), "does not know: new_thing = 3"),
+    "another type": (config(model_type="bart"), "model_type = 'bart'"),
+    "no scaling": (config(scale_embedding=False), "scale_embedding = False"),
+    "pre-norm": (config(normalize_before=True), "normalize_before = True"),
+    "other heads": (config(decoder_attention_heads=2), "decoder_attention_heads = 2"),
+    "two activations": (config(activation_function=["relu"]), r"activation_function = \['relu'\]"),
+    "no layers": (config(encoder_layers=0), "encoder_layers"),
+    "words for layers": (config(encoder_layers="two"), "encoder_layers = 'two', expected a number"),
+    "layers without end": (config(encoder_layers=float("inf")), "'config.json' is damaged"),
+    "words for positions": (config(max_position_embeddings="many"), "max_position_embeddings"),
+    "another start": (config(decoder_start_token_id=0), "decoder_start_token_id = 0, and <pad>"),
     "a long list": (
-        lambda f: (f / "generation_config.json").write_text(f'{{"num_beams": {[[]] * 300_000}}}'),
-        "cannot read generation_config.json of .*, expected at most 1,048,576",
+        text("generation_config.json", f'{{"num_beams": {[[]] * 300_000}}}'),
+        "generation_config.json .*1,048,576",
     ),
-    "no layers": (lambda f: changed(f, encoder_layers=0), "encoder_layers"),
-    "another start": (
-        lambda f: changed(f, decoder_start_token_id=0),
-        "decoder_start_token_id = 0, and <pad> of the voc",
-    ),
-    "words for layers": (lambda f: changed(f, encoder_layers="two"), "encoder_layers = 'two', expected a number"),
-    "words for positions": (lambda f: changed(f, max_position_embeddings="many"), "max_position_embeddings"),
-    "words for beams": (lambda f: (f / "generation_config.json").write_text('{"num_beams": "many"}'), "num_beams"),
-    "beams without end": (lambda f: (f / "generation_config.json").write_text('{"num_beams": 1e999}'), "is damaged"),
-    "layers without end": (
-        lambda f: changed(f, encoder_layers=float("inf")),
-        "'config.json' is damaged: it is not JSON",
-    ),
-    "not JSON": (lambda f: (f / "vocab.json").write_text("{"), "'vocab.json' is damaged: it is not JSON"),
-    "a list": (
-        lambda f: (f / "vocab.json").write_text("[]"),
-        "'vocab.json' is damaged: expected a JSON object, found list",
-    ),
-    "gaps": (lambda f: (f / "vocab.json").write_text('{"<pad>": 0, "</s>": 5, "<unk>": 6}'), "is not a vocabulary"),
-    "no padding": (lambda f: (f / "vocab.json").write_text('{"</s>": 0, "<unk>": 1}'), "lacks <pad>, </s> or <unk>"),
-    "no vocabulary": (lambda f: (f / "vocab.json").unlink(), "lacks vocab.json"),
-    "no source.spm": (lambda f: (f / "source.spm").unlink(), "lacks source.spm"),
+    "words for beams": (text("generation_config.json", '{"num_beams": "many"}'), "num_beams"),
+    "beams without end": (text("generation_config.json", '{"num_beams": 1e999}'), "is damaged"),
+    "not JSON": (text("vocab.json", "{"), "'vocab.json' is damaged"),
+    "a list": (text("vocab.json", "[]"), "'vocab.json' is damaged: .*list"),
+    "gaps": (text("vocab.json", '{"<pad>": 0, "</s>": 5, "<unk>": 6}'), "vocab.json is not a vocabulary"),
+    "no padding": (text("vocab.json", '{"</s>": 0, "<unk>": 1}'), "vocab.json lacks <pad>"),
+    "no vocabulary": (without("vocab.json"), "lacks vocab.json"),
+    "no source.spm": (without("source.spm"), "lacks source.spm"),
+    "no language": (without("tokenizer_config.json"), "do not say the source language"),
     **{
-        dtype: (partial(retyped, dtype=dtype), f"the tensor .* has the dtype {dtype}, expected F32|no such dtype")
+        dtype: (partial(retyped, dtype=dtype), f"the dtype {dtype}, expected F32|no such dtype")
         for dtype in ("C64", "F8_E8M0", "F4", "I32")
     },
-    "damaged weights": (
-        lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-9]),
-        "model.safetensors is not a safetensors file, or a damaged one",
+    "damaged weights": (lambda folder: os.truncate(folder / "model.safetensors", 9999), "model.safetensors is not"),
+    "a layer of many digits": (put(**{MANY_DIGITS: np.zeros(3, "f4")}), "does not know: 'encoder.layers.999"),
+    "unknown": (put(**{"model.extra.weight": np.zeros(3, "f4")}), "does not know: 'extra.weight'"),
+    "positions that are none": (put(**POSITIONS), "does not know: 'embed_positions"),
+    "missing": (lost(f"{FC1}.weight"), "lack encoder.layers.0.fc1.weight"),
+    "no embeddings": (lost("model.shared.weight"), "lack shared.weight"),
+    "no bias": (lost("final_logits_bias"), "lack final_logits_bias"),
+    "wrong shape": (put(**{f"{FC1}.weight": np.zeros((48, 7), "f4")}), "fc1.weight has the shape"),
+    "few tokens": (put(**{"model.shared.weight": np.zeros((50, 32), "f4")}), "shared.weight has 50 tokens"),
+    "NaN": (put(**{f"{FC1}.bias": np.full(48, np.nan, "f4")}), "fc1.bias .*not finite"),
+    "wide": (
+        tensors(lambda t: t.update({"model.shared.weight": np.zeros((len(t["model.shared.weight"]), 99), "f2")})),
+        r"shared.weight .*\(\d+, 99\), expected \(\d+, 32\)",
     ),
-    "no language": (lambda f: (f / "tokenizer_config.json").unlink(), "do not say the source language"),
 }
 
 
@@ -308,51 +328,6 @@ def test_a_fault_is_named(fault: str, whole: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(whole, tmp_path / "model")
     change(folder)
     with pytest.raises(NmtError) as error:
-        import_model(folder, tmp_path / "out", "", ImportOptions())
-    assert re.search(said, str(error.value)), error.value
-    assert not (tmp_path / "out").exists()
-
-
-TENSORS: dict[str, tuple[Any, str]] = {
-    "a layer of many digits": (
-        lambda t: t.update({f"model.encoder.layers.{'9' * 5000}.fc1.bias": np.zeros(3, "f4")}),
-        "a tensor that nmt does not know: 'encoder.layers.999",
-    ),
-    "unknown": (lambda t: t.update({"model.extra.weight": np.zeros(3, "f4")}), "does not know: 'extra.weight'"),
-    "missing": (lambda t: t.pop("model.encoder.layers.0.fc1.weight"), "lack encoder.layers.0.fc1.weight"),
-    "no embeddings": (lambda t: t.pop("model.shared.weight"), "lack shared.weight"),
-    "no bias": (lambda t: t.pop("final_logits_bias"), "lack final_logits_bias"),
-    "wrong shape": (
-        lambda t: t.update({"model.encoder.layers.0.fc1.weight": np.zeros((48, 7), "f4")}),
-        r"encoder.layers.0.fc1.weight has the shape",
-    ),
-    "few tokens": (
-        lambda t: t.update({"model.shared.weight": t["model.shared.weight"][:50]}),
-        r"shared.weight has 50 tokens, and the target vocabulary \d+",
-    ),
-    "wide": (
-        lambda t: t.update({"model.shared.weight": np.zeros((len(t["model.shared.weight"]), 99), "f2")}),
-        r"shared.weight has the shape \(\d+, 99\), expected \(\d+, 32\)",
-    ),
-    "positions that are none": (
-        lambda t: t.update({f"embed_positions{number}": np.zeros(0, "f4") for number in range(20_000)}),
-        "does not know: 'embed_positions",
-    ),
-    "NaN": (
-        lambda t: t.update({"model.encoder.layers.0.fc1.bias": np.full(48, np.nan, "f4")}),
-        "layers.0.fc1.bias has numbers that are not finite",
-    ),
-}
-
-
-@pytest.mark.parametrize("fault", TENSORS)
-def test_a_fault_of_the_tensors_is_named(fault: str, whole: Path, tmp_path: Path) -> None:
-    change, said = TENSORS[fault]
-    folder = shutil.copytree(whole, tmp_path / "model")
-    tensors = load_file(folder / "model.safetensors")
-    change(tensors)
-    save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, folder / "model.safetensors")
-    with pytest.raises(ModelError) as error:
         import_model(folder, tmp_path / "out", "", ImportOptions())
     assert re.search(said, str(error.value)), error.value
     assert not (tmp_path / "out").exists()

@@ -42,22 +42,16 @@ def swapped_features(folder: Path) -> None:
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+def other_start(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, "decoder_start_token": "</s>"}), encoding="utf-8")
+
+
 def swapped_ids(folder: Path) -> None:
     vocabulary = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
     first, second = list(vocabulary)[300:302]
     vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
     (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
-
-
-def spoiled(monkeypatch: pytest.MonkeyPatch, name: str, spoil: Spoil) -> None:
-    """Register an exporter under `name` whose `write` is followed by some damage."""
-    exporter = load(EXPORTERS, name, "--to")
-
-    def write_and_spoil(source_model: SourceModel, folder: Path) -> None:
-        exporter.write(source_model, folder)
-        spoil(folder)
-
-    register(monkeypatch, name, replace(exporter, write=write_and_spoil))
 
 
 def register(monkeypatch: pytest.MonkeyPatch, name: str, exporter: Exporter) -> None:
@@ -69,6 +63,7 @@ def register(monkeypatch: pytest.MonkeyPatch, name: str, exporter: Exporter) -> 
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
+        (other_start, "logits at step 1"),
         (in_matrix("model.encoder.layers.1.fc2.weight", 0.05), "encoder state at position"),
         (in_matrix("model.encoder.layers.0.self_attn.v_proj.bias", 0.05), "encoder state at position 1: "),
         (in_matrix("model.decoder.layers.0.encoder_attn.q_proj.weight", 0.5), "logits at step"),
@@ -79,15 +74,22 @@ def register(monkeypatch: pytest.MonkeyPatch, name: str, exporter: Exporter) -> 
     ],
 )
 @pytest.mark.usefixtures("short")
-def test_a_spoiled_transformers_folder_is_found_and_left(
+def test_a_spoiled_folder_is_found_and_left(
     spoil: Spoil, said: str, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spoiled(monkeypatch, "huggingface", spoil)
+    to, file = ("ctranslate2", "model.bin") if spoil is other_start else ("huggingface", "model.safetensors")
+    exporter = load(EXPORTERS, to, "--to")
+
+    def write_and_spoil(source_model: SourceModel, folder: Path) -> None:
+        exporter.write(source_model, folder)
+        spoil(folder)
+
+    register(monkeypatch, to, replace(exporter, write=write_and_spoil))
     with pytest.raises(ModelError, match=r"is not equal to the model: sentence \d+ ") as fault:
-        export(made(residual="post"), "huggingface", tmp_path / "out")
+        export(made(residual="post"), to, tmp_path / "out")
     assert said in str(fault.value)
     assert repr(str(tmp_path / "out")) in str(fault.value)
-    assert (tmp_path / "out" / "model.safetensors").is_file()
+    assert (tmp_path / "out" / file).is_file()
     assert fault.value.exit_code == 1
 
 
@@ -120,17 +122,6 @@ def test_a_spoiled_ctranslate2_folder_is_found_and_left(
     ):
         export(made(), "ctranslate2", tmp_path / "out")
     assert (tmp_path / "out" / "model.bin").is_file()
-
-
-@pytest.mark.usefixtures("short")
-def test_another_start_token_is_found(made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def spoil(folder: Path) -> None:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        (folder / "config.json").write_text(json.dumps({**config, "decoder_start_token": "</s>"}), encoding="utf-8")
-
-    spoiled(monkeypatch, "ctranslate2", spoil)
-    with pytest.raises(ModelError, match="logits at step 1"):
-        export(made(), "ctranslate2", tmp_path / "out")
 
 
 # One sentence

@@ -6,9 +6,9 @@ import math
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from nmt_cli.model.attention import CrossAttention, SelfAttention, attend, attend_plain
+from nmt_cli.model.attention import SelfAttention, attend, attend_plain
 from nmt_cli.model.transformer import attention_mask
 from nmt_cli.recipe import ModelSection
 
@@ -61,48 +61,6 @@ def test_what_a_masked_position_holds_changes_nothing() -> None:
         other_value[row, :, length:] = -1e4
     for function in (attend, attend_plain):
         assert torch.equal(function(query, key, value, mask), function(query, other_key, other_value, mask))
-
-
-def reference(module: nn.Module, d_model: int, num_heads: int) -> nn.MultiheadAttention:
-    """torch's own layer with the weights of ours."""
-    theirs = nn.MultiheadAttention(d_model, num_heads, batch_first=True)
-    joined = [module.query_key_value] if isinstance(module, SelfAttention) else [module.query, module.key_value]
-    for part in [*joined, module.output]:
-        nn.init.normal_(part.bias)
-    with torch.no_grad():
-        theirs.in_proj_weight.copy_(torch.cat([part.weight for part in joined]))  # type: ignore[union-attr, misc]
-        theirs.in_proj_bias.copy_(torch.cat([part.bias for part in joined]))  # type: ignore[union-attr, misc]
-        theirs.out_proj.load_state_dict(module.output.state_dict())  # type: ignore[union-attr]
-    return theirs
-
-
-@pytest.mark.parametrize("gradients", [False, True])
-@pytest.mark.parametrize("num_heads", [1, 4])
-def test_self_attention_equals_torchs_multi_head_attention(num_heads: int, gradients: bool) -> None:
-    torch.manual_seed(4)
-    ours = SelfAttention(ModelSection(d_model=16, num_heads=num_heads))
-    theirs = reference(ours, 16, num_heads)
-    x, mask = torch.randn(B, S, 16), attention_mask(LENGTHS, S)
-    future = torch.ones(S, S, dtype=torch.bool).triu(1)
-    with torch.set_grad_enabled(gradients):
-        padding = ~mask[:, 0, 0]  # type: ignore[index]
-        torch.testing.assert_close(
-            ours(x, mask), theirs(x, x, x, key_padding_mask=padding, need_weights=False)[0], atol=1e-6, rtol=1e-5
-        )
-        torch.testing.assert_close(
-            ours(x, None, causal=True), theirs(x, x, x, attn_mask=future, need_weights=False)[0], atol=1e-6, rtol=1e-5
-        )
-
-
-@pytest.mark.parametrize("gradients", [False, True])
-def test_cross_attention_equals_torchs_multi_head_attention(gradients: bool) -> None:
-    torch.manual_seed(5)
-    ours = CrossAttention(ModelSection(d_model=16, num_heads=4))
-    theirs = reference(ours, 16, 4)
-    x, memory, mask = torch.randn(B, T, 16), torch.randn(B, S, 16), attention_mask(LENGTHS, S)
-    with torch.set_grad_enabled(gradients):
-        expected = theirs(x, memory, memory, key_padding_mask=~mask[:, 0, 0], need_weights=False)[0]  # type: ignore[index]
-        torch.testing.assert_close(ours(x, ours.project(memory), mask), expected, atol=1e-6, rtol=1e-5)
 
 
 def test_heads_take_their_own_sizes() -> None:

@@ -6,25 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import section
+from small_models import small
 from torch import Tensor
 
 from nmt_cli.model.packing import ROWS, Packing
-from nmt_cli.model.transformer import Transformer, attention_mask
+from nmt_cli.model.transformer import attention_mask
 
 V = 50
 LENGTHS = [([9, 3, 6, 1], [7, 8, 2, 5]), ([4, 4], [4, 4]), ([1], [1]), ([3, 70, 12], [64, 1, 63])]
 """Of sources and targets; with the third, tokens that fill the rows but for one."""
-
-
-def make(**changes: Any) -> Transformer:
-    torch.manual_seed(0)
-    model = Transformer(section(**{"d_ff": 48, "num_heads": 4, "dropout": 0.0, "max_positions": 100, **changes}), V, V)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 1:
-                parameter.add_(0.3 * torch.randn_like(parameter))
-    return model
 
 
 def padded(lengths: list[int]) -> Tensor:
@@ -42,7 +32,7 @@ def padded(lengths: list[int]) -> Tensor:
 def test_values_and_gradients_are_the_padded_blocks(
     changes: dict[str, Any], lengths: tuple[list[int], list[int]]
 ) -> None:
-    model = make(**changes)
+    model = small(V, **{"dropout": 0.0, "max_positions": 100, **changes})
     src, tgt_in = padded(lengths[0]), padded(lengths[1])
     src_lengths, tgt_lengths = torch.tensor(lengths[0]), torch.tensor(lengths[1])
     source, target = Packing(src_lengths), Packing(tgt_lengths)

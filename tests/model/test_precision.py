@@ -10,7 +10,6 @@ from small_models import section
 from torch import nn
 from torch.nn import functional as F
 
-from nmt_cli.errors import UsageError
 from nmt_cli.model.embeddings import Int8Embedding
 from nmt_cli.model.folder import weights_of
 from nmt_cli.model.precision import (
@@ -156,11 +155,6 @@ def test_integers_are_what_a_folder_in_int8_stores(tied: bool) -> None:
     for name, array in expected.items():
         assert found[name].numpy().dtype == array.dtype
         assert found[name].numpy().tobytes() == array.tobytes()
-
-
-def test_an_unknown_precision_is_refused() -> None:
-    with pytest.raises(UsageError, match="precision 'int4': expected fp32, bf16, fp16 or int8"):
-        convert(small(), "int4")
 
 
 def halved(model: Transformer) -> Transformer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,14 +73,6 @@ def test_outputs_and_gradients_equal_torchs_stacks(residual: str) -> None:
         assert (gradient - parameter.grad).abs().max() <= 1e-5 * max(1.0, parameter.grad.abs().max().item())
 
 
-def test_the_two_norm_placements_differ_and_only_pre_norm_ends_in_a_norm() -> None:
-    post, pre = make(residual="post"), make(residual="pre")
-    assert isinstance(post.decoder_norm, nn.Identity)
-    assert isinstance(pre.decoder_norm, nn.LayerNorm)
-    assert isinstance(pre.encoder_norm, nn.LayerNorm)
-    assert count_parameters(pre)["total"] == count_parameters(post)["total"] + 2 * 2 * D
-
-
 # What holds for any input
 
 
@@ -100,21 +91,6 @@ def test_the_future_never_leaks(changes: dict[str, Any], gradients: bool) -> Non
             assert not torch.isclose(changed[:, t + 1 :], hidden[:, t + 1 :]).all(-1).any()
 
 
-def test_every_target_position_sees_the_past_and_the_source() -> None:
-    model = make()
-    src, mask, tgt_in = batch()
-    with torch.no_grad():
-        hidden = model(src, mask, tgt_in)
-        for position in range(T):
-            other = tgt_in.clone()
-            other[:, position] = (other[:, position] + 1) % V
-            assert not torch.isclose(model(src, mask, other)[:, position:], hidden[:, position:]).all(-1).any()
-        for row, length in enumerate(LENGTHS.tolist()):
-            other = src.clone()
-            other[row, length - 1] = (other[row, length - 1] + 1) % V
-            assert not torch.isclose(model(other, mask, tgt_in)[row], hidden[row]).all(-1).any()
-
-
 @pytest.mark.parametrize("gradients", [False, True])
 @pytest.mark.parametrize("changes", [{}, {"residual": "pre"}, {"positions": "learned", "d_k": 5, "d_v": 3}])
 def test_padding_changes_nothing(changes: dict[str, Any], gradients: bool) -> None:
@@ -125,13 +101,6 @@ def test_padding_changes_nothing(changes: dict[str, Any], gradients: bool) -> No
         for row, (s, t) in enumerate(zip(LENGTHS.tolist(), TARGET_LENGTHS, strict=True)):
             alone = model(src[row : row + 1, :s], None, tgt_in[row : row + 1, :t])
             assert (together[row, :t] - alone[0]).abs().max() <= 1e-5
-
-
-def test_what_stands_in_the_padding_changes_nothing() -> None:
-    model = make()
-    src, mask, tgt_in = batch()
-    other = torch.where(torch.arange(S) < LENGTHS[:, None], src, 33)
-    assert torch.equal(model(other, mask, tgt_in), model(src, mask, tgt_in))
 
 
 @dataclass
@@ -167,19 +136,6 @@ def test_sinusoids_have_the_values_of_the_formula() -> None:
     torch.testing.assert_close(sinusoids(60, D), waves(60, D), atol=1e-7, rtol=0)
     assert sinusoids(60, D)[0].tolist() == [0.0, 1.0] * (D // 2)
     assert sinusoids(5001, 512)[5000, 2].item() == pytest.approx(math.sin(5000 / 10_000 ** (2 / 512)), abs=1e-7)
-
-
-def test_embeddings_are_scaled_by_the_root_of_d_model_and_positions_are_added() -> None:
-    model = make()
-    model.encoder = nn.ModuleList()
-    model.decoder = nn.ModuleList()
-    ids = torch.tensor([[7, 7, 12]])
-    sines = waves(3, D)
-    expected = model.output_weight[ids] * math.sqrt(32) + sines
-    torch.testing.assert_close(model.encode(ids, None), expected)
-    torch.testing.assert_close(model.decode(ids, [], None), expected)
-    later = model.decode(ids[:, :1], [], None, start=2)[0, 0]
-    torch.testing.assert_close(later, model.output_weight[7] * math.sqrt(32) + sines[2])
 
 
 def test_embeddings_are_drawn_with_variance_one_over_d_model() -> None:
@@ -254,18 +210,11 @@ def test_base_has_63_million_parameters_and_big_214() -> None:
     ("changes", "millions"),
     [
         ({}, 65),
-        ({"num_heads": 1}, 65),
-        ({"num_heads": 4}, 65),
-        ({"num_heads": 16}, 65),
         ({"num_heads": 32}, 65),
         ({"d_k": 16}, 58),
-        ({"d_k": 32}, 60),
         ({"encoder_layers": 2, "decoder_layers": 2}, 36),
-        ({"encoder_layers": 4, "decoder_layers": 4}, 50),
-        ({"encoder_layers": 8, "decoder_layers": 8}, 80),
         ({"d_model": 256, "d_k": 32, "d_v": 32}, 28),
         ({"d_model": 1024, "d_k": 128, "d_v": 128}, 168),
-        ({"d_ff": 1024}, 53),
         ({"d_ff": 4096}, 90),
     ],
 )
@@ -273,39 +222,3 @@ def test_sizes_of_table_3_round_to_the_printed_millions(changes: dict[str, int],
     """With 41,000 entries, that is: the vocabulary which the printed sizes of rows base and A to C share (text: "about 37000")."""
     assert round(parameters_of(41_000, **changes) / 1e6) == millions
     assert parameters_of(37_000, **changes) / 1e6 == pytest.approx(millions, rel=0.07)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"num_heads": 1}, {"num_heads": 16}, {"d_k": 2}, {"d_k": 16, "d_v": 3}, {"num_heads": 3, "d_k": 5, "d_v": 7}],
-)
-@pytest.mark.parametrize("use", ["attend_plain", "fused"])
-def test_heads_and_their_sizes_are_free_of_d_model(changes: dict[str, int], use: str) -> None:
-    model = make(**changes)
-    with torch.set_grad_enabled(use == "attend_plain"):
-        hidden = model(*batch())
-    assert hidden.shape == (4, T, D)
-    assert hidden.isfinite().all()
-    heads, config = model.config.num_heads, model.config
-    for layer in (*model.encoder, *model.decoder):
-        joined = heads * (2 * config.key_size + config.value_size)
-        assert layer.self_attention.query_key_value.weight.shape == (joined, D)
-        assert layer.self_attention.output.weight.shape == (D, heads * config.value_size)
-
-
-def test_an_output_row_is_made_by_the_definition_of_the_layer_norm() -> None:
-    """Post-norm ends in a LayerNorm: undo its weight and bias, and mean 0, variance 1 are left (section 3.1)."""
-    model = make()
-    norm: Any = model.decoder[-1].around_feed_forward.norm
-    plain = (model(*batch()) - norm.bias) / norm.weight
-    torch.testing.assert_close(plain.mean(-1), torch.zeros(4, T), atol=1e-4, rtol=0)
-    torch.testing.assert_close(plain.var(-1, unbiased=False), torch.ones(4, T), atol=1e-3, rtol=0)
-
-
-def test_a_model_runs_in_double_precision_too() -> None:
-    """The same model in fp64 is nearer to the truth; fp32 stays within 1e-5 of it."""
-    model = make()
-    with torch.no_grad():
-        single = model(*batch())
-        double: Callable[..., Tensor] = model.double()
-        assert (single - double(*batch())).abs().max() <= 1e-5
