@@ -2,7 +2,6 @@
 
 import http.client
 import shutil
-import sys
 import urllib.error
 from collections.abc import Sequence
 from pathlib import Path
@@ -82,24 +81,6 @@ def test_a_model_of_a_tokenizer_that_cannot_be_had_is_named(
     models.mkdir()
     (models / "flores200sacrebleuspm").write_bytes(b"cut")
     refused(r"and keeps as '.*flores200sacrebleuspm': .* delete it if it is damaged")
-
-
-@pytest.mark.parametrize(
-    ("fault", "kind", "said"),
-    [
-        (ImportError("No module named 'nothing'", name="nothing"), UsageError, "needs the package 'nothing'"),
-        (PermissionError(13, "Permission denied", "/a/model"), DataError, "'/a/model': Permission denied"),
-        (OSError("torn"), DataError, "torn"),
-    ],
-)
-def test_no_other_fault_is_a_tokenizers(
-    fault: Exception, kind: type[Exception], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "SPEC", MetricSpec(Mock(side_effect=fault)))
-    monkeypatch.setitem(METRICS, "exact", f"{__name__}:SPEC")
-    with pytest.raises(kind, match=f"the metric 'exact' .*{said}") as error:
-        compute("exact", HYPOTHESES, [REFERENCES])
-    assert "tokenizer" not in str(error.value)
 
 
 class Exact(SentenceStatisticsMetric):
