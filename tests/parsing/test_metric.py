@@ -211,16 +211,13 @@ def random_line(draw: random.Random, words: list[tuple[str, str]]) -> str:
 
 def changed(draw: random.Random, words: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """The words with other parts of speech, another word, or some of them left out."""
-    kind, left = draw.randrange(6), list(words)
-    if kind == 0:
-        left = [(tag, word) for tag, word in words if tag not in DELETE_LABEL]
-    elif kind == 1:
-        left = [(draw.choice(TAGS), word) if draw.random() < 0.2 else (tag, word) for tag, word in words]
-    elif kind == 2 and words:
-        left[draw.randrange(len(words))] = (draw.choice(TAGS), "other")
-    elif kind == 3 and words:
-        del left[draw.randrange(len(words))]
-    return left
+    kind, at = draw.randrange(6), draw.randrange(len(words) or 1)
+    return {
+        0: [(tag, word) for tag, word in words if tag not in DELETE_LABEL],
+        1: [(draw.choice(TAGS), word) if draw.random() < 0.2 else (tag, word) for tag, word in words],
+        2: [*words[:at], (draw.choice(TAGS), "other"), *words[at + 1 :]],
+        3: words[:at] + words[at + 1 :],
+    }.get(kind, words)
 
 
 def test_random_trees_count_as_with_evalb() -> None:
