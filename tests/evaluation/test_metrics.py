@@ -43,14 +43,6 @@ def test_tokenizer_none_leaves_tokenised_text_alone(capfd: pytest.CaptureFixture
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_tokenizer_that_lacks_its_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sacrebleu.tokenizers.tokenizer_ja_mecab as ja
-
-    monkeypatch.setattr(ja, "MeCab", None)
-    with pytest.raises(DataError, match=r"'ja-mecab'.* mecab-python3 .*\(pip install 'sacrebleu\[ja\]'\)"):
-        compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="ja-mecab"))
-
-
 @pytest.fixture
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where sacrebleu keeps the models of its tokenizers: an empty folder."""

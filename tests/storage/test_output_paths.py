@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.errors import DataError, UsageError
+from nmt_cli.errors import UsageError
 from nmt_cli.storage.output_paths import check_output_folder, output_file, output_files, output_folder
 
 
@@ -111,25 +111,6 @@ def test_of_several_files_all_or_none_are_replaced(tmp_path: Path) -> None:
         assert (one.write(b"1"), two.write(b"2")) == (1, 1)
     assert names(tmp_path) == ["two"]
     assert paths[1].read_bytes() == b"mine"
-
-
-@pytest.mark.parametrize(
-    ("path", "kind", "said"),
-    [
-        ("folder", UsageError, "is a file, and '.*folder' is a folder. Give the name of a file"),
-        ("/", UsageError, "'/' is a folder"),
-        ("file/below", DataError, "a part of its path is a file, not a folder"),
-        ("n" * 5000, DataError, "the name is too long"),
-        ("circle", (UsageError, DataError), "circle"),
-    ],
-)
-def test_what_cannot_be_a_file_is_named(path: str, kind: type[Exception], said: str, tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").touch()
-    (tmp_path / "circle").symlink_to("circle")
-    with pytest.raises(kind, match=said) as caught:
-        write(tmp_path / path)
-    assert len(str(caught.value)) < 1000
 
 
 # A folder
