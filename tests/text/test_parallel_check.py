@@ -117,4 +117,4 @@ def test_commands_warn(pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.Mo
     write(tmp_path, shifted(pairs, 1, start=1000))
     monkeypatch.chdir(tmp_path)
     for line in ("init mine --source text.en --target text.de --time 1s", "preprocess mine.toml --workers 1"):
-        assert " ".join(warnings(line)).count("'text.de' are shifted against each other from about line") == 1
+        assert " ".join(warnings(line)).count("are shifted against each other from about line") == 1
