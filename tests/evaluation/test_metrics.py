@@ -2,6 +2,7 @@
 
 import http.client
 import shutil
+import sys
 import urllib.error
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,6 +74,26 @@ def test_a_model_of_a_tokenizer_that_cannot_be_had_is_named(
     models.mkdir()
     (models / "flores200sacrebleuspm").write_bytes(b"cut")
     refused(r"and keeps as '.*flores200sacrebleuspm': .* delete it if it is damaged")
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "said"),
+    [
+        (ImportError("No module named 'nothing'", name="nothing"), UsageError, "needs the package 'nothing'"),
+        (PermissionError(13, "Permission denied", "/a/model"), DataError, "'/a/model': Permission denied"),
+    ],
+)
+def test_another_fault_is_not_said_to_be_a_tokenizers(
+    fault: Exception, kind: type[Exception], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "SPEC", MetricSpec(Mock(side_effect=fault)))
+    monkeypatch.setitem(METRICS, "exact", f"{__name__}:SPEC")
+    with pytest.raises(kind, match=f"the metric 'exact' .*{said}") as error:
+        compute("exact", HYPOTHESES, [REFERENCES])
+    assert "tokenizer" not in str(error.value)
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
+    with pytest.raises(DataError, match=r"'ja-mecab'.* mecab-python3 .*\(pip install 'sacrebleu\[ja\]'\)"):
+        compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="ja-mecab"))
 
 
 class Exact(SentenceStatisticsMetric):
