@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import DataError, UsageError
 from nmt_cli.storage.output_paths import check_output_folder, output_file, output_files, output_folder
 
 
@@ -111,6 +111,18 @@ def test_of_several_files_all_or_none_are_replaced(tmp_path: Path) -> None:
         assert (one.write(b"1"), two.write(b"2")) == (1, 1)
     assert names(tmp_path) == ["two"]
     assert paths[1].read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [("/", "'/' is a folder"), ("file/below", "is a file"), ("n" * 5000, "too long"), ("circle", "circle")],
+)
+def test_what_cannot_be_a_file_is_named(path: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "circle").symlink_to("circle")
+    with pytest.raises((UsageError, DataError), match=said) as caught:
+        write(tmp_path / path)
+    assert len(str(caught.value)) < 1000
 
 
 # A folder
