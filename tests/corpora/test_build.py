@@ -92,14 +92,6 @@ def manifest_of(folder: Path, **changes: Any) -> Manifest:
     return manifest
 
 
-def from_example(folder: Path) -> Manifest:
-    """Write down that the archives are from addresses of example.org."""
-    archives = manifest_of(folder).archives
-    for entry in archives:
-        entry.url = f"https://example.org/{entry.file}"
-    return manifest_of(folder, archives=archives)
-
-
 def test_corpora_are_joined_and_empty_pairs_dropped(
     make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -188,32 +180,37 @@ def test_a_damaged_manifest_is_named_and_one_of_version_1_is_read(make: Make, tm
         make()
 
 
-def test_the_manifest_says_where_an_archive_is_from_as_long_as_it_is_the_same(
-    make: Make, tmp_path: Path, downloads: Path
+def test_fetched_archives_are_removed_where_that_is_asked_for_and_others_have_no_address(
+    make: Make, downloads: Path, tmp_path: Path
 ) -> None:
-    make()
-    from_example(tmp_path)
-    manifest_of(tmp_path, texts=[])
-    (downloads / "two.tar").write_bytes((downloads / "two.tar").read_bytes() + bytes(512))
-    urls = {entry.file: entry.url for entry in make(verify=False).manifest.archives}
-    assert urls == {**{name: f"https://example.org/{name}" for name in ("one.tgz", "test.tgz")}, "two.tar": None}
-
-
-def test_fetched_archives_are_removed_where_that_is_asked_for(make: Make, downloads: Path, tmp_path: Path) -> None:
     (downloads / "mine.tgz").touch()
     there = {path.name for path in downloads.iterdir()}
     make(keep=False)
     assert {path.name for path in downloads.iterdir()} == there  # they lay there before: they are not ours
-    changed = downloads / from_example(tmp_path).archives[0].file
-    changed.write_bytes(changed.read_bytes() + b" ")
-    make(keep=False)
-    assert {path.name for path in downloads.iterdir()} == {"mine.tgz", changed.name}
+    archives = manifest_of(tmp_path).archives
+    for entry in archives:
+        entry.url = f"https://example.org/{entry.file}"
+    manifest_of(tmp_path, archives=archives, texts=[])
+    changed = downloads / "two.tar"
+    changed.write_bytes(changed.read_bytes() + bytes(512))
+    urls = {entry.file: entry.url for entry in make(verify=False, keep=False).manifest.archives}
+    assert urls == {**{name: f"https://example.org/{name}" for name in ("one.tgz", "test.tgz")}, "two.tar": None}
+    assert {path.name for path in downloads.iterdir()} == {"mine.tgz", "two.tar"}
 
 
-def test_a_file_that_no_manifest_records_is_replaced_by_the_same_bytes_alone(make: Make, tmp_path: Path) -> None:
+def test_after_a_kill_the_same_bytes_are_taken_and_what_was_left_is_cleared_away(make: Make, tmp_path: Path) -> None:
     make()
-    manifest_of(tmp_path, texts=[], complete=False)
-    make()  # as after a kill between the files and the manifest
+    manifest_of(tmp_path, texts=[], complete=False)  # between the files and the manifest
+    left = [tmp_path / "out/.test.en.partial-1", tmp_path / "out/sub/.train.de.gz.partial-1"]
+    for path in left:
+        path.write_text("half")
+    other = os.open(tmp_path / "out", os.O_RDONLY)
+    assert lock(other)
+    with pytest.raises(DataError, match="another nmt data is writing to"):
+        make()
+    os.close(other)
+    make()
+    assert not any(path.exists() for path in left)
     manifest_of(tmp_path, texts=[])
     (tmp_path / "out/test.en").write_text("my own\n")
     with pytest.raises(UsageError, match=r"out/test.en' is not replaced"):
@@ -261,27 +258,6 @@ def test_text_without_any_pair_is_refused(make: Make, downloads: Path) -> None:
     assert isinstance(text, Joined)
     with pytest.raises(DataError, match="come to no pair at all: 1 were read"):
         make(replace(MADE, texts=(replace(text, parts=text.parts[:1]),)))
-
-
-def test_two_at_once_are_kept_apart(make: Make, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    other = os.open(tmp_path / "out", os.O_RDONLY)
-    assert lock(other)
-    with pytest.raises(DataError, match="another nmt data is writing to"):
-        make()
-    os.close(other)
-    make()
-
-
-def test_what_a_killed_command_left_is_cleared_away(make: Make, tmp_path: Path) -> None:
-    make()
-    for name in ("test.en", "sub/train.de.gz"):
-        (tmp_path / "out" / name).unlink()
-    left = [tmp_path / "out/.test.en.partial-1", tmp_path / "out/sub/.train.de.gz.partial-1"]
-    for path in left:
-        path.write_text("half")
-    make()
-    assert not any(path.exists() for path in left)
 
 
 # Tatoeba

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nmt_cli import registry
-from nmt_cli.corpora import multi30k
 from nmt_cli.corpora.dataset import Dataset, Joined, outputs
 from nmt_cli.corpora.wmt14 import TEST_FILTERED, TEST_FULL
 from nmt_cli.recipe import load_recipe
 
-SHARED = Path(__file__).parents[2] / "../shared/data/multi30k"
 DATASETS: dict[str, Dataset] = {name: registry.load(registry.DATASETS, name, "data set") for name in registry.DATASETS}
 
 
@@ -64,18 +59,3 @@ def test_the_test_sets_checksums_are_sacrebleus() -> None:
         if part.source[0] == TEST_FULL
     }
     assert members == {theirs["wmt14/full"].langpairs[pair][0] for pair in ("en-de", "en-fr")}
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason="Multi30k is not beside the project (../shared/data/multi30k)")
-@pytest.mark.parametrize("side", multi30k.SHA256)
-def test_multi30ks_checksums_are_those_of_the_files(side: str) -> None:
-    """The tokenised files are kept compressed beside the project; their checksums are those of the text."""
-    folder, name = side.split("/")
-    content = (
-        (SHARED / name).read_bytes()
-        if folder == "raw"
-        else gzip.decompress((SHARED / "tok" / f"{name}.gz").read_bytes())
-    )
-    assert hashlib.sha256(content).hexdigest() == multi30k.SHA256[side]
-    text = gzip.decompress(content) if folder == "raw" else content
-    assert text.count(b"\n") == multi30k.LINES[name.split(".")[0]]

@@ -14,12 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 from website import Site, serve
 
-from nmt_cli import console
 from nmt_cli.corpora import download
 from nmt_cli.corpora.dataset import Archive, Source
 from nmt_cli.corpora.download import fetch
@@ -334,18 +332,3 @@ def test_a_disk_that_fills_keeps_what_came_and_the_rest_is_fetched_later(
     assert (tmp_path / f"{NAME}.part").read_bytes() == CONTENT[:60_000]
     assert (tmp_path / fetch(archive(site), tmp_path).file).read_bytes() == CONTENT
     assert site.asked(NAME, "range")[-1] == "bytes=60000-"
-
-
-def test_a_stop_midway_keeps_what_came(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bar = MagicMock()  # it is interrupted at its second piece
-    bar.__enter__.return_value.update.side_effect = [None, None, KeyboardInterrupt]
-    monkeypatch.setattr(download, "PIECE", 10_000)
-    with monkeypatch.context() as stopping:
-        stopping.setattr(console, "progress", lambda *_: bar)
-        with pytest.raises(KeyboardInterrupt):
-            fetch(archive(site, digest=None), tmp_path)
-    came = (tmp_path / f"{NAME}.part").read_bytes()
-    assert 0 < len(came) <= 20_000
-    assert came == CONTENT[: len(came)]
-    fetch(archive(site, digest=None), tmp_path)
-    assert site.asked(NAME, "range") == [None, f"bytes={len(came)}-"]

@@ -1,24 +1,18 @@
 """The cut of Tatoeba's pairs: nothing held out is known from training, and the same export gives the same files."""
 
-import random
-
 import pytest
 
 from nmt_cli.corpora.split import cut, key, read_pairs, tidy
 from nmt_cli.errors import DataError
 
 
-def made(count: int = 400, seed: int = 1) -> list[tuple[str, str]]:
+def made(count: int = 400) -> list[tuple[str, str]]:
     """Pairs with paraphrases on both sides, and in other case and punctuation."""
-    draw = random.Random(seed)
     pairs = []
     for number in range(count):
         pairs.append((f"Sentence number {number}.", f"Satz Nummer {number}."))
-        kind = draw.randrange(6)
-        if kind == 0:
-            pairs.append((f"sentence number {number}!", f"Der Satz {number}."))
-        elif kind == 1:
-            pairs.append((f"The sentence {number}.", f"satz nummer, {number}"))
+        pairs += [(f"sentence number {number}!", f"Der Satz {number}.")] * (number % 6 == 1)
+        pairs += [(f"The sentence {number}.", f"satz nummer, {number}")] * (number % 5 == 1)
     return pairs
 
 

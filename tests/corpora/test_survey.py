@@ -64,25 +64,24 @@ def test_held_out_sentences_occur_nowhere_else_and_are_always_the_same(tmp_path:
         assert not others & {pair[side].casefold() for name in ("valid", "test") for pair in read[name]}
 
 
-def test_too_few_pairs_to_hold_out(tmp_path: Path) -> None:
-    one = [("the same", f"etwas {number}") for number in range(200)]
-    for pairs, said in (
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
         (sentences(30), "30 pairs, of which 30 have .* hold out 20"),
-        (one, "200 pairs, of which 0 have"),
-    ):
-        with pytest.raises(DataError, match=said):
-            draw(survey(*write(tmp_path, pairs), str), {"valid": 10, "test": 10})
-    with pytest.raises(DataError, match="have no lines: there is nothing to learn from"):
-        survey(*write(tmp_path, []), str)
+        ([("the same", f"etwas {number}") for number in range(200)], "200 pairs, of which 0 have"),
+        ([], "have no lines: there is nothing to learn from"),
+    ],
+    ids=["few", "the same", "none"],
+)
+def test_too_few_pairs_to_hold_out(pairs: list[tuple[str, str]], said: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=said):
+        draw(survey(*write(tmp_path, pairs), str), {"valid": 10, "test": 10})
 
 
 def test_sentences_with_several_translations_are_held_out_together(tmp_path: Path) -> None:
     """Every source has two translations: no pair is alone. Two pairs of a third sentence are copies, which are never held out."""
-    pairs = [
-        pair for english, german in sentences(120) for pair in ((english, german), (english + "!", f"ja, {german}"))
-    ]
-    files = write(tmp_path, [*pairs, ("copy", "copy"), ("copy", "Kopie")])
-    text = survey(*files, str)
+    pairs = [pair for en, de in sentences(120) for pair in ((en, de), (en + "!", f"ja, {de}"))]
+    text = survey(*write(tmp_path, [*pairs, ("copy", "copy"), ("copy", "Kopie")]), str)
     assert len(text.alone) == 0
     held_out = draw(text, {"valid": 11, "test": 10})
     assert {name: len(numbers) for name, numbers in held_out.items()} == {"valid": 12, "test": 10}

@@ -30,22 +30,17 @@ def plan_of(batch_tokens: int = 16_384, seed: int = 1, pairs: int = PAIRS) -> Ep
 # An epoch
 
 
-@pytest.mark.parametrize(("pairs", "batch_tokens"), [(PAIRS, 16_384), (PAIRS, 500), (300, 16_384), (1, 1000)])
-def test_every_pair_stands_in_exactly_one_update_of_an_epoch(pairs: int, batch_tokens: int) -> None:
-    plan = plan_of(batch_tokens, pairs=pairs)
+@pytest.mark.parametrize(
+    ("pairs", "batch_tokens"), [(PAIRS, 25_000), (PAIRS, 4096), (PAIRS, 500), (300, 16_384), (1, 1000)]
+)
+def test_every_pair_stands_in_one_update_and_none_exceeds_its_tokens(pairs: int, batch_tokens: int) -> None:
+    plan, sides = plan_of(batch_tokens, pairs=pairs), lengths(pairs)
     for epoch in range(2):
         updates = list(plan.updates(epoch))
-        assert all(len(update) for update in updates)
         np.testing.assert_array_equal(np.sort(np.concatenate(updates)), np.arange(pairs))
-
-
-@pytest.mark.parametrize("batch_tokens", [25_000, 16_384, 4096, 1000])
-def test_no_update_exceeds_its_tokens_and_the_typical_one_is_near(batch_tokens: int) -> None:
-    plan = plan_of(batch_tokens)
-    source, target = lengths()
-    sizes = np.array([[(source[update] + 1).sum(), (target[update] + 1).sum()] for update in plan.updates(0)])
-    assert sizes.max() <= batch_tokens
-    assert sizes.max(1).mean() > 0.85 * batch_tokens
+        sizes = np.array([[(side[update] + 1).sum() for side in sides] for update in updates])
+        assert sizes.max() <= batch_tokens
+        assert sizes.max(1).mean() > 0.85 * batch_tokens or pairs < PAIRS or batch_tokens == 500
 
 
 def test_an_update_is_the_papers_eight_cells_and_mixes_lengths() -> None:
@@ -221,5 +216,5 @@ def test_a_batch_has_its_symbols_and_padding_in_place() -> None:
 def test_ids_beyond_16_bits_survive_and_an_empty_side_is_its_symbol_alone() -> None:
     batch = collate([(np.array([65_000], np.uint16), np.array([100_000], np.uint32))])
     assert (batch.src.tolist(), batch.tgt_out.tolist()) == ([[65_000, EOS]], [[100_000, EOS]])
-    batch = collate([(np.array([], np.uint16), np.array([], np.uint16))])
+    batch = collate([(np.array([], np.uint16),) * 2])
     assert (batch.src.tolist(), batch.tgt_in.tolist(), batch.tgt_out.tolist()) == ([[EOS]], [[BOS]], [[EOS]])

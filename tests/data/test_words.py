@@ -84,21 +84,6 @@ def test_the_most_frequent_words_within_so_many_characters() -> None:
     assert WordCounts().most_frequent() == []
 
 
-def test_text_without_spaces_is_sampled_not_lost() -> None:
-    """Every sentence of such a language is a word of its own."""
-    draw = random.Random(3)
-    lines = ["".join(chr(0x4E00 + min(int(draw.expovariate(0.05)), 200)) for _ in range(20)) for _ in range(3000)]
-    counts = WordCounts(held=20_000)
-    for first in range(0, len(lines), 100):
-        counts.add(count_words(lines[first : first + 100]))
-    sample = counts.most_frequent()
-    assert 300 < len(sample) <= 1000
-    whole, sampled = (
-        learn_from_words(words, section(vocab_size=400)) for words in (count_words(lines).items(), sample)
-    )
-    assert len(set(whole.table) & set(sampled.table)) > 250
-
-
 # Encoding
 
 

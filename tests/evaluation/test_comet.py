@@ -21,7 +21,6 @@ needs_comet = pytest.mark.skipif(not INSTALLED, reason="needs unbabel-comet: pip
 
 SOURCE = ["Die Katze schläft.", "Ein Hund bellt laut.", "Ja", ""]
 HYPOTHESES = ["The cat sleeps.", "A dog barks.", "yes", "x"]
-OTHERS = ["Cat the sleep", "A dog is barking loudly.", "no", "y"]
 REFERENCE = ["The cat is asleep.", "A dog barks loudly.", "Yes", "z"]
 
 

@@ -102,9 +102,8 @@ def test_deep_trees_need_no_deep_stack() -> None:
 
 
 @pytest.mark.skipif(not GUM.is_dir(), reason="the trees of GUM (shared/data/gum-constituency) are not here")
-@pytest.mark.parametrize(("name", "count", "words"), [("dev", 1575, 28_119), ("test", 1464, 28_397)])
-def test_every_tree_of_gum_is_written_as_it_was_read(name: str, count: int, words: int) -> None:
-    lines = gzip.decompress((GUM / f"{name}.trees.gz").read_bytes()).decode().removesuffix("\n").split("\n")
-    trees = list(read_trees(lines, name))
-    assert (len(trees), sum(len(tree.leaves) for tree in trees)) == (count, words)
+def test_every_tree_of_a_treebank_is_written_as_it_was_read() -> None:
+    lines = gzip.decompress((GUM / "dev.trees.gz").read_bytes()).decode().removesuffix("\n").split("\n")
+    trees = list(read_trees(lines, "dev"))
+    assert (len(trees), sum(len(tree.leaves) for tree in trees)) == (1575, 28_119)
     assert [str(tree) for tree in trees] == [re.sub(r"^\(ROOT ", "(TOP ", line) for line in lines]

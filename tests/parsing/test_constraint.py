@@ -286,13 +286,9 @@ def subwords(kind: str) -> Tokenizer:
 @pytest.mark.parametrize("kind", ["words", "both"])
 def test_with_subwords_every_output_is_a_tree(kind: str, search: str, what: str) -> None:
     """The subwords of a word stay together. Words may have characters that are only bytes in the vocabulary, or none at all."""
-    tokenizer = subwords(kind)
-    lines = [*random_lines(6), "d🙂g zebras", "the \u200b dog"]
-    liked = [
-        n
-        for n, piece in enumerate(tokenizer.table)
-        if n > EOS and (("(" in piece or ")" in piece) if what == "brackets" else what == "words")
-    ]
+    tokenizer, lines = subwords(kind), [*random_lines(6), "d🙂g zebras", "the \u200b dog"]
+    bracketed = [n > EOS and bool(set("()") & set(piece)) for n, piece in enumerate(tokenizer.table)]
+    liked = [n for n, bracket in enumerate(bracketed) if n > EOS and what == ("brackets" if bracket else "words")]
     tree = TreeConstraint(kind, tokenizer)
     encoded = tree.encode(lines, tokenizer, 1000)
     assert len(encoded[0]) > len(lines[0].split()) * (2 if kind == "both" else 1)
@@ -301,15 +297,14 @@ def test_with_subwords_every_output_is_a_tree(kind: str, search: str, what: str)
     chosen = search_options(4, diverse_groups=2, **more)
     found = run_to_end(SEARCHES[search](Noise(len(lines), 4, tokenizer.vocab_size, liked), chosen), searched)
     for line, hypotheses in zip(lines, found, strict=True):
-        for hypothesis in hypotheses:
-            symbols = tokenizer.decode([hypothesis.tokens])[0].split()
-            terminals = [symbol for symbol in symbols if symbol[0] not in "()"]
-            assert terminals[:: 2 if kind == "both" else 1] == [
-                word.replace("(", "-LRB-").replace(")", "-RRB-").replace("\u200b", "\u2047") for word in line.split()
-            ]
-            tree_of_line = delinearise(" ".join(symbols), line.split(), kind)
-            assert not repaired(" ".join(symbols), tree_of_line, kind)
-            assert hypothesis.score > TOO_LOW
+        words = [word.replace("(", "-LRB-").replace(")", "-RRB-").replace("\u200b", "\u2047") for word in line.split()]
+        for text, score in zip(
+            tokenizer.decode([h.tokens for h in hypotheses]), [h.score for h in hypotheses], strict=True
+        ):
+            terminals = [symbol for symbol in text.split() if symbol[0] not in "()"]
+            assert terminals[:: 2 if kind == "both" else 1] == words
+            assert not repaired(text, delinearise(text, line.split(), kind), kind)
+            assert score > TOO_LOW
 
 
 def test_the_first_subword_gets_the_probability_of_all_that_begin_a_word_and_the_others_follow() -> None:

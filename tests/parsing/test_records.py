@@ -23,28 +23,22 @@ def trees(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["some.linear", "some.words", "some.ptb"])
-def test_the_record_is_beside_each_file(name: str, trees: Path) -> None:
-    found = conversion_of(trees.with_name(name))
-    assert found is not None
-    assert (found.terminals, [*found.files]) == ("tags", ["some.linear"])
+def test_the_record_is_beside_each_file_and_others_have_none(trees: Path) -> None:
+    for name in ("some.linear", "some.words", "some.ptb"):
+        found = conversion_of(trees.with_name(name))
+        assert found is not None
+        assert (found.terminals, [*found.files]) == ("tags", ["some.linear"])
+    for name in ("other.linear", "none/some.linear", "some.linear/x.linear"):
+        assert conversion_of(trees.parent / name) is None
+        check_terminals([trees.parent / name], "words")
 
 
-@pytest.mark.parametrize("path", ["other.linear", "none/some.linear", "some.linear/x.linear"])
-def test_a_file_without_a_record_has_none(path: str, trees: Path) -> None:
-    assert conversion_of(trees.parent / path) is None
-    check_terminals([trees.parent / path], "words")
-
-
-def test_a_damaged_record_is_named_with_the_remedy(trees: Path) -> None:
-    record = trees.with_name("some.trees.json")
-    record.write_bytes(record.read_bytes().replace(b"tags", b"both"))
-    with pytest.raises(DataError, match=r"some\.trees\.json'.*Do this\.$"):
-        conversion_of(trees, "Do this.")
-
-
-def test_trees_of_other_terminals_are_refused(trees: Path) -> None:
+def test_a_damaged_record_and_trees_of_other_terminals_are_refused(trees: Path) -> None:
     check_terminals([trees], "tags")
     check_terminals([trees.with_name("some.words")], "xx")  # the record does not have this file
     with pytest.raises(DataError, match=r"some\.linear' are written as tags, .* data\.terminals = 'words'"):
         check_terminals([trees.with_name("none.linear"), trees], "words")
+    record = trees.with_name("some.trees.json")
+    record.write_bytes(record.read_bytes().replace(b"tags", b"both"))
+    with pytest.raises(DataError, match=r"some\.trees\.json'.*Do this\.$"):
+        conversion_of(trees, "Do this.")

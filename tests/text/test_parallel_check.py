@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from forked import run
+from in_process import warnings
 
 from nmt_cli.data.demo_corpus import write_corpus
 from nmt_cli.errors import shown
@@ -113,16 +113,8 @@ def test_languages(pairs: list[Pair], said: Said) -> None:
 
 
 @pytest.mark.slow
-def test_commands_warn(pairs: list[Pair], tmp_path: Path) -> None:
+def test_commands_warn(pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, shifted(pairs, 1, start=1000))
-    (tmp_path / "held").mkdir()
-    write(tmp_path / "held", [(target, source) for source, target in pairs[:200]])
-    sets = [f"--{kind}-{side}" for kind in ("valid", "test") for side in ("source", "target")]
-    options = [word for option in sets for word in (option, f"held/text.{'en' if 'source' in option else 'de'}")]
-    made = run(tmp_path, "init", "mine", "--source", "text.en", "--target", "text.de", "--time", "1s", *options)
-    prepared = run(tmp_path, "preprocess", "mine.toml")
-    for done, swapped in ((made, 2), (prepared, 1)):
-        warnings = done.stderr.decode()
-        assert done.returncode == 0, warnings
-        assert warnings.count("warning: 'text.en' and 'text.de' are shifted against each other from about line") == 1
-        assert warnings.count("the sides look swapped: 'en' is in 'held/text.de'") == swapped
+    monkeypatch.chdir(tmp_path)
+    for line in ("init mine --source text.en --target text.de --time 1s", "preprocess mine.toml --workers 1"):
+        assert " ".join(warnings(line)).count("are shifted against each other from about line") == 1
