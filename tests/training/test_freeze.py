@@ -22,14 +22,7 @@ from nmt_cli.training.schedule import concerns
 from nmt_cli.training.update import Updater
 
 NAMES = [name for name, _ in Transformer(replicas.recipe().model, V, V).named_parameters()]
-FROZEN = [
-    ["encoder"],
-    ["embeddings"],
-    ["embeddings", "encoder.*"],
-    ["decoder"],
-    ["*.feed_forward.*", "decoder.0"],
-    ["encoder", "decoder"],
-]
+FROZEN = [["encoder"], ["embeddings"], ["embeddings", "encoder.*"], ["*.feed_forward.*", "decoder.0"]]
 UNTIED = {"tie_embeddings": False}
 
 
@@ -51,44 +44,46 @@ def bits(model: torch.nn.Module) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "matched"),
+    ("pattern", "part"),
     [
-        ("embeddings", {"embeddings.shared"}),
-        ("embeddings.shared", {"embeddings.shared"}),
-        ("encoder", {name for name in NAMES if name.startswith("encoder.")}),
-        ("encoder.*", {name for name in NAMES if name.startswith("encoder.")}),
-        ("encoder.1", {name for name in NAMES if name.startswith("encoder.1.")}),
-        ("encoder*", {name for name in NAMES if name.startswith("encoder")}),
-        ("decoder.?.cross_attention", set()),
-        ("decoder.[01].cross_attention.*", {name for name in NAMES if ".cross_attention." in name}),
-        ("Encoder", set()),
-        ("", set()),
+        ("embeddings", "embeddings."),
+        ("embeddings.shared", "embeddings.shared"),
+        ("encoder", "encoder."),
+        ("encoder.*", "encoder."),
+        ("encoder.1", "encoder.1."),
+        ("decoder.[01].cross_attention.*", ".cross_attention."),
+        ("decoder.?.cross_attention", ""),
+        ("Encoder", ""),
+        ("", ""),
     ],
 )
-def test_a_pattern_without_wildcards_also_names_what_is_below_it(pattern: str, matched: set[str]) -> None:
-    if matched:
-        assert matching(NAMES, [pattern]) == matched
+def test_a_pattern_without_wildcards_also_names_what_is_below_it(pattern: str, part: str) -> None:
+    if part:
+        assert matching(NAMES, [pattern]) == {name for name in NAMES if part in name}
     else:
         with pytest.raises(TrainingError, match="matches no parameter of this model"):
             matching(NAMES, [pattern])
 
 
-def test_wrong_patterns_are_refused_with_the_nearest_part() -> None:
-    with pytest.raises(
-        TrainingError,
-        match=r"^train\.freeze: 'encodr\.\*' matches no parameter of this model\. Did you mean 'encoder'\? "
-        r"Its parts are embeddings, encoder, decoder\.$",
-    ):
-        updater(["encodr.*"], "fp32")
-    with pytest.raises(TrainingError, match=r"^train\.freeze = \['\*'\] leaves no parameter to train"):
-        updater(["*"], "fp32")
-    with pytest.raises(TrainingError, match="leaves no parameter to train"):
-        updater(["embeddings", "encoder", "decoder"], "fp32")
+@pytest.mark.parametrize(
+    ("freeze", "said"),
+    [
+        (
+            ["encodr.*"],
+            r"'encodr\.\*' matches no .* Did you mean 'encoder'\? Its parts are embeddings, encoder, decoder\.$",
+        ),
+        (["*"], r"= \['\*'\] leaves no parameter to train"),
+        (["embeddings", "encoder", "decoder"], "leaves no parameter to train"),
+    ],
+)
+def test_wrong_patterns_are_refused_with_the_nearest_part(freeze: list[str], said: str) -> None:
+    with pytest.raises(TrainingError, match=rf"^train\.freeze.*{said}"):
+        updater(freeze, "fp32")
 
 
 @pytest.mark.parametrize(
     ("freeze", "precision"),
-    [*((freeze, "fp32") for freeze in FROZEN), (FROZEN[2], "bf16"), (FROZEN[2], "fp16"), (FROZEN[4], "bf16")],
+    [*((freeze, "fp32") for freeze in FROZEN), (FROZEN[2], "bf16"), (FROZEN[3], "fp16")],
     ids=str,
 )
 def test_frozen_parameters_keep_their_bits_and_the_others_get_their_gradients(
