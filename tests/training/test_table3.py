@@ -61,30 +61,6 @@ def test_the_recipes_head_states_the_papers_figures(row: PaperRow) -> None:
     assert f"{row.millions}M" in head
 
 
-def parameters(layers: int, d: int, d_ff: int, keys: int, values: int, vocabulary: int = 37_000) -> int:
-    """By hand; `keys`, `values`: of all heads together."""
-    attention = 2 * (d * keys + keys) + d * values + values + values * d + d
-    feed_forward = d * d_ff + d_ff + d_ff * d + d
-    return vocabulary * d + layers * (3 * attention + 2 * feed_forward + 5 * 2 * d)
-
-
-@pytest.mark.parametrize(
-    ("recipe", "expected"),
-    [
-        ("wmt14_en_de_base", parameters(6, 512, 2048, 512, 512)),
-        ("table3_b_dk_16", parameters(6, 512, 2048, 128, 512)),
-        ("table3_c_layers_8", parameters(8, 512, 2048, 512, 512)),
-        ("table3_c_dmodel_1024", parameters(6, 1024, 2048, 1024, 1024)),
-        ("table3_e_learned", parameters(6, 512, 2048, 512, 512) + 2 * 1024 * 512),
-        ("wmt14_en_de_big", parameters(6, 1024, 4096, 1024, 1024)),
-    ],
-)
-def test_parameters_are_those_counted_by_hand(rows: Rows, recipe: str, expected: int) -> None:
-    [found] = [row for row in rows if row["recipe"] == recipe]
-    assert found["parameters"] == expected
-    assert found["difference"] == expected - found["paper_parameters"]
-
-
 def test_hours_follow_from_the_seconds_of_an_update(rows: Rows) -> None:
     measured = compare(CPU, seconds=lambda recipe: recipe.model.d_ff / 1000)
     assert [row["hours"] for row in measured] == [
