@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -32,6 +33,7 @@ V, PAIRS = 60, 400
 ALONE = ProcessGroup()
 
 
+@cache
 def corpus() -> Corpus:
     random = np.random.default_rng(0)
     pairs = [tuple(random.integers(4, V, random.integers(1, 30)) for _ in range(2)) for _ in range(PAIRS)]
@@ -41,20 +43,25 @@ def corpus() -> Corpus:
     )
 
 
-def recipe(**train: Any) -> Recipe:
-    model = {**SMALL, "num_heads": 4, "dropout": 0.0, "max_positions": 64}
+def recipe(model: dict[str, Any] | None = None, **train: Any) -> Recipe:
+    form = {**SMALL, "num_heads": 4, "dropout": 0.0, "max_positions": 64, **(model or {})}
     data = {"train_source": ["a"], "train_target": ["b"], "vocab_size": V, "max_length": 40}
     values = {"batch_tokens": 2048, "warmup": 10, **train}
-    return Recipe.from_dict({"data": data, "model": model, "train": values}, "test")
+    return Recipe.from_dict({"data": data, "model": form, "train": values}, "test")
 
 
-def new_updater(group: ProcessGroup, precision: str, **train: Any) -> Updater:
+def new_updater(
+    group: ProcessGroup = ALONE, precision: str = "fp32", model: dict[str, Any] | None = None, **train: Any
+) -> Updater:
     torch.manual_seed(1)
-    chosen = recipe(**train)
+    chosen = recipe(model, **train)
     return Updater(Transformer(chosen.model, V, V).train(), chosen, Hardware("cpu", precision, 2**32), group)
 
 
-def batch_of(text: TrainingText, group: ProcessGroup, number: int = 0, tokens: int = 128) -> RankBatch:
+def batch_of(tokens: int, group: ProcessGroup = ALONE, passes: int = 1, number: int = 0) -> RankBatch:
+    """The rank's part of an update, in micro-batches of so many tokens."""
+    plan = EpochPlan(corpus().source_lengths, corpus().target_lengths, 2048, seed=1)
+    text = TrainingText(corpus(), plan, passes=passes)
     return next(rank_batches(text, 0, number, tokens, group, Hardware("cpu", "fp32", 2**32)))
 
 
@@ -62,8 +69,12 @@ def difference(ours: Tensor, theirs: Tensor) -> float:
     return float((ours - theirs).norm() / theirs.norm())
 
 
+CASES = [("fp32", 1), ("fp32", 2), ("bf16", 1), ("fp16", 1)]
+"""Precisions, and the number of passes of each pair."""
+
+
 def findings(group: ProcessGroup) -> dict[str, Any]:
-    """What this rank sees."""
+    """What this rank sees, by precision and number of passes."""
     reduced: list[tuple[str, int]] = []
     through = dist.all_reduce
 
@@ -73,73 +84,53 @@ def findings(group: ProcessGroup) -> dict[str, Any]:
         return through(tensor, *arguments, **options)
 
     dist.all_reduce = counted
-    plan = EpochPlan(corpus().source_lengths, corpus().target_lengths, 2048, seed=1)
-    found: dict[str, Any] = {}
-    for precision in ("fp32", "bf16", "fp16"):
-        for passes in (1, 2):
-            r_drop = 3.0 if passes > 1 else 0.0
-            text = TrainingText(corpus(), plan, passes=passes)
-            together, alone = new_updater(group, precision, r_drop=r_drop), new_updater(ALONE, precision, r_drop=r_drop)
-            reduced.clear()
-            batch = batch_of(text, group)
-            sums, _ = together.accumulate(batch)
-            found[f"reductions {precision} {passes}"] = list(reduced)
-            through(sums)
-            alone_sums, _ = alone.accumulate(batch_of(text, ALONE))
-            found[f"micro-batches {passes}"] = len(batch.micro_batches)
-            found[f"gradient {precision} {passes}"] = difference(together.weights.main_grads, alone.weights.main_grads)
-            found[f"sums {precision} {passes}"] = difference(sums, alone_sums)
-            own = own_gradient(together, batch)
-            through(own)
-            found[f"exact sum {precision} {passes}"] = difference(together.weights.main_grads, own)
-            together.step(1)
-            found[f"weights {precision} {passes}"] = together.weights.compute_params.float().sum().item()
-    text = TrainingText(corpus(), plan)
-    for precision in ("fp32", "bf16", "fp16"):
-        whole = train(new_updater(group, precision), text, group, range(4))
-        first = train(new_updater(group, precision), text, group, range(2))
-        resumed = new_updater(group, precision)
-        resumed.weights.main_params.data.copy_(first.weights.main_params.data)
-        resumed.weights.refresh_compute_params()
-        resumed.load_optimizer_state(first.optimizer_state(), 2)
-        train(resumed, text, group, range(2, 4))
-        found[f"resumed {precision}"] = torch.equal(resumed.weights.main_params, whole.weights.main_params)
-        found |= frozen(group, precision, text, reduced)
-    return found
+    return {f"{precision} {passes}": of_case(group, precision, passes, reduced) for precision, passes in CASES}
 
 
-def frozen(group: ProcessGroup, precision: str, text: TrainingText, reduced: list[tuple[str, int]]) -> dict[str, Any]:
-    """What this rank sees when embeddings and encoder are frozen (`train.freeze`)."""
+def of_case(group: ProcessGroup, precision: str, passes: int, reduced: list[tuple[str, int]]) -> dict[str, Any]:
+    r_drop = 3.0 if passes > 1 else 0.0
+    whole, alone, first, resumed = (new_updater(one, precision, r_drop=r_drop) for one in (group, ALONE, group, group))
+    found = compared(whole, alone, passes, group, reduced)
+    train(whole, passes, group, range(4))
+    found["weights"] = whole.weights.compute_params.float().sum().item()
+    train(first, passes, group, range(2))
+    resumed.weights.main_params.data.copy_(first.weights.main_params.data)
+    resumed.weights.refresh_compute_params()
+    resumed.load_optimizer_state(first.optimizer_state(), 2)
+    train(resumed, passes, group, range(2, 4))
+    found["resumed"] = torch.equal(resumed.weights.main_params, whole.weights.main_params)
     together, alone = (new_updater(one, precision, freeze=["embeddings", "encoder"]) for one in (group, ALONE))
     model = together.weights.model
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    frozen = compared(together, alone, 1, group, reduced)
+    train(together, 1, group, range(2))
+    frozen["kept"] = [name for name, parameter in model.named_parameters() if torch.equal(parameter, before[name])]
+    frozen["trained"] = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    frozen["weights"] = together.weights.compute_params.float().sum().item()
+    return {**found, "frozen": frozen}
+
+
+def compared(
+    together: Updater, alone: Updater, passes: int, group: ProcessGroup, reduced: list[tuple[str, int]]
+) -> dict[str, Any]:
+    """The gradient of an update by all ranks beside that of one process, and what was reduced for it."""
     reduced.clear()
-    together.accumulate(batch_of(text, group))
-    sizes = [size for _, size in reduced]
-    alone.accumulate(batch_of(text, ALONE))
-    close = difference(together.weights.main_grads, alone.weights.main_grads)
-    train(together, text, group, range(2))
-    kept = [name for name, parameter in model.named_parameters() if torch.equal(parameter, before[name])]
-    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    total = together.weights.compute_params.float().sum().item()
-    return {f"frozen {precision}": [kept, close, total, sum(sizes) - trained]}
+    batch = batch_of(128, group, passes)
+    sums, _ = together.accumulate(batch)
+    seen = list(reduced)
+    dist.all_reduce(sums)
+    alone_sums, _ = alone.accumulate(batch_of(128, ALONE, passes))
+    return {
+        "micro-batches": len(batch.micro_batches),
+        "reduced": seen,
+        "gradient": difference(together.weights.main_grads, alone.weights.main_grads),
+        "sums": difference(sums, alone_sums),
+    }
 
 
-def own_gradient(updater: Updater, batch: RankBatch) -> Tensor:
-    """The gradient of this rank's micro-batches, in fp32 and not reduced."""
-    total = torch.zeros_like(updater.weights.main_grads)
-    for micro_batch in batch.micro_batches:
-        with updater.gradients.accumulating(first=True, last=False):
-            updater.forward_backward(micro_batch, batch.target_tokens)
-        total += updater.weights.main_grads
-    updater.accumulate(batch)  # again, with the other ranks
-    return total
-
-
-def train(updater: Updater, text: TrainingText, group: ProcessGroup, numbers: range) -> Updater:
+def train(updater: Updater, passes: int, group: ProcessGroup, numbers: range) -> None:
     for number in numbers:
-        updater(batch_of(text, group, number), number + 1)
-    return updater
+        updater(batch_of(128, group, passes, number), number + 1)
 
 
 def main() -> None:

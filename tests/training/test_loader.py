@@ -30,15 +30,16 @@ def corpus() -> Corpus:
     return cast(Corpus, SimpleNamespace(pair=lambda i: (ids[: LENGTHS[i]], ids[: LENGTHS[i]])))
 
 
-def first(plan: EpochPlan, tokens: int = 1024, rank: int = 0, ranks: int = 1, **text: Any) -> RankBatch:
+def first(plan: EpochPlan, tokens: int = 1024, rank: int = 0, ranks: int = 1, epoch: int = 0, **text: Any) -> RankBatch:
     """The first batch of a rank on a CPU."""
     group = ProcessGroup(rank, rank, ranks, ranks)
-    return next(rank_batches(TrainingText(corpus(), plan, **text), 0, 0, tokens, group, CPU))
+    return next(rank_batches(TrainingText(corpus(), plan, **text), epoch, 0, tokens, group, CPU))
 
 
 CPU = cast(Hardware, SimpleNamespace(device="cpu"))
 ELSEWHERE = cast(Hardware, SimpleNamespace(device="meta"))
 """As a GPU: worker processes prepare the batches."""
+PLAN = EpochPlan(LENGTHS, LENGTHS, 2048, 1)
 
 
 @pytest.mark.parametrize("start", [0, 1, 5])
@@ -59,9 +60,8 @@ def test_worker_processes_keep_the_order_from_epoch_to_epoch(start: int, window:
 
 
 def test_epochs_follow_and_a_packed_batch_can_be_padded_again() -> None:
-    plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1)
-    batch = next(rank_batches(TrainingText(corpus(), plan), 0, plan.updates_per_epoch, 1024, ProcessGroup(), CPU))
-    assert (batch.epoch, batch.pairs.tolist()) == (1, next(plan.updates(1)).tolist())
+    batch = next(rank_batches(TrainingText(corpus(), PLAN), 0, PLAN.updates_per_epoch, 1024, ProcessGroup(), CPU))
+    assert (batch.epoch, batch.pairs.tolist()) == (1, next(PLAN.updates(1)).tolist())
     numbers = np.arange(4, 40, dtype=np.uint16)
     padded_by_hand = collate([(numbers[:length], numbers[10 : 10 + length // 2]) for length in (3, 9, 1, 9)])
     for passes in (1, 2):
@@ -72,9 +72,7 @@ def test_epochs_follow_and_a_packed_batch_can_be_padded_again() -> None:
 
 def test_workers_end_with_the_stream() -> None:
     before = set(multiprocessing.active_children())
-    stream = rank_batches(
-        TrainingText(corpus(), EpochPlan(LENGTHS, LENGTHS, 2048, 1)), 0, 0, 1024, ProcessGroup(), ELSEWHERE
-    )
+    stream = rank_batches(TrainingText(corpus(), PLAN), 0, 0, 1024, ProcessGroup(), ELSEWHERE)
     next(stream)
     assert len(set(multiprocessing.active_children()) - before) == loader.WORKERS
     stream.close()  # type: ignore[attr-defined]
@@ -108,11 +106,9 @@ def test_a_batch_that_travels_to_a_device_arrives_whole() -> None:
     storages = {tensor.untyped_storage().data_ptr() for tensor in flat.outline.tensors} - {0}
     assert not storages  # only `numbers` has memory
     copy = flat.to("cpu")
-    assert (copy.target_tokens, copy.epoch, copy.pairs.tolist()) == (
-        batch.target_tokens,
-        batch.epoch,
-        batch.pairs.tolist(),
-    )
+    for name in ("target_tokens", "epoch"):
+        assert getattr(copy, name) == getattr(batch, name)
+    assert copy.pairs.tolist() == batch.pairs.tolist()
     for ours, theirs in zip(copy.micro_batches, batch.micro_batches, strict=True):
         assert (ours.weight, ours.passes) == (theirs.weight, theirs.passes)
         assert_equal(ours.packed, theirs.packed)
@@ -121,11 +117,10 @@ def test_a_batch_that_travels_to_a_device_arrives_whole() -> None:
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_two_passes_hold_every_pair_twice_in_micro_batches_of_the_same_size(ranks: int) -> None:
-    plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1)
     seen: list[int] = []
     for rank in range(ranks):
-        batch = first(plan, rank=rank, ranks=ranks, passes=2)
-        assert batch.target_tokens == plan.target_tokens(batch.pairs)
+        batch = first(PLAN, rank=rank, ranks=ranks, passes=2)
+        assert batch.target_tokens == PLAN.target_tokens(batch.pairs)
         for micro_batch in batch.micro_batches:
             packed, once = micro_batch.packed, int(micro_batch.padded().tgt_lengths.sum())
             assert packed.target.tokens == 2 * once <= 1024
@@ -137,11 +132,10 @@ def test_two_passes_hold_every_pair_twice_in_micro_batches_of_the_same_size(rank
 
 
 def test_a_split_micro_batch_keeps_its_passes() -> None:
-    plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1)
-    batch = first(plan, passes=2)
-    halves = batch.micro_batches[0].split()
+    [whole, *_] = first(PLAN, passes=2).micro_batches
+    halves = whole.split()
     assert [(half.passes, half.weight) for half in halves] == [(2, 0.5), (2, 0.5)]
-    assert sum(half.packed.target.tokens for half in halves) == batch.micro_batches[0].packed.target.tokens
+    assert sum(half.packed.target.tokens for half in halves) == whole.packed.target.tokens
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -152,11 +146,7 @@ def test_the_update_is_divided_by_the_tokens_that_its_pairs_really_have(ranks: i
         more = np.full((number + epoch) % 5, 7, np.uint16)
         return pair[0], np.concatenate([pair[1], more])
 
-    plan = EpochPlan(LENGTHS, LENGTHS, 2048, 1)
-    text = TrainingText(corpus(), plan, [longer])
-    batches = [
-        next(rank_batches(text, 2, 0, 1024, ProcessGroup(rank, rank, ranks, ranks), CPU)) for rank in range(ranks)
-    ]
+    batches = [first(PLAN, rank=rank, ranks=ranks, epoch=2, variations=[longer]) for rank in range(ranks)]
     real = sum(int(part.padded().tgt_lengths.sum()) for batch in batches for part in batch.micro_batches if part.weight)
     assert [batch.target_tokens for batch in batches] == [real] * ranks
     assert real == sum(int(LENGTHS[i]) + 1 + (i + 2) % 5 for i in batches[0].pairs.tolist())

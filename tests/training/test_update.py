@@ -7,47 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import replicas
 import torch
-from replicas import V
+from replicas import ALONE, V, batch_of, new_updater, recipe
 from torch import Tensor
 
-from nmt_cli.data.batches import EpochPlan
-from nmt_cli.data.shards import Corpus
 from nmt_cli.device.hardware import Hardware
 from nmt_cli.errors import TrainingError
 from nmt_cli.kernels.chunked_loss import CHUNK_SCORES
 from nmt_cli.model.transformer import Transformer, attention_mask
-from nmt_cli.recipe import Recipe
-from nmt_cli.training.loader import FlatBatch, RankBatch, TrainingText, rank_batches
+from nmt_cli.training.loader import FlatBatch, RankBatch
 from nmt_cli.training.loss import label_smoothed_loss
 from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.training.schedule import learning_rate
 from nmt_cli.training.update import FIRST_SCALE, GROW_AFTER, LARGEST_SCALE, OVERFLOWS, LossScale, Updater
-
-ALONE = ProcessGroup()
-CPU = {precision: Hardware("cpu", precision, 2**32) for precision in ("fp32", "bf16", "fp16")}
-
-
-def recipe(**train: Any) -> Recipe:
-    return replicas.recipe(precision="fp32", **train)
-
-
-@pytest.fixture
-def corpus() -> Corpus:
-    return replicas.corpus()
-
-
-def new_updater(group: ProcessGroup = ALONE, precision: str = "fp32", dropout: float = 0.0, **train: Any) -> Updater:
-    torch.manual_seed(1)
-    chosen = recipe(**train)
-    chosen = chosen.model_copy(update={"model": chosen.model.model_copy(update={"dropout": dropout})})
-    return Updater(Transformer(chosen.model, V, V).train(), chosen, CPU[precision], group)
-
-
-def batch_of(corpus: Corpus, tokens: int, group: ProcessGroup = ALONE, passes: int = 1) -> RankBatch:
-    plan = EpochPlan(corpus.source_lengths, corpus.target_lengths, 2048, seed=1)
-    return next(rank_batches(TrainingText(corpus, plan, passes=passes), 0, 0, tokens, group, CPU["fp32"]))
 
 
 def close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5) -> None:
@@ -66,8 +38,8 @@ def plain_gradient(updater: Updater, batch: RankBatch) -> dict[str, Tensor]:
     return dict(zip(names, torch.autograd.grad(total / batch.target_tokens, parameters), strict=True))
 
 
-def test_the_gradient_is_that_of_the_reference_implementation(corpus: Corpus) -> None:
-    updater, batch = new_updater(), batch_of(corpus, 300)
+def test_the_gradient_is_that_of_the_reference_implementation() -> None:
+    updater, batch = new_updater(), batch_of(300)
     updater.accumulate(batch)
     for name, expected in plain_gradient(updater, batch).items():
         torch.testing.assert_close(
@@ -75,8 +47,8 @@ def test_the_gradient_is_that_of_the_reference_implementation(corpus: Corpus) ->
         )
 
 
-def test_with_dropout_r_drop_is_the_mean_loss_of_two_passes_and_their_divergence(corpus: Corpus) -> None:
-    updater, batch = new_updater(dropout=0.3, r_drop=5.0), batch_of(corpus, 10_000, passes=2)
+def test_with_dropout_r_drop_is_the_mean_loss_of_two_passes_and_their_divergence() -> None:
+    updater, batch = new_updater(model={"dropout": 0.3}, r_drop=5.0), batch_of(10_000, passes=2)
     torch.manual_seed(5)
     sums, _ = updater.accumulate(batch)
     torch.manual_seed(5)
@@ -94,8 +66,8 @@ def test_with_dropout_r_drop_is_the_mean_loss_of_two_passes_and_their_divergence
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.03), ("fp16", 0.006)])
-def test_in_half_precision_it_points_the_same_way(corpus: Corpus, precision: str, tolerance: float) -> None:
-    updater, rounded, batch = new_updater(), new_updater(precision=precision), batch_of(corpus, 300)
+def test_in_half_precision_it_points_the_same_way(precision: str, tolerance: float) -> None:
+    updater, rounded, batch = new_updater(), new_updater(precision=precision), batch_of(300)
     updater(batch, 1)
     rounded(batch, 1)
     exact, ours = updater.weights.main_grads, rounded.weights.main_grads
@@ -103,9 +75,9 @@ def test_in_half_precision_it_points_the_same_way(corpus: Corpus, precision: str
     assert (ours - exact).norm() <= tolerance * exact.norm()
 
 
-def test_in_fp16_the_scale_of_the_loss_keeps_small_gradients(corpus: Corpus) -> None:
+def test_in_fp16_the_scale_of_the_loss_keeps_small_gradients() -> None:
     """As a small part of a very large update: without it, much of the gradient would be zero."""
-    batch = replace(batch_of(corpus, 300), target_tokens=100_000_000)
+    batch = replace(batch_of(300), target_tokens=100_000_000)
 
     def zeros(scale: float) -> float:
         updater = new_updater(precision="fp16")
@@ -119,8 +91,8 @@ def test_in_fp16_the_scale_of_the_loss_keeps_small_gradients(corpus: Corpus) -> 
     assert zeros(1.0) > zeros(2.0**16) + 0.2
 
 
-def test_in_fp16_an_overflow_halves_the_scale_and_takes_no_step(corpus: Corpus) -> None:
-    updater, batch = new_updater(precision="fp16"), batch_of(corpus, 300)
+def test_in_fp16_an_overflow_halves_the_scale_and_takes_no_step() -> None:
+    updater, batch = new_updater(precision="fp16"), batch_of(300)
     assert updater.loss_scale is not None
     updater.loss_scale.state[0] = LARGEST_SCALE
     weights = updater.weights.main_params.detach().clone()
@@ -146,14 +118,12 @@ def test_the_scale_is_doubled_after_many_updates_without_overflow() -> None:
 
 
 @pytest.mark.parametrize(("precision", "r_drop"), [("fp32", 1.0), ("bf16", 0.0), ("fp16", 0.0)])
-def test_passes_compute_on_the_device_alone(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch, precision: str, r_drop: float
-) -> None:
+def test_passes_compute_on_the_device_alone(monkeypatch: pytest.MonkeyPatch, precision: str, r_drop: float) -> None:
     """On torch's meta device, which refuses to mix devices and to read values: nothing waits for a GPU."""
     monkeypatch.setattr("nmt_cli.training.update.random_state", lambda _: [])
     monkeypatch.setitem(CHUNK_SCORES, "meta", 10_000)
     monkeypatch.setattr(Updater, "load_optimizer_state", lambda *_: None)
-    batch, chosen = batch_of(corpus, 300, passes=2 if r_drop else 1), recipe(r_drop=r_drop)
+    batch, chosen = batch_of(300, passes=2 if r_drop else 1), recipe(r_drop=r_drop)
     assert len(batch.micro_batches) > 1
     model = Transformer(chosen.model, V, V).to("meta").train()
     updater = Updater(model, chosen, Hardware("meta", precision, 2**32), ALONE)
@@ -168,13 +138,13 @@ def test_passes_compute_on_the_device_alone(
 
 @pytest.mark.parametrize("passes", [1, 2])
 @pytest.mark.parametrize(("world_size", "tokens"), [(1, 200), (4, 200), (2, 200), (4, 2048), (1, 32), (3, 500)])
-def test_micro_batches_and_ranks_give_one_gradient(corpus: Corpus, world_size: int, tokens: int, passes: int) -> None:
+def test_micro_batches_and_ranks_give_one_gradient(world_size: int, tokens: int, passes: int) -> None:
     """1 × 8 micro-batches, 4 × 2, 2 × 4 and others against the whole at once: sums over ranks are what all_reduce adds up."""
     whole, updater = new_updater(), new_updater(r_drop=3.0 if passes > 1 else 0.0)
-    whole_sums, _ = whole.accumulate(batch_of(corpus, 4096))
+    whole_sums, _ = whole.accumulate(batch_of(4096))
     total, sums, counts = torch.zeros_like(whole.weights.main_grads), torch.zeros(2), set()
     for rank in range(world_size):
-        batch = batch_of(corpus, tokens, ProcessGroup(rank, rank, world_size, world_size), passes)
+        batch = batch_of(tokens, ProcessGroup(rank, rank, world_size, world_size), passes)
         counts.add(len(batch.micro_batches))
         sums += updater.accumulate(batch)[0]
         total += updater.weights.main_grads
@@ -185,8 +155,8 @@ def test_micro_batches_and_ranks_give_one_gradient(corpus: Corpus, world_size: i
         assert counts.pop() * world_size >= 8
 
 
-def test_a_step_is_torchs_adam_on_the_gradient(corpus: Corpus) -> None:
-    updater, batch = new_updater(), batch_of(corpus, 4096)
+def test_a_step_is_torchs_adam_on_the_gradient() -> None:
+    updater, batch = new_updater(), batch_of(4096)
     twin = [parameter.detach().clone().requires_grad_() for parameter in updater.weights.model.parameters()]
     adam = torch.optim.Adam(twin, betas=(0.9, 0.98), eps=1e-9, foreach=False)
     for number in (1, 2, 3):
@@ -200,18 +170,18 @@ def test_a_step_is_torchs_adam_on_the_gradient(corpus: Corpus) -> None:
             torch.testing.assert_close(ours, theirs, atol=1e-7, rtol=1e-5)
 
 
-def test_clipping_brings_the_norm_to_the_limit(corpus: Corpus) -> None:
-    updater, batch = new_updater(clip_norm=0.01), batch_of(corpus, 4096)
+def test_clipping_brings_the_norm_to_the_limit() -> None:
+    updater, batch = new_updater(clip_norm=0.01), batch_of(4096)
     result = updater(batch, 1)
     assert float(result.grad_norm) > 0.01
     assert float(updater.weights.main_grads.norm()) == pytest.approx(0.01, rel=1e-3)
 
 
-def test_compute_params_are_main_params_in_fp32_and_rounded_in_bf16(corpus: Corpus) -> None:
+def test_compute_params_are_main_params_in_fp32_and_rounded_in_bf16() -> None:
     exact, rounded = new_updater().weights, new_updater(precision="bf16")
     exact.main_params.data[0] += 1
     assert torch.equal(exact.compute_params, exact.main_params)  # one tensor
-    rounded(batch_of(corpus, 4096), 1)
+    rounded(batch_of(4096), 1)
     names = dict(rounded.weights.compute_model.named_parameters())
     for name, parameter in rounded.weights.model.named_parameters():
         assert names[name].dtype == torch.bfloat16
@@ -219,10 +189,10 @@ def test_compute_params_are_main_params_in_fp32_and_rounded_in_bf16(corpus: Corp
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_the_optimizer_state_can_be_loaded_by_another(corpus: Corpus, precision: str) -> None:
-    one, batch = new_updater(precision=precision, dropout=0.1), batch_of(corpus, 300)
+def test_the_optimizer_state_can_be_loaded_by_another(precision: str) -> None:
+    one, batch = new_updater(precision=precision, model={"dropout": 0.1}), batch_of(300)
     one(batch, 1)
-    other = new_updater(precision=precision, dropout=0.1)
+    other = new_updater(precision=precision, model={"dropout": 0.1})
     other.weights.main_params.data.copy_(one.weights.main_params.data)
     other.weights.refresh_compute_params()
     other.load_optimizer_state({name: moment.clone() for name, moment in one.optimizer_state().items()}, 1)
@@ -254,8 +224,8 @@ def fail_on(updater: Updater, when: Callable[[int], bool]) -> list[int]:
     return tried
 
 
-def test_out_of_memory_splits_a_micro_batch_and_loses_no_pair(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, batch = new_updater(), batch_of(corpus, 1024)
+def test_out_of_memory_splits_a_micro_batch_and_loses_no_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, batch = new_updater(), batch_of(1024)
     sums, _ = whole.accumulate(batch)
     warnings: list[str] = []
     monkeypatch.setattr("nmt_cli.console.warn", warnings.append)
@@ -272,9 +242,9 @@ def test_out_of_memory_splits_a_micro_batch_and_loses_no_pair(corpus: Corpus, mo
     assert "split in two" in warnings[0]
 
 
-def test_random_numbers_are_those_of_an_update_split_from_the_start(corpus: Corpus) -> None:
-    batch = batch_of(corpus, 2048)
-    updater, cut = new_updater(dropout=0.3), new_updater(dropout=0.3)
+def test_random_numbers_are_those_of_an_update_split_from_the_start() -> None:
+    batch = batch_of(2048)
+    updater, cut = new_updater(model={"dropout": 0.3}), new_updater(model={"dropout": 0.3})
     largest = max(micro_batch.pairs for micro_batch in batch.micro_batches)
     fail_on(updater, lambda pairs: pairs == largest)
     torch.manual_seed(7)
@@ -284,23 +254,21 @@ def test_random_numbers_are_those_of_an_update_split_from_the_start(corpus: Corp
     assert torch.equal(updater.weights.main_grads, cut.weights.main_grads)
 
 
-def test_a_pair_that_does_not_fit_and_other_errors_are_raised(corpus: Corpus) -> None:
+def test_a_pair_that_does_not_fit_and_other_errors_are_raised() -> None:
     updater = new_updater()
     fail_on(updater, lambda pairs: True)
     with pytest.raises(TrainingError, match=r"single pair of 29 source and"):
-        updater.accumulate(batch_of(corpus, 64))
+        updater.accumulate(batch_of(64))
     updater = new_updater()
     updater.forward_backward = lambda *_: (_ for _ in ()).throw(RuntimeError("size mismatch"))  # type: ignore[method-assign]
     with pytest.raises(RuntimeError, match="size mismatch"):
-        updater.accumulate(batch_of(corpus, 2048))
+        updater.accumulate(batch_of(2048))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("clip", [0.0, 1.0])
-def test_a_gradient_that_is_not_finite_changes_no_parameter_and_no_state(
-    corpus: Corpus, precision: str, clip: float
-) -> None:
-    updater, batch = new_updater(precision=precision, clip_norm=clip), batch_of(corpus, 4096)
+def test_a_gradient_that_is_not_finite_changes_no_parameter_and_no_state(precision: str, clip: float) -> None:
+    updater, batch = new_updater(precision=precision, clip_norm=clip), batch_of(4096)
     updater(batch, 1)
     weights = updater.weights.main_params.detach().clone()
     moments = {name: moment.clone() for name, moment in updater.optimizer_state().items()}
@@ -325,23 +293,22 @@ def test_a_gradient_that_is_not_finite_changes_no_parameter_and_no_state(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_compiled_passes_give_the_same_gradient(corpus: Corpus) -> None:
+def test_compiled_passes_give_the_same_gradient() -> None:
     """Traced by torch.compile and run as traced: its compiler is not on every machine."""
-    chosen = recipe()
-    model = chosen.model.model_copy(update={"encoder_layers": 1, "decoder_layers": 1})
+    chosen, cpu = recipe({"encoder_layers": 1, "decoder_layers": 1}), Hardware("cpu", "fp32", 2**32)
     plain, traced = (
-        Updater(Transformer(model, V, V).train(), chosen, CPU["fp32"], ALONE, backend=backend)
+        Updater(Transformer(chosen.model, V, V).train(), chosen, cpu, ALONE, backend=backend)
         for backend in ("", "eager")
     )
     traced.weights.main_params.data.copy_(plain.weights.main_params.data)
-    batch = batch_of(corpus, 4096)
+    batch = batch_of(4096)
     plain.accumulate(batch)
     traced.accumulate(batch)
     close(traced.weights.main_grads, plain.weights.main_grads)
 
 
-def test_no_gradient_stays_over_from_the_update_before(corpus: Corpus) -> None:
-    updater, batch = new_updater(), batch_of(corpus, 300)
+def test_no_gradient_stays_over_from_the_update_before() -> None:
+    updater, batch = new_updater(), batch_of(300)
     updater.accumulate(batch)
     once = updater.weights.main_grads.clone()
     updater.accumulate(batch)

@@ -41,18 +41,18 @@ def chinese(lines: int) -> list[str]:
     return ["".join(CHARACTERS[(i * k + i // 7) % 16] for k in range(1, 9)) + "。" for i in range(lines)]
 
 
-@pytest.fixture
-def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A recipe, its text and its shards, in the working directory."""
-    return written(tmp_path, monkeypatch, chinese(60), "zh")
-
-
 def written(folder: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], language: str) -> Path:
+    """A recipe, its text and its shards, in `folder`, which becomes the working directory."""
     monkeypatch.chdir(folder)
     (folder / "text").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     (folder / "mine.toml").write_text(RECIPE.format(language=language), encoding="utf-8")
     nmt.preprocess("mine.toml")
     return folder
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return written(tmp_path, monkeypatch, chinese(60), "zh")
 
 
 def validations(folder: Path) -> list[dict[str, Any]]:
@@ -100,17 +100,10 @@ def test_of_a_long_text_lines_at_even_distances_are_translated(
 
 
 @pytest.mark.slow
-def test_a_named_tokenizer_is_used_and_one_that_cannot_be_loaded_ends_the_training_at_once(recipe: Path) -> None:
-    nmt.train("mine.toml", overrides=["train.valid_bleu_tokenizer=char", "train.updates=1"])
-    assert "|tok:char|" in validations(recipe)[0]["bleu_signature"]
-    with pytest.raises(NmtError, match=r"input should be '', '13a', 'zh'"):
-        nmt.train("mine.toml", overrides=["train.valid_bleu_tokenizer=chinese"])
-
-
-@pytest.mark.slow
 def test_scores_of_another_measure_do_not_count(recipe: Path) -> None:
     """A resumed run may change the tokenizer: the best checkpoint is then the best by the new one."""
     nmt.train("mine.toml", overrides=["train.valid_bleu_tokenizer=none", "train.updates=1"])
+    assert "|tok:none|" in validations(recipe)[0]["bleu_signature"]
     nmt.train("mine.toml", overrides=["train.updates=2"])
     assert "BLEU is measured in another way from here on: earlier scores do not count" in log(recipe)
     assert (recipe / "runs/mine/best").resolve().name == "step-00000002"

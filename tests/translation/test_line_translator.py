@@ -273,18 +273,6 @@ def test_workers_work_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(translator(more={"workers": 2}).translate(lines())) == same
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.usefixtures("few_alone")
-def test_an_error_in_a_worker_is_raised(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
-        raise ValueError("cut")
-
-    monkeypatch.setattr(RunningSearch, "step", broken)
-    for given in (lines(), lines()[2:3]):
-        with pytest.raises(ValueError, match="cut"):
-            list(translator(more={"workers": workers}, batch_tokens=200).translate(given))
-
-
 @needs_engine  # it has the pool
 @pytest.mark.usefixtures("few_alone")
 def test_workers_stop_in_a_batch_when_nobody_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

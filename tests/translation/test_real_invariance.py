@@ -11,14 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 from in_memory import line_translator
-from reference_decoder import ReferenceDecoder
-from run_search import beam_search
 
-from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, learn_bpe
+from nmt_cli.data.tokenizer import Tokenizer, learn_bpe
 from nmt_cli.engine.library import library
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection
-from nmt_cli.search.search import SearchOptions
 from nmt_cli.translation.line import Translation
 from nmt_cli.translation.translator import LineTranslator
 
@@ -81,15 +78,3 @@ def test_the_order_changes_nothing(precision: str) -> None:
     order = random.Random(1).sample(range(1000), 1000)
     shuffled = list(translator(precision, 500).translate([lines()[i] for i in order]))
     assert [shuffled[order.index(i)] for i in range(1000)] == in_batches(precision, 1000)
-
-
-@pytest.mark.slow
-def test_they_are_the_plain_models_translations() -> None:
-    """Tokens, of every fifth sentence."""
-    sources = [[*ids, EOS] for ids in tokenizer().encode(lines()[::5])]
-    options = SearchOptions(beam=BEAM, alpha=0.6, bos=BOS, eos=EOS, banned_tokens=(PAD, UNK, BOS))
-    plain = beam_search(ReferenceDecoder(model(), sources, BEAM), [LONGEST] * 200, options)
-    found = in_batches("fp32", 1000)[::5]
-    table = tokenizer().table
-    assert [result.tokens for result in found] == [tuple(table[token] for token in row[0].tokens) for row in plain]
-    assert [result.score for result in found] == pytest.approx([row[0].score for row in plain], abs=1e-4)

@@ -12,7 +12,6 @@ import pytest
 import torch
 from few_words import WORDS, sentence, tokenizer
 from small_models import needs_engine, section
-from torch import Tensor
 from torch.nn import functional as F
 
 from nmt_cli.data.tokenizer import BOS, EOS, Vocabulary
@@ -21,7 +20,6 @@ from nmt_cli.errors import DataError
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.translation import scoring as module
-from nmt_cli.translation import torch_forced
 from nmt_cli.translation.models import engine_model
 from nmt_cli.translation.scoring import PairScorer, Scored, perplexity
 from nmt_cli.translation.torch_forced import TorchForced
@@ -138,22 +136,6 @@ def test_what_fits_is_scored_to_the_last_position_and_what_does_not_has_no_score
     assert [result.perplexity is None for result in results] == [False, True, True, False]
     assert [result.tokens for result in results] == [longest, 3, longest + 1, 3]
     assert list(scorer(by, max_positions=longest).score([(fits, fits)])) == results[:1]
-
-
-def test_logits_come_in_bounded_pieces_of_enough_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    plain = Transformer.logits
-
-    def logits(self: Transformer, hidden: Tensor) -> Tensor:
-        seen.append(len(hidden))
-        return plain(self, hidden)
-
-    monkeypatch.setattr(torch_forced, "LOGITS_ON_HOST", 1)
-    monkeypatch.setattr(Transformer, "logits", logits)
-    assert list(scorer("torch").score(pairs())) == expected("torch")
-    assert min(seen) >= torch_forced.FEWEST_ROWS
-    assert max(seen) <= 2 * torch_forced.FEWEST_ROWS
-    assert len(seen) > 50
 
 
 def test_an_error_of_the_input_comes_after_the_pairs_before_it(by: str) -> None:
