@@ -12,12 +12,12 @@ import pytest
 import torch
 from run_search import beam_search, over, plain_sentences, search_options
 from small_models import needs_engine, searched
-from toy_decoder import Histories, Toy, toy_logits
+from toy_decoder import Histories, Toy, ToySearch, toy_logits
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
 from nmt_cli.errors import ModelError
 from nmt_cli.search.arrays import NUMPY
-from nmt_cli.search.length_penalties import gnmt
+from nmt_cli.search.constraints.prefix import Prefix
 from nmt_cli.search.search import UNLIMITED, SearchOptions
 from nmt_cli.search.sentence import Hypothesis
 
@@ -74,19 +74,6 @@ def log_prob(sentence: int, tokens: tuple[int, ...], size: int, spread: float = 
     return total
 
 
-def brute_force(
-    sentence: int, limit: int, size: int, alpha: float, min_length: int = 0, textless: tuple[int, ...] = ()
-) -> list[tuple[float, list[int]]]:
-    """Every output there can be, scored: best first."""
-    words = range(EOS + 1, size)
-    every = (tokens for n in range(limit + 1) for tokens in itertools.product(words, repeat=n))
-    long_enough = (
-        tokens for tokens in every if sum(token not in textless for token in tokens) >= min(min_length, limit)
-    )
-    scored = [(log_prob(sentence, tokens, size) / gnmt(len(tokens) + 1, alpha), list(tokens)) for tokens in long_enough]
-    return sorted(scored, key=lambda pair: -pair[0])
-
-
 SHORTEST = [(0, ()), *itertools.product([1, 2, 3, 9], [(), (5,), (4, 6)])]
 
 
@@ -95,13 +82,13 @@ SHORTEST = [(0, ()), *itertools.product([1, 2, 3, 9], [(), (5,), (4, 6)])]
     ("alpha", "min_length", "textless"), [(0.0, 0, ()), (2.0, 0, ()), *((0.6, *one) for one in SHORTEST)]
 )
 def test_a_wide_beam_is_brute_force(limit: int, alpha: float, min_length: int, textless: tuple[int, ...]) -> None:
-    """The limit wins over the shortest length; log P is the model's own."""
-    for sentence in range(6):
-        expected = brute_force(sentence, limit, 7, alpha, min_length, textless)[:5]
-        more = {"nbest": len(expected), "min_length": min_length, "textless": textless}
-        [found] = search([sentence], [limit], beam=3**4, alpha=alpha, **more)
-        assert [h.tokens for h in found] == [tokens for _, tokens in expected]
-        assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
+    """The limit wins over the shortest length."""
+
+    def long_enough(tokens: tuple[int, ...]) -> bool:
+        return sum(token not in textless for token in tokens) >= min(min_length, limit)
+
+    toy = ToySearch(7, (4, 5, 6), ())
+    toy.check_brute_force(limit, long_enough, alpha=alpha, min_length=min_length, textless=textless)
 
 
 SHORT: dict[str, Any] = {"min_length": 2, "textless": (5, 7)}
@@ -216,8 +203,9 @@ def test_a_prefix_is_kept_and_counts(beam: int) -> None:
 
 
 def test_a_prefix_is_the_best_of_what_begins_so() -> None:
-    best = next(tokens for _, tokens in brute_force(3, 4, 7, 0.6) if tokens[:2] == [6, 5])
-    [found] = beam_search(Toy([3], 81, 7), [4], options(81), [[6, 5]])
+    toy = ToySearch(7, (4, 5, 6), [Prefix()])
+    _, best = toy.best(3, ((6, 5, *rest) for n in range(3) for rest in itertools.product((4, 5, 6), repeat=n)))[0]
+    [found] = toy.beam_search([3], 4, 81, [[6, 5]])
     assert found[0].tokens == best
 
 
