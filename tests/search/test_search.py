@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
 from nmt_cli.errors import ModelError
 from nmt_cli.search.arrays import NUMPY
 from nmt_cli.search.constraints.prefix import Prefix
+from nmt_cli.search.length_penalties import average, gnmt, none, power
 from nmt_cli.search.search import UNLIMITED, SearchOptions
 from nmt_cli.search.sentence import Hypothesis
 
@@ -203,10 +205,24 @@ def test_a_prefix_is_kept_and_counts(beam: int) -> None:
 
 
 def test_a_prefix_is_the_best_of_what_begins_so() -> None:
-    toy = ToySearch(7, (4, 5, 6), [Prefix()])
-    _, best = toy.best(3, ((6, 5, *rest) for n in range(3) for rest in itertools.product((4, 5, 6), repeat=n)))[0]
-    [found] = toy.beam_search([3], 4, 81, [[6, 5]])
-    assert found[0].tokens == best
+    toy, words = ToySearch(7, (4, 5, 6), [Prefix()]), (4, 5, 6)
+    _, best = toy.best(3, ((6, 5, *rest) for n in range(3) for rest in itertools.product(words, repeat=n)))[0]
+    assert toy.beam_search([3], 4, 81, [[6, 5]])[0][0].tokens == best
+
+
+@pytest.mark.parametrize(
+    ("penalty", "alpha", "values"),
+    [
+        (gnmt, 0.6, [(6 / 6) ** 0.6, (8 / 6) ** 0.6]),
+        (gnmt, 0.0, [1, 1]),
+        (power, 1.5, [1, 3**1.5]),
+        (average, 0.6, [1, 3]),
+        (none, 0.6, [1, 1]),
+    ],
+)
+def test_length_penalties(penalty: Callable[[int, float], float], alpha: float, values: list[float]) -> None:
+    """Of outputs of one and of three tokens, as docs/search.md has them."""
+    assert [penalty(1, alpha), penalty(3, alpha)] == pytest.approx(values, rel=1e-6)
 
 
 def test_an_end_symbol_that_never_wins_is_forced_at_the_limit() -> None:
