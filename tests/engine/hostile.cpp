@@ -93,6 +93,9 @@ struct Exact {
 };
 using Ids = Exact<int64_t>;
 
+const std::string NO_NAME = "no name",
+                  NAMES[] = {"", NO_NAME, "%s%n%s", "\xff\x1b[2J", "encoder.-1.norm.weight", std::string(5000, 'x')};
+
 // An array of a model, with its numbers.
 struct Named {
     std::string name;
@@ -100,7 +103,6 @@ struct Named {
     bool is_matrix;  // int8 stores integers
     std::shared_ptr<char> data;
     int64_t odd = 0;  // 1: the numbers begin at an odd address
-    bool nameless = false;
 
     int64_t count() const { return rows * std::max<int64_t>(1, columns); }
     int64_t bytes() const { return count() * (dtype == NMT_FP32 ? 4 : dtype == NMT_BF16 ? 2 : 1); }
@@ -132,7 +134,7 @@ struct Named {
     }
 
     nmt_array described() const {
-        return {nameless ? nullptr : name.c_str(), dtype, rows, columns, data ? data.get() + odd : nullptr, 0};
+        return {name == NO_NAME ? nullptr : name.c_str(), dtype, rows, columns, data ? data.get() + odd : nullptr, 0};
     }
 };
 
@@ -185,19 +187,14 @@ bool change(std::vector<Named>& all, Choices& choose) {
         case 1:
             all.push_back(Named(one));
             return true;
-        case 2: {
-            static const char* const NAMES[] = {"", "%s%n%s", "\xff\x1b[2J", "embeddings", "encoder.-1.norm.weight"};
-            const int64_t which = choose.below(6);
-            one.name = which == 5 ? std::string(5000, 'x') : NAMES[which];
+        case 2:
+        case 4:
+            one.name = NAMES[choose.below(std::size(NAMES))];
             return true;
-        }
         case 3:
             if (one.dtype != other.dtype) return false;
             std::swap(one.name, other.name);  // wrong unless both have one shape
             return one.rows != other.rows || one.columns != other.columns;
-        case 4:
-            one.nameless = true;
-            return true;
         case 5:
             one.data = nullptr;
             return true;
@@ -577,12 +574,11 @@ void try_all(Choices choose) {
     if (choose.one_of(12)) {  // another configuration whose arrays fit
         change(config, choose);
         changed = true;
-        const auto fits = [](int64_t x) { return x >= 0 && x <= 4096; };
+        int64_t largest = 0, layers = std::max(config.encoder_layers, config.decoder_layers);
         for (const int64_t x : {config.d_model, config.heads, config.key_size, config.value_size, config.d_ff,
-                                config.source_vocab, config.target_vocab})
-            if (!fits(x)) return void(model_of(config, {}, 0, choose));
-        if (!fits(config.encoder_layers) || !fits(config.decoder_layers) || config.encoder_layers > 20 ||
-            config.decoder_layers > 20 || config.max_positions > 1 << 20)
+                                config.source_vocab, config.target_vocab, config.encoder_layers, config.decoder_layers})
+            largest = x < 0 ? INT64_MAX : std::max(largest, x);
+        if (largest > 4096 || layers > 20 || config.max_positions > 1 << 20)
             return void(model_of(config, {}, 0, choose));
         if (config.positions == NMT_LEARNED && config.max_positions > 4096) return;
         for (const Form& one : forms_of(config))

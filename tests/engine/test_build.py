@@ -95,11 +95,8 @@ def test_a_wheel_holds_the_package_the_recipes_and_the_libraries(wheel: Path, tm
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
     for library in LIBRARIES:
-        symbols = run(
-            "nm", "--dynamic", "--defined-only", tmp_path / "site" / library, cwd=tmp_path
-        ).stdout.splitlines()
-        assert symbols
-        assert [line for line in symbols if not line.split()[-1].startswith("nmt_")] == []
+        symbols = run("nm", "--dynamic", "--defined-only", tmp_path / "site" / library, cwd=tmp_path).stdout
+        assert {line.split()[-1].partition("_")[0] for line in symbols.splitlines()} == {"nmt"}
     code = "from nmt_cli.engine.library import summary; print(summary())"
     done = run(sys.executable, "-c", code, cwd=tmp_path, PYTHONPATH=str(tmp_path / "site"), NMT_ENGINE="")
     assert (done.returncode, done.stdout.count("avx2")) == (0, 2), done.stdout + done.stderr
@@ -144,10 +141,8 @@ def test_without_a_compiler_the_package_has_no_engine_and_says_so(tree: Path, tm
     assert (shown.returncode, shown.stderr) == (0, "")
     code = "import nmt_cli.engine.library as engine; print(engine.library(), engine.missing())"
     reason = run(sys.executable, "-c", code, cwd=tmp_path, **environment)
-    assert reason.stdout == (
-        f"None there is no {site / LIB / path_of('portable').name}, because the package was built without a C++ "
-        "compiler; install g++ or clang++ (11 or later), then install the package again\n"
-    )
+    assert reason.stdout.startswith(f"None there is no {site / LIB / path_of('portable').name}")
+    assert "install g++ or clang++" in reason.stdout
 
 
 @needs_compiler
@@ -163,7 +158,7 @@ def test_a_checkout_has_its_libraries_beside_the_sources_and_renames_new_ones(sm
     assert not [name for name in content(build("editable", small, tmp_path / "first")) if name.startswith("nmt_cli/")]
     lib = small / LIB
     assert {path.name for path in lib.iterdir()} == {Path(name).name for name in LIBRARIES}
-    with path_in(lib, "avx2").open("rb") as mapped:  # as in a program that runs
+    with (lib / path_of("avx2").name).open("rb") as mapped:  # as in a program that runs
         before = mapped.read()
         compiler = tmp_path / "older-compiler"
         compiler.write_text(f'#!/bin/sh\ncase "$*" in *-mavxvnni*) exit 1; esac\nexec {COMPILER} "$@"\n')
@@ -172,12 +167,8 @@ def test_a_checkout_has_its_libraries_beside_the_sources_and_renames_new_ones(sm
         build("editable", small, tmp_path / "second", CXX=str(compiler))
         mapped.seek(0)
         assert mapped.read() == before
-    assert path_in(lib, "avx2").read_bytes() != before
+    assert (lib / path_of("avx2").name).read_bytes() != before
     assert {path.name for path in lib.iterdir()} == {path_of(name).name for name in NEEDS if name != "avx2-vnni"}
-
-
-def path_in(folder: Path, name: str) -> Path:
-    return folder / path_of(name).name
 
 
 def test_an_installed_checkout_is_read_where_it_is_and_builds_nothing_then(small: Path, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_the_best_library_for_the_processor_is_loaded_or_the_one_that_a_variable
         this_processor.setattr(engine, "cpu_flags", lambda: {"sse2", *engine.NEEDS[name]})
         assert name_of_loaded() == name
         others = [other for other in engine.NEEDS if other != name and engine.path_of(other).is_file()]
-        assert engine.summary() == f"{name} (also installed: {', '.join(others)})"
+        assert engine.summary() == f"{name} (also installed: {', '.join(others) or 'none'})"
     engine._found.cache_clear()
     monkeypatch.setenv("NMT_ENGINE", name)
     assert name_of_loaded() == name

@@ -111,13 +111,6 @@ def test_steps_in_int8_are_those_of_the_decoder_in_torch(form: dict[str, Any], m
     assert sum(equal) > 0.4 * len(equal)
 
 
-def forward(model: Transformer, source: list[int], read: list[int]) -> Tensor:
-    """The log-probabilities of the model's own pass, (T, V)."""
-    with torch.inference_mode():
-        hidden = model(torch.tensor([source]), None, torch.tensor([read]))
-        return model.logits(hidden)[0].log_softmax(-1)
-
-
 @pytest.mark.parametrize("form", [*FORMS, *SHAPES], ids=name)
 def test_a_step_and_a_pass_are_the_models_own_pass(form: dict[str, Any]) -> None:
     """The longest source and output that the model takes, and the shortest ones."""
@@ -126,7 +119,9 @@ def test_a_step_and_a_pass_are_the_models_own_pass(form: dict[str, Any]) -> None
     pairs = [([*sources(s - 1, seed=s)[0], EOS], [BOS, *sources(t, seed=t)[0]]) for s, t in sizes]
     log_probs, _ = packed.forced([s for s, _ in pairs], [t[:-1] for _, t in pairs], [t[1:] for _, t in pairs])
     for (source, target), found in zip(pairs, log_probs, strict=True):
-        expected = forward(model, source, target[:-1])
+        with torch.inference_mode():
+            hidden = model(torch.tensor([source]), None, torch.tensor([target[:-1]]))
+            expected = model.logits(hidden)[0].log_softmax(-1)
         torch.testing.assert_close(torch.from_numpy(found), expected[range(len(found)), target[1:]], atol=1e-5, rtol=0)
         decoder = EngineDecoder(packed, 1)
         decoder.add([source])

@@ -19,7 +19,7 @@ from nmt_cli.errors import ModelError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.engine import EngineDecoder, EngineSearch
-from nmt_cli.search.length_penalties import average, none, power
+from nmt_cli.search.length_penalties import average, none
 from nmt_cli.search.search import SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
 from nmt_cli.translation.cached_decoder import CachedDecoder
@@ -83,35 +83,6 @@ def test_the_search_is_beam_search(options: SearchOptions, precision: str, sure:
     assert [len(one[0].tokens) <= sentence.max_length for one, sentence in zip(ours, SENTENCES, strict=True)]
     if precision == "fp32":
         same(ours, searched(over(lambda: CachedDecoder(torch_model, [], options.beam), options), SENTENCES, ENTERING))
-
-
-POWER = {"alpha": 1.5, "length_penalty": power}
-GOLDEN: dict[str, tuple[dict[str, Any], list[tuple[list[int], float]]]] = {
-    "gnmt": ({}, [([], -0.4685), ([21], -1.4483)]),
-    "gnmt, alpha 2": ({"alpha": 2.0}, [([], -0.4685), ([21], -1.1672)]),
-    "power": (POWER, [([25] * 5 + [21], -0.3447), ([25] * 6 + [21], -0.346)]),
-    "average": ({"length_penalty": average}, [([], -0.4685), ([21], -0.7943)]),
-    "none": ({"length_penalty": none}, [([], -0.4685), ([21], -1.5887)]),
-    "one token ahead": ({**POWER, "lookahead": 1}, [([25] * 5 + [21], -0.3447), ([25] * 4 + [21], -0.3492)]),
-    "one best, one token ahead": ({**POWER, "lookahead": 1, "nbest": 1}, [([], -0.4685)]),
-    "at least three": ({"beam": 1, "nbest": 1, "min_length": 3}, [([21] * 3, -6.8597)]),
-}
-"""The rules of docs/search.md, "Length and repetition" → options, and the outputs of the sure model: tokens and scores."""
-
-
-@pytest.mark.parametrize("case", GOLDEN)
-def test_length_penalties_and_the_stopping_rule_in_both_languages(case: str) -> None:
-    """In C++ and in Python, over a decoder of torch."""
-    torch_model, options = model(sure=True), replace(OPTIONS, nbest=2)
-    changes, expected = GOLDEN[case]
-    options, some = replace(options, **changes), [Sentence([8, 29], 12)]
-    for search in (
-        EngineSearch(engine_model(torch_model, "fp32"), options),
-        over(lambda: CachedDecoder(torch_model, [], options.beam), options),
-    ):
-        [found] = searched(search, some)
-        assert [hypothesis.tokens for hypothesis in found] == [tokens for tokens, _ in expected]
-        assert [hypothesis.score for hypothesis in found] == pytest.approx([score for _, score in expected], abs=1e-3)
 
 
 @pytest.mark.parametrize(("beam", "vocabulary"), [(1, VOCABULARY), (4, VOCABULARY), (12, VOCABULARY), (12, 7)])

@@ -23,34 +23,22 @@ def inputs() -> list[Tensor]:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("long", [False, True])
+@pytest.mark.parametrize("short", [1, attention.SHORT])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.01)])
 def test_values_and_gradients_of_equation_1(
-    masked: bool, causal: bool, long: bool, monkeypatch: pytest.MonkeyPatch
+    masked: bool, causal: bool, short: int, dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if long:
-        monkeypatch.setattr(attention, "SHORT", 1)
+    """In bf16 only the products are rounded: within two roundings of equation (1) in fp32 on the same inputs."""
+    monkeypatch.setattr(attention, "SHORT", short)
     mask, direction = attention_mask(LENGTHS, S) if masked else None, torch.randn(B, H, S, W)
     results = []
-    for function in (attend_short, attend_plain):
-        parts = [x.clone().requires_grad_() for x in inputs()]
+    for function, kind in ((attend_short, dtype), (attend_plain, torch.float32)):
+        parts = [x.to(dtype).to(kind).requires_grad_() for x in inputs()]
         out = function(parts[0], parts[1], parts[2], mask, causal)
-        results.append((out, *torch.autograd.grad((out * direction).sum(), parts)))
-    for fast, plain in zip(*results, strict=True):
-        torch.testing.assert_close(fast, plain, atol=1e-5, rtol=1e-5)
-
-
-def test_in_bf16_only_the_products_are_rounded() -> None:
-    """Against equation (1) in fp32 on the same rounded inputs: within two roundings, values and gradients."""
-    rounded = [x.bfloat16() for x in inputs()]
-    mask, direction = attention_mask(LENGTHS, S), torch.randn(B, H, S, W)
-    results = []
-    for function, dtype in ((attend_short, torch.bfloat16), (attend_plain, torch.float32)):
-        parts = [x.to(dtype).requires_grad_() for x in rounded]
-        out = function(parts[0], parts[1], parts[2], mask, True)
-        assert out.dtype == dtype
+        assert out.dtype == kind
         results.append((out, *torch.autograd.grad((out.float() * direction).sum(), parts)))
-    for fast, exact in zip(*results, strict=True):
-        assert (fast.float() - exact).norm() <= 0.01 * exact.norm()
+    for fast, plain in zip(*results, strict=True):
+        assert (fast.float() - plain).norm() <= tolerance * plain.norm()
 
 
 def test_it_supports_attention_as_the_model_builds_it() -> None:

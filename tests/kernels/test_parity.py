@@ -14,7 +14,10 @@ from torch import Tensor, nn
 from nmt_cli.engine.library import library
 from nmt_cli.engine.model import PRECISIONS, unsupported
 from nmt_cli.kernels.choice import apply_kernels
+from nmt_cli.model.norms import layer_norm
 from nmt_cli.model.packing import Packing
+from nmt_cli.model.positions import Sinusoidal
+from nmt_cli.model.residuals import PreNorm
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
 from nmt_cli.registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
@@ -27,62 +30,39 @@ FORMS = [
 ]
 
 
-class ScaleNorm(nn.Module):
-    """g x / |x| (Nguyen and Salazar 2019): a norm that no kernel knows."""
-
-    def __init__(self, config: ModelSection) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.tensor(config.d_model**0.5))
-
-    def forward(self, x: Tensor) -> Tensor:
-        scaled: Tensor = self.scale * x / x.norm(dim=-1, keepdim=True).clamp_min(1e-5)
-        return scaled
+def squashed_norm(config: ModelSection) -> nn.Module:
+    return nn.Sequential(layer_norm(config), nn.Tanh())
 
 
-class Cube(nn.Module):
-    """An activation that is negative for negative numbers, and that no kernel knows."""
-
-    def __init__(self, config: ModelSection) -> None:
-        super().__init__()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x**3
+def tanh(config: ModelSection) -> nn.Module:
+    """An activation that is negative for negative numbers."""
+    return nn.Tanh()
 
 
-class Scaled(nn.Module):
-    """A residual that no kernel knows: half of the stream, half of the sub-layer."""
-
-    final_norm = True
-
-    def __init__(self, config: ModelSection) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(config.d_model)
+class Scaled(PreNorm):
+    """Half of the stream, and the sub-layer."""
 
     def forward(self, x: Tensor, sublayer: Any) -> Tensor:
-        halves: Tensor = 0.5 * x + 0.5 * sublayer(self.norm(x))
-        return halves
+        return super().forward(0.5 * x, sublayer)
 
 
-class Flat(nn.Module):
-    """Positions that no kernel knows: none at all."""
-
-    def __init__(self, config: ModelSection) -> None:
-        super().__init__()
-        self.register_buffer("zero", torch.zeros(config.d_model), persistent=False)
+class Doubled(Sinusoidal):
+    """Twice the positions."""
 
     def forward(self, length: int, start: int = 0) -> Tensor:
-        return self.zero.expand(length, -1)  # type: ignore[operator]
+        return 2 * super().forward(length, start)
 
     def at(self, positions: Tensor) -> Tensor:
-        return self.zero.expand(len(positions), -1)  # type: ignore[operator]
+        return 2 * super().at(positions)
 
 
-UNKNOWN = {
-    "norm": (NORMS, ScaleNorm),
-    "activation": (ACTIVATIONS, Cube),
+UNKNOWN: dict[str, tuple[dict[str, str], Any]] = {
+    "norm": (NORMS, squashed_norm),
+    "activation": (ACTIVATIONS, tanh),
     "residual": (RESIDUALS, Scaled),
-    "positions": (POSITIONS, Flat),
+    "positions": (POSITIONS, Doubled),
 }
+"""Forms that no kernel knows."""
 
 
 def make(**changes: Any) -> Transformer:

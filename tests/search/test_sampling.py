@@ -251,23 +251,17 @@ def log_prob(source: list[int], tokens: list[int]) -> float:
 
 
 @pytest.mark.parametrize("settings", [{}, {"top_k": 5, "temperature": 3.0}])
-def test_log_prob_is_the_models_own(settings: dict[str, Any]) -> None:
-    for source, row in zip(sources(), samples(sources(), **settings), strict=True):
-        for h in row:
-            assert h.log_prob == pytest.approx(log_prob(source, h.tokens), abs=1e-3)
-            assert h.score == h.log_prob / gnmt(len(h.tokens) + 1, 0.6)
-            assert not {PAD, UNK, BOS, EOS} & set(h.tokens)
-            assert len(h.tokens) <= len(source) + 4
-
-
-def test_a_prefix_is_kept_and_counts() -> None:
+def test_prefixes_are_kept_and_log_prob_is_the_models_own(settings: dict[str, Any]) -> None:
     prefixes = [[9, 8, 7], [], [40], *[[]] * 17]
-    found = samples(sources(), 2, prefixes)
+    found = samples(sources(), 2, prefixes, **settings)
     for source, prefix, row in zip(sources(), prefixes, found, strict=True):
         for h in row:
             assert h.tokens[: len(prefix)] == prefix
             assert h.log_prob == pytest.approx(log_prob(source, h.tokens), abs=1e-3)
-    assert [found[i] for i in (1, 3, 19)] == [samples(sources())[i] for i in (1, 3, 19)]
+            assert h.score == h.log_prob / gnmt(len(h.tokens) + 1, 0.6)
+            assert not {PAD, UNK, BOS, EOS} & set(h.tokens)
+            assert len(h.tokens) <= len(source) + 4
+    assert [found[i] for i in (1, 3, 19)] == [samples(sources(), **settings)[i] for i in (1, 3, 19)]
 
 
 def test_equal_samples_are_computed_once() -> None:
@@ -292,12 +286,10 @@ def test_equal_samples_are_computed_once() -> None:
 
 
 def test_a_model_whose_logits_are_nan_is_named() -> None:
-    class Broken(Chain):
-        def step(self, tokens: Tensor, rows: np.ndarray) -> Tensor:
-            return super().step(tokens, rows) * math.nan
-
+    broken = Chain()
+    broken.logits.fill_(math.nan)
     with pytest.raises(ModelError, match="not a number"):
-        sample(Broken(), [3], options(2), [[5, EOS]])
+        sample(broken, [3], options(2), [[5, EOS]])
 
 
 def test_sentences_that_come_and_go_are_sampled_as_if_alone() -> None:

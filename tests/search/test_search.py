@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +13,13 @@ import pytest
 import torch
 from run_search import beam_search, over, plain_sentences, search_options
 from small_models import needs_engine, searched
-from toy_decoder import Histories, Toy, toy_logits
+from toy_decoder import Histories, Toy, ToySearch, toy_logits
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
 from nmt_cli.errors import ModelError
 from nmt_cli.search.arrays import NUMPY
-from nmt_cli.search.length_penalties import gnmt
+from nmt_cli.search.constraints.prefix import Prefix
+from nmt_cli.search.length_penalties import average, gnmt, none, power
 from nmt_cli.search.search import UNLIMITED, SearchOptions
 from nmt_cli.search.sentence import Hypothesis
 
@@ -74,19 +76,6 @@ def log_prob(sentence: int, tokens: tuple[int, ...], size: int, spread: float = 
     return total
 
 
-def brute_force(
-    sentence: int, limit: int, size: int, alpha: float, min_length: int = 0, textless: tuple[int, ...] = ()
-) -> list[tuple[float, list[int]]]:
-    """Every output there can be, scored: best first."""
-    words = range(EOS + 1, size)
-    every = (tokens for n in range(limit + 1) for tokens in itertools.product(words, repeat=n))
-    long_enough = (
-        tokens for tokens in every if sum(token not in textless for token in tokens) >= min(min_length, limit)
-    )
-    scored = [(log_prob(sentence, tokens, size) / gnmt(len(tokens) + 1, alpha), list(tokens)) for tokens in long_enough]
-    return sorted(scored, key=lambda pair: -pair[0])
-
-
 SHORTEST = [(0, ()), *itertools.product([1, 2, 3, 9], [(), (5,), (4, 6)])]
 
 
@@ -95,13 +84,13 @@ SHORTEST = [(0, ()), *itertools.product([1, 2, 3, 9], [(), (5,), (4, 6)])]
     ("alpha", "min_length", "textless"), [(0.0, 0, ()), (2.0, 0, ()), *((0.6, *one) for one in SHORTEST)]
 )
 def test_a_wide_beam_is_brute_force(limit: int, alpha: float, min_length: int, textless: tuple[int, ...]) -> None:
-    """The limit wins over the shortest length; log P is the model's own."""
-    for sentence in range(6):
-        expected = brute_force(sentence, limit, 7, alpha, min_length, textless)[:5]
-        more = {"nbest": len(expected), "min_length": min_length, "textless": textless}
-        [found] = search([sentence], [limit], beam=3**4, alpha=alpha, **more)
-        assert [h.tokens for h in found] == [tokens for _, tokens in expected]
-        assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
+    """The limit wins over the shortest length."""
+
+    def long_enough(tokens: tuple[int, ...]) -> bool:
+        return sum(token not in textless for token in tokens) >= min(min_length, limit)
+
+    toy = ToySearch(7, (4, 5, 6), ())
+    toy.check_brute_force(limit, long_enough, alpha=alpha, min_length=min_length, textless=textless)
 
 
 SHORT: dict[str, Any] = {"min_length": 2, "textless": (5, 7)}
@@ -216,9 +205,24 @@ def test_a_prefix_is_kept_and_counts(beam: int) -> None:
 
 
 def test_a_prefix_is_the_best_of_what_begins_so() -> None:
-    best = next(tokens for _, tokens in brute_force(3, 4, 7, 0.6) if tokens[:2] == [6, 5])
-    [found] = beam_search(Toy([3], 81, 7), [4], options(81), [[6, 5]])
-    assert found[0].tokens == best
+    toy, words = ToySearch(7, (4, 5, 6), [Prefix()]), (4, 5, 6)
+    _, best = toy.best(3, ((6, 5, *rest) for n in range(3) for rest in itertools.product(words, repeat=n)))[0]
+    assert toy.beam_search([3], 4, 81, [[6, 5]])[0][0].tokens == best
+
+
+@pytest.mark.parametrize(
+    ("penalty", "alpha", "values"),
+    [
+        (gnmt, 0.6, [(6 / 6) ** 0.6, (8 / 6) ** 0.6]),
+        (gnmt, 0.0, [1, 1]),
+        (power, 1.5, [1, 3**1.5]),
+        (average, 0.6, [1, 3]),
+        (none, 0.6, [1, 1]),
+    ],
+)
+def test_length_penalties(penalty: Callable[[int, float], float], alpha: float, values: list[float]) -> None:
+    """Of outputs of one and of three tokens, as docs/search.md has them."""
+    assert [penalty(1, alpha), penalty(3, alpha)] == pytest.approx(values, rel=1e-6)
 
 
 def test_an_end_symbol_that_never_wins_is_forced_at_the_limit() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from small_models import searched
@@ -68,21 +68,6 @@ def over(new: Callable[[], GrowingDecoder], options: SearchOptions, kind: Callab
 def run_to_end(search: Search, sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
     """Return the hypotheses of each sentence that the decoder of a new search holds; see `Search.add`."""
     return searched(search, sentences)
-
-
-def run_arrivals(
-    search: Search, arrivals: Mapping[int, Sequence[int]], enter: Callable[[Sequence[int]], object]
-) -> list[list[Hypothesis]]:
-    """Return the hypotheses of each sentence; `arrivals` has the numbers of those that `enter` before a step."""
-    results = dict[int, list[Hypothesis]]()
-    for step in range(max(arrivals) + 100):
-        if numbers := arrivals.get(step):
-            enter(numbers)
-        for number, hypotheses in search.step():
-            assert number not in results
-            results[number] = hypotheses
-    assert not search.busy
-    return [results[number] for number in range(len(results))]
 
 
 def plain_sentences(

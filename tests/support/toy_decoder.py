@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -105,6 +106,13 @@ class ToyDecoder(Histories):
         )
 
 
+Score = Callable[[Sequence[int], list[float]], float]
+
+
+def sum_of(tokens: Sequence[int], log_probs: list[float]) -> float:
+    return sum(log_probs)
+
+
 class ToySearch:
     """Searches over a vocabulary of `size`, of which `known` tokens have a probability."""
 
@@ -136,19 +144,32 @@ class ToySearch:
             for i, token in enumerate([*tokens, EOS])
         ]
 
-    def every(self, longest: int) -> Iterator[tuple[int, ...]]:
-        """Yield every output of known tokens."""
-        return (tokens for n in range(longest + 1) for tokens in itertools.product(self.known, repeat=n))
-
     def best(
-        self,
-        sentence: int,
-        outputs: Iterator[tuple[int, ...]],
-        score: Callable[[Sequence[int], list[float]], float] = lambda _, log_probs: sum(log_probs),
+        self, sentence: int, outputs: Iterable[tuple[int, ...]], score: Score = sum_of, alpha: float = ALPHA
     ) -> list[tuple[float, list[int]]]:
         """Return these outputs with their scores, best first; `score` is that before the length penalty."""
         scored = [
-            (score(tokens, self.log_probs(sentence, tokens)) / gnmt(len(tokens) + 1, ALPHA), list(tokens))
+            (score(tokens, self.log_probs(sentence, tokens)) / gnmt(len(tokens) + 1, alpha), list(tokens))
             for tokens in outputs
         ]
         return sorted(scored, key=lambda pair: -pair[0])
+
+    def check_brute_force(
+        self,
+        longest: int,
+        allowed: Callable[[tuple[int, ...]], bool] = lambda tokens: True,
+        score: Score = sum_of,
+        alpha: float = ALPHA,
+        **more: Any,
+    ) -> None:
+        """Of all outputs of known tokens that are allowed, a beam that has room for all finds the best; log P is the model's."""
+        every = [tokens for n in range(longest + 1) for tokens in itertools.product(self.known, repeat=n)]
+        for sentence in range(5):
+            expected = self.best(sentence, filter(allowed, every), score, alpha)[:9]
+            beam = (len(self.known) + 1) ** longest
+            [found] = self.beam_search([sentence], longest, beam, nbest=len(expected), alpha=alpha, **more)
+            assert [h.tokens for h in found] == [tokens for _, tokens in expected]
+            for h, (value, tokens) in zip(found, expected, strict=True):
+                log_prob = sum(self.log_probs(sentence, tokens))
+                assert math.isclose(h.score, value, abs_tol=1e-5)
+                assert math.isclose(h.log_prob, log_prob, abs_tol=1e-4)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 from reference_decoder import KINDS, ReferenceDecoder
-from run_search import beam_search, over, run_arrivals, search_options
-from small_models import needs_engine, section
+from run_search import beam_search, over, search_options
+from small_models import needs_engine, searched, section
 
 from nmt_cli.data.tokenizer import EOS
 from nmt_cli.model.precision import convert
@@ -141,11 +141,8 @@ def test_sentences_join_others_as_if_alone(kind: Kind, precision: str, beam: int
     """To the last bit; also those that enter when all others have left."""
     model, batch = convert(make(**features), precision), sources(18)
     search = over(lambda: kind(model, [], beam), options(beam))
-    found = run_arrivals(
-        search,
-        {0: range(7), 3: range(7, 9), 11: range(9, 15), 200: range(15, 18)},
-        lambda numbers: search.add(numbers, sentences([batch[i] for i in numbers])),
-    )
+    entering = [(0, range(7)), (3, range(7, 9)), (11, range(9, 15)), (200, range(15, 18))]
+    found = searched(search, sentences(batch), entering)
     assert found == translate(kind, model, batch, beam)
 
 

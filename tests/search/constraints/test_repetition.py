@@ -54,27 +54,16 @@ def test_log_probs_are_edited_as_by_transformers(rule: Constraint, processor: An
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_a_wide_beam_is_brute_force(n: int) -> None:
     toy = ToySearch(7, [4, 5, 6], [NoRepeatNgram(n)])
-    for sentence in range(5):
-        expected = toy.best(sentence, (tokens for tokens in toy.every(5) if not repeats(tokens, n)))[:9]
-        found = toy.beam_search([sentence], 5, 3**5, nbest=9)[0]
-        assert [h.tokens for h in found] == [tokens for _, tokens in expected]
-        assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
+    toy.check_brute_force(5, lambda tokens: not repeats(tokens, n))
     assert not any(repeats(h.tokens, n) for row in toy.sample(range(20), 12, 20) for h in row)
 
 
 @pytest.mark.parametrize("penalty", [0.7, 1.5])
 def test_a_wide_beam_is_brute_force_by_the_adjusted_score_and_log_prob_is_the_models_own(penalty: float) -> None:
     def adjusted(tokens: Sequence[int], log_probs: list[float]) -> float:
-        return sum(
-            p * (penalty if token in tokens[:i] else 1)
-            for i, (token, p) in enumerate(zip([*tokens, -1], log_probs, strict=True))
-        )
+        return sum(p * (penalty if (*tokens, -1)[i] in tokens[:i] else 1) for i, p in enumerate(log_probs))
 
     toy = ToySearch(7, [4, 5, 6], [RepetitionPenalty(penalty)])
-    for sentence in range(5):
-        expected = toy.best(sentence, toy.every(5), adjusted)[:9]
-        found = toy.beam_search([sentence], 5, 3**5, nbest=9)[0]
-        assert [h.tokens for h in found] == [tokens for _, tokens in expected]
-        assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
-        for h in [*found, *toy.sample([sentence], 12, 3)[0]]:
-            assert h.log_prob == pytest.approx(sum(toy.log_probs(sentence, h.tokens)), abs=1e-4)
+    toy.check_brute_force(5, score=adjusted)
+    for h in toy.sample([0], 12, 9)[0]:
+        assert h.log_prob == pytest.approx(sum(toy.log_probs(0, h.tokens)), abs=1e-4)
