@@ -62,13 +62,6 @@ def test_what_a_parse_has(models: Path) -> None:
     assert (blank.words, blank.tags, blank.constituents, str(blank), blank.too_long) == ([], [], (), "", "")
 
 
-def test_lines_are_separated_into_words_as_by_the_command(models: Path) -> None:
-    pytest.importorskip("nltk")
-    with nmt.load(models / "tags", devices=1) as parser:
-        [parse] = parser.parse(["I don't see it."])
-    assert parse.words == ["I", "do", "n't", "see", "it", "."]
-
-
 def test_faults_are_said(models: Path) -> None:
     with nmt.load(models / "tags", devices=1) as parser:
         for lines, said in (("the cat", "'the cat'"), ([nmt.Line("a", prefix="a")], "prefix"), (["a\nb"], "line end")):
