@@ -143,12 +143,10 @@ def test_every_option_of_the_command_is_one_of_a_call() -> None:
 def test_prefixes_and_terms(model: Path, lines: list[str], translator: nmt.Translator, tmp_path: Path) -> None:
     given = [nmt.Line(line, prefix="the", terms=["dog"]) for line in lines]
     found = as_json(translator.translate(given))
-    assert found == printed(
-        model, tmp_path / "in", [f"{line}\tthe\tdog" for line in lines], "--prefix-column", "--terms-columns"
-    )
-    assert all(
-        value["translation"].startswith("the") and "dog" in value["translation"] for value in found if value["source"]
-    )
+    columns = [f"{line}\tthe\tdog" for line in lines]
+    assert found == printed(model, tmp_path / "in", columns, "--prefix-column", "--terms-columns")
+    texts = [one["translation"] for one in found if one["source"]]
+    assert all(text.startswith("the") and "dog" in text for text in texts)
     assert as_json(list(translator.translate(iter(given), terms=True))) == found
 
 
@@ -235,8 +233,6 @@ def test_a_fork_translates_too_and_leaves_its_parent_alone(model: Path, lines: l
         (["a\nb"], {}, "line end"),
         ([7], {}, "7 as a line"),
         (["a"], {"bean": 2}, "'beam'?"),
-        (["a"], {"nbest": 0}, "--nbest 0"),
-        (["a"], {"beam": 0}, "decode.beam = 0"),
         (["a"], {"calibration": "x"}, "--confidence"),
         (["a"], {"overrides": ["model.d_model=2"]}, "decode.KEY=VALUE"),
         (iter([nmt.Line("a", terms=["b"])]), {}, "terms=True"),

@@ -72,14 +72,8 @@ def test_languages_and_usage(client: Any) -> None:
 
 
 def test_what_has_no_effect_is_ignored(client: Any, translator: nmt.Translator) -> None:
-    result = client.translate_text(
-        TEXT,
-        target_lang="DE",
-        formality="prefer_more",
-        preserve_formatting=True,
-        context="at home",
-        model_type="latency_optimized",
-    )
+    ignored = {"formality": "prefer_more", "context": "at home", "model_type": "latency_optimized"}
+    result = client.translate_text(TEXT, target_lang="DE", preserve_formatting=True, **ignored)
     assert result.text == translated(translator, TEXT)
     with pytest.raises(deepl.DeepLException, match="target_lang"):
         client.translate_text(TEXT, target_lang="FR")

@@ -36,19 +36,13 @@ def test_pointing_at_a_word_marks_the_words_it_comes_from(page: Page) -> None:
     assert len(page.site.asked("/nmt/attention")) == 1
 
 
-def test_pointing_at_a_word_of_the_source_marks_the_words_that_come_from_it(page: Page) -> None:
+def test_words_of_the_source_and_the_keyboard_do_the_same(page: Page) -> None:
     page.open().type("A man sleeps.")
     page.translated("A MAN SLEEPS.")
+    assert page("hint").text.startswith("Point at a word")
     page.point(page.word("mirror", "man"))  # under the text area
     page.until(lambda: page("word").text == "man → MAN 80 %, SLEEPS 20 %")
     assert page.weights("translation") == {"MAN": 0.8, "SLEEPS": 0.2}
-    page.type("x")
-    assert (page.weights("translation"), page("word").text) == ({}, "")
-
-
-def test_the_keyboard_moves_from_word_to_word_on_both_sides(page: Page) -> None:
-    page.open().type("A man sleeps.")
-    page.translated("A MAN SLEEPS.")
     page.press(Keys.HOME)
     page.until(lambda: page("word").text.startswith("A → A 80 %"))
     page.run("arguments[0].focus()", page("translation"))
@@ -56,6 +50,8 @@ def test_the_keyboard_moves_from_word_to_word_on_both_sides(page: Page) -> None:
     for key, word in ((right, "A"), (right, "MAN"), (Keys.END, "."), (left, "SLEEPS"), (Keys.HOME, "A")):
         page.press(key)
         page.until(lambda word=word: page("word").text.startswith(f"{word} ← "))
+    page.type("x")
+    assert (page.weights("translation"), page("word").text) == ({}, "")
 
 
 def test_words_of_pieces_share_their_attention(page: Page) -> None:
@@ -121,25 +117,6 @@ def test_a_chosen_file_is_translated_and_linked(page: Page, tmp_path: Path) -> N
     assert not page("document").is_displayed()
 
 
-def test_the_result_of_a_file_comes_into_view(page: Page) -> None:
-    page.screen(390, 500)
-    page.open().type("a line\n" * 60)
-    page.translated("A LINE\n" * 60)  # then the page grows no more
-    page.run("scrollTo(0, 0)")
-    page.run(DROP, "letter.txt")
-    page.until(lambda: page("download").is_displayed())
-    seen = "const b = arguments[0].getBoundingClientRect(); return b.top >= 0 && b.bottom <= innerHeight"
-    page.until(lambda: page.run(seen, page("download")))
-
-
-@pytest.mark.parametrize("touch", [False, True])
-def test_a_phone_is_told_to_tap_and_nothing_of_keys(page: Page, touch: bool) -> None:
-    page.screen(390 if touch else 1280, mobile=touch)
-    page.open()
-    assert page("hint").text.startswith("Tap a word" if touch else "Point at a word")
-    assert bool(re.search("key|Ctrl", page("hint").text)) != touch
-
-
 def test_a_dropped_file_is_translated_or_refused_by_its_ending(page: Page) -> None:
     page.open().run(DROP, "scan.pdf")
     assert page("document-status").text == "Files of this kind are not translated; choose one of: .txt, .html."
@@ -178,14 +155,19 @@ return outline(arguments[0]) !== 'none' || outline(arguments[0].closest('.card')
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_nothing_is_wider_than_a_phone(page: Page, dark: bool) -> None:
-    page.screen(360)
+def test_on_a_phone_nothing_is_too_wide_and_the_result_of_a_file_comes_into_view(page: Page, dark: bool) -> None:
+    page.screen(360, 500)
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
     page.cdp("Emulation.setEmulatedMedia", features=[scheme])
     page.site.languages, page.site.alternatives = THREE, ["W" * 300]
-    page.open().type("W" * 300)
+    page.open().put("a line\n" * 60 + "W" * 300)
+    page.translated("A LINE\n" * 60 + "W" * 300)  # then the page grows no more
+    assert re.match("Tap a word(?!.*(key|Ctrl))", page("hint").text)
+    page.run("scrollTo(0, 0)")
     page.run(DROP, f"{'long' * 60}.txt")
-    page.translated("W" * 300)
+    page.until(lambda: page("download").is_displayed())
+    seen = "const b = arguments[0].getBoundingClientRect(); return b.top >= 0 && b.bottom <= innerHeight"
+    page.until(lambda: page.run(seen, page("download")))
     assert page.run("return document.documentElement.scrollWidth") == 360
     background = "rgb(16, 20, 26)" if dark else "rgb(245, 246, 248)"
     assert page.run("return getComputedStyle(document.body).backgroundColor") == background
