@@ -126,7 +126,10 @@ def test_every_kind_of_vocabulary_is_adapted(kind: str, text: Path, tmp_path: Pa
     nmt.train("new.toml", overrides=[*SMALL, 'train.freeze=["encoder"]'], threads=1, progress=False)
     assert Vocabulary.load("runs/new/last").sha256 == Vocabulary.load("old").sha256
     assert nmt.load("runs/new").translate(["a cat"])[0].text is not None
-    again = adapt(text, tmp_path / "runs/new", "again")  # now it has a schedule, and was not imported
+    again = adapt(
+        text, tmp_path / "runs/new", "again", test_source=(), test_target=()
+    )  # it has a schedule, is not imported
+    assert again.baseline.pairs == len(lines(Path("again-text/test.de")))  # of the pairs that are held out
     assert again.settings.size.peak == pytest.approx(HIGHEST_PEAK / 2, rel=1e-3)
     assert load_recipe("again.toml").train.freeze == []
 
@@ -164,25 +167,6 @@ def test_the_scores_before_are_of_as_many_lines_as_there_is_time_for(
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": ":".join(sys.path)}
     scored = subprocess.run(command, shell=True, env={**os.environ, **path}, capture_output=True, text=True, check=True)
     assert re.search(rf"^chrF2 +{scores['chrf'].value:.2f} ", scored.stdout, re.MULTILINE)
-
-
-def test_no_more_pairs_than_most_and_held_out_ones_are_found(
-    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nmt_cli.interface.planning.MOST", 7)
-    seen: list[list[tuple[str, str]]] = []
-
-    def scored(_: Path, language: str, pairs: list[tuple[str, str]], total: int, workers: int | None) -> None:
-        assert (language, total, workers) == ("de", 20, 1)
-        seen.append(pairs)
-
-    monkeypatch.setattr("nmt_cli.interface.planning.baseline", scored)
-    old = model(text, tmp_path / "old", "joint")
-    done = adapt(text, old, test_source=(), test_target=())
-    assert done.baseline is None
-    test = lines(Path("new-text/test.en")), lines(Path("new-text/test.de"))
-    assert seen == [list(zip(*test, strict=True))[:7]]
-    assert "# Before" not in Path("new.toml").read_text(encoding="utf-8")
 
 
 def test_a_test_set_of_several_or_compressed_files_has_no_command(text: Path) -> None:

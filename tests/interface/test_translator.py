@@ -164,24 +164,16 @@ def test_a_stream_whose_translator_is_closed_does_not_end_as_if_it_were_complete
 ) -> None:
     """Also if another thread closes it while results are awaited."""
     with nmt.load(model, precision="fp32", device="cpu", devices=2) as translator:
-        begun, closed = threading.Event(), threading.Event()
-
-        def close() -> None:
-            assert begun.wait(LIMIT)
-            translator.close()
-            closed.set()
 
         def given() -> Iterator[str]:
             yield from lines * 20
-            begun.set()
-            assert closed.wait(LIMIT)
+            closing = threading.Thread(target=translator.close)
+            closing.start()
+            closing.join()
             yield lines[0]
 
-        closing = threading.Thread(target=close)
-        closing.start()
         with pytest.raises(PoolClosed):
             list(translator.translate(given(), **options))
-        closing.join()
 
 
 def test_scores(translator: nmt.Translator, lines: list[str]) -> None:

@@ -85,13 +85,15 @@ def test_what_takes_longer_than_the_grace_is_refused(model: Path, tmp_path: Path
 def test_what_is_refused_before_serving(model: Path, tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("nmt_cli.serving.logs.configure", lambda form: None)  # loggers of the whole process
-    Path("short").write_text("abc\n", encoding="utf-8")
+    for name, keys in {"short": "# a key\nabc\n", "twice": "long-enough\nlong-enough x\n", "empty": "\n"}.items():
+        Path(name).write_text(keys, encoding="utf-8")
     write_untrained(tmp_path / "twin", seed=5)
     serve = f"serve --device cpu --model {model}"
     usage = """
         --model twin --port 0 → one model for each language pair
         --host 0.0.0.0 → other machines
-        --keys short → at least 8 characters
+        --keys short → 'short', line 2 & at least 8 characters
+        --keys twice → 'twice', line 2
         --keys short --no-keys → both given
         --log xml → plain or json
         --set train.updates=3 → decode.KEY=VALUE
@@ -101,6 +103,7 @@ def test_what_is_refused_before_serving(model: Path, tmp_path: Path, monkeypatch
         --model none → none
         --host 192.0.2.1 --no-keys → address of this machine
         --keys no-file → no-file
+        --keys empty → 'empty'
         --beam 0 --port 0 --processes 2 → one of its processes could not start
         --model missing --port 0 --processes 2 → 'missing'"""
     assert unnamed(serve, usage) + unnamed(serve, data, code=1) == []

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
@@ -128,6 +131,15 @@ def test_files_have_an_end_and_empty_ones_count(served: Served, monkeypatch: pyt
     assert statuses() == [200, 200, 200, 404, 404]
     monkeypatch.setattr(kept, "LIFETIME", -1)
     assert statuses() == [404] * 5
+
+
+def test_the_folder_of_files_is_ours_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with closing(kept.Files()) as files:
+        files.add("a.txt", b"")
+        [folder] = tmp_path.iterdir()
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert not folder.exists()
 
 
 def test_files_that_are_refused(served: Served) -> None:

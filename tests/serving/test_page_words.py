@@ -69,33 +69,25 @@ def test_words_of_pieces_share_their_attention(page: Page) -> None:
 
 
 def test_the_page_works_where_attention_is_refused_or_of_another_translation(page: Page) -> None:
+    """A server that is busy is asked again at the next word."""
     page.open()
     other = sentence("text") | {"translation": "DIFFERENT", "tokens": ["▁DIFFERENT"]}
-    page.site.replies["/nmt/attention"] = [Reply(413), Reply(body={"sentences": [other]})]
-    for text in ("text", "texts"):
+    page.site.replies["/nmt/attention"] = [Reply(413), Reply(body={"sentences": [other]}), Reply(503)]
+    for text in ("text", "texts", "a man"):
         page.put(text)
         page.translated(text.upper())
-        page.point(page.word("translation", text.upper()))
+        page.point(page.all("#translation .word")[0])
         page.until(lambda text=text: text in [asked["q"] for asked in page.site.asked("/nmt/attention")])
+        assert (page.translation, page.weights("mirror")) == (text.upper(), {})
         page.point(page("target-name"))
-    assert (page.translation, page.weights("mirror")) == ("TEXTS", {})
-
-
-def test_attention_that_a_busy_server_refuses_is_asked_for_again_at_the_next_word(page: Page) -> None:
-    page.open()
-    page.site.replies["/nmt/attention"] = [Reply(503)]
-    page.type("A man")
-    page.translated("A MAN")
-    page.point(page.word("translation", "A"))
-    page.until(lambda: len(page.site.asked("/nmt/attention")) == 1)
 
     def again() -> bool:  # the refusal may not have arrived when the next word is pointed at
-        for word in ("A", "MAN"):
-            page.point(page.word("translation", word))
+        for word in page.all("#translation .word"):
+            page.point(word)
         return str(page("word").text).startswith("MAN ← man 80 %")
 
     page.until(again)
-    assert len(page.site.asked("/nmt/attention")) == 2
+    assert len(page.site.asked("/nmt/attention")) == 4
 
 
 # Files
