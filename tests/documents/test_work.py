@@ -69,28 +69,19 @@ def test_lines_of_code(name: str) -> None:
     grows_as(work, SIZE)
 
 
-def one_token(words: int) -> Scrambled:
-    """Return a translation whose only token is aligned to the only token of its line again and again."""
-    text = " ".join("x" * (number % 7 + 1) for number in range(words))
-    return Scrambled(text, ("\u2581" + text,), ("\u2581" + text,), ((0, 0),) * words)
+@pytest.mark.parametrize("aligned", ["one to one", "all to one"])
+def test_tokens_that_cover_many_words(aligned: str) -> None:
+    """The only token of the line is aligned to the only one of the translation, again and again; or to all tokens."""
 
-
-def one_source_token(words: int) -> Scrambled:
-    """Return a translation whose tokens are all aligned to the only token of its line."""
-    one = one_token(words)
-    tokens = tuple("\u2581" + word for word in one.text.split())
-    return Scrambled(one.text, tokens, one.source_tokens, tuple((0, index) for index in range(words)))
-
-
-@pytest.mark.parametrize("translated", [one_token, one_source_token])
-def test_tokens_that_cover_many_words(translated: Callable[[int], Scrambled]) -> None:
-    def work(words: int) -> int:
-        translation = translated(words)
-        first, rest = translation.text.split(" ", 1)
-        document = read_document(f"<b>{first}</b> {rest}", "html", split_sentences="0")
-        with counted() as count:
-            assert document.write([translation]).count("<b>") == 1
-        return count[0]
+    def work(count: int) -> int:
+        words = ["x" * (number % 7 + 1) for number in range(count)]
+        text = " ".join(words)
+        tokens = (f"\u2581{text}",) if aligned == "one to one" else tuple(f"\u2581{word}" for word in words)
+        pairs = tuple((0, number % len(tokens)) for number in range(count))
+        document = read_document(f"<b>{words[0]}</b> {' '.join(words[1:])}", "html", split_sentences="0")
+        with counted() as lines:
+            assert document.write([Scrambled(text, tokens, (f"\u2581{text}",), pairs)]).count("<b>") == 1
+        return lines[0]
 
     grows_as(work, 300)
 

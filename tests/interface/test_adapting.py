@@ -1,4 +1,4 @@
-"""`nmt init --from MODEL`: every kind of vocabulary, the rate for a model without a schedule, its scores before."""
+"""`nmt init --from MODEL`: every kind of vocabulary, the rate for a model without a schedule, whose model it is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from in_process import printed
 from untrained import write_untrained
 
 import nmt_cli as nmt
-from nmt_cli.data.demo_corpus import write_corpus
+from nmt_cli.data.demo_corpus import pairs
 from nmt_cli.data.tokenizer import Vocabulary, learn_bpe
 from nmt_cli.interface.planning import _scoring
 from nmt_cli.model.folder import weights_of
@@ -30,15 +30,18 @@ KINDS: dict[str, dict[str, Any]] = {
 SMALL = ["train.updates=4", "train.decay_updates=2", "train.valid_every=4", "train.batch_tokens=1100"]
 
 
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """400 pairs of the demo corpus, 60 others as a test set."""
     folder = tmp_path_factory.mktemp("text")
-    write_corpus(folder / "demo")
-    for language in ("en", "de"):
-        lines = (folder / "demo" / f"train.{language}").read_text(encoding="utf-8").splitlines(keepends=True)
-        (folder / f"text.{language}").write_text("".join(lines[:400]), encoding="utf-8")
-        (folder / f"test.{language}").write_text("".join(lines[400:460]), encoding="utf-8")
+    splits = pairs(train=460, valid=0, test=0)["train"]
+    for name, part in (("text", splits[:400]), ("test", splits[400:])):
+        for language, side in zip(("en", "de"), zip(*part, strict=True), strict=True):
+            (folder / f"{name}.{language}").write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
     return folder
 
 
@@ -46,19 +49,24 @@ def model(
     text: Path, folder: Path, kind: str, train: dict[str, Any] | None = None, language: str = "en", **metrics: str
 ) -> Path:
     """Make `folder` an untrained model with a vocabulary of that kind."""
-    lines = [(text / f"text.{language}").read_text(encoding="utf-8").splitlines() for language in ("en", "de")]
-    data = {"train_source": ["old"], "train_target": ["old"], "vocab_size": 360, **KINDS[kind]}
-    data["source_language"] = language
+    source_lines, target_lines = lines(text / "text.en"), lines(text / "text.de")
+    data = {
+        "train_source": ["old"],
+        "train_target": ["old"],
+        "vocab_size": 360,
+        "source_language": language,
+        **KINDS[kind],
+    }
     tied = kind != "two vocabularies"
     form = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 32, "d_ff": 64, "num_heads": 2}
     values = {"data": data, "model": {**form, "tie_embeddings": tied}, "train": train or {}, "decode": {"beam": 2}}
     recipe = Recipe.from_dict({"name": "old", **values}, "test")
-    source = target = learn_bpe(lines[0] + lines[1] if tied else lines[0], recipe.data)
+    source = target = learn_bpe(source_lines + target_lines * tied, recipe.data)
     if kind == "two tokenizers":
-        target = learn_bpe(lines[0] + lines[1], recipe.data.model_copy(update={"normalization": "identity"}))
+        target = learn_bpe(source_lines + target_lines, recipe.data.model_copy(update={"normalization": "identity"}))
         assert source.model != target.model
     elif not tied:
-        target = learn_bpe(lines[1], recipe.data.model_copy(update={"vocab_size": 340}))
+        target = learn_bpe(target_lines, recipe.data.model_copy(update={"vocab_size": 340}))
     vocabulary = Vocabulary(source, target)
     assert vocabulary.shared is tied
     torch.manual_seed(0)
@@ -87,10 +95,8 @@ def test_the_model_must_fit_the_text_and_what_it_says_is_in_no_command(text: Pat
     model(text, here / "strange", "joint", language="en; touch PWNED #\nnmt: done")
     printed("quantize old --out int8")
     for folder, target, said in (
-        *(
-            ("many", target, r"from 'en' to 'deu', 'fra', and the text is .* CODE, one of these\.")
-            for target in ("ru", "mul")
-        ),
+        ("many", "ru", r"from 'en' to 'deu', 'fra', and the text is .* CODE, one of these\."),
+        ("many", "mul", "'deu', 'fra'"),
         ("old", "fr", "from 'en' to 'de', and the text is 'en' to 'fr'"),
         ("int8", "de", "int8' is a model in int8"),
         ("strange", "de", r"^[^\n]*language 'en; touch PWNED #\\nnmt: done': expected[^\n]*$"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import os
 import random
@@ -10,14 +11,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import typer
+from in_process import objects
 from small_models import needs_engine
-from typer.testing import CliRunner
 from untrained import sentence, write_untrained
 from waiting import LIMIT
 
@@ -30,9 +31,6 @@ from nmt_cli.storage.files import sha256
 from nmt_cli.storage.sealed_json import to_json
 from nmt_cli.translation.confidence import DEFAULT
 from nmt_cli.translation.pool import PoolClosed
-
-app = typer.Typer()
-app.command()(command)
 
 OF_THE_COMMAND = {"model", "device", "devices", "precision"}  # of load
 OF_THE_COMMAND |= {"input_file", "output_file", "as_json", "scores", "prefix_column", "prefix_file", "terms_columns"}
@@ -60,12 +58,9 @@ def translator(model: Path) -> Iterator[nmt.Translator]:
 def printed(model: Path, path: Path, lines: list[str], *arguments: object) -> list[dict[str, Any]]:
     """What `nmt translate --json` prints."""
     path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    threads = torch.get_num_threads()
-    given = ["--model", model, "--input", path, "--precision", "fp32", "--device", "cpu", "--json", *arguments]
-    result = CliRunner().invoke(app, [*map(str, given)])
-    torch.set_num_threads(threads)
-    assert result.exit_code == 0, result.output
-    return [json.loads(line) for line in result.stdout.splitlines()]
+    given = ["--model", model, "--input", path, *arguments]
+    found: list[dict[str, Any]] = objects("translate --json --precision fp32 --device cpu", *given)
+    return found
 
 
 def as_json(translations: list[nmt.Translation]) -> list[dict[str, Any]]:
@@ -147,26 +142,15 @@ def test_every_option_of_the_command_is_one_of_a_call() -> None:
 def test_prefixes_and_terms(model: Path, lines: list[str], translator: nmt.Translator, tmp_path: Path) -> None:
     given = [nmt.Line(line, prefix="the", terms=["dog"]) for line in lines]
     found = as_json(translator.translate(given))
-    assert found == printed(
-        model, tmp_path / "in", [f"{line}\tthe\tdog" for line in lines], "--prefix-column", "--terms-columns"
-    )
-    assert all(
-        value["translation"].startswith("the") and "dog" in value["translation"] for value in found if value["source"]
-    )
+    columns = [f"{line}\tthe\tdog" for line in lines]
+    assert found == printed(model, tmp_path / "in", columns, "--prefix-column", "--terms-columns")
+    texts = [one["translation"] for one in found if one["source"]]
+    assert all(text.startswith("the") and "dog" in text for text in texts)
     assert as_json(list(translator.translate(iter(given), terms=True))) == found
 
 
 def test_a_stream_begins_before_its_input_ends(lines: list[str], translator: nmt.Translator) -> None:
-    seen: list[int] = []
-
-    def endless() -> Iterator[str]:
-        number = 0
-        while True:
-            seen.append(number)
-            yield lines[number % len(lines)]
-            number += 1
-
-    stream = translator.translate(endless())
+    stream = translator.translate(itertools.cycle(lines))
     assert [next(stream).source for _ in lines] == lines
     translator.close()
     with pytest.raises(PoolClosed):
@@ -179,24 +163,16 @@ def test_a_stream_whose_translator_is_closed_does_not_end_as_if_it_were_complete
 ) -> None:
     """Also if another thread closes it while results are awaited."""
     with nmt.load(model, precision="fp32", device="cpu", devices=2) as translator:
-        begun, closed = threading.Event(), threading.Event()
-
-        def close() -> None:
-            assert begun.wait(LIMIT)
-            translator.close()
-            closed.set()
 
         def given() -> Iterator[str]:
             yield from lines * 20
-            begun.set()
-            assert closed.wait(LIMIT)
+            closing = threading.Thread(target=translator.close)
+            closing.start()
+            closing.join()
             yield lines[0]
 
-        closing = threading.Thread(target=close)
-        closing.start()
         with pytest.raises(PoolClosed):
             list(translator.translate(given(), **options))
-        closing.join()
 
 
 def test_scores(translator: nmt.Translator, lines: list[str]) -> None:
@@ -209,23 +185,14 @@ def test_scores(translator: nmt.Translator, lines: list[str]) -> None:
 
 
 def test_several_threads_at_once(model: Path, lines: list[str]) -> None:
-    with nmt.load(model, precision="fp32", device="cpu", devices=1) as translator:
+    with nmt.load(model, precision="fp32", device="cpu", devices=1) as translator, ThreadPoolExecutor(6) as threads:
         expected = {beam: as_json(translator.translate(lines, beam=beam)) for beam in (1, 2, 3)}
-        wrong: list[int] = []
 
-        def work(number: int) -> None:
-            torch.set_num_threads(1)
-            for turn in range(6):
-                beam = (number + turn) % 3 + 1
-                if as_json(translator.translate(lines[number:], beam=beam)) != expected[beam][number:]:
-                    wrong.append(number)
+        def right(number: int) -> bool:
+            beam = number % 3 + 1
+            return as_json(translator.translate(lines[number % 6 :], beam=beam)) == expected[beam][number % 6 :]
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert wrong == []
+        assert all(threads.map(right, range(36), chunksize=1))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
@@ -251,26 +218,26 @@ def test_a_fork_translates_too_and_leaves_its_parent_alone(model: Path, lines: l
 
 
 @pytest.mark.parametrize(
-    ("call", "named"),
+    ("lines", "options", "named"),
     [
-        (lambda t: t.translate("a cat."), "Give [text]."),
-        (lambda t: t.translate(["a\nb"]), "line end"),
-        (lambda t: t.translate([7]), "7 as a line"),
-        (lambda t: t.translate(["a"], bean=2), "'bean': expected target_language"),
-        (lambda t: t.translate(["a"], bean=2), "'beam'?"),
-        (lambda t: t.translate(["a"], nbest=0), "--nbest 0"),
-        (lambda t: t.translate(["a"], beam=0), "decode.beam = 0"),
-        (lambda t: t.translate(["a"], calibration="x"), "--confidence"),
-        (lambda t: t.translate(["a"], overrides=["model.d_model=2"]), "only decode.KEY=VALUE can"),
-        (lambda t: list(t.translate(iter([nmt.Line("a", terms=["b"])]))), "terms=True"),
-        (lambda t: t.score([("a", "b")], precision="fp9"), "'fp9'"),
-        (lambda t: (t.close(), t.translate(["a"])), "closed"),
+        ("a cat.", {}, "Give [text]."),
+        (["a\nb"], {}, "line end"),
+        ([7], {}, "7 as a line"),
+        (["a"], {"bean": 2}, "'beam'?"),
+        (["a"], {"calibration": "x"}, "--confidence"),
+        (["a"], {"overrides": ["model.d_model=2"]}, "decode.KEY=VALUE"),
+        (iter([nmt.Line("a", terms=["b"])]), {}, "terms=True"),
     ],
 )
-def test_wrong_use(call: Any, named: str, translator: nmt.Translator) -> None:
+def test_wrong_use(lines: Any, options: dict[str, Any], named: str, translator: nmt.Translator) -> None:
     with pytest.raises(nmt.NmtError) as error:
-        call(translator)
+        list(translator.translate(lines, **options))
     assert named in str(error.value)
+    with pytest.raises(nmt.NmtError, match="'fp9'"):
+        translator.score([("a", "b")], precision="fp9")
+    translator.close()
+    with pytest.raises(nmt.NmtError, match="closed"):
+        translator.translate(["a"])
 
 
 @pytest.mark.parametrize(

@@ -28,18 +28,18 @@ def test_pairs_of_a_file_and_back_and_repaired_parses(tmp_path: Path) -> None:
     assert wrong.words == ["Cats", "run"]
 
 
-def test_lines_have_a_name_for_messages(tmp_path: Path) -> None:
+def test_lines_have_a_name_for_messages_and_what_is_refused(tmp_path: Path) -> None:
     [written] = nmt.trees([("the bank", [BARKS, RUNS])], tmp_path, name="all")
     assert written.files[0] == tmp_path / "all.words"
     with pytest.raises(DataError, match=r"the bank.*no tree"):
         nmt.trees(("the bank", []), tmp_path / "none", name="all")
-    with pytest.raises(UsageError, match="the bank has no name"):
-        nmt.trees(("the bank", [BARKS]), tmp_path)
-
-
-def test_what_is_refused(tmp_path: Path) -> None:
-    for inputs, named in (([], "no input"), (["a/x.trees", "b/x.trees"], "both go to x.words")):
+    both = ["a/x.trees", "b/x.trees"]
+    for inputs, named in (
+        (("the bank", [BARKS]), "the bank has no name"),
+        ([], "no input"),
+        (both, "both go to x.words"),
+    ):
         with pytest.raises(UsageError, match=named):
             nmt.trees(inputs, tmp_path)
-    with pytest.raises(DataError, match=r"the sentences has 2 lines, the parses has 1 line"):
+    with pytest.raises(DataError, match=r"2 lines, the parses has 1 line"):
         list(nmt.brackets(["a", "b"], ["XX"]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import socket
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPResponse, IncompleteRead
@@ -17,7 +16,7 @@ import fuzz
 import pytest
 from held_search import held_until
 from served import Served, get, post, running
-from waiting import LIMIT, wait_until
+from waiting import wait_until
 
 import nmt_cli as nmt
 from nmt_cli.serving import translating
@@ -63,17 +62,6 @@ def message_of(answer: Any, path: str, status: int = 400) -> str:
     return str(message)
 
 
-def connect(served: Served, buffer: int = 0) -> socket.socket:
-    """Return a connection; `buffer`: the bytes that it takes before they are read."""
-    address = urlsplit(served.url)
-    client = socket.socket()
-    client.settimeout(LIMIT)
-    if buffer:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-    client.connect((address.hostname, address.port))
-    return client
-
-
 def head(path: str, *lines: str) -> bytes:
     return "\r\n".join([f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", *lines]).encode("latin-1")
 
@@ -86,7 +74,7 @@ def whole(path: str, *lines: str, **values: Any) -> bytes:
 
 def answer_to(served: Served, sent: Iterable[bytes]) -> tuple[int, Any]:
     """Send until the server ends the connection. Return the status and the JSON of its answer."""
-    with connect(served) as client:
+    with served.connect() as client:
         try:
             for data in sent:
                 client.sendall(data)
@@ -144,7 +132,7 @@ def test_a_client_that_asks_for_http_2_is_answered(served: Served, path: str) ->
     asked = whole(path, "Connection: close, Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
     assert answer_to(served, [asked])[0] == 200
     smuggled = b"POST /translate HTTP/1.1\r\n"
-    with connect(served) as client:
+    with served.connect() as client:
         client.sendall(b"CONNECT %s HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n%s" % (path.encode(), smuggled))
         answer = HTTPResponse(client)
         answer.begin()
@@ -174,7 +162,7 @@ def test_a_text_arrives_as_it_was_sent_however_it_is_cut(
 
         with monkeypatch.context() as patched:
             patched.setattr(TimedProtocol, "data_received", in_pieces)
-            with connect(served) as client:
+            with served.connect() as client:
                 client.sendall(request)
                 answer = HTTPResponse(client)
                 answer.begin()
@@ -223,10 +211,9 @@ def test_the_number_of_values_is_limited(served: Served, path: str) -> None:
 
 @every_interface
 def test_half_of_a_surrogate_pair(served: Served, path: str) -> None:
-    values, text, target, _ = INTERFACES[path]
+    _, text, target, _ = INTERFACES[path]
     assert answer_to(served, [whole(path, "Connection: close", **{text: "a \ud800 dog"})])[0] == 200
     assert answer_to(served, [whole(path, "Connection: close", **{target: "d\udc00"})])[0] == 400
-    assert post(served.url + path, json=values).status_code == 200
 
 
 @every_interface
@@ -244,44 +231,77 @@ def test_nested_json(served: Served, path: str, depth: int) -> None:
             assert status == 200 or (status, [*answer]) == (400, [INTERFACES[path][3]])
 
 
+@pytest.mark.parametrize("form", ["html", "xml"])
+def test_nested_markup(served: Served, form: str) -> None:
+    for depth, status in ((5000, 200), (20_000, 400)):
+        text = "<b>" * depth + "a dog" + "</b>" * depth
+        for path, option in {"/translate": "format", "/v2/translate": "tag_handling"}.items():
+            values, name, *_ = INTERFACES[path]
+            answer = post(served.url + path, json={**values, option: form, name: text})
+            assert answer.status_code == status
+            assert status == 200 or "nested 10,001 deep" in message_of(answer, path)
+
+
+OF_DEEPL = ("tag_handling", "split_sentences", "formality", "ignore_tags", "non_splitting_tags", "target_lang")
+NAMES = {"/v2/translate": OF_DEEPL, "/translate": ("format", "alternatives", "source", "target")}
+STRANGE = [["xml"], {"tag": "xml"}, 1, True, 1.5, "XML!", "x" * 5000, "\ud800", "xml\0", "../../de", "\x1b[31mde", [[]]]
+
+
+@pytest.mark.parametrize("value", STRANGE)
+def test_values_of_other_types_and_codes(served: Served, value: Any) -> None:
+    """Also those that DeepL's clients send as lists."""
+    for path, names in NAMES.items():
+        for name in names:
+            status, answer = answer_to(served, [whole(path, "Connection: close", **{name: value})])
+            number = isinstance(value, int | float) and name == "alternatives"
+            if number or (name == "split_sentences" and str(value) in ("1", "True")):
+                assert status == 200, (name, answer)
+            else:
+                assert (status, [*answer]) == (400, [INTERFACES[path][3]]), name
+                assert 0 < len(*answer.values()) < 300
+
+
+NOT_TEXTS = "q parameter is neither a text nor a list of texts"
+
+
 @pytest.mark.parametrize(
-    ("path", "options"),
+    ("path", "values", "named"),
     [
-        ("/translate", {"format": "html"}),
-        ("/v2/translate", {"tag_handling": "html"}),
-        ("/v2/translate", {"tag_handling": "xml"}),
+        ("/translate", {"q": None}, "missing q"),
+        ("/translate", {"source": None}, "missing source"),
+        ("/translate", {"target": None}, "missing target"),
+        ("/translate", {"source": "fr"}, "fr is not supported"),
+        ("/translate", {"target": "xx"}, "xx is not supported"),
+        ("/translate", {"target": "pt-BR"}, "Portuguese (BR) (pt-BR) is not available as a target language"),
+        ("/translate", {"format": "pdf"}, "pdf format"),
+        ("/translate", {"q": 3}, NOT_TEXTS),
+        ("/translate", {"q": ["a", None]}, NOT_TEXTS),
+        ("/translate", {"alternatives": "many"}, "not a number"),
+        ("/translate", {"alternatives": 10}, "<= 9"),
+        ("/v2/translate", {"text": None}, "'text' not specified"),
+        ("/v2/translate", {"target_lang": None}, "'target_lang' not specified"),
+        ("/v2/translate", {"target_lang": "FR"}, "'target_lang' not supported"),
+        ("/v2/translate", {"source_lang": "FR"}, "'source_lang' not supported"),
+        ("/v2/translate", {"source_lang": "EN", "target_lang": "PT"}, "from EN to PT"),
+        ("/v2/translate", {"tag_handling": "md"}, "'tag_handling' not supported"),
+        ("/v2/translate", {"split_sentences": "2"}, "'split_sentences' not supported"),
+        ("/v2/translate", {"formality": "more"}, "'formality' is not supported"),
+        ("/v2/translate", {"glossary_id": "x"}, "'glossary_id' is not supported"),
+        ("/v2/translate", {"ignore_tags": ["x"]}, "'ignore_tags' is not supported"),
     ],
 )
-def test_nested_markup(served: Served, path: str, options: dict[str, str]) -> None:
-    values, text, *_ = INTERFACES[path]
-    for depth, status in ((5000, 200), (20_000, 400)):
-        answer = post(served.url + path, json={**values, **options, text: "<b>" * depth + "a dog" + "</b>" * depth})
-        assert answer.status_code == status
-        assert status == 200 or "nested 10,001 deep" in message_of(answer, path)
+def test_what_is_wrong_is_named(served: Served, path: str, values: dict[str, object], named: str) -> None:
+    assert named in message_of(post(served.url + path, json=INTERFACES[path][0] | values), path)
 
 
-@pytest.mark.parametrize("value", [["xml"], {"tag": "xml"}, 1, True, 1.5, "XML!", "x" * 5000, "\ud800", "xml\0", [[]]])
-def test_values_of_other_types(served: Served, value: Any) -> None:
-    """Also those that DeepL's clients send as lists."""
-    for name in ("tag_handling", "split_sentences", "formality", "ignore_tags", "non_splitting_tags"):
-        request = whole("/v2/translate", "Connection: close", **{name: value})
-        status, answer = answer_to(served, [request])
-        accepted = status == 200 and str(value) in ("1", "True")
-        assert accepted or (status, [*answer]) == (400, ["message"]), name
-    for name in ("format", "alternatives", "source", "target"):
-        status, answer = answer_to(served, [whole("/translate", "Connection: close", **{name: value})])
-        accepted = status == 200 and name == "alternatives"
-        assert accepted or (status, [*answer]) == (400, ["error"]), name
+@pytest.mark.parametrize("body", [b"{", b"[]", b"[" * 100_000, b'"a"', b"\xff", b""])
+@every_interface
+def test_bodies_that_are_no_json_object(served: Served, path: str, body: bytes) -> None:
+    answer = post(served.url + path, content=body, headers={"Content-Type": "application/json"})
+    assert message_of(answer, path) == "Invalid JSON format"
 
 
 # --- names ---
-
-
-@every_interface
-def test_codes_of_languages(served: Served, path: str) -> None:
-    values, _, target, _ = INTERFACES[path]
-    for code in ("e" * 5000, "../../de", "xx\x00", "\x1b[31mde"):
-        message_of(post(served.url + path, json={**values, target: code}), path)
 
 
 def test_the_name_of_a_file_is_made_of_the_models_language(served: Served) -> None:
@@ -325,7 +345,7 @@ def test_the_place_of_a_client_that_does_not_read_is_freed(
     monkeypatch.setattr(TimedProtocol, "within", lambda seconds: protocol)  # the body has no limit
     with (
         running(model, limits=Limits(max_characters=0, max_reading=0, max_connections=2)) as one,
-        connect(one, 4096) as greedy,
+        one.connect(4096) as greedy,
     ):
         greedy.sendall(whole("/translate", q=SPACES))
         assert greedy.recv(1)
@@ -337,7 +357,7 @@ def test_the_place_of_a_client_that_does_not_read_is_freed(
 @pytest.mark.slow
 def test_a_client_that_does_not_read_does_not_hold_the_end_up(model: Path, served: Served) -> None:
     with running(model, limits=Limits(max_characters=0, max_reading=0), grace=1) as one:
-        greedy = connect(one, 4096)
+        greedy = one.connect(4096)
         greedy.sendall(whole("/translate", q=SPACES))
         answer = HTTPResponse(greedy)
         answer.begin()
@@ -346,17 +366,15 @@ def test_a_client_that_does_not_read_does_not_hold_the_end_up(model: Path, serve
 
 
 def test_a_client_that_sends_two_requests_and_leaves(
-    model: Path, served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     gate = held_until(monkeypatch, tmp_path)
     monkeypatch.setattr(translating, "SOON", 0)  # it is looked from the beginning whether the client is there
     with running(model) as one:
-        [served_model] = one.models.pairs.models.values()
-        pool = served_model.translator.pool
-        with connect(one) as client:
+        with one.connect() as client:
             client.sendall(whole("/translate", q="the cat sees a dog " * 8) + whole("/translate"))
             gate.begun()
-        wait_until(lambda: pool.waiting + pool.running == 0)
+        wait_until(one.idle)
 
 
 # --- all together ---

@@ -11,17 +11,15 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("selenium", reason="the page is tested with selenium")
-import translation_site
 from page_browser import DROP, Page, browser, needs_browser, page
 from selenium.webdriver.common.keys import Keys
-from translation_site import THREE, Reply
+from translation_site import THREE, Reply, sentence
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, needs_browser]
 
 # Words
 
 
-@needs_browser
 def test_pointing_at_a_word_marks_the_words_it_comes_from(page: Page) -> None:
     page.open().type("A man sleeps. He dreams.")
     page.translated("A MAN SLEEPS. HE DREAMS.")
@@ -38,113 +36,71 @@ def test_pointing_at_a_word_marks_the_words_it_comes_from(page: Page) -> None:
     assert len(page.site.asked("/nmt/attention")) == 1
 
 
-@needs_browser
-def test_pointing_at_a_word_of_the_source_marks_the_words_that_come_from_it(page: Page) -> None:
+def test_words_of_the_source_and_the_keyboard_do_the_same(page: Page) -> None:
     page.open().type("A man sleeps.")
     page.translated("A MAN SLEEPS.")
+    assert page("hint").text.startswith("Point at a word")
     page.point(page.word("mirror", "man"))  # under the text area
     page.until(lambda: page("word").text == "man → MAN 80 %, SLEEPS 20 %")
     assert page.weights("translation") == {"MAN": 0.8, "SLEEPS": 0.2}
+    page.press(Keys.HOME)
+    page.until(lambda: page("word").text.startswith("A → A 80 %"))
+    page.run("arguments[0].focus()", page("translation"))
+    left, right = Keys.ARROW_LEFT, Keys.ARROW_RIGHT
+    for key, word in ((right, "A"), (right, "MAN"), (Keys.END, "."), (left, "SLEEPS"), (Keys.HOME, "A")):
+        page.press(key)
+        page.until(lambda word=word: page("word").text.startswith(f"{word} ← "))
     page.type("x")
     assert (page.weights("translation"), page("word").text) == ({}, "")
 
 
-@needs_browser
-def test_the_keyboard_moves_from_word_to_word_on_both_sides(page: Page) -> None:
-    page.open().type("A man sleeps.")
-    page.translated("A MAN SLEEPS.")
-    page.press(Keys.HOME)
-    page.until(lambda: page("word").text.startswith("A → A 80 %"))
-    page.run("arguments[0].focus()", page("translation"))
-    for key, word in (
-        (Keys.ARROW_RIGHT, "A"),
-        (Keys.ARROW_RIGHT, "MAN"),
-        (Keys.END, "."),
-        (Keys.ARROW_LEFT, "SLEEPS"),
-        (Keys.HOME, "A"),
-    ):
-        page.press(key)
-        page.until(lambda word=word: page("word").text.startswith(f"{word} ← "))
-
-
-@needs_browser
 def test_words_of_pieces_share_their_attention(page: Page) -> None:
     """A word of the translation has the mean of its pieces; a word of the source the sum of its pieces. Normalized pieces are left out."""
     page.open()
     weights = [[0.5, 0.2, 0.1, 0.2], [0.1, 0.1, 0.0, 0.8], [0.0, 0.0, 0.0, 1.0], [0.2, 0.2, 0.3, 0.3]]
-    sentence = {
-        "source": "Donau — fluss",
-        "translation": "DONAU FLUSS",
-        "source_tokens": ["▁Don", "au", "▁-", "▁fluss"],
-        "tokens": ["▁DO", "NAU", "▁FLUSS", "</s>"],
-        "weights": weights,
-        "words": None,
-    }
+    pieces = {"source_tokens": ["▁Don", "au", "▁-", "▁fluss"], "tokens": ["▁DO", "NAU", "▁FLUSS", "</s>"]}
+    donau = {"source": "Donau — fluss", "translation": "DONAU FLUSS", "weights": weights, "words": None, **pieces}
     page.site.replies["/translate"] = [Reply(body={"translatedText": "Donau Fluss", "alternatives": []})]
-    page.site.replies["/nmt/attention"] = [Reply(body={"sentences": [sentence]})]
+    page.site.replies["/nmt/attention"] = [Reply(body={"sentences": [donau]})]
     page.type("Donau — fluss")
     page.translated("Donau Fluss")
     page.point(page.word("translation", "Donau"))
     page.until(lambda: page("word").text == "Donau ← fluss 50 %, Donau 45 %")
 
 
-@needs_browser
 def test_the_page_works_where_attention_is_refused_or_of_another_translation(page: Page) -> None:
+    """A server that is busy is asked again at the next word."""
     page.open()
-    other = {
-        "source": "text",
-        "translation": "DIFFERENT",
-        "source_tokens": ["▁text"],
-        "tokens": ["▁DIFFERENT"],
-        "weights": [[1.0]],
-        "words": None,
-    }
-    page.site.replies["/nmt/attention"] = [Reply(413), Reply(body={"sentences": [other]})]
-    for text in ("text", "texts"):
-        page("text").clear()
-        page.type(text)
+    other = sentence("text") | {"translation": "DIFFERENT", "tokens": ["▁DIFFERENT"]}
+    page.site.replies["/nmt/attention"] = [Reply(413), Reply(body={"sentences": [other]}), Reply(503)]
+    for text in ("text", "texts", "a man"):
+        page.put(text)
         page.translated(text.upper())
-        page.point(page.word("translation", text.upper()))
-        page.until(
-            lambda text=text: page.site.asked("/nmt/attention") and page.site.asked("/nmt/attention")[-1]["q"] == text
-        )
+        page.point(page.all("#translation .word")[0])
+        page.until(lambda text=text: text in [asked["q"] for asked in page.site.asked("/nmt/attention")])
+        assert (page.translation, page.weights("mirror")) == (text.upper(), {})
         page.point(page("target-name"))
-    assert (page.translation, page.weights("mirror")) == ("TEXTS", {})
-
-
-@needs_browser
-def test_attention_that_a_busy_server_refuses_is_asked_for_again_at_the_next_word(page: Page) -> None:
-    page.open()
-    page.site.replies["/nmt/attention"] = [Reply(503)]
-    page.type("A man")
-    page.translated("A MAN")
-    page.point(page.word("translation", "A"))
-    page.until(lambda: len(page.site.asked("/nmt/attention")) == 1)
 
     def again() -> bool:  # the refusal may not have arrived when the next word is pointed at
-        for word in ("A", "MAN"):
-            page.point(page.word("translation", word))
+        for word in page.all("#translation .word"):
+            page.point(word)
         return str(page("word").text).startswith("MAN ← man 80 %")
 
     page.until(again)
-    assert len(page.site.asked("/nmt/attention")) == 2
+    assert len(page.site.asked("/nmt/attention")) == 4
 
 
 # Files
 
 
-@needs_browser
 def test_a_chosen_file_is_translated_and_linked(page: Page, tmp_path: Path) -> None:
     page.open()
     page.site.replies["/translate_file"] = [Reply(goes=(goes := threading.Event()))]
     (tmp_path / "letter.txt").write_text("a man\n", encoding="utf-8")
     page("file").send_keys(str(tmp_path / "letter.txt"))
     page.until(lambda: page("document-status").text == "Translating…")
-    assert (page("document-name").text, page("dismiss").text, page("download").is_displayed()) == (
-        "letter.txt",
-        "Cancel",
-        False,
-    )
+    shown = page("document-name").text, page("dismiss").text, page("download").is_displayed()
+    assert shown == ("letter.txt", "Cancel", False)
     goes.set()
     page.until(lambda: page("document-status").text == "Translated.")
     assert page("download").get_attribute("href") == f"{page.site.address}/download_file/abc"
@@ -153,33 +109,6 @@ def test_a_chosen_file_is_translated_and_linked(page: Page, tmp_path: Path) -> N
     assert not page("document").is_displayed()
 
 
-@needs_browser
-def test_the_result_of_a_file_comes_into_view(page: Page) -> None:
-    page.cdp("Emulation.setDeviceMetricsOverride", width=390, height=500, deviceScaleFactor=2, mobile=True)
-    page.open().type("a line\n" * 60)
-    page.translated("A LINE\n" * 60)  # then the page grows no more
-    page.run("scrollTo(0, 0)")
-    page.run(DROP, "letter.txt")
-    page.until(lambda: page("download").is_displayed())
-    page.until(
-        lambda: page.run(
-            "const b = arguments[0].getBoundingClientRect(); return b.top >= 0 && b.bottom <= innerHeight",
-            page("download"),
-        )
-    )
-
-
-@needs_browser
-@pytest.mark.parametrize("touch", [False, True])
-def test_a_phone_is_told_to_tap_and_nothing_of_keys(page: Page, touch: bool) -> None:
-    width = 390 if touch else 1280
-    page.cdp("Emulation.setDeviceMetricsOverride", width=width, height=740, deviceScaleFactor=2, mobile=touch)
-    page.open()
-    assert page("hint").text.startswith("Tap a word" if touch else "Point at a word")
-    assert bool(re.search("key|Ctrl", page("hint").text)) != touch
-
-
-@needs_browser
 def test_a_dropped_file_is_translated_or_refused_by_its_ending(page: Page) -> None:
     page.open().run(DROP, "scan.pdf")
     assert page("document-status").text == "Files of this kind are not translated; choose one of: .txt, .html."
@@ -188,19 +117,15 @@ def test_a_dropped_file_is_translated_or_refused_by_its_ending(page: Page) -> No
     assert len(page.site.asked("/translate_file")) == 1
 
 
-@needs_browser
 def test_a_refused_file_is_said_and_a_busy_server_asked_again(page: Page) -> None:
     page.open()
-    page.site.replies["/translate_file"] = [
-        Reply(503, headers={"Retry-After": "1"}),
-        Reply(413, {"error": "too many bytes"}),
-    ]
+    busy, refused = Reply(503, headers={"Retry-After": "1"}), Reply(413, {"error": "too many bytes"})
+    page.site.replies["/translate_file"] = [busy, refused]
     page.run(DROP, "long.txt")
     page.says("The server is busy. Trying again in 1 s.")
     page.until(lambda: page("document-status").text == "The text is too long for this server (too many bytes).")
 
 
-@needs_browser
 def test_a_cancelled_file_stays_away(page: Page) -> None:
     page.open()
     page.site.replies["/translate_file"] = [Reply(goes=(goes := threading.Event()))]
@@ -215,40 +140,38 @@ def test_a_cancelled_file_stays_away(page: Page) -> None:
 
 # Looks and access
 
+OUTLINED = """
+const outline = element => getComputedStyle(element).outlineStyle;
+return outline(arguments[0]) !== 'none' || outline(arguments[0].closest('.card')) !== 'none';
+"""
 
-@needs_browser
+
 @pytest.mark.parametrize("dark", [False, True])
-def test_nothing_is_wider_than_a_phone(page: Page, dark: bool) -> None:
-    page.cdp("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=2, mobile=True)
-    page.cdp(
-        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-    )
+def test_on_a_phone_nothing_is_too_wide_and_the_result_of_a_file_comes_into_view(page: Page, dark: bool) -> None:
+    page.screen(360, 500)
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    page.cdp("Emulation.setEmulatedMedia", features=[scheme])
     page.site.languages, page.site.alternatives = THREE, ["W" * 300]
-    page.open().type("W" * 300)
+    page.open().put("a line\n" * 60 + "W" * 300)
+    page.translated("A LINE\n" * 60 + "W" * 300)  # then the page grows no more
+    assert re.match("Tap a word(?!.*(key|Ctrl))", page("hint").text)
+    page.run("scrollTo(0, 0)")
     page.run(DROP, f"{'long' * 60}.txt")
-    page.translated("W" * 300)
+    page.until(lambda: page("download").is_displayed())
+    seen = "const b = arguments[0].getBoundingClientRect(); return b.top >= 0 && b.bottom <= innerHeight"
+    page.until(lambda: page.run(seen, page("download")))
     assert page.run("return document.documentElement.scrollWidth") == 360
-    assert page.run("return getComputedStyle(document.body).backgroundColor") == (
-        "rgb(16, 20, 26)" if dark else "rgb(245, 246, 248)"
-    )
+    background = "rgb(16, 20, 26)" if dark else "rgb(245, 246, 248)"
+    assert page.run("return getComputedStyle(document.body).backgroundColor") == background
 
 
-@needs_browser
 def test_the_text_area_is_as_tall_as_its_text_and_the_mirror_lies_under_it(page: Page) -> None:
-    page.open().run(
-        "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))",
-        page("text"),
-        "line of a text that is long enough to wrap in its box \n" * 30,
-    )
+    page.open().put("line of a text that is long enough to wrap in its box \n" * 30)
     assert page.run("const t = document.getElementById('text'); return t.scrollHeight <= t.clientHeight")
-    boxes = [
-        page.run("const b = arguments[0].getBoundingClientRect(); return [b.x, b.y, b.width, b.height]", page(name))
-        for name in ("text", "mirror")
-    ]
-    assert boxes[0] == boxes[1]
+    box = "const b = arguments[0].getBoundingClientRect(); return [b.x, b.y, b.width, b.height]"
+    assert page.run(box, page("text")) == page.run(box, page("mirror"))
 
 
-@needs_browser
 def test_everything_is_reached_by_the_tab_key_and_has_a_name_and_a_visible_focus(page: Page) -> None:
     page.site.languages, page.site.alternatives = THREE, ["other"]
     page.open().type("a man")
@@ -263,41 +186,17 @@ def test_everything_is_reached_by_the_tab_key_and_has_a_name_and_a_visible_focus
         active = page.driver.switch_to.active_element
         seen.append(active.get_attribute("id") or active.text)
         assert active.accessible_name, seen
-        assert page.run(
-            "const e = arguments[0], s = getComputedStyle; return s(e).outlineStyle !== 'none' || s(e.closest('.card')).outlineStyle !== 'none'",
-            active,
-        ), seen
+        assert page.run(OUTLINED, active), seen
         page.press(Keys.TAB)
-    assert seen == [
-        "source",
-        "swap",
-        "target",
-        "text",
-        "clear",
-        "choose",
-        "translation",
-        "copy",
-        "other",
-        "download",
-        "dismiss",
-    ]
+    controls = ["source", "swap", "target", "text", "clear", "choose", "translation", "copy"]
+    assert seen == [*controls, "other", "download", "dismiss"]
 
 
-def test_the_page_loads_nothing_from_elsewhere_and_has_nothing_inline() -> None:
-    for file in translation_site.FOLDER.iterdir():
-        text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
-        assert not re.search(r"https?://|[\"'(]//|console\.|innerHTML|\sstyle=|\son\w+=\"|<style|<script>", text), (
-            file.name
-        )
-
-
-@needs_browser
-def test_the_page_is_that_of_nmt_serve(page: Page, tmp_path: Path) -> None:
+def test_the_page_is_that_of_nmt_serve(page: Page, model: Path, tmp_path: Path) -> None:
     """Against the real server: an untrained model's translation, its attention, a file."""
     served = pytest.importorskip("served", reason="nmt serve is not there", exc_type=ImportError)
-    untrained = pytest.importorskip("untrained")
     (tmp_path / "letter.txt").write_text("the cat sees a dog.\n", encoding="utf-8")
-    with served.running(untrained.write_untrained(tmp_path / "model")) as server:
+    with served.running(model) as server:
         page.site.address = server.url
         page.open().type("the cat sees a dog.")
         page.until(lambda: "Translated in" in page.status)

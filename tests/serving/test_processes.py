@@ -7,13 +7,14 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from served import Command, get, httpx, post
-from untrained import sentence, write_untrained
+from untrained import sentence
 from waiting import LIMIT, alive, wait_until
 
 import nmt_cli as nmt
@@ -22,36 +23,45 @@ KILLS = 4
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_untrained(tmp_path_factory.mktemp("models") / "en-de")
-
-
 def servers(command: Command) -> list[int]:
     """The processes that serve."""
     tasks = Path(f"/proc/{command.process.pid}/task").glob("*/children")
     children = [int(number) for task in tasks for number in task.read_text(encoding="ascii").split()]
-    return sorted(pid for pid in children if b"spawn_main" in command_line(pid))
-
-
-def command_line(pid: int) -> bytes:
-    """The command line of a process; empty if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
+    found = []
+    for pid in children:
+        with suppress(OSError):  # it has ended
+            found += [pid] * (b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    return sorted(found)
 
 
 def translate(url: str, text: str) -> httpx.Response:
     return post(f"{url}/translate", json={"q": text, "source": "en", "target": "de"})
 
 
-def started(command: Command, processes: int) -> str:
-    """Wait until all processes serve. Return the address."""
-    url = command.url
-    wait_until(lambda: sum("loaded in" in line for line in command.lines) >= processes)
-    wait_until(lambda: get(f"{url}/health").status_code == 200)
-    return url
+@contextmanager
+def started(model: Path, **options: Any) -> Iterator[tuple[Command, str]]:
+    """Two processes that serve, and their address."""
+    with Command("--model", str(model), "--processes", "2", **options) as command:
+        url = command.url
+        wait_until(lambda: loaded(command) >= 2)
+        wait_until(lambda: get(f"{url}/health").status_code == 200)
+        yield command, url
+
+
+def loaded(command: Command) -> int:
+    return sum("loaded in" in line for line in command.lines)
+
+
+@contextmanager
+def clients(client: Callable[[int], None], stop: threading.Event) -> Iterator[None]:
+    """Four clients, which end when the block ends."""
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    yield
+    stop.set()
+    for thread in threads:
+        thread.join(LIMIT)
 
 
 def test_kills_under_load_lose_only_what_the_process_had(model: Path) -> None:
@@ -76,22 +86,16 @@ def test_kills_under_load_lose_only_what_the_process_had(model: Path) -> None:
                 wrong.append((line, answer.text))
             answered[0] += 1
 
-    with Command("--model", str(model), "--processes", "2") as command:
-        url = started(command, 2)
-        clients = [threading.Thread(target=client, args=(seed,)) for seed in range(4)]
-        for thread in clients:
-            thread.start()
-        for kill in range(KILLS):
-            before, goal = servers(command), answered[0] + 20
-            wait_until(lambda goal=goal: answered[0] >= goal)
-            os.kill(before[kill % 2], signal.SIGKILL)
-            wait_until(lambda before=before: len(set(servers(command)) - set(before)) == 1)
-            wait_until(lambda kill=kill: sum("loaded in" in line for line in command.lines) >= 3 + kill)
-        stop.set()
-        for thread in clients:
-            thread.join(LIMIT)
+    with started(model) as (command, url):
+        with clients(client, stop):
+            for kill in range(KILLS):
+                before, goal = servers(command), answered[0] + 20
+                wait_until(lambda goal=goal: answered[0] >= goal)
+                os.kill(before[kill % 2], signal.SIGKILL)
+                wait_until(lambda before=before: len(set(servers(command)) - set(before)) == 1)
+                wait_until(lambda kill=kill: loaded(command) >= 3 + kill)
         assert wrong == []
-        assert lost[0] <= KILLS * len(clients)
+        assert lost[0] <= 4 * KILLS
         assert "nmt_processes 2.0" in get(f"{url}/metrics").text
         pids = servers(command)
         command.process.terminate()
@@ -117,25 +121,18 @@ def test_sighup_replaces_the_processes_one_after_another_and_clients_lose_nothin
                 if answer.status_code != 200:
                     failed.append(answer.text)
 
-    with Command("--model", str(model), "--processes", "2") as command:
-        url = started(command, 2)
-        clients = [threading.Thread(target=client, args=(number,)) for number in range(4)]
-        for thread in clients:
-            thread.start()
+    with started(model) as (command, url):
         before = servers(command)
-        command.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: len(servers(command)) == 2 and not set(servers(command)) & set(before))
-        stop.set()
-        for thread in clients:
-            thread.join(LIMIT)
+        with clients(client, stop):
+            command.process.send_signal(signal.SIGHUP)
+            wait_until(lambda: len(servers(command)) == 2 and not set(servers(command)) & set(before))
         command.process.send_signal(signal.SIGINT)
         assert command.end() == 130
     assert failed == []
 
 
 def test_processes_end_with_a_supervisor_that_is_killed(model: Path) -> None:
-    with Command("--model", str(model), "--processes", "2") as command:
-        started(command, 2)
+    with started(model) as (command, _):
         pids = servers(command)
         command.process.kill()
         for pid in pids:
@@ -143,8 +140,7 @@ def test_processes_end_with_a_supervisor_that_is_killed(model: Path) -> None:
 
 
 def test_a_file_that_one_process_translates_is_found_by_all_until_the_end(model: Path, tmp_path: Path) -> None:
-    with Command("--model", str(model), "--processes", "2", environment={"TMPDIR": str(tmp_path)}) as command:
-        url = started(command, 2)
+    with started(model, environment={"TMPDIR": str(tmp_path)}) as (command, url):
         sent = {"source": "en", "target": "de"}
         answer = post(f"{url}/translate_file", data=sent, files={"file": ("a.txt", b"the cat.")})
         for pid in servers(command):
@@ -171,18 +167,14 @@ def test_several_reloads_that_wait_are_one_and_an_end_comes_before_them(model: P
                 wait_until(lambda: all(int(mask, 16) == 0 for mask in pending(command)))
             yield [*before, new]
 
-    def loaded() -> int:
-        return sum("loaded in" in line for line in command.lines)
-
-    with Command("--model", str(model), "--processes", "2") as command:
-        started(command, 2)
+    with started(model) as (command, _):
         with many_reloads():
             pass
-        wait_until(lambda: loaded() == 6 and len(servers(command)) == 2)
+        wait_until(lambda: loaded(command) == 6 and len(servers(command)) == 2)
         with many_reloads() as pids:
             command.process.send_signal(number)
             assert command.end() == 128 + number
-        assert loaded() <= 7
+        assert loaded(command) <= 7
         assert not any(map(alive, pids))
 
 

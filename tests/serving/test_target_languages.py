@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from served import Served, get, post, running
 from untrained import write_untrained
 
 import nmt_cli as nmt
 from nmt_cli.errors import UsageError
+from nmt_cli.serving.models import load_pairs
+from nmt_cli.serving.settings import Settings
 
-if TYPE_CHECKING:
-    from served import Served
-
-pytest.importorskip("fastapi", reason="fastapi is not installed: pip install '.[serve,dev]'")
 TAGS = ["fra", "deu", "cmn_Hans", "nds", "ara", "arb"]
 TEXT = "the cat sees a dog."
 NAMES = {"de": "deu", "fr": "fra", "zh-Hans": "cmn_Hans", "nds": "nds", "ar": "ara", "arb": "arb"}
@@ -30,9 +28,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def many(folder: Path, other: Path) -> Iterator[Served]:
-    from served import running  # skips without the extra
-
     with running(folder, other) as one:
+        assert one.models.reload()  # all pairs stay
         yield one
 
 
@@ -44,14 +41,10 @@ def expected(folder: Path) -> dict[str, str]:
 
 
 def translate(served: Served, **values: Any) -> Any:
-    from served import post
-
     return post(f"{served.url}/translate", json={"q": TEXT, "source": "en", **values})
 
 
 def test_the_languages_of_the_interfaces(many: Served) -> None:
-    from served import get
-
     listed = {one["code"]: one for one in get(f"{many.url}/languages").json()}
     assert listed["en"] == {"code": "en", "name": "English", "targets": sorted(NAMES)}
     assert listed["de"]["targets"] == ["pt-BR"]
@@ -66,9 +59,7 @@ def test_the_languages_of_the_interfaces(many: Served) -> None:
 
 def test_the_target_of_a_request(many: Served, expected: dict[str, str]) -> None:
     assert len(set(expected.values())) > 3
-    for code, tag in NAMES.items():
-        assert translate(many, target=code).json() == {"translatedText": expected[tag]}
-    for code, tag in {
+    others = {
         "DE": "deu",
         "deu": "deu",
         "ger": "deu",
@@ -76,7 +67,8 @@ def test_the_target_of_a_request(many: Served, expected: dict[str, str]) -> None
         "fre-FR": "fra",
         "zh_hans": "cmn_Hans",
         "ara": "ara",
-    }.items():
+    }
+    for code, tag in {**NAMES, **others}.items():
         assert translate(many, target=code).json() == {"translatedText": expected[tag]}
     for code in ("it", "zh-Hant", "zh"):
         assert translate(many, target=code).status_code == 400
@@ -85,12 +77,10 @@ def test_the_target_of_a_request(many: Served, expected: dict[str, str]) -> None
     assert answers["translatedText"] == [expected["fra"], expected["deu"]]
     refused = translate(many, q=[TEXT, f">>rus<< {TEXT}"], target="fr")
     assert refused.status_code == 400
-    assert refused.json()["error"].startswith("a line begins with '>>rus<<', and the model translates into 'fra', ")
+    assert "'>>rus<<'" in refused.json()["error"]
 
 
 def test_the_other_interfaces(many: Served, expected: dict[str, str]) -> None:
-    from served import post
-
     for code, tag in {"DE": "deu", "FR": "fra", "ZH-HANS": "cmn_Hans"}.items():
         answer = post(f"{many.url}/v2/translate", json={"text": [TEXT], "target_lang": code, "source_lang": "EN"})
         assert [one["text"] for one in answer.json()["translations"]] == [expected[tag]]
@@ -98,34 +88,14 @@ def test_the_other_interfaces(many: Served, expected: dict[str, str]) -> None:
         assert [one["translation"] for one in own] == [expected[tag]]
         assert "".join(own[0]["source_tokens"]).replace("▁", " ") == f" {TEXT}"
         assert {len(row) for row in own[0]["weights"]} == {len(own[0]["source_tokens"])}
-    body = json.dumps({"text": [TEXT], "target_lang": "IT"})
-    answer = post(f"{many.url}/v2/translate", content=body, headers={"Content-Type": "application/json"})
-    assert answer.json() == {"message": "Value for 'target_lang' not supported."}
-
-
-def test_reloading_keeps_all_pairs(folder: Path) -> None:
-    from served import running
-
-    with running(folder) as one:
-        before = one.models.pairs
-        assert one.models.reload()
-        assert list(one.models.pairs.models) == list(before.models)
-        assert translate(one, target="fr").status_code == 200
-        assert one.models.pairs.waiting == 0
 
 
 def test_a_pair_that_two_models_have(folder: Path, model: Path) -> None:
-    from nmt_cli.serving.models import load_pairs
-    from nmt_cli.serving.settings import Settings
-
-    settings = Settings(models=(model, folder), device="cpu", devices=1, precision="fp32")
-    with pytest.raises(UsageError, match="translates en → de, as --model"):
-        load_pairs(settings, lambda _: None)
+    with pytest.raises(UsageError, match="en → de"):
+        load_pairs(Settings(models=(model, folder), device="cpu", devices=1, precision="fp32"), lambda _: None)
 
 
 def test_a_recipe_with_another_language(tmp_path: Path) -> None:
-    from served import running
-
     folder = write_untrained(tmp_path / "m", tags=["deu", "fra"], pair=("en", "mul"))
     with running(folder) as one:
         assert [target for _, target in one.models.pairs.models] == ["de", "fr"]

@@ -79,12 +79,12 @@ NOISE = [
     b"\xff",
     b"\r\n",
     b"\n",
-    *b': % & ; " {'.split(),
     b" ",
     b"0\r\n\r\n",
     b"\xed\xa0\x80",
     b"9" * 30,
     b"--x--",
+    *b': % & ; " {'.split(),
 ]
 
 

@@ -65,8 +65,18 @@ class Page:
         self.run("arguments[0].focus(); arguments[0].setSelectionRange(1e9, 1e9)", self("text"))
         self.cdp("Input.insertText", text=text)
 
+    def put(self, text: str) -> None:
+        """Make this the text, whatever it holds."""
+        self.run(
+            "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))", self("text"), text
+        )
+
     def press(self, *keys: str) -> None:
         self.driver.switch_to.active_element.send_keys("".join(keys))
+
+    def screen(self, width: int, height: int = 740, mobile: bool = True) -> None:
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 2, "mobile": mobile}
+        self.cdp("Emulation.setDeviceMetricsOverride", **metrics)
 
     def point(self, element: Any) -> None:
         webdriver.ActionChains(self.driver, duration=0).move_to_element(element).perform()
@@ -115,15 +125,9 @@ class Page:
 def browser() -> Iterator[Any]:
     options = webdriver.ChromeOptions()
     options.binary_location = BROWSER
-    for argument in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--window-size=1280,800",
-        "--force-color-profile=srgb",
-    ):
-        options.add_argument(argument)
+    for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "window-size=1280,800"):
+        options.add_argument(f"--{argument}")
+    options.add_argument("--force-color-profile=srgb")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
     try:

@@ -58,12 +58,8 @@ def html_document(rng: random.Random, sentences: Sequence[str], malformed: bool 
     pieces = ["<!DOCTYPE html>\n<html><head><title>A dog</title></head><body>"] if rng.random() < 0.2 else []
     for _ in range(rng.randint(1, 4)):
         name = rng.choice(BLOCK)
-        pieces += [
-            f"<{name}{_attribute(rng, ATTRIBUTES, malformed)}>",
-            *_html_run(rng, sentences, 0, malformed),
-            f"</{name}>",
-            rng.choice(("", "\n", " \n\t")),
-        ]
+        pieces += [f"<{name}{_attribute(rng, malformed)}>", *_html_run(rng, sentences, 0, malformed)]
+        pieces += [f"</{name}>", rng.choice(("", "\n", " \n\t"))]
     if malformed:
         for _ in range(rng.randint(1, 4)):
             _damage(rng, pieces)
@@ -105,27 +101,16 @@ def _element(rng: random.Random, words: Sequence[str], depth: int, attributes: S
     return [f"<{name}{rng.choice(attributes)}>", *inside, f"</{name}>"]
 
 
-def _attribute(rng: random.Random, attributes: Sequence[str], malformed: bool) -> str:
-    return rng.choice(attributes) if malformed or rng.random() < 0.5 else ""
+def _attribute(rng: random.Random, malformed: bool) -> str:
+    return rng.choice(ATTRIBUTES) if malformed or rng.random() < 0.5 else ""
 
 
 def _damage(rng: random.Random, pieces: list[str]) -> None:
     """Change a piece as people's mistakes do."""
-    at = rng.randrange(len(pieces))
-    kind = rng.randrange(6)
-    if kind == 0:
-        del pieces[at]
-    elif kind == 1:
-        pieces.insert(at, pieces[rng.randrange(len(pieces))])
-    elif kind == 2:
-        pieces.insert(at, rng.choice(DAMAGES))
-    elif kind == 3:
-        other = rng.randrange(len(pieces))
-        pieces[at], pieces[other] = pieces[other], pieces[at]
-    elif kind == 4:
-        pieces[at] = pieces[at].upper()
-    else:
-        pieces[at] = pieces[at][: len(pieces[at]) // 2]
+    at, other = rng.randrange(len(pieces)), rng.randrange(len(pieces))
+    piece = pieces[at]
+    changes = ([], [pieces[other], piece], [rng.choice(DAMAGES), piece], [piece.upper()], [piece[: len(piece) // 2]])
+    pieces[at : at + 1] = rng.choice(changes) if rng.random() < 0.8 else [pieces[other]]
     if not pieces:
         pieces.append("")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from waiting import LIMIT, wait_until
@@ -38,6 +40,21 @@ class Served:
     models: ServedModels
     server: Server
     said: list[str]
+
+    def connect(self, buffer: int = 0) -> socket.socket:
+        """Return a raw connection; `buffer`: the bytes that it takes before they are read."""
+        address = urlsplit(self.url)
+        client = socket.socket()
+        client.settimeout(LIMIT)
+        if buffer:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        client.connect((address.hostname, address.port))
+        return client
+
+    def idle(self) -> bool:
+        """Whether no sentence is waited for."""
+        pools = [model.translator.pool for model in self.models.pairs.models.values()]
+        return all(pool.waiting + pool.running == 0 for pool in pools)
 
 
 @contextmanager

@@ -22,10 +22,9 @@ import nmt_cli
 FOLDER = Path(nmt_cli.__file__).parent / "serving" / "page"
 TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-GERMAN, ENGLISH, FRENCH = (
-    {"code": code, "name": name, "targets": []}
-    for code, name in (("de", "German"), ("en", "English"), ("fr", "French"))
-)
+SAFE = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
+NAMES = {"de": "German", "en": "English", "fr": "French"}
+GERMAN, ENGLISH, FRENCH = ({"code": code, "name": name, "targets": []} for code, name in NAMES.items())
 ONE_PAIR = [ENGLISH | {"targets": ["de"]}, GERMAN]
 THREE = [ENGLISH | {"targets": ["de", "fr"]}, GERMAN | {"targets": ["en"]}, FRENCH]
 
@@ -84,16 +83,7 @@ def answer(site: Site, handler: BaseHTTPRequestHandler) -> None:
     path = handler.path
     file = FOLDER / ("index.html" if path == "/" else path.removeprefix("/page/"))
     if file.is_file():
-        return write(
-            handler,
-            200,
-            file.read_bytes(),
-            {
-                "Content-Type": TYPES[file.suffix],
-                "Content-Security-Policy": POLICY,
-                "X-Content-Type-Options": "nosniff",
-            },
-        )
+        return write(handler, 200, file.read_bytes(), {"Content-Type": TYPES[file.suffix], **SAFE})
     given = parameters(handler) if handler.command == "POST" else {}
     site.requests.append((path, given))
     queue = site.replies.get(path, [])
