@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import forked
-import numpy as np
 import pytest
 import torch
 from in_process import objects, printed, ran, refused
@@ -100,14 +99,6 @@ def test_a_given_translation_is_looked_at() -> None:
     assert printed(ATTEND, "--target", "a big dog", LINE) == "a big dog\n"
 
 
-def test_options_reach_the_search() -> None:
-    heard, written = (len(view["rows"]) for view in seen("--beam", 1, "--min-length", 999)["attention"][:2])
-    assert written == heard + 4
-    for option, value in {"beam": 1, "alpha": 5.0, "max-extra": 1, "min-length": 9}.items():
-        by_set = seen("--set", f"decode.{option.replace('-', '_')}={value}")
-        assert seen(f"--{option}", value) == by_set != seen()
-
-
 @pytest.mark.slow
 def test_pictures() -> None:
     pytest.importorskip("matplotlib", reason="matplotlib (the extra 'plots') is not installed")
@@ -119,6 +110,7 @@ def test_pictures() -> None:
         assert Path("one.png").read_bytes() == Path(f"new/pictures/{kind}.png").read_bytes()
 
 
+@pytest.mark.slow
 def test_without_matplotlib_it_is_told_at_once() -> None:
     prelude = "sys.modules['matplotlib'] = None"
     said = forked.nmt(Path.cwd(), "attend", "-m", "nowhere", "--png", "one.png", "a cat", prelude=prelude, code=2)
@@ -140,16 +132,3 @@ def test_what_is_no_sentence_is_refused() -> None:
         with pytest.raises(NmtError, match="the sentence"):
             nmt.attend(wrong, model="one")
     assert new_files() == []
-
-
-def test_python_gives_what_the_command_gives() -> None:
-    values = seen("--kind", "cross", "--layer", 1, "--beam", 2, "--out", "command.html")
-    found = nmt.attend(LINE, model="one", kind="cross", layer=1, beam=2, out="python.html")
-    assert found.files == (Path("python.html"),)
-    assert data_of("python.html") == data_of("command.html")
-    record, [view] = found.record, found.record.views
-    assert [values[key] for key in ("translation", "score", "log_prob")] == [
-        *(record.translation, record.score, record.log_prob)
-    ]
-    assert np.allclose(values["attention"][0]["weights"], view.weights)
-    assert (values["attention"][0]["kind"], values["attention"][0]["layers"]) == (view.kind, list(view.layers))

@@ -159,14 +159,6 @@ def test_without_the_shards_the_average_is_not_scored(place: Path) -> None:
     assert "error: 'moved' " in said(place, "average", "runs/numbers", "--data", "moved", code=1)
 
 
-def test_shards_of_another_text_do_not_count(place: Path) -> None:
-    (place / "valid.en").write_text("one.\n", encoding="utf-8")
-    (place / "valid.de").write_text("eins.\n", encoding="utf-8")
-    said(place, "preprocess", "numbers.toml", "--data-dir", ".", "--force")
-    printed = said(place, "average", "runs/numbers")
-    assert ("warning: " in printed, "validation nll" in printed) == (True, False)
-
-
 # The age
 
 
@@ -178,23 +170,4 @@ def test_an_average_that_is_older_than_the_last_checkpoint_is_reported(place: Pa
         assert said(place, *command.split()).count(warning) == 1, command
     assert "older" not in said(place, "translate", "--model", "runs/numbers/averaged")
     said(place, "average", "runs/numbers", "--last", "1")
-    assert "older" not in said(place, "translate", "--model", "runs/numbers")
-
-
-def test_an_average_of_earlier_checkpoints_is_not_old(place: Path) -> None:
-    """What counts is when an average was made."""
-    folders = [f"runs/numbers/checkpoints/step-{update:08d}" for update in (15, 30)]
-    said(place, "average", *folders, "--out", "runs/numbers/averaged")
-    change_metrics(place / "runs/numbers/averaged", worse_than=None)
-    assert said(place, "translate", "--model", "runs/numbers") == "model: runs/numbers/averaged"
-
-
-def test_an_average_by_an_older_version_is_as_old_as_its_newest_checkpoint(place: Path) -> None:
-    said(place, "average", "runs/numbers", "--last", "2")
-    averaged = place / "runs/numbers/averaged"
-    change_metrics(averaged, last_checkpoint=None, worse_than=None)
-    assert "older" not in said(place, "translate", "--model", "runs/numbers")
-    change_metrics(averaged, averaged=["step-00000015", "step-00000030"])
-    assert "step-00000030, and" in said(place, "translate", "--model", "runs/numbers")
-    change_metrics(averaged, averaged=["mine", "yours"])
     assert "older" not in said(place, "translate", "--model", "runs/numbers")

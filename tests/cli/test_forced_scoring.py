@@ -108,8 +108,3 @@ def test_totals_of_no_scored_pair_are_an_error(form: str) -> None:
             assert str(result.exception).startswith("nothing was scored: all 2 pairs of ")
             assert str(result.exception).endswith(reason)
             assert (result.stdout.count("\n"), "perplexity 1" in result.stderr) == (2, False)
-
-
-def test_totals_of_an_empty_pipe_are_an_error() -> None:
-    Path("void").touch()
-    assert "standard input" in refused(f"{MODEL} --src void --ref -", code=1)

@@ -7,7 +7,6 @@ import random
 import shutil
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
 import forked
 import pytest
@@ -64,23 +63,6 @@ def test_lines_within_the_safe_length_do_not_change(model: Path, tmp_path: Path)
     assert min(len(within), len(beyond)) > 5
     assert translate(within, "-m", model, "--json") == translate(within, "-m", free, "--json")
     assert translate(beyond, "-m", model, "--json") != translate(beyond, "-m", free, "--json")
-
-
-def test_python_server_and_ensemble_split_alike(model: Path, tmp_path: Path) -> None:
-    served = pytest.importorskip("served")
-    lines = [" ".join(texts(12, 1)), *texts(3)]
-    expected = translate(lines, "-m", model)
-    with nmt.load(model, device="cpu", devices=1, precision="fp32") as loaded:
-        assert [result.text for result in loaded.translate(lines)] == expected
-        assert [result.text for result in loaded.submit(lines).result()] == expected
-    with served.running(model, precision="fp32") as server:
-        asked = json.dumps({"q": lines, "source": "en", "target": "de"}).encode()
-        request = Request(f"{server.url}/translate", asked, {"Content-Type": "application/json"})
-        with urlopen(request, timeout=60) as answer:
-            assert json.load(answer)["translatedText"] == expected
-    lax = with_safe_length(tmp_path / "lax", 40, seed=1)
-    alone = translate(texts(12, 1), "-m", lax, "-m", model)
-    assert translate(lines[:1], "-m", lax, "-m", model) == [" ".join(alone)]
 
 
 def test_nbest_confidence_and_alignment_of_a_split_line(model: Path) -> None:

@@ -123,6 +123,7 @@ for line in ("--help", "data", *(f"{name} --help" for commands in COMMANDS.value
 """
 
 
+@pytest.mark.slow
 def test_help_is_quick_and_a_command_is_imported_when_it_is_named(tmp_path: Path) -> None:
     """Nor does the conversion of trees load anything heavy."""
     (tmp_path / "some.mrg").write_text("(TOP (NN word))\n")
@@ -138,9 +139,3 @@ def test_a_recipe_that_lies_here_is_found_by_its_name_or_nearly_its_name(folder:
     for name in ("my own", "my ownn.toml"):
         assert "Did you mean " in (said := nmt(folder, "train", name, code=1))
         assert "'my own.toml'?" in said
-
-
-def test_a_folder_of_another_program_is_not_called_damaged_alone(folder: Path) -> None:
-    (folder / "other").mkdir(exist_ok=True)
-    (folder / "other/config.json").write_text('{"model_type": "marian"}', encoding="utf-8")
-    assert "'other/config.json' is not of nmt, or is damaged" in nmt(folder, "translate", "--model", "other", code=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import json
 import math
 from importlib.metadata import version
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import forked
 import pytest
-from in_process import printed, ran, refused
+from in_process import printed, ran
 
 VERSION = f"version:{version('sacrebleu')}"
 BLEU = f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|{VERSION}"
@@ -86,23 +85,6 @@ def test_json() -> None:
     assert [*first["scores"]["ter"]] == [*SCORES, "mean", "ci95", "p_value", "differing_lines"]
 
 
-def test_references_case_and_tokenizer_show_in_the_signature() -> None:
-    Path("hyp").write_text(Path("ref").read_text().upper())
-    for options, signature in (
-        ("--ref hyp", "nrefs:2|case:mixed|eff:no|tok:13a|"),
-        ("--lowercase --tokenize intl", "nrefs:1|case:lc|eff:no|tok:intl|"),
-    ):
-        assert printed(f"score hyp --ref ref --metric bleu {options}").startswith(f"BLEU   100.00  {signature}")
-
-
-def test_blank_lines_count_and_odd_separators_do_not_split() -> None:
-    lines = ["one\u2028two three four five\n", "six\x85seven\x0beight\x0cnine ten"]
-    Path("hyp").write_bytes(f"{lines[0]}\n{lines[1]}\r\n".encode())
-    Path("ref").write_bytes(f"{lines[0]}blank\n{lines[1]}".encode())
-    value = json.loads(printed("score hyp --ref ref --json"))
-    assert (value["lines"], value["scores"]["ter"]["score"]) == (3, pytest.approx(100 / 11))
-
-
 # The protocol of the paper
 
 
@@ -129,22 +111,6 @@ def test_options_of_the_protocol_reach_it() -> None:
     assert ready.startswith(f"BLEU   100.00  nrefs:1|case:mixed|{STEPS}|refs:tokenized|{ENDS}")
 
 
-def test_the_protocol_in_json_and_for_several_systems() -> None:
-    value = json.loads(printed(f"{PAPER} --json"))
-    steps = {"punct": "unicode", "tok": "moses-de", "compounds": "##AT##", "bleu": "multi-bleu"}
-    assert value["protocol"] == {"name": "paper", "language": "de", "steps": steps, "tokenized_references": False}
-    assert list(value["scores"]) == ["bleu"]
-    several = PAPER.replace("score de", "score de de.other --samples 20")
-    del steps["compounds"]
-    for one in json.loads(printed(f"{several} --no-compounds --json")):
-        assert one["protocol"]["steps"] == steps
-        without = STEPS.replace("##AT##", "no")
-        assert one["scores"]["bleu"]["signature"] == f"nrefs:1|bs:20|seed:12345|case:mixed|{without}|{ENDS}"
-    assert printed(several).startswith(
-        f"BLEU  nrefs:1|bs:20|seed:12345|case:mixed|{STEPS}|{ENDS}  (higher is better)\n"
-    )
-
-
 # Resampling, lengths
 
 
@@ -155,18 +121,6 @@ def test_confidence_of_one_system() -> None:
     means = f"mean {chrf['mean']:.2f}  ci95 {chrf['ci95']:.2f}"
     assert printed(command).startswith(f"chrF2   {chrf['score']:.2f}  {means}  nrefs:1|bs:50|seed:3|case:mixed|")
     assert "|bs:1000|seed:12345|" in printed("score hyp --ref ref --metric ter --confidence")
-
-
-def test_randomisation() -> None:
-    lines = printed(
-        "score hyp other --ref ref --metric chrf --significance randomisation --samples 99 --seed 7"
-    ).splitlines()
-    assert lines[0].startswith("chrF2  nrefs:1|bs:1000|seed:7|")
-    assert "|randomisation:99|version:" in lines[0]
-    # two lines have four exchanges: two of them give the observed difference, the others a smaller one
-    p, system = lines[3].split()[3:]
-    assert float(p) == pytest.approx(0.5, abs=0.15)
-    assert system == "other"
 
 
 def test_by_length() -> None:
@@ -208,12 +162,3 @@ def test_missing_packages_are_named() -> None:
         (COMET, WITHOUT_COMET, "pip install 'setuptools<81' 'unbabel-comet>=2.2'"),
     ):
         assert packages in forked.nmt(Path.cwd(), *command.split(), prelude=prelude, code=2)
-
-
-def test_what_comet_reads_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    if importlib.util.find_spec("comet"):
-        assert "'x'" in refused(COMET, code=1)
-    monkeypatch.setattr("nmt_cli.evaluation.comet.Comet.__init__", lambda self, model, source: None)
-    Path("short").write_text("one\n")
-    assert "'short' has 1 lines" in refused(COMET.replace("--src ref", "--src short"), code=1)
-    assert "standard input" in refused(COMET.replace("hyp", "-").replace("--src ref", "--src -"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import unicodedata
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,6 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from nmt_cli import evaluate
-from nmt_cli.evaluation.metric import MetricSpec, SentenceStatisticsMetric
-from nmt_cli.evaluation.metrics import Scorer
-from nmt_cli.registry import METRICS
 
 HYP = ["The dog bit the man.", "It wasn't surprising.", "The man had just bitten him.", "Le café est bon."]
 REF = ["The dog bit the man.", "It was not unexpected.", "The man bit him first.", "Le café est très bon."]
@@ -104,30 +100,6 @@ def test_where_all_references_are_blank_the_reference_is_empty_text() -> None:
     says("score hyp --ref second")  # blank translations of blank lines
 
 
-class Exact(SentenceStatisticsMetric):
-    """The metric of the documentation, which reads the first reference alone."""
-
-    def __init__(self) -> None:
-        super().__init__("Exact", version="1")
-
-    def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[float]]:
-        return [[h == r, 1] for h, r in zip(hypotheses, references[0], strict=True)]
-
-    def value(self, sums: Sequence[float]) -> float:
-        return 100 * sums[0] / sums[1]
-
-
-EXACT = MetricSpec(lambda options: Exact())
-
-
-def test_a_metric_of_ones_own_gets_present_references_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METRICS, "exact", f"{__name__}:EXACT")
-    scorer = Scorer("exact", [["a", "", "c"], ["x", "b", "y"], ["", "", "z"]])
-    score = scorer.score(["a", "b", "c"])
-    assert (score.value, score.signature) == (100.0, "nrefs:var|version:1")
-    assert Scorer("exact", [["a"], ["b"]]).score(["a"]).signature == "nrefs:2|version:1"
-
-
 # Normal forms, subwords, scripts without spaces
 
 
@@ -187,16 +159,6 @@ def test_a_tokenizer_that_needs_spaces_is_said(references: list[str], tokenizer:
     says("score hyp same --ref ref --metric bleu --significance randomisation", ("'hyp', 'same'", remedy))
     write("ref", REF[:2])
     says(ONE)  # the hypothesis does not decide
-
-
-def test_few_differences_are_said_once_for_all_metrics() -> None:
-    write("many", REF * 20)
-    write("other", [*(REF * 20)[:-1], "Le café est bon."])
-    said = warnings("score many other --ref many --significance bootstrap")
-    assert said[1].startswith("'other': ")
-    assert "BLEU in 1 of 80 (p = 0." in said[1]
-    assert (len(said), said[1].count("random exchanges give 1)")) == (2, 3)
-    assert len(warnings("score many other --ref many --significance randomisation")) == 1
 
 
 def test_python_gets_the_same_remarks() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import sealed
 import torch
-from in_process import invoke, objects, printed, ran, refused
+from in_process import invoke, printed, ran, refused
 from untrained import sentence
 
 import nmt_cli as nmt
@@ -57,17 +57,6 @@ def run(line: str, *more: object) -> list[str]:
 
 
 # Ensembles and searches
-
-
-def test_an_ensemble_is_of_models_that_share_their_vocabulary() -> None:
-    both = f"translate --model one --model two {IN}"
-    alone, twice, together = (objects(line, "--json") for line in (ONE, both.replace("two", "one"), both))
-    assert [o["translation"] for o in twice] == [o["translation"] for o in alone]
-    assert [o["score"] for o in twice] == pytest.approx([o["score"] for o in alone], abs=1e-5)
-    assert [o["translation"] for o in together] != [o["translation"] for o in alone]
-    for options in ("--search mbr --mbr-samples 5", "--search diverse", "--coverage-penalty 0.5", "--terms terms"):
-        assert len(found := run(f"{both} {options}")) == 12
-        assert found != run(f"{ONE} {options}")
 
 
 def copy_of_one(name: str, **decode: object) -> str:
@@ -170,11 +159,6 @@ def test_prefixes_are_in_a_file_or_in_a_column_before_terms() -> None:
     assert neither == run(f"{columns} --prefix-column --beam 8")[3]
 
 
-def test_banned_words_exclude_allowed_outputs() -> None:
-    write("banned", ["cat"])
-    assert {*run(f"{ONE} --banned-words banned --outputs outputs")} <= {"", *OUTPUTS[1:]}
-
-
 @pytest.mark.parametrize("option", ["--terms", "--prefix-file"])
 def test_parallel_files_have_as_many_lines_as_the_input(option: str) -> None:
     for count in (0, 11, 13):
@@ -190,7 +174,6 @@ def test_parallel_files_have_as_many_lines_as_the_input(option: str) -> None:
 # A glossary in the place of a file with terms or prefixes for each line is an error; such files with two columns are not
 
 LINES = ["the cat sees.", "a big dog.", "the house.", "a red cat."]
-GLOSSARY = [["cat", "Katze"], ["dog", "Hund"], ["house", "Haus"], ["mouse", "Maus"]]
 FEW = "translate --model one --input lines"
 
 
@@ -229,16 +212,6 @@ def test_a_document_comes_back_with_its_markup_as_from_python() -> None:
             translator.translate_document(HTML, "html", nbest=2)
     for text in (b"", b"\n \n", b"12\r\n"):  # without words
         assert ran(f"{DOCUMENT} --format text", stdin=text).stdout_bytes == text
-
-
-@pytest.mark.parametrize("form", ["", "--format text", "--format html", "--format xml"])
-def test_what_no_reader_sees_changes_no_translation(form: str) -> None:
-    """A soft hyphen, a word joiner and a joiner inside words, and a no-break space between them, around markup too."""
-    texts = ["<p>the small <b>cat</b> sees.</p>", "<p>th\xade sm\u2060all\xa0<b>c\u200dat</b> s\ufeffees.</p>"]
-    if "ml" not in form:
-        texts = [re.sub("<.*?>", "", text) for text in texts]
-    plain, odd = (printed(f"{DOCUMENT} {form}", stdin=text.encode()) for text in texts)
-    assert plain == odd
 
 
 def test_a_document_that_cannot_be_read_is_named() -> None:

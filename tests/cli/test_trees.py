@@ -49,16 +49,6 @@ def test_trees_become_sentences_symbols_and_gold_trees() -> None:
     assert sorted(path.name for path in Path("new/pairs").iterdir()) == NAMES
 
 
-def test_function_tags_traces_and_escapes_can_be_kept() -> None:
-    trees("some.mrg --out . --functions --traces --escapes")
-    words, linear, ptb = written()
-    assert words == "The dog barks 0 *T*-1 .\n-LRB- 1\\/2 -RRB-\n"
-    assert linear.startswith("(S (NP-SBJ XX XX )NP-SBJ (VP XX (SBAR XX (S XX )S )SBAR )VP XX )S\n")
-    assert ptb.startswith(
-        "(TOP (S (NP-SBJ (DT The) (NN dog)) (VP (VBZ barks) (SBAR (-NONE- 0) (S (-NONE- *T*-1)))) (. .)))\n"
-    )
-
-
 def test_several_files_are_converted_each_or_joined_under_a_name() -> None:
     Path("b.trees.gz").write_bytes(gzip.compress(b"(TOP (NN word))"))
     trees("some.mrg b.trees.gz --out .")

@@ -80,16 +80,6 @@ def test_commands_give_the_same_as_with_torch(line: str, folder: Path) -> None:
     assert here.stdout or "estimate" in line
 
 
-def test_a_model_in_int8_has_the_same_bytes(folder: Path) -> None:
-    for name, torch in (("without", False), ("with", True)):
-        done = nmt(folder, f"quantize model --out {name}", torch=torch)
-        assert (done.returncode, "parameters in int8" in done.stderr) == (0, True)
-    without, complete = ((folder / name / "model.safetensors").read_bytes() for name in ("without", "with"))
-    assert without == complete
-    stored = nmt(folder, SCORE.replace("--model=model", "--model=without"))
-    assert stored.stdout == nmt(folder, f"{SCORE} --precision int8").stdout != ""
-
-
 def test_info_says_that_training_needs_torch(folder: Path) -> None:
     here, there = (nmt(folder, "info model --device cpu --json", torch=torch) for torch in (False, True))
     without, complete = json.loads(here.stdout), json.loads(there.stdout)

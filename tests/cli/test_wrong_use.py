@@ -30,6 +30,7 @@ def unchanged(here: Path) -> Iterator[None]:
     for name, content in {"in": text, "ref": text, "terms": text, "some.mrg": TREE, **few, **trees}.items():
         Path(name).write_text(content, encoding="utf-8")
     Path("long").write_text("the cat " * 100)
+    Path("wide").write_bytes("Ein Haus, zwei Häuser.\nDrei Häuser.\n".encode("utf-16-be"))
     Path("latin1").write_bytes("cat\nHäuser\n".encode("latin-1"))
     of_length = Calibration(format_version=2, lines=1, intercept=0.0, coefficients={"length": 1.0})
     Path("own.json").write_bytes(to_json(of_length))
@@ -177,7 +178,9 @@ TABLES = {
         in --ref ref --src short → 'short' & 60 & 3
         empty --ref gold --metric evalb → 'empty'
         mixed --ref gold --metric evalb → linearised
-        gold --ref linear --metric evalb → line 1""",
+        gold --ref linear --metric evalb → line 1
+        wide --ref ref → 'wide' & UTF-16BE
+        in --ref wide → 'wide' & UTF-16BE""",
     ("score --model one --src in --ref ref --device cpu", 2): """
         ref → 'ref' & --model
         --ref in → --ref
@@ -194,7 +197,8 @@ TABLES = {
         --src nowhere --ref ref → 'nowhere'
         --src in --ref nowhere → 'nowhere'
         --src empty --ref empty → 'empty'
-        --src in --ref empty → 'in' & 60 & 'empty' & 0""",
+        --src in --ref empty → 'in' & 60 & 'empty' & 0
+        --src wide --ref ref → 'wide' & UTF-16BE""",
     ("data trees", 2): """
         some.mrg → --out DIR
         --out . → IN
@@ -212,7 +216,8 @@ TABLES = {
         none.mrg --out . → 'none.mrg'
         empty --out . → 'empty'
         broken.mrg --out . → 'broken.mrg', line 2
-        --back --words none some.mrg → 'none'""",
+        --back --words none some.mrg → 'none'
+        wide --out . → 'wide' & UTF-16BE""",
     ("data", 2): """
         wmt15 → wmt15
         multi30k --mirror /a/folder → '/a/folder' & https://
