@@ -14,8 +14,6 @@ import sealed
 from forked_ranks import FORKED
 from waiting import wait_until
 
-from nmt_cli.corpora import manifest
-
 pytestmark = pytest.mark.slow
 
 FIXTURE = Path(__file__).parents[1] / "fixtures/format_1"
@@ -42,13 +40,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     forked.nmt(folder, *PREPROCESS)
     forked.nmt(folder, *TRAIN, "train.updates=4")
     forked.nmt(folder, "average", "run")
-    (folder / "some.trees").write_text("(TOP (S (NP (NN dog)) (VP (VBZ barks))))\n")
-    forked.nmt(folder, "data", "trees", "some.trees", "--out", "trees")
-    (folder / "text").mkdir()
-    file = manifest.WrittenFile(file="train.en", bytes=7, sha256="0" * 64, lines=1)
-    archive = manifest.ArchiveEntry(file="a.zip", url="https://example.org/a.zip", sha256="1" * 64, verified=True)
-    text = manifest.TextEntry(fingerprint="2" * 64, files=[file], read=2, dropped=1)
-    manifest.Manifest(dataset="a", complete=True, texts=[text], archives=[archive]).save(folder / "text")
     return folder
 
 

@@ -14,39 +14,20 @@ from typing import Any
 import pytest
 import typer
 from forked import nmt, run
+from shared import number_words
 
 from nmt_cli.cli.app import app
-
-RECIPE = """
-[data]
-train_source = ["text"]
-train_target = ["text"]
-valid_source = ["text"]
-valid_target = ["text"]
-vocab_size = 300
-
-[model]
-encoder_layers = 1
-decoder_layers = 1
-d_model = 16
-d_ff = 32
-num_heads = 2
-
-[train]
-batch_tokens = 512
-updates = 2
-warmup = 1
-checkpoint_every = 1
-valid_bleu_sentences = 0
-"""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with text and a recipe, whose names have spaces."""
     folder = tmp_path_factory.mktemp("my work")
-    (folder / "text").write_text("".join(f"the small dog sees {i % 9} cats\n" for i in range(60)), encoding="utf-8")
-    (folder / "my own.toml").write_text(RECIPE, encoding="utf-8")
+    number_words(tmp_path_factory, folder)
+    recipe = (folder / "numbers.toml").read_text(encoding="utf-8")
+    for key, value in (("updates", 2), ("warmup", 1), ("checkpoint_every", 1), ("valid_bleu_sentences", 2)):
+        recipe = re.sub(f"^{key} = .*", f"{key} = {value}", recipe, flags=re.MULTILINE)
+    (folder / "my own.toml").write_text(recipe, encoding="utf-8")
     return folder
 
 
