@@ -80,14 +80,6 @@ def test_json_has_all_numbers_and_writes_nothing() -> None:
     assert [[place, token] for token, place in enumerate(looked) if place < len(heard) - 1] == by_translate["alignment"]
 
 
-def test_one_kind_one_layer_one_head() -> None:
-    every = {view["kind"]: view for view in seen()["attention"]}
-    [one] = seen("--kind", "encoder", "--layer", 2, "--head", 1)["attention"]
-    assert one == {**every["encoder"], "layers": [2], "heads": [1], "weights": [[every["encoder"]["weights"][1][0]]]}
-    printed(ATTEND, "--kind", "cross", "--out", "page.html", LINE)
-    assert [kind["name"] for kind in data_of("page.html")["kinds"]] == ["cross"]
-
-
 def test_a_given_translation_is_looked_at() -> None:
     found = seen("--target", "a big dog")
     assert found["translation"] == "a big dog"
@@ -115,11 +107,6 @@ def test_without_matplotlib_it_is_told_at_once() -> None:
     prelude = "sys.modules['matplotlib'] = None"
     said = forked.nmt(Path.cwd(), "attend", "-m", "nowhere", "--png", "one.png", "a cat", prelude=prelude, code=2)
     assert "pip install 'matplotlib>=3.8'" in said
-
-
-def test_bytes_that_are_not_utf_8_are_replaced() -> None:
-    assert "�" in json.loads(printed(ATTEND, "--json", "cat \udcff dog"))["source"]
-    assert "�" in json.loads(printed(ATTEND, "--json", stdin=b"cat \xff dog"))["source"]
 
 
 def test_what_is_no_sentence_is_refused() -> None:

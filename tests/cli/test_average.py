@@ -127,14 +127,6 @@ def test_a_worse_average_elsewhere_does_not_change_what_the_run_uses(place: Path
     assert said(place, "translate", "--model", "runs/numbers") == "model: runs/numbers/averaged"
 
 
-def test_a_checkpoint_that_was_not_validated_is_validated(place: Path) -> None:
-    last = place / "runs/numbers/checkpoints/step-00000045"
-    score = metrics_of(last)["nll"]
-    change_metrics(last, nll=None)
-    (place / "runs/numbers/best").unlink()
-    assert f"runs/numbers/checkpoints/step-00000045 {score:.4f}" in said(place, "average", "runs/numbers")
-
-
 def test_bleu_decides_where_it_chooses_the_best_checkpoint(place: Path) -> None:
     recipe = (place / "numbers.toml").read_text(encoding="utf-8")
     (place / "numbers.toml").write_text(recipe.replace('"nll"', '"bleu"'), encoding="utf-8")

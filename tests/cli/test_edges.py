@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -16,8 +15,6 @@ from forked import run
 from shared import number_words
 from untrained import write_untrained
 from waiting import LIMIT, wait_until
-
-from nmt_cli.cli import output
 
 TEXT = "the small cat.\nä big red dog.\nthe house.\n"
 
@@ -73,19 +70,18 @@ Scorer.score = score
     assert (done.returncode, done.stderr) == (143, b"stopped by SIGTERM\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_workers_leave_a_signal_to_their_parent(folder: Path, number: signal.Signals) -> None:
+def test_workers_leave_a_signal_to_their_parent(folder: Path) -> None:
     """A parent that goes on, as training does in a validation, keeps the workers that it translates with."""
-    prelude = f"""
+    prelude = """
 os.setpgid(0, 0)
 import signal
-signal.signal({int(number)}, lambda *_: None)
+signal.signal(signal.SIGINT, lambda *_: None)
 from nmt_cli.cli import process
 process._raise_on_signals = lambda: None
 from nmt_cli.translation import translator
 def windows(self, lines, language, was=translator.LineTranslator.windows):
     for window in was(self, lines, language):
-        os.killpg(0, {int(number)})
+        os.killpg(0, signal.SIGINT)
         yield window
 translator.LineTranslator.windows = windows
 """
@@ -190,13 +186,3 @@ main()
         assert process.stderr is not None
         assert (process.wait(LIMIT), process.stderr.read()) == (0, f"{count:,} trees, 0 of them repaired\n".encode())
     assert len(lines) == count
-
-
-def test_all_of_stdout_goes_through_one_place() -> None:
-    """No command prints by itself."""
-    for path in Path(output.__file__).parent.glob("*.py"):
-        if path.name not in ("output.py", "process.py"):
-            assert not re.search(
-                r"\bprint\(|typer\.echo|sys\.stdout\.(?!isatty)|dup2",
-                path.read_text(encoding="utf-8").replace("console.print(", ""),
-            ), path.name

@@ -184,13 +184,6 @@ def out_of_patience(place: Place) -> Path:
     return place.runs / "patient"
 
 
-def test_a_run_out_of_patience_does_nothing_when_started_again(place: Place, out_of_patience: Path) -> None:
-    run = place.fresh("again", out_of_patience)
-    assert "finished at update 40" in place.train("again", *PATIENT)
-    assert (run / "metrics.jsonl").read_bytes() == (out_of_patience / "metrics.jsonl").read_bytes()
-    assert differences(run, out_of_patience) == []
-
-
 @pytest.mark.parametrize("moment", ["'validate', 2, after=True", "'finish', 1", "'save_checkpoint', 3, after=True"])
 def test_killed_after_the_deciding_validation_it_still_ends_there(
     moment: str, place: Place, out_of_patience: Path

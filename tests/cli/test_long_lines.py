@@ -16,7 +16,6 @@ from untrained import sentence, write_untrained, write_untrained_parser
 import nmt_cli as nmt
 from nmt_cli.model.folder_files import UNKNOWN_SAFE_LENGTH, read_config
 
-OLD = Path(__file__).parents[1] / "fixtures/format_1"
 SAFE = 20
 
 
@@ -85,13 +84,6 @@ def test_prefix_and_terms_belong_to_the_first_sentence(model: Path) -> None:
     for option in ("--prefix-column", "--terms-columns"):
         alone = translate([f"{first}\tthe dog", *(f"{text}\t" for text in rest)], "-m", model, option)
         assert translate([f"{' '.join(texts(5))}\tthe dog"], "-m", model, option) == [" ".join(alone)]
-
-
-def test_a_sentence_beyond_the_safe_length_is_split_at_clauses(model: Path) -> None:
-    clauses = [text.rstrip(".").lower() for text in texts(12)]
-    [whole] = [json.loads(line) for line in translate([", ".join(clauses) + "."], "-m", model, "--json", "--alignment")]
-    assert len(whole["source_tokens"]) > 3 * SAFE
-    assert {source for source, _ in whole["alignment"]} & set(range(len(whole["source_tokens"]) - SAFE, 1000))
 
 
 def test_a_folder_of_an_older_version_splits_at_the_stated_length(tmp_path: Path) -> None:

@@ -91,8 +91,7 @@ def test_json() -> None:
 def test_the_papers_bleu_is_one_line_with_its_steps() -> None:
     """Line 1 as in tests/evaluation/test_protocols.py: 9 tokens against 11; matches 8/9, 6/8, 5/7, 4/6.
 
-    Line 2, 7 tokens against 8, "großen" missing: 7/7, then all pairs but "am Haus": 5/6, 3/5 (Ein Hund bellt, Hund bellt
-    laut, bellt laut am), 2/4. In all 15/16, 11/14, 8/12, 6/10, and exp(1 - 19/16).
+    Line 2, 7 tokens against 8: 7/7, 5/6, 3/5, 2/4. In all 15/16, 11/14, 8/12, 6/10, and exp(1 - 19/16).
     """
     value = 100 * math.exp(1 - 19 / 16) * (15 / 16 * 11 / 14 * 8 / 12 * 6 / 10) ** 0.25
     assert printed(PAPER) == (
@@ -100,15 +99,6 @@ def test_the_papers_bleu_is_one_line_with_its_steps() -> None:
     )
     lines = printed(f"{PAPER} --metric bleu --metric chrf").splitlines()
     assert [(line.split()[0], "protocol:paper" in line) for line in lines] == [("BLEU", True), ("chrF2", False)]
-
-
-def test_options_of_the_protocol_reach_it() -> None:
-    plain = printed(f"{PAPER} --no-compounds --language fre-FR --lowercase")
-    assert f"nrefs:1|case:lc-ascii|protocol:paper|punct:unicode|tok:moses-fr|compounds:no|{ENDS}" in plain
-    assert "hyp_len = 12 ref_len = 15" in plain
-    Path("de.ref").write_text("Das Rich-Text-Format ist alt .\nEin Hund bellt laut am Haus .\n")
-    ready = printed(f"{PAPER} --tokenized-ref")
-    assert ready.startswith(f"BLEU   100.00  nrefs:1|case:mixed|{STEPS}|refs:tokenized|{ENDS}")
 
 
 # Resampling, lengths
@@ -132,17 +122,10 @@ def test_by_length() -> None:
         "  6-7       1  0.857   14.29\n"
         "   8+       0      -       -\n"
     )
-    several = "score de de.other --ref de.ref --metric chrf --metric ter --samples 5"
-    parts = printed(f"{several} --by-length --width 1").split("\n\n")
-    assert [part.splitlines()[0].split("  ")[0] for part in parts] == ["chrF2", "TER", "de", "de.other"]
-    assert parts[3].splitlines()[1].split() == ["words", "lines", "ratio", "chrF2", "TER"]
-    assert parts[3].splitlines()[2].split()[:3] == ["1-10", "2", "0.727"]  # 8 words of 11
     value = json.loads(printed("score de --ref de.ref --by-length --metric ter --json"))
     assert [part["words"] for part in value["by_length"]] == ["1-10", "11-20", "21-30", "31-40", "41-50", "51+"]
     assert value["by_length"][0]["scores"]["ter"] == value["scores"]["ter"]["score"]
     assert (value["by_length"][5]["longest"], value["by_length"][5]["scores"]) == (None, {})
-    first, _ = json.loads(printed(f"{several} --lengths 5 --json"))
-    assert [(part["lines"], part["ratio"]) for part in first["by_length"]] == [(1, 1.0), (1, 6 / 7)]
 
 
 # Faults that need more than arguments

@@ -110,21 +110,6 @@ def test_json_has_five_whole_lines_and_blank_pairs_never() -> None:
     assert printed(f"{SCORE} --worst 0").endswith("  hyp\n")
 
 
-def test_every_system_has_its_row_and_its_lines() -> None:
-    write("good one", REFERENCE)
-    command = "score hyp 'good one' --ref ref --src src --metric chrf --samples 5"
-    text = printed(f"{command} --worst 1")
-    assert text.split("\n\n")[1:] == [
-        "outputs  (lines with a fault)\n"
-        " lines  empty  invented  loops  copies  length  numbers  placeholders  system\n"
-        "     6      1         1      1       1       0        0             0  hyp\n"
-        "     6      0         0      0       0       0        0             0  good one",
-        "hyp  worst lines\nline 1  empty  chrF2 0.00\n  SRC  A dog barks at the postman.\n  HYP\n  REF  Ein Hund bellt den Postboten an.",
-        "good one  worst lines\nline 1  no fault  chrF2 100.00\n  SRC  A dog barks at the postman.\n  HYP  Ein Hund bellt den Postboten an.\n  REF  Ein Hund bellt den Postboten an.\n",
-    ]
-    assert [value["outputs"]["empty"] for value in json.loads(printed(f"{command} --json"))] == [1, 0]
-
-
 def test_shown_text_cannot_control_a_terminal() -> None:
     write("src", ["A dog \x1b[31mbarks\x07 at\u00a0the postman.\t!", *SOURCE[1:]])
     write("hyp", ["\u202eEin\r Hund\x9b bellt\u2028.", *OUTPUT[1:]])

@@ -81,16 +81,6 @@ def test_a_blank_line_is_no_reference_where_another_has_text() -> None:
     assert "  nrefs:2|" in printed(f"{ONE} --ref ref")
 
 
-def test_blank_references_add_nothing_anywhere() -> None:
-    """A further reference that is blank from end to end: every number is that without it, only the signature differs."""
-    write("blank", [""] * 4)
-    several = "score hyp ref --ref ref --significance randomisation --samples 50"
-    one = f"{ONE} --src ref --by-length --worst 9"
-    for command in (several, f"{one} --metric bleu --metric chrf --metric ter", f"{one} --protocol paper"):
-        for two in ("--ref ref --ref blank", "--ref blank --ref ref"):
-            assert printed(command.replace("--ref ref", two)).replace("nrefs:var", "nrefs:1") == printed(command)
-
-
 def test_where_all_references_are_blank_the_reference_is_empty_text() -> None:
     says("score hyp --ref second", ("'hyp': 2 of 4", "the reference is blank", "BLEU and TER"))
     assert scores("score hyp --ref second")["bleu"] == BLEU().corpus_score(HYP, [SECOND]).score

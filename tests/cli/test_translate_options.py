@@ -173,28 +173,6 @@ def test_parallel_files_have_as_many_lines_as_the_input(option: str) -> None:
 
 # A glossary in the place of a file with terms or prefixes for each line is an error; such files with two columns are not
 
-LINES = ["the cat sees.", "a big dog.", "the house.", "a red cat."]
-FEW = "translate --model one --input lines"
-
-
-def test_terms_of_each_line_are_accepted() -> None:
-    write("lines", LINES)
-    for terms in (
-        ["Katze\tsieht", "Hund\tgroß", "Haus\tdas", "Katze\trot"],
-        ["cat\tcat", "dog\tdog", "house\thouse", "red\tred"],
-        ["cat\tKatze", "dog\tHund", "", "cat\tKatze"],
-        ["cat|Katze", "dog|Hund", "house|Haus", "red|rot"],
-        ["cat\tKatze", "Hund\tgroß", "Haus\tdas", "Katze\trot"],
-    ):
-        write("terms", terms)
-        done = ran(f"{FEW} --terms terms")
-        assert (done.stdout.count("\n"), "glossary" in done.stderr) == (4, False), terms
-    assert len(run(f"{FEW} --prefix-file lines")) == 4  # the input may be its own prefixes
-    with nmt.load("one") as translator:
-        for wrong in ("cat", {"cat": "Katze"}):
-            with pytest.raises(NmtError, match="expected a list of the words"):
-                translator.translate([nmt.Line("the cat.", terms=wrong)])  # type: ignore[arg-type]
-
 
 # The whole input is one document
 

@@ -65,10 +65,7 @@ SCORE = "score --model=model --src source --ref target --device cpu"
     "line",
     [
         "translate --model model --device cpu --json --alignment --confidence",
-        "score source --ref target",
         SCORE,
-        f"{SCORE} --precision int8 --json",
-        "attend cat --model model --device cpu --json",
         "attend cat --model model --device cpu --target dog --json",
         "calibrate --model model --device cpu --src source --ref target --out estimate",
         "info --table3 --device cpu",
