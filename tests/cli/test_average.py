@@ -127,20 +127,6 @@ def test_a_worse_average_elsewhere_does_not_change_what_the_run_uses(place: Path
     assert said(place, "translate", "--model", "runs/numbers") == "model: runs/numbers/averaged"
 
 
-def test_bleu_decides_where_it_chooses_the_best_checkpoint(place: Path) -> None:
-    recipe = (place / "numbers.toml").read_text(encoding="utf-8")
-    (place / "numbers.toml").write_text(recipe.replace('"nll"', '"bleu"'), encoding="utf-8")
-    train(place, 20, "--run", "second", "--set", "train.valid_bleu_sentences=5")
-    best = metrics_of(place / "second/best")
-    printed = said(place, "average", "second", "--last", "1")
-    assert (
-        f"validation BLEU: the average {best['bleu']:.2f}, second/checkpoints/step-00000020 {best['bleu']:.2f}"
-        in printed
-    )
-    metrics = metrics_of(place / "second/averaged")
-    assert (metrics["bleu_signature"], metrics["bleu_sentences"]) == (best["bleu_signature"], 5)
-
-
 def test_without_the_shards_the_average_is_not_scored(place: Path) -> None:
     (place / "data").rename(place / "moved")
     printed = said(place, "average", "runs/numbers")

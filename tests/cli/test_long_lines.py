@@ -13,7 +13,6 @@ import sealed
 from in_process import printed, refused
 from untrained import sentence, write_untrained, write_untrained_parser
 
-import nmt_cli as nmt
 from nmt_cli.model.folder_files import UNKNOWN_SAFE_LENGTH, read_config
 
 SAFE = 20
@@ -49,17 +48,6 @@ def test_every_sentence_comes_back(model: Path, options: list[object]) -> None:
     assert all(alone)
     lines = [" ".join(texts(40)[:count]) for count in (5, 10, 40)]
     assert translate(lines, "-m", model, *options) == [" ".join(alone[:count]) for count in (5, 10, 40)]
-
-
-def test_lines_within_the_safe_length_do_not_change(model: Path, tmp_path: Path) -> None:
-    free, vocabulary = with_safe_length(tmp_path / "free", 40), nmt.load(model, device="cpu", devices=1).stored
-    lines = [" ".join(texts(2, seed)) for seed in range(60)]
-    sizes = [len(ids) for ids in vocabulary.vocabulary.source.encode(lines)]
-    within = [line for line, size in zip(lines, sizes, strict=True) if size <= SAFE]
-    beyond = [line for line, size in zip(lines, sizes, strict=True) if size > SAFE]
-    assert min(len(within), len(beyond)) > 5
-    assert translate(within, "-m", model, "--json") == translate(within, "-m", free, "--json")
-    assert translate(beyond, "-m", model, "--json") != translate(beyond, "-m", free, "--json")
 
 
 def test_nbest_confidence_and_alignment_of_a_split_line(model: Path) -> None:

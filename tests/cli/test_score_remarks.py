@@ -14,8 +14,6 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from nmt_cli import evaluate
-
 HYP = ["The dog bit the man.", "It wasn't surprising.", "The man had just bitten him.", "Le café est bon."]
 REF = ["The dog bit the man.", "It was not unexpected.", "The man bit him first.", "Le café est très bon."]
 SECOND = ["The dog had bit the man.", "", "The man had bitten the dog.", " \u3000"]
@@ -149,12 +147,3 @@ def test_a_tokenizer_that_needs_spaces_is_said(references: list[str], tokenizer:
     says("score hyp same --ref ref --metric bleu --significance randomisation", ("'hyp', 'same'", remedy))
     write("ref", REF[:2])
     says(ONE)  # the hypothesis does not decide
-
-
-def test_python_gets_the_same_remarks() -> None:
-    evaluation = evaluate({"a": HYP, "b": REF}, [REF, SECOND], significance="randomisation", samples=9)
-    [said] = evaluation.remarks()
-    assert said.startswith("reference 2: 2 of 4 ")
-    assert evaluation.remarks(["x", "y"], str.upper) == [f"y{said.removeprefix('reference 2')}"]
-    [said] = evaluate(CHINESE, [CHINESE], metrics=["bleu"]).remarks()
-    assert said.startswith("'hypothesis': ")

@@ -110,18 +110,6 @@ def test_formats_agree_and_json_holds_all_that_is_known() -> None:
     assert found[1] == {"source": "", **EMPTY, "source_tokens": [], "alignment": [], "nbest": [EMPTY]}
 
 
-def test_the_shortest_output() -> None:
-    """A line's limit wins; a line of which the tokenizer keeps nothing is as good as blank."""
-    given = "the cat sees.\n\u200b\n\x01\x02\n \ufeff\u200e\na dog.\n".encode()
-    found = objects(ONE, "--min-length", 6, "--json", stdin=given)
-    assert objects(ONE, "--set", "decode.min_length=6", "--json", stdin=given) == found
-    assert (
-        [len(o["tokens"]) >= 6 for o in found] == [bool(o["translation"]) for o in found] == [True, *[False] * 3, True]
-    )
-    [longest] = objects(ONE, "--min-length", 9999, "--json", stdin=b"the cat sees.\n")
-    assert len(longest["tokens"]) >= len(found[0]["tokens"])
-
-
 @needs_engine
 def test_the_fastest_precision_of_the_engine_is_int8() -> None:
     given = b"the cat sees the dog.\na big house.\n"
