@@ -15,7 +15,6 @@ from safetensors.numpy import load_file, save_file
 from shared import number_words
 
 import nmt_cli as nmt
-from nmt_cli.storage.files import sha256
 
 pytestmark = pytest.mark.slow
 
@@ -57,19 +56,14 @@ def change_metrics(folder: Path, **values: object) -> None:
     """Change a model folder's metrics.json; None removes a key."""
     metrics = {key: value for key, value in {**metrics_of(folder), **values}.items() if value is not None}
     (folder / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
-    _seal(folder, "metrics.json")
+    sealed.again(folder, "metrics.json")
 
 
 def spoil(folder: Path) -> None:
     """Negate the weights of a checkpoint: an average with it is worse than the last checkpoint."""
     path = folder / "model.safetensors"
     save_file({name: np.negative(array) for name, array in load_file(path).items()}, path)
-    _seal(folder, "model.safetensors")
-
-
-def _seal(folder: Path, name: str) -> None:
-    hashes = json.loads((folder / "config.json").read_text(encoding="utf-8"))["sha256"]
-    sealed.change(folder / "config.json", sha256={**hashes, name: sha256(folder / name)})
+    sealed.again(folder, "model.safetensors")
 
 
 USERS = """

@@ -120,12 +120,9 @@ def test_verify_reads_all_and_says_so(place: Path) -> None:
 
 
 def test_a_tokenizer_of_another_size_is_refused_though_the_hashes_fit(place: Path) -> None:
-    from nmt_cli.storage.files import sha256
-
     averaged = place / "run/averaged"
     shutil.copy(FIXTURE / "model/tokenizer.model", averaged / "tokenizer.model")
-    hashes = json.loads((averaged / "config.json").read_text())["sha256"]
-    sealed.change(averaged / "config.json", sha256={**hashes, "tokenizer.model": sha256(averaged / "tokenizer.model")})
+    sealed.again(averaged, "tokenizer.model")
     (place / "in.en").write_text("one two\n")
     said = forked.nmt(place, "translate", "--model", "run", "--input", "in.en", code=1)
     assert "has 80 source and 80 target tokens, what it belongs to has 26 and 26" in " ".join(said.split())
@@ -141,13 +138,10 @@ def test_records_that_vanished_are_mentioned_and_training_resumes(place: Path) -
 
 @pytest.mark.parametrize("value", [None, "text", True])
 def test_a_score_that_is_no_number_is_not_the_best(value: object, place: Path) -> None:
-    from nmt_cli.storage.files import sha256
-
     step = place / "run/checkpoints/step-00000004"
     metrics = json.loads((step / "metrics.json").read_text())
     (step / "metrics.json").write_text(json.dumps({**metrics, "chrf": float("nan") if value is None else value}))
-    hashes = json.loads((step / "config.json").read_text())["sha256"]
-    sealed.change(step / "config.json", sha256={**hashes, "metrics.json": sha256(step / "metrics.json")})
+    sealed.again(step, "metrics.json")
     said = " ".join(forked.nmt(place, "average", "run", "--best", "1", "--out", "best").split())
     assert "metrics.json' is damaged" in said
     assert "(step-00000002) into best" in said

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from forked import run
@@ -163,26 +164,21 @@ from nmt_cli.__main__ import main
 main()
 """
     command = [sys.executable, "-c", waits, "data", "trees", "--back", "--words", "many"]
-    (their_input, ours), (theirs, their_output) = os.pipe(), os.pipe()
-    for descriptor in (their_input, their_output):
-        os.set_blocking(descriptor, False)
-    with subprocess.Popen(
-        command, cwd=tmp_path, stdin=their_input, stdout=their_output, stderr=subprocess.PIPE
+    start: Any = subprocess.Popen
+    with start(
+        command,
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: [os.set_blocking(descriptor, False) for descriptor in (0, 1)],
     ) as process:
-        os.close(their_input)
-        os.close(their_output)
         wait_until((tmp_path / "reads").exists, by=process)  # there is nothing to read yet
-
-        def write() -> None:
-            with open(ours, "wb") as stream:
-                stream.write(b"(S (NP XX XX )NP (VP XX )VP )S\n" * count)
-
-        writer = threading.Thread(target=write)
+        text = b"(S (NP XX XX )NP (VP XX )VP )S\n" * count
+        writer = threading.Thread(target=lambda stream: (stream.write(text), stream.close()), args=[process.stdin])
         writer.start()
         wait_until((tmp_path / "writes").exists, by=process)  # its output is not read yet
-        with open(theirs, "rb") as stream:
-            lines = stream.read().splitlines()
+        lines = process.stdout.read().splitlines()
         writer.join()
-        assert process.stderr is not None
         assert (process.wait(LIMIT), process.stderr.read()) == (0, f"{count:,} trees, 0 of them repaired\n".encode())
     assert len(lines) == count
