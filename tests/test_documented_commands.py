@@ -102,17 +102,6 @@ def test_every_setting_exists() -> None:
             assert known, f"{document.name}: {section}.{key}"
 
 
-def test_the_finder_misses_no_command() -> None:
-    """Each line of a block that begins with a program of ours, and each part of a pipe, is one that was found."""
-    found = {command.where for command in SHOWN}
-    for document in DOCUMENTS:
-        inside = False
-        for number, line in enumerate(document.read_text(encoding="utf-8").split("\n"), 1):
-            inside ^= line.startswith("```")
-            if inside and re.match(r"(?:\$ )?(?:nmt|python|torchrun|pip|curl|make) [^·]*$|.*\| nmt ", line):
-                assert f"{document.relative_to(ROOT)}:{number}" in found, line
-
-
 def test_benchmarks_their_tables_and_recipes_say_how_they_are_called() -> None:
     lines: list[tuple[object, str]] = []
     for script in (ROOT / "benchmarks").glob("*.py"):

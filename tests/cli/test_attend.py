@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import forked
-import numpy as np
 import pytest
 import torch
 from in_process import objects, printed, ran, refused
@@ -81,14 +80,6 @@ def test_json_has_all_numbers_and_writes_nothing() -> None:
     assert [[place, token] for token, place in enumerate(looked) if place < len(heard) - 1] == by_translate["alignment"]
 
 
-def test_one_kind_one_layer_one_head() -> None:
-    every = {view["kind"]: view for view in seen()["attention"]}
-    [one] = seen("--kind", "encoder", "--layer", 2, "--head", 1)["attention"]
-    assert one == {**every["encoder"], "layers": [2], "heads": [1], "weights": [[every["encoder"]["weights"][1][0]]]}
-    printed(ATTEND, "--kind", "cross", "--out", "page.html", LINE)
-    assert [kind["name"] for kind in data_of("page.html")["kinds"]] == ["cross"]
-
-
 def test_a_given_translation_is_looked_at() -> None:
     found = seen("--target", "a big dog")
     assert found["translation"] == "a big dog"
@@ -98,14 +89,6 @@ def test_a_given_translation_is_looked_at() -> None:
     [scored] = objects(f"{ATTEND} --src src --ref ref --json".replace("attend", "score"))
     assert found["log_prob"] == pytest.approx(scored["log_prob"], abs=1e-4)
     assert printed(ATTEND, "--target", "a big dog", LINE) == "a big dog\n"
-
-
-def test_options_reach_the_search() -> None:
-    heard, written = (len(view["rows"]) for view in seen("--beam", 1, "--min-length", 999)["attention"][:2])
-    assert written == heard + 4
-    for option, value in {"beam": 1, "alpha": 5.0, "max-extra": 1, "min-length": 9}.items():
-        by_set = seen("--set", f"decode.{option.replace('-', '_')}={value}")
-        assert seen(f"--{option}", value) == by_set != seen()
 
 
 @pytest.mark.slow
@@ -119,15 +102,11 @@ def test_pictures() -> None:
         assert Path("one.png").read_bytes() == Path(f"new/pictures/{kind}.png").read_bytes()
 
 
+@pytest.mark.slow
 def test_without_matplotlib_it_is_told_at_once() -> None:
     prelude = "sys.modules['matplotlib'] = None"
     said = forked.nmt(Path.cwd(), "attend", "-m", "nowhere", "--png", "one.png", "a cat", prelude=prelude, code=2)
     assert "pip install 'matplotlib>=3.8'" in said
-
-
-def test_bytes_that_are_not_utf_8_are_replaced() -> None:
-    assert "�" in json.loads(printed(ATTEND, "--json", "cat \udcff dog"))["source"]
-    assert "�" in json.loads(printed(ATTEND, "--json", stdin=b"cat \xff dog"))["source"]
 
 
 def test_what_is_no_sentence_is_refused() -> None:
@@ -140,16 +119,3 @@ def test_what_is_no_sentence_is_refused() -> None:
         with pytest.raises(NmtError, match="the sentence"):
             nmt.attend(wrong, model="one")
     assert new_files() == []
-
-
-def test_python_gives_what_the_command_gives() -> None:
-    values = seen("--kind", "cross", "--layer", 1, "--beam", 2, "--out", "command.html")
-    found = nmt.attend(LINE, model="one", kind="cross", layer=1, beam=2, out="python.html")
-    assert found.files == (Path("python.html"),)
-    assert data_of("python.html") == data_of("command.html")
-    record, [view] = found.record, found.record.views
-    assert [values[key] for key in ("translation", "score", "log_prob")] == [
-        *(record.translation, record.score, record.log_prob)
-    ]
-    assert np.allclose(values["attention"][0]["weights"], view.weights)
-    assert (values["attention"][0]["kind"], values["attention"][0]["layers"]) == (view.kind, list(view.layers))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
-import lzma
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import forked
@@ -53,10 +50,9 @@ def test_a_compressed_output_that_cannot_be_written(folder: Path, tmp_path: Path
         assert "the disk is full" in forked.nmt(Path.cwd(), "translate", *options, code=1)
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, bz2.compress, zstd.compress])
-def test_no_command_reads_a_part_of_a_file(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+def test_no_command_reads_a_part_of_a_file(tmp_path: Path) -> None:
     text = b"(TOP (NN word))\n" * 200
-    whole, half = pack(text), pack(text[: len(text) // 2])
+    whole, half = gzip.compress(text), gzip.compress(text[: len(text) // 2])
     (tmp_path / "plain").write_bytes(text)
     (tmp_path / "two").write_bytes(half + half)
     (tmp_path / "bad").write_bytes(half + whole[:20] + bytes(20))

@@ -54,17 +54,6 @@ def test_each_line_has_its_words_and_a_quality() -> None:
     assert len(found[5]["tokens"]) > 44  # more than `data.max_length` and `max_extra` allow: it was translated in parts
 
 
-@pytest.mark.parametrize(
-    "search", ["--sample", "--search mbr --mbr-samples 3", "--search diverse --beam 2 --diverse-groups 2"]
-)
-def test_every_search_has_confidence(search: str) -> None:
-    found = objects(f"{TRANSLATE} {search} --confidence --alignment")
-    assert list(found[0])[-5:] == ["words", "quality", "source_tokens", "alignment", "nbest"]
-    for line in found:
-        assert " ".join(word["word"] for word in line["words"]) == line["translation"]
-        assert (line["quality"] is None) == (line["source"] == "")
-
-
 def test_a_calibration_changes_only_the_quality(folder: Path) -> None:
     before = {path.name for path in folder.iterdir()}
     done = ran(CALIBRATE)

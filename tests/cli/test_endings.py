@@ -237,27 +237,9 @@ def test_an_error_is_reported_once_and_ends_all_with_its_status(start: Callable[
     assert job.stderr.count("error:") == 1
 
 
-def test_a_gradient_that_is_not_finite_is_reported_once(start: Callable[..., Job]) -> None:
-    spoil = "at_update(7, lambda t: setattr(t.updater.gradients, 'losses', lambda rows, was=t.updater.gradients.losses: (lambda loss, nll: (loss * float('nan'), nll))(*was(rows))) if last() else None)"
-    job = start(prelude=spoil, code=1)
-    assert job.last_line.startswith("error: the gradient of ")
-    assert " is not finite at update 7 " in job.last_line
-    assert job.stderr.count("error:") == 1
-    assert (job.folder / "checkpoints/step-00000006").is_dir()
-
-
-BUGS = {
-    "between updates": ("at_update(3, lambda t: [][1] if last() else None)", "IndexError: list index out of range"),
-    "in the backward pass": (
-        "before(Updater, 'forward_backward', lambda u: torch.ones(2, 3) @ torch.ones(4, 5) if last() and u.adam.param_groups[0]['lr'] else None)",
-        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)",
-    ),
-}
-
-
-@pytest.mark.parametrize("where", BUGS)
-def test_an_unexpected_error_is_shown_as_it_is(place: Path, tmp_path: Path, world: int, where: str) -> None:
-    prelude, line = BUGS[where]
+def test_an_unexpected_error_is_shown_as_it_is(place: Path, tmp_path: Path, world: int) -> None:
+    prelude = "before(Updater, 'forward_backward', lambda u: torch.ones(2, 3) @ torch.ones(4, 5) if last() and u.adam.param_groups[0]['lr'] else None)"
+    line = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)"
     done = run(
         place,
         "train",
@@ -275,39 +257,6 @@ def test_an_unexpected_error_is_shown_as_it_is(place: Path, tmp_path: Path, worl
     assert shown == line
     assert fault.startswith("error: this is a fault of nmt")
     assert said.count("error:") == 1
-
-
-GPU = {
-    "all_reduce": (
-        "torch.AcceleratorError",
-        "CUDA error: device-side assert triggered\\nCUDA kernel errors might be asynchronously reported.",
-        "CUDA error: device-side assert triggered",
-    ),
-    "all_gather": (
-        "process_group.dist.DistBackendError",
-        "NCCL error in: x.cpp:1, unhandled cuda error\\nLast error:\\nCuda failure 2 'out of memory'",
-        "Cuda failure 2 'out of memory').",
-    ),
-}
-
-
-@pytest.mark.parametrize("call", GPU)
-def test_a_gpu_error_in_a_collective_is_no_dead_rank(start: Callable[..., Job], call: str) -> None:
-    kind, message, reported = GPU[call]
-    raising = f"""
-def broken(*_, was=process_group.dist.{call}, **options):
-    if last() and Trainer.broken:
-        raise {kind}("{message}")
-    return was(*_, **options)
-process_group.dist.{call} = broken
-Trainer.broken = False
-at_update(7, lambda t: setattr(Trainer, 'broken', True))
-"""
-    job = start(prelude=raising, code=1)
-    assert job.last_line.startswith(f"error: rank {job.world - 1} of {job.world}")
-    assert reported in job.last_line
-    assert sum(line.startswith("error:") for line in job.stderr.splitlines()) == 1
-    assert LOST not in job.said
 
 
 def test_a_run_folder_that_another_training_has(start: Callable[..., Job], tmp_path: Path) -> None:

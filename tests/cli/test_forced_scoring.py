@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import random
 from pathlib import Path
@@ -40,28 +39,6 @@ def test_a_line_a_pair_and_the_corpus_on_stderr() -> None:
     assert words[5::2] == ["30", str(tokens)]
     for line in printed(f"{SCORE} --width 2").splitlines():
         assert [len(number.partition(".")[2]) for number in line.split("\t")] == [2, 2, 0]
-
-
-def test_json_is_an_object_a_line() -> None:
-    found = objects(f"{SCORE} --json")
-    assert list(found[0]) == ["source", "target", "tokens", "log_prob", "perplexity"]
-    assert [o["source"] for o in found] == Path("src").read_text().splitlines()
-    assert [o["target"] for o in found] == Path("ref").read_text().splitlines()
-    lines = [f"{o['log_prob']:.6f}\t{o['perplexity']:.6f}\t{o['tokens']}" for o in found]
-    assert lines == printed(SCORE).splitlines()
-
-
-def test_neighbours_and_where_lines_come_from_change_no_digit() -> None:
-    lines = printed(SCORE).splitlines(keepends=True)
-    source, target = (Path(name).read_bytes().splitlines(keepends=True) for name in ("src", "ref"))
-    for index in (0, 17):
-        Path("single").write_bytes(target[index])
-        assert printed(f"{MODEL} --src - --ref single", stdin=source[index]) == lines[index]
-    Path("src.gz").write_bytes(gzip.compress(b"".join(source)))
-    assert printed(f"{MODEL} --src src.gz --ref -", stdin=b"".join(target)) == "".join(lines)
-    Path("src").write_bytes(b"".join(reversed(source)))
-    Path("ref").write_bytes(b"".join(reversed(target)))
-    assert printed(SCORE) == "".join(reversed(lines))
 
 
 def test_blank_and_long_lines_keep_their_places() -> None:
@@ -108,8 +85,3 @@ def test_totals_of_no_scored_pair_are_an_error(form: str) -> None:
             assert str(result.exception).startswith("nothing was scored: all 2 pairs of ")
             assert str(result.exception).endswith(reason)
             assert (result.stdout.count("\n"), "perplexity 1" in result.stderr) == (2, False)
-
-
-def test_totals_of_an_empty_pipe_are_an_error() -> None:
-    Path("void").touch()
-    assert "standard input" in refused(f"{MODEL} --src void --ref -", code=1)

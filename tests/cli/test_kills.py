@@ -12,7 +12,7 @@ from pathlib import Path
 
 import forked
 import pytest
-from shared import differences, number_words, records, run_errors
+from shared import differences, number_words, run_errors
 
 pytestmark = pytest.mark.slow
 
@@ -84,15 +84,6 @@ def ends_equal(place: Place, run: Path, untouched: Path) -> None:
     assert differences(run, untouched) == []
 
 
-def test_killed_in_bf16_it_ends_equal(place: Place) -> None:
-    options = ("--precision", "bf16", "--set", "train.updates=30", "--set", "train.valid_bleu_sentences=5")
-    place.train("bf16", *options)
-    killed = "at(trainer.Trainer, 'train_step', 28)"
-    place.train("killed-bf16", *options, prelude=killed, code=-signal.SIGKILL)
-    place.train("killed-bf16", *options)
-    assert differences(place.runs / "killed-bf16", place.runs / "bf16") == []
-
-
 @pytest.mark.parametrize(
     "moment",
     {
@@ -145,13 +136,6 @@ def test_stopped_after_any_update_it_saves_and_ends_equal(
     ends_equal(place, run, untouched)
 
 
-def test_under_nohup_it_does_not_hear_sighup(place: Place, untouched: Path) -> None:
-    run = place.fresh("nohup")
-    ignored = "signal.signal(signal.SIGHUP, signal.SIG_IGN); at(trainer.Trainer, 'train_step', 9, sends=signal.SIGHUP)"
-    place.train("nohup", prelude=ignored)
-    assert differences(run, untouched) == []
-
-
 ATEXIT = "import atexit; atexit.register(lambda: os.kill(os.getpid(), signal.SIGTERM)); "
 
 
@@ -200,13 +184,6 @@ def out_of_patience(place: Place) -> Path:
     return place.runs / "patient"
 
 
-def test_a_run_out_of_patience_does_nothing_when_started_again(place: Place, out_of_patience: Path) -> None:
-    run = place.fresh("again", out_of_patience)
-    assert "finished at update 40" in place.train("again", *PATIENT)
-    assert (run / "metrics.jsonl").read_bytes() == (out_of_patience / "metrics.jsonl").read_bytes()
-    assert differences(run, out_of_patience) == []
-
-
 @pytest.mark.parametrize("moment", ["'validate', 2, after=True", "'finish', 1", "'save_checkpoint', 3, after=True"])
 def test_killed_after_the_deciding_validation_it_still_ends_there(
     moment: str, place: Place, out_of_patience: Path
@@ -215,9 +192,3 @@ def test_killed_after_the_deciding_validation_it_still_ends_there(
     place.train("decided", *PATIENT, prelude=f"at(trainer.Trainer, {moment})", code=-signal.SIGKILL)
     assert "finished at update 40" in place.train("decided", *PATIENT)
     assert differences(run, out_of_patience) == []
-
-
-def test_more_patience_lets_it_go_on(place: Place, out_of_patience: Path) -> None:
-    run = place.fresh("more", out_of_patience)
-    place.train("more", "--set", "train.lr_factor=1e-9", "--set", "train.patience=2")
-    assert [record["update"] for record in records(run) if record["type"] == "valid"] == [20, 40, 60]

@@ -7,19 +7,14 @@ import random
 import shutil
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
-import forked
 import pytest
 import sealed
 from in_process import printed, refused
 from untrained import sentence, write_untrained, write_untrained_parser
 
-import nmt_cli as nmt
 from nmt_cli.model.folder_files import UNKNOWN_SAFE_LENGTH, read_config
-from nmt_cli.storage.files import sha256
 
-OLD = Path(__file__).parents[1] / "fixtures/format_1"
 SAFE = 20
 
 
@@ -55,34 +50,6 @@ def test_every_sentence_comes_back(model: Path, options: list[object]) -> None:
     assert translate(lines, "-m", model, *options) == [" ".join(alone[:count]) for count in (5, 10, 40)]
 
 
-def test_lines_within_the_safe_length_do_not_change(model: Path, tmp_path: Path) -> None:
-    free, vocabulary = with_safe_length(tmp_path / "free", 40), nmt.load(model, device="cpu", devices=1).stored
-    lines = [" ".join(texts(2, seed)) for seed in range(60)]
-    sizes = [len(ids) for ids in vocabulary.vocabulary.source.encode(lines)]
-    within = [line for line, size in zip(lines, sizes, strict=True) if size <= SAFE]
-    beyond = [line for line, size in zip(lines, sizes, strict=True) if size > SAFE]
-    assert min(len(within), len(beyond)) > 5
-    assert translate(within, "-m", model, "--json") == translate(within, "-m", free, "--json")
-    assert translate(beyond, "-m", model, "--json") != translate(beyond, "-m", free, "--json")
-
-
-def test_python_server_and_ensemble_split_alike(model: Path, tmp_path: Path) -> None:
-    served = pytest.importorskip("served")
-    lines = [" ".join(texts(12, 1)), *texts(3)]
-    expected = translate(lines, "-m", model)
-    with nmt.load(model, device="cpu", devices=1, precision="fp32") as loaded:
-        assert [result.text for result in loaded.translate(lines)] == expected
-        assert [result.text for result in loaded.submit(lines).result()] == expected
-    with served.running(model, precision="fp32") as server:
-        asked = json.dumps({"q": lines, "source": "en", "target": "de"}).encode()
-        request = Request(f"{server.url}/translate", asked, {"Content-Type": "application/json"})
-        with urlopen(request, timeout=60) as answer:
-            assert json.load(answer)["translatedText"] == expected
-    lax = with_safe_length(tmp_path / "lax", 40, seed=1)
-    alone = translate(texts(12, 1), "-m", lax, "-m", model)
-    assert translate(lines[:1], "-m", lax, "-m", model) == [" ".join(alone)]
-
-
 def test_nbest_confidence_and_alignment_of_a_split_line(model: Path) -> None:
     options = ["-m", model, "--json", "--confidence", "--alignment", "--nbest", 2]
     alone = [json.loads(line) for line in translate(texts(6), *options)]
@@ -105,13 +72,6 @@ def test_prefix_and_terms_belong_to_the_first_sentence(model: Path) -> None:
     for option in ("--prefix-column", "--terms-columns"):
         alone = translate([f"{first}\tthe dog", *(f"{text}\t" for text in rest)], "-m", model, option)
         assert translate([f"{' '.join(texts(5))}\tthe dog"], "-m", model, option) == [" ".join(alone)]
-
-
-def test_a_sentence_beyond_the_safe_length_is_split_at_clauses(model: Path) -> None:
-    clauses = [text.rstrip(".").lower() for text in texts(12)]
-    [whole] = [json.loads(line) for line in translate([", ".join(clauses) + "."], "-m", model, "--json", "--alignment")]
-    assert len(whole["source_tokens"]) > 3 * SAFE
-    assert {source for source, _ in whole["alignment"]} & set(range(len(whole["source_tokens"]) - SAFE, 1000))
 
 
 def test_a_folder_of_an_older_version_splits_at_the_stated_length(tmp_path: Path) -> None:
@@ -138,55 +98,13 @@ def test_a_parser_is_not_split_at_full_stops(tmp_path: Path) -> None:
     assert translate([line], "-m", strict, "--json") == translate([line], "-m", free, "--json")
 
 
+def test_a_model_in_int8_has_the_same_safe_length(model: Path, tmp_path: Path) -> None:
+    printed("quantize", model, "--out", tmp_path / "int8")
+    assert read_config(tmp_path / "int8").safe_length == SAFE
+
+
 def test_attend_says_why_it_declines_a_line_in_parts(model: Path, tmp_path: Path) -> None:
     line = " ".join(texts(5))
     said = refused("attend -m", model, line, "--out", tmp_path / "page.html", code=1)
     assert all(words in said for words in ("5 parts", f"{SAFE * 3 // 2} tokens"))
     printed("attend -m", model, texts(1)[0], "--out", tmp_path / "page.html")
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of four updates, and its text. 3 of 200 lines are longer than 10 words."""
-    folder = tmp_path_factory.mktemp("run")
-    rng = random.Random(1)
-    for name, count in (("train", 200), ("valid", 5)):
-        lines = [sentence(rng, 30 if number in (7, 70, 170) else rng.randint(3, 10)) for number in range(count)]
-        for side in ("en", "de"):
-            (folder / f"{name}.{side}").write_text("".join(f"{line}\n" for line in lines))
-    recipe = (OLD / "count.toml").read_text().replace("checkpoint_every = 500", "checkpoint_every = 2")
-    (folder / "small.toml").write_text(
-        recipe.replace("max_length = 40", "max_length = 60").replace("vocab_size = 80", "vocab_size = 60")
-    )
-    forked.nmt(folder, "preprocess", "small.toml", "--data-dir", ".", "--out", "shards", "--workers", "1")
-    train(folder, 4)
-    return folder
-
-
-def train(folder: Path, updates: int) -> None:
-    options = ["--data", "shards", "--threads", "1", "--run", "run", "--set", f"train.updates={updates}"]
-    forked.nmt(folder, "train", "small.toml", *options)
-
-
-@pytest.mark.slow
-def test_every_folder_has_the_safe_length_of_its_training(run: Path, tmp_path: Path) -> None:
-    import numpy as np
-
-    from nmt_cli.data.shards import Corpus
-
-    corpus = Corpus(run / "shards", "train")
-    lengths = np.sort(corpus.source_lengths[np.arange(len(corpus))])
-    expected = int(lengths[197])  # 198 of 200 lines are not longer
-    place = shutil.copytree(run, tmp_path / "place", symlinks=True)
-    assert read_config(place / "run/last").safe_length == expected
-    forked.nmt(place, "average", "run", "--last", "2")
-    forked.nmt(place, "quantize", "run/averaged", "--out", "int8")
-    for folder in ("run/averaged", "int8"):
-        assert read_config(place / folder).safe_length == expected
-    for config in place.glob("run/checkpoints/*/config.json"):  # as an older version wrote them
-        sealed.change(config, safe_length=None, format_version=2)
-        state = json.loads((config.parent / "state.json").read_text())
-        sealed.change(config.parent / "state.json", sha256={**state["sha256"], "config.json": sha256(config)})
-    assert read_config(place / "run/last").safe_length is None
-    train(place, 6)
-    assert read_config(place / "run/last").safe_length == expected

@@ -12,7 +12,8 @@ from typing import Any
 import forked
 import numpy as np
 import pytest
-from in_process import commands, refused
+import typer
+from in_process import commands
 from shared import number_words
 from typer.core import TyperOption
 from untrained import write_untrained
@@ -28,9 +29,10 @@ FROM_THE_MODEL = {("attend", "layer"), ("attend", "head")}
 """Options whose highest value is a size of the model."""
 
 
+COMMANDS = commands()
 OPTIONS = {
     (name, option.name): option
-    for name, command in commands().items()
+    for name, command in COMMANDS.items()
     for option in command.params
     if isinstance(option, TyperOption) and option.type_descriptor.annotation in (int, float)
 }
@@ -59,7 +61,9 @@ def test_a_number_beyond_the_bounds_of_an_option_is_refused_by_its_name() -> Non
         least, most, flag = option.min, option.max, option.opts[-1]
         if least is not None and most is not None:
             for value in (least - 1, most + 1, -1 if least >= 0 else "x", 10**30, "nan", "inf"):
-                assert f"'{flag}'" in refused(command, flag, value)
+                with pytest.raises(typer.BadParameter) as refused:
+                    COMMANDS[command].make_context(command, [flag, str(value)])
+                assert f"'{flag}'" in refused.value.format_message()
 
 
 # Translation: the numbers of [decode] and of NUMBERS

@@ -1,5 +1,5 @@
 """No process outlives the `nmt` that started it, even if that was killed by SIGKILL: workers end in the middle of their work, and
-ranks that join too late end at once. Ranks that train are in test_ranks.py and test_endings.py.
+ranks that join too late end at once. Ranks that train are in test_endings.py.
 """
 
 from __future__ import annotations

@@ -64,13 +64,6 @@ def test_it_is_translate_and_data_trees_back(kind: str, constraint: str) -> None
     assert not (constraint and repairs)
 
 
-def test_a_file_is_written_when_all_is_parsed_and_replaced_by_the_next() -> None:
-    expected = ok(TOKENIZED, SENTENCES)[0]
-    for _ in range(2):
-        assert ok(f"{TOKENIZED} --input in --output out")[0] == [""]
-        assert Path("out").read_text().split("\n") == expected
-
-
 def test_a_sentence_that_is_too_long_gets_a_flat_tree_and_is_named() -> None:
     long, unknown = "the cat sees " * 20, "x" * 50  # too many words, and a word of too many tokens
     lines, said = ok(TOKENIZED, f"the cat .\n{long}\n\nthe cat .\n{unknown}")
@@ -85,17 +78,6 @@ def test_a_sentence_that_is_too_long_gets_a_flat_tree_and_is_named() -> None:
 def test_invalid_utf8_is_replaced_and_counted() -> None:
     done = ran(TOKENIZED, stdin=b"caf\xe9 .\n")
     assert (words(done.stdout), "1 line held invalid UTF-8" in done.stderr) == ("caf\ufffd .", True)
-
-
-def test_words_are_separated_as_in_a_treebank() -> None:
-    pytest.importorskip("nltk")
-    text = 'I don\'t see "the cat" (a dog), can you?\nIt’s 3/4.\n\n'
-    plain, treebank = (ok(f"parse --devices 1 --model {model}", text)[0] for model in ("tags", "quotes"))
-    assert [words(line) for line in plain] == [
-        'I do n\'t see " the cat " -LRB- a dog -RRB- , can you ?',
-        *("It 's 3/4 .", "", ""),
-    ]
-    assert words(treebank[0]) == "I do n't see `` the cat '' -LRB- a dog -RRB- , can you ?"
 
 
 def test_without_nltk_words_must_be_separated() -> None:

@@ -94,15 +94,6 @@ def test_the_symbols_are_the_vocabulary_of_the_trees(trained: Path) -> None:
     assert longest["longest_target"] == 11 * longest["longest_source"] == 99
 
 
-def test_trees_of_another_kind_are_refused_before_training(trained: Path) -> None:
-    nmt(trained, "data", "trees", "train.trees", "test.trees", "--terminals", "tags", "--out", "tagged")
-    preprocess = ("preprocess", "chains.toml", "--data-dir", "tagged", "--out", "tagged-shards")
-    said = nmt(trained, *preprocess, code=1)
-    assert all(word in said for word in ("'tagged/train.linear'", "tags", "data.terminals = 'xx'"))
-    assert not (trained / "tagged-shards").exists()
-    nmt(trained, *preprocess, "--set", "data.terminals=tags")
-
-
 def test_long_trees_come_out_whole(trained: Path) -> None:
     words = (trained / "text" / "test.words").read_bytes()
     done = run(trained, *TRANSLATE, text=words)
@@ -127,8 +118,3 @@ def test_a_sentence_longer_than_training_is_parsed_in_parts_which_stand_side_by_
     back = run(trained, "data", "trees", "--back", "--words", "long.words", text=parse)
     assert back.stdout.count(b"(XX ") == 180
     assert back.stdout.count(b"\n") == 1
-
-
-def test_info_knows_that_the_trees_have_fewer_symbols(trained: Path) -> None:
-    assert b"23 source, at most 100 target" in run(trained, "info", "chains.toml").stdout
-    assert b"23 source, 95 target" in run(trained, "info", "run").stdout

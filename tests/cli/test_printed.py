@@ -14,39 +14,20 @@ from typing import Any
 import pytest
 import typer
 from forked import nmt, run
+from shared import number_words
 
 from nmt_cli.cli.app import app
-
-RECIPE = """
-[data]
-train_source = ["text"]
-train_target = ["text"]
-valid_source = ["text"]
-valid_target = ["text"]
-vocab_size = 300
-
-[model]
-encoder_layers = 1
-decoder_layers = 1
-d_model = 16
-d_ff = 32
-num_heads = 2
-
-[train]
-batch_tokens = 512
-updates = 2
-warmup = 1
-checkpoint_every = 1
-valid_bleu_sentences = 0
-"""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with text and a recipe, whose names have spaces."""
     folder = tmp_path_factory.mktemp("my work")
-    (folder / "text").write_text("".join(f"the small dog sees {i % 9} cats\n" for i in range(60)), encoding="utf-8")
-    (folder / "my own.toml").write_text(RECIPE, encoding="utf-8")
+    number_words(tmp_path_factory, folder)
+    recipe = (folder / "numbers.toml").read_text(encoding="utf-8")
+    for key, value in (("updates", 2), ("warmup", 1), ("checkpoint_every", 1), ("valid_bleu_sentences", 2)):
+        recipe = re.sub(f"^{key} = .*", f"{key} = {value}", recipe, flags=re.MULTILINE)
+    (folder / "my own.toml").write_text(recipe, encoding="utf-8")
     return folder
 
 
@@ -123,6 +104,7 @@ for line in ("--help", "data", *(f"{name} --help" for commands in COMMANDS.value
 """
 
 
+@pytest.mark.slow
 def test_help_is_quick_and_a_command_is_imported_when_it_is_named(tmp_path: Path) -> None:
     """Nor does the conversion of trees load anything heavy."""
     (tmp_path / "some.mrg").write_text("(TOP (NN word))\n")
@@ -138,9 +120,3 @@ def test_a_recipe_that_lies_here_is_found_by_its_name_or_nearly_its_name(folder:
     for name in ("my own", "my ownn.toml"):
         assert "Did you mean " in (said := nmt(folder, "train", name, code=1))
         assert "'my own.toml'?" in said
-
-
-def test_a_folder_of_another_program_is_not_called_damaged_alone(folder: Path) -> None:
-    (folder / "other").mkdir(exist_ok=True)
-    (folder / "other/config.json").write_text('{"model_type": "marian"}', encoding="utf-8")
-    assert "'other/config.json' is not of nmt, or is damaged" in nmt(folder, "translate", "--model", "other", code=1)

@@ -14,7 +14,6 @@ from forked_ranks import FORKED
 from shared import number_words
 
 from nmt_cli.recipe import SECTIONS
-from nmt_cli.storage.files import sha256
 from nmt_cli.training.run import MAY_CHANGE
 
 pytestmark = pytest.mark.slow
@@ -105,8 +104,7 @@ def test_a_run_whose_recipe_holds_a_retired_key_and_lacks_new_ones_resumes(place
         recipe["decode"]["prune"] = 3.0
         del recipe["decode"]["min_length"]
         sealed.change(folder / "config.json", recipe=recipe)
-        hashes = json.loads((folder / "state.json").read_text(encoding="utf-8"))["sha256"]
-        sealed.change(folder / "state.json", sha256={**hashes, "config.json": sha256(folder / "config.json")})
+        sealed.again(folder, "config.json", "state.json")
     said = train(place, run, "--set", "train.updates=52")
     assert said.count("decode.prune = 3.0 is ignored") == 1
     assert "finished at update 52" in said
@@ -119,6 +117,26 @@ def test_keys_that_may_change_are_those_of_the_recipe() -> None:
     for section, key in (name.split(".") for name in REFUSED):
         assert key in SECTIONS[section].model_fields
         assert key not in MAY_CHANGE.get(section, set())
+
+
+# --- what training refuses ---
+
+
+@pytest.mark.parametrize(
+    ("code", "options", "words"),
+    [
+        (1, ["none.toml"], ["'none.toml'"]),
+        (1, ["numbers.toml", "--data", "data/none"], ["nmt preprocess"]),
+        (1, ["numbers.toml", "--set", "train.batch_token=3"], ["'batch_tokens'"]),
+        (1, ["numbers.toml", "--set", "data.vocab_size=81"], ["vocab_size", "80", "81"]),
+        (1, ["numbers.toml", "--memory-limit", "64MiB"], ["0.1 GiB", "--memory-limit"]),
+        (2, ["numbers.toml", "--memory-limit", "plenty"], ["'plenty'"]),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_what_training_refuses_is_named(place: Path, code: int, options: list[str], words: list[str]) -> None:
+    said = " ".join(nmt(place, "train", *options, "--run", "runs/refused", code=code).split())
+    assert [word for word in words if word not in said] == [], said
 
 
 # --- the newest checkpoint ---

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -118,17 +117,6 @@ def test_shards_of_earlier_versions_that_hashed_compressed_files_stay_valid(fold
     stored = json.loads((folder / "data/mine/index.json").read_text(encoding="utf-8"))
     assert stored["inputs"]["train_source"][0]["sha256"] == inputs["train_source"][0].sha256
     assert stored["data"]["train_source"] == ["renamed.gz"]
-
-
-def test_a_tokenizer_may_be_elsewhere(folder: Path) -> None:
-    shutil.copy(folder / "data/mine/tokenizer.model", folder / "first.model")
-    nmt.preprocess("mine.toml", overrides=["data.tokenizer=first.model"], out="data/given")
-    nmt.train("mine.toml", overrides=["data.tokenizer=first.model"], data="data/given", run="runs/given")
-    (folder / "first.model").rename(folder / "second.model")
-    changed = ["data.tokenizer=second.model", "train.updates=3"]
-    assert not nmt.preprocess("mine.toml", overrides=changed, out="data/given").fresh
-    nmt.train("mine.toml", overrides=changed, data="data/given", run="runs/given")
-    assert "resuming after update 2" in (folder / "runs/given/train.log").read_text(encoding="utf-8")
 
 
 def test_another_best_metric_chooses_among_the_checkpoints_that_are_there(folder: Path) -> None:

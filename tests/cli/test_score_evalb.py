@@ -62,14 +62,3 @@ def test_json_has_the_counts() -> None:
     assert first["scores"]["evalb"]["counts"] == found["counts"]
     assert second["scores"]["evalb"]["counts"]["valid"] == 3
     assert "counts" not in json.loads(printed("score hyp --ref ref --metric ter --json"))["scores"]["ter"]
-
-
-def test_systems_lengths_and_intervals() -> None:
-    out, err = score("hyp ref --lengths 3,6")
-    rows = [row.split() for row in out.splitlines()]
-    assert [row[0] for row in rows if row[-1:] in (["hyp"], ["ref"]) and len(row) == 5] == ["92.31", "100.00"]
-    assert ["1-3", "3", "0.667", "100.00"] in rows
-    assert ["4-6", "1", "0.600", "85.71"] in rows
-    for words in ("'ref' and --ref 'ref'", "'hyp': 1 of 4", "'hyp', 'ref': 1 of 4"):
-        assert any(words in said for said in err)
-    assert score("hyp --confidence --samples 20")[0].startswith("EVALB   92.31  mean ")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import unicodedata
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,6 @@ from in_process import printed, warnings
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
-
-from nmt_cli import evaluate
-from nmt_cli.evaluation.metric import MetricSpec, SentenceStatisticsMetric
-from nmt_cli.evaluation.metrics import Scorer
-from nmt_cli.registry import METRICS
 
 HYP = ["The dog bit the man.", "It wasn't surprising.", "The man had just bitten him.", "Le café est bon."]
 REF = ["The dog bit the man.", "It was not unexpected.", "The man bit him first.", "Le café est très bon."]
@@ -85,16 +79,6 @@ def test_a_blank_line_is_no_reference_where_another_has_text() -> None:
     assert "  nrefs:2|" in printed(f"{ONE} --ref ref")
 
 
-def test_blank_references_add_nothing_anywhere() -> None:
-    """A further reference that is blank from end to end: every number is that without it, only the signature differs."""
-    write("blank", [""] * 4)
-    several = "score hyp ref --ref ref --significance randomisation --samples 50"
-    one = f"{ONE} --src ref --by-length --worst 9"
-    for command in (several, f"{one} --metric bleu --metric chrf --metric ter", f"{one} --protocol paper"):
-        for two in ("--ref ref --ref blank", "--ref blank --ref ref"):
-            assert printed(command.replace("--ref ref", two)).replace("nrefs:var", "nrefs:1") == printed(command)
-
-
 def test_where_all_references_are_blank_the_reference_is_empty_text() -> None:
     says("score hyp --ref second", ("'hyp': 2 of 4", "the reference is blank", "BLEU and TER"))
     assert scores("score hyp --ref second")["bleu"] == BLEU().corpus_score(HYP, [SECOND]).score
@@ -102,30 +86,6 @@ def test_where_all_references_are_blank_the_reference_is_empty_text() -> None:
     says(both, ("'second': 1 of 4",), ("'mixed': 1 of 4",), ("'hyp': 1 of 4", "all references are blank"))
     write("hyp", [*HYP[:1], "", HYP[2], ""])
     says("score hyp --ref second")  # blank translations of blank lines
-
-
-class Exact(SentenceStatisticsMetric):
-    """The metric of the documentation, which reads the first reference alone."""
-
-    def __init__(self) -> None:
-        super().__init__("Exact", version="1")
-
-    def rows(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[float]]:
-        return [[h == r, 1] for h, r in zip(hypotheses, references[0], strict=True)]
-
-    def value(self, sums: Sequence[float]) -> float:
-        return 100 * sums[0] / sums[1]
-
-
-EXACT = MetricSpec(lambda options: Exact())
-
-
-def test_a_metric_of_ones_own_gets_present_references_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METRICS, "exact", f"{__name__}:EXACT")
-    scorer = Scorer("exact", [["a", "", "c"], ["x", "b", "y"], ["", "", "z"]])
-    score = scorer.score(["a", "b", "c"])
-    assert (score.value, score.signature) == (100.0, "nrefs:var|version:1")
-    assert Scorer("exact", [["a"], ["b"]]).score(["a"]).signature == "nrefs:2|version:1"
 
 
 # Normal forms, subwords, scripts without spaces
@@ -187,22 +147,3 @@ def test_a_tokenizer_that_needs_spaces_is_said(references: list[str], tokenizer:
     says("score hyp same --ref ref --metric bleu --significance randomisation", ("'hyp', 'same'", remedy))
     write("ref", REF[:2])
     says(ONE)  # the hypothesis does not decide
-
-
-def test_few_differences_are_said_once_for_all_metrics() -> None:
-    write("many", REF * 20)
-    write("other", [*(REF * 20)[:-1], "Le café est bon."])
-    said = warnings("score many other --ref many --significance bootstrap")
-    assert said[1].startswith("'other': ")
-    assert "BLEU in 1 of 80 (p = 0." in said[1]
-    assert (len(said), said[1].count("random exchanges give 1)")) == (2, 3)
-    assert len(warnings("score many other --ref many --significance randomisation")) == 1
-
-
-def test_python_gets_the_same_remarks() -> None:
-    evaluation = evaluate({"a": HYP, "b": REF}, [REF, SECOND], significance="randomisation", samples=9)
-    [said] = evaluation.remarks()
-    assert said.startswith("reference 2: 2 of 4 ")
-    assert evaluation.remarks(["x", "y"], str.upper) == [f"y{said.removeprefix('reference 2')}"]
-    [said] = evaluate(CHINESE, [CHINESE], metrics=["bleu"]).remarks()
-    assert said.startswith("'hypothesis': ")

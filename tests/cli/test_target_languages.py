@@ -15,7 +15,7 @@ import nmt_cli as nmt
 from nmt_cli.data.prepare import prepare
 from nmt_cli.data.shards import Corpus, valid_text
 from nmt_cli.data.tokenizer import Vocabulary
-from nmt_cli.errors import DataError, TrainingError, UsageError
+from nmt_cli.errors import DataError, TrainingError
 from nmt_cli.recipe import Recipe, load_recipe, toml_value
 from nmt_cli.translation.translator import LineTranslator
 
@@ -71,19 +71,6 @@ def test_a_file_with_languages_that_the_model_lacks(form: str, capfd: pytest.Cap
     said = done.stderr + capfd.readouterr().err
     assert (len(done.stdout.splitlines()), said.count("warning:")) == (5, 1)
     assert all(words in " ".join(said.split()) for words in ("3 line(s)", "'>>rus<<', '>>ru<<'"))
-
-
-def test_information(tmp_path: Path) -> None:
-    assert "\n  into 3      deu, fra, cmn_Hans\n" in printed("info many")
-    assert json.loads(printed("info many --json"))["target_languages"] == TAGS
-    tags = [f"l{number}" for number in range(40)]
-    text = printed("info", write_untrained(tmp_path / "more", tags=tags))
-    assert "  into 40     l0, l1" in text
-    assert all(tag in text for tag in tags)
-    assert max(map(len, text.split("updates")[0].splitlines()[3:])) <= 120
-    one = write_untrained(tmp_path / "one")
-    assert "into" not in printed("info", one)
-    assert "target_languages" not in json.loads(printed("info", one, "--json"))
 
 
 SOURCE = [f"the cat number {number} sees a dog." for number in range(40)]
@@ -153,16 +140,3 @@ def test_training(monkeypatch: pytest.MonkeyPatch) -> None:
         assert tuned.target_languages == TAGS
     with pytest.raises(TrainingError, match="both_directions = true"):
         nmt.train("tune.toml", run="both", overrides={"train.both_directions": True}, **options)
-
-
-@pytest.mark.slow
-def test_a_recipe_for_one_of_the_languages() -> None:
-    recipe()  # writes the text
-    for name, words in {"en": ("the cat", "sees"), "fr": ("le chat", "voit")}.items():
-        lines = [f"{words[0]} {number} {words[1]} {number * number}.\n" for number in range(300)]
-        Path(f"text.{name}").write_text("".join(lines))
-    sides = ("text.en", "text.fr")
-    done = nmt.init("mine", *sides, from_model="many", time="1m")
-    assert load_recipe(str(done.recipe)).data.target_language == "fr"
-    with pytest.raises(UsageError, match="the text is 'en' to 'it'"):
-        nmt.init("other", *sides, from_model="many", target_language="it")

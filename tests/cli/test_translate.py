@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,11 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import forked
 import pytest
-import sealed
-from held_search import PRELUDE, Gate
-from in_process import objects, printed, ran, warnings
+from in_process import objects, printed, ran, refused, warnings
 from small_models import needs_engine
 from untrained import sentence
 from waiting import LIMIT
@@ -36,6 +31,13 @@ def folder(here: Path) -> Path:
 
 def translate(given: bytes, *more: object) -> bytes:
     return ran(ONE, *more, stdin=given).stdout_bytes
+
+
+def test_utf_16_is_refused_only_with_its_mark() -> None:
+    """N lines in, N lines out, whatever they contain: without a byte-order mark zero bytes are characters of a line."""
+    assert "input is UTF-16 text" in refused(ONE, stdin="a cat.\nthe dog.\n".encode("utf-16"), code=1)
+    for given, count in (("a cat.\nthe dog.\n".encode("utf-16-le"), 3), (b"\xff\xfe is invalid\na cat.\n", 2)):
+        assert translate(given).count(b"\n") == count
 
 
 def test_the_line_contract() -> None:
@@ -108,44 +110,11 @@ def test_formats_agree_and_json_holds_all_that_is_known() -> None:
     assert found[1] == {"source": "", **EMPTY, "source_tokens": [], "alignment": [], "nbest": [EMPTY]}
 
 
-def test_the_shortest_output() -> None:
-    """A line's limit wins; a line of which the tokenizer keeps nothing is as good as blank."""
-    given = "the cat sees.\n\u200b\n\x01\x02\n \ufeff\u200e\na dog.\n".encode()
-    found = objects(ONE, "--min-length", 6, "--json", stdin=given)
-    assert objects(ONE, "--set", "decode.min_length=6", "--json", stdin=given) == found
-    assert (
-        [len(o["tokens"]) >= 6 for o in found] == [bool(o["translation"]) for o in found] == [True, *[False] * 3, True]
-    )
-    [longest] = objects(ONE, "--min-length", 9999, "--json", stdin=b"the cat sees.\n")
-    assert len(longest["tokens"]) >= len(found[0]["tokens"])
-
-
-def test_a_model_folder_with_a_retired_key_translates() -> None:
-    """With one line of warning where the key had an effect, without one where it had none."""
-    for value, expected in ((0.0, 0), (3.0, 1)):
-        older = shutil.copytree("one", str(value))
-        recipe = json.loads(Path(older, "config.json").read_text(encoding="utf-8"))["recipe"]
-        recipe["decode"]["prune"] = value
-        del recipe["decode"]["min_length"]
-        sealed.change(Path(older, "config.json"), recipe=recipe)
-        done = ran(f"translate --model {older} --device cpu --precision fp32", stdin=b"the cat sees.\n")
-        assert done.stdout_bytes == translate(b"the cat sees.\n")
-        assert done.stderr.count("warning") == done.stderr.count("decode.prune = 3.0") == expected
-
-
 @needs_engine
 def test_the_fastest_precision_of_the_engine_is_int8() -> None:
     given = b"the cat sees the dog.\na big house.\n"
     auto, int8 = (printed(ONE.replace("fp32", kind), "--scores", stdin=given) for kind in ("auto", "int8"))
     assert auto == int8 != printed(ONE, "--scores", stdin=given)
-
-
-def test_where_no_engine_is_built_a_warning_says_that_torch_translates() -> None:
-    prelude = "from pathlib import Path; from nmt_cli.engine import library\n"
-    prelude += "library.FOLDER = Path('nowhere'); library._found.cache_clear()"
-    done = forked.run(Path.cwd(), *ONE.split(), text=b"the cat.\n", prelude=prelude, NMT_ENGINE="")
-    said = done.stderr.decode()
-    assert (done.returncode, said.count("warning: "), "nowhere/libnmt-portable.so" in said) == (0, 1, True)
 
 
 def test_invalid_utf_8_is_counted_for_each_file() -> None:
@@ -170,6 +139,7 @@ START: Any = partial(
 NMT = [sys.executable, "-m", "nmt_cli"]
 
 
+@pytest.mark.slow
 def test_who_types_at_a_terminal_sees_a_prompt_and_no_bar() -> None:
     """Each line is answered before the next one is typed."""
     terminal, far_end = pty.openpty()
@@ -190,6 +160,7 @@ def test_who_types_at_a_terminal_sees_a_prompt_and_no_bar() -> None:
     assert answers == translate(b"the cat.\na dog.\n")
 
 
+@pytest.mark.slow
 def test_output_appears_before_input_ends() -> None:
     with START([*NMT, *ONE.split()], stderr=subprocess.PIPE) as process:
         for line in (b"the cat.\n", b"a dog.\n"):
@@ -198,21 +169,3 @@ def test_output_appears_before_input_ends() -> None:
             assert process.stdout.readline().endswith(b"\n")
         process.stdin.close()
         assert process.wait(LIMIT) == 0
-
-
-@pytest.mark.slow
-def test_interrupting_several_workers_in_the_midst_of_a_batch(tmp_path: Path) -> None:
-    """The batch has no end: threads are joined when Python leaves, and must not finish it."""
-    gate = Gate(tmp_path)
-    program = f"{PRELUDE}SEARCHES['held'] = SEARCHES['beam']\nfrom nmt_cli.__main__ import main\nmain()"
-    command = [sys.executable, "-c", program, *ONE.split(), "--devices", "3", "--search", "held"]
-    with START(command, stderr=subprocess.PIPE, env={**os.environ, **gate.environment}) as process:
-        process.stdin.write(b"\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == b"\n"  # it is ready
-        process.stdin.write(b"the cat sees a dog, and the dog sees a cat, and the cat sees a dog.\n" * 60)
-        process.stdin.flush()
-        gate.begun()
-        process.send_signal(signal.SIGINT)
-        assert process.wait(LIMIT) == 130
-        assert b"Traceback" not in process.stderr.read()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from forked import nmt
-from in_process import invoke, ran
+from in_process import ran
 from typer.testing import Result
 
 TREES = """( (S (NP-SBJ (DT The)
@@ -47,16 +47,6 @@ def test_trees_become_sentences_symbols_and_gold_trees() -> None:
     assert done.stdout == ""
     assert done.stderr == "new/pairs/some.{words,linear,ptb}: 2 trees, 7 words, 15 symbols (the longest tree 10)\n"
     assert sorted(path.name for path in Path("new/pairs").iterdir()) == NAMES
-
-
-def test_function_tags_traces_and_escapes_can_be_kept() -> None:
-    trees("some.mrg --out . --functions --traces --escapes")
-    words, linear, ptb = written()
-    assert words == "The dog barks 0 *T*-1 .\n-LRB- 1\\/2 -RRB-\n"
-    assert linear.startswith("(S (NP-SBJ XX XX )NP-SBJ (VP XX (SBAR XX (S XX )S )SBAR )VP XX )S\n")
-    assert ptb.startswith(
-        "(TOP (S (NP-SBJ (DT The) (NN dog)) (VP (VBZ barks) (SBAR (-NONE- 0) (S (-NONE- *T*-1)))) (. .)))\n"
-    )
 
 
 def test_several_files_are_converted_each_or_joined_under_a_name() -> None:
@@ -112,13 +102,6 @@ def test_words_can_be_tags_themselves_or_both_there_and_back(kind: str, linear: 
     assert back.stdout == (expected if tagged else re.sub(r"\(\S+ (?=[^ (]+\))", "(XX ", expected))
     Path("elsewhere").write_text(WORDS)
     assert trees(f"--back --words elsewhere --terminals {kind} some.linear").stdout == back.stdout
-
-
-def test_unequal_sides_of_the_way_back_are_named_after_what_they_share() -> None:
-    Path("words").write_text("a\nb\n")
-    result = invoke("data trees --back --words words", stdin=b"XX\n")
-    assert result.stdout == "(TOP (XX a))\n"
-    assert all(word in str(result.exception) for word in ("'words'", "standard input", "2 lines", "1 line:"))
 
 
 def test_what_an_earlier_run_wrote_stays_after_a_fault_and_a_record_of_the_users_too() -> None:

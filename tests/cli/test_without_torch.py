@@ -65,10 +65,7 @@ SCORE = "score --model=model --src source --ref target --device cpu"
     "line",
     [
         "translate --model model --device cpu --json --alignment --confidence",
-        "score source --ref target",
         SCORE,
-        f"{SCORE} --precision int8 --json",
-        "attend cat --model model --device cpu --json",
         "attend cat --model model --device cpu --target dog --json",
         "calibrate --model model --device cpu --src source --ref target --out estimate",
     ],
@@ -77,16 +74,6 @@ def test_commands_give_the_same_as_with_torch(line: str, folder: Path) -> None:
     here, there = nmt(folder, line), nmt(folder, line, torch=True)
     assert (here.returncode, here.stdout, here.stderr) == (0, there.stdout, there.stderr)
     assert here.stdout or "estimate" in line
-
-
-def test_a_model_in_int8_has_the_same_bytes(folder: Path) -> None:
-    for name, torch in (("without", False), ("with", True)):
-        done = nmt(folder, f"quantize model --out {name}", torch=torch)
-        assert (done.returncode, "parameters in int8" in done.stderr) == (0, True)
-    without, complete = ((folder / name / "model.safetensors").read_bytes() for name in ("without", "with"))
-    assert without == complete
-    stored = nmt(folder, SCORE.replace("--model=model", "--model=without"))
-    assert stored.stdout == nmt(folder, f"{SCORE} --precision int8").stdout != ""
 
 
 def test_info_says_that_training_needs_torch(folder: Path) -> None:

@@ -30,6 +30,7 @@ def unchanged(here: Path) -> Iterator[None]:
     for name, content in {"in": text, "ref": text, "terms": text, "some.mrg": TREE, **few, **trees}.items():
         Path(name).write_text(content, encoding="utf-8")
     Path("long").write_text("the cat " * 100)
+    Path("wide").write_bytes("Ein Haus, zwei Häuser.\nDrei Häuser.\n".encode("utf-16-be"))
     Path("latin1").write_bytes("cat\nHäuser\n".encode("latin-1"))
     of_length = Calibration(format_version=2, lines=1, intercept=0.0, coefficients={"length": 1.0})
     Path("own.json").write_bytes(to_json(of_length))
@@ -84,11 +85,7 @@ TABLES = {
         --format pdf → 'pdf' & html
         --format text --nbest 2 → --format text & --nbest
         --format text --json → --format text & --json
-        --format text --scores → --format text & --scores
-        --format text --prefix-column → --format text & --prefix-column
-        --format text --prefix-file in → --format text & --prefix-file
         --format text --terms terms → --format text & --terms
-        --format text --terms-columns → --format text & --terms-columns
         --split-sentences 1 → --split-sentences & --format
         --mbr-samples 0 → --mbr-samples
         --devices 0 → --devices
@@ -175,7 +172,9 @@ TABLES = {
         in --ref ref --src short → 'short' & 60 & 3
         empty --ref gold --metric evalb → 'empty'
         mixed --ref gold --metric evalb → linearised
-        gold --ref linear --metric evalb → line 1""",
+        gold --ref linear --metric evalb → line 1
+        wide --ref ref → 'wide' & UTF-16BE
+        in --ref wide → 'wide' & UTF-16BE""",
     ("score --model one --src in --ref ref --device cpu", 2): """
         ref → 'ref' & --model
         --ref in → --ref
@@ -192,7 +191,8 @@ TABLES = {
         --src nowhere --ref ref → 'nowhere'
         --src in --ref nowhere → 'nowhere'
         --src empty --ref empty → 'empty'
-        --src in --ref empty → 'in' & 60 & 'empty' & 0""",
+        --src in --ref empty → 'in' & 60 & 'empty' & 0
+        --src wide --ref ref → 'wide' & UTF-16BE""",
     ("data trees", 2): """
         some.mrg → --out DIR
         --out . → IN
@@ -210,7 +210,8 @@ TABLES = {
         none.mrg --out . → 'none.mrg'
         empty --out . → 'empty'
         broken.mrg --out . → 'broken.mrg', line 2
-        --back --words none some.mrg → 'none'""",
+        --back --words none some.mrg → 'none'
+        wide --out . → 'wide' & UTF-16BE""",
     ("data", 2): """
         wmt15 → wmt15
         multi30k --mirror /a/folder → '/a/folder' & https://

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from nmt_cli.storage.files import sha256
 from nmt_cli.storage.sealed_json import HASH, content_hash
 
 
@@ -14,6 +15,12 @@ def change(path: Path, **values: Any) -> None:
     """Set keys of the record at `path`; None removes one."""
     record = {**json.loads(path.read_text(encoding="utf-8")), **values}
     write(path, {key: value for key, value in record.items() if value is not None})
+
+
+def again(folder: Path, name: str, record: str = "config.json") -> None:
+    """Write the hash of a file that was changed into the folder's record of hashes."""
+    hashes = json.loads((folder / record).read_text(encoding="utf-8"))["sha256"]
+    change(folder / record, sha256={**hashes, name: sha256(folder / name)})
 
 
 def write(path: Path, record: dict[str, Any]) -> None:
