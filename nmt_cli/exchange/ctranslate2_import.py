@@ -74,7 +74,7 @@ def recognizes(files: SourceFiles) -> bool:
 
 def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     """Return the model of a folder of CTranslate2. Raises ModelError, UsageError."""
-    return read_model(files, options, ("", ""), {"beam": 4, "length_penalty": "average"}, "CTranslate2")
+    return read_model(files, options, files.languages, {"beam": 4, "length_penalty": "average"}, "CTranslate2")
 
 
 def read_model(

@@ -284,10 +284,8 @@ def _vocabulary(files: SourceFiles, name: str, added: Mapping[str, Any]) -> dict
 def _languages(files: SourceFiles) -> tuple[str, str]:
     """Return the languages in tokenizer_config.json or in the folder's name, such as opus-mt-en-de."""
     config = _json(files, "tokenizer_config.json")
-    named = re.search(r"opus-mt(?:-tc)?(?:-big|-base)?-([a-zA-Z_]+)-([a-zA-Z_]+)$", files.path.name)
-    found = [str(config.get(f"{side}_lang") or "") for side in ("source", "target")]
-    codes = [code or (named[number] if named else "") for number, code in enumerate(found, 1)]
-    return codes[0], codes[1]
+    source, target = files.languages
+    return str(config.get("source_lang") or source), str(config.get("target_lang") or target)
 
 
 IMPORTER = Importer(recognizes, read)
