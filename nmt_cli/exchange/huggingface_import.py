@@ -241,7 +241,7 @@ def marian_arrays(
         if name.endswith("coder.embed_positions.weight"):
             continue  # computed from the sizes
         if name in tied_to and (of := tensors.get(tied_to[name])):
-            if of.shape != tensor.shape or not np.array_equal(of, tensor):  # type: ignore[arg-type]
+            if of.shape != tensor.shape or not np.array_equal(of, tensor):
                 raise ModelError(
                     f"config.json ties {name} to {tied_to[name]}, and the file has other numbers for each: set "
                     f"{' or '.join(TIES)} to false if they are meant to differ."

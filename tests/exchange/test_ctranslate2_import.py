@@ -168,6 +168,8 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
         configured(decoder_start_token="nowhere"),
         "decoder_start_token = 'nowhere', which the target vocabulary lacks",
     ),
+    "a source begin": (configured(add_source_bos=True), "has add_source_bos = true"),
+    "another type": (configured(unk_token=["<unk>"]), "is a damaged model of CTranslate2"),
     "no unk": (configured(unk_token="none"), "has no 'none', which a model of nmt needs"),
     "a token twice": (renamed(lambda pieces: [*pieces[:-1], pieces[-2]]), "expected each once"),
     "too few tokens": (renamed(lambda pieces: pieces[:-1]), "and the vocabulary 799 tokens"),
