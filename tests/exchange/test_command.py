@@ -54,7 +54,9 @@ def test_faults_have_a_name_and_an_exit_code(
     out = tmp_path / "out"
     assert "no model at 'nowhere'" in failed(monkeypatch, capsys, 1, "nowhere", "--to", "ctranslate2", "--out", out)
     message = failed(monkeypatch, capsys, 2, trained, "--to", "ctranslate", "--out", out)
-    assert "--to 'ctranslate': expected ctranslate2, huggingface, marian or argos. Did you mean 'ctranslate2'?" in message
+    assert (
+        "--to 'ctranslate': expected ctranslate2, huggingface, marian or argos. Did you mean 'ctranslate2'?" in message
+    )
     assert "would replace its own input" in failed(
         monkeypatch, capsys, 2, trained, "--to", "ctranslate2", "--out", trained
     )
