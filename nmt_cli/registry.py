@@ -117,10 +117,10 @@ EXPORTERS = {
 """--to of nmt export: an Exporter."""
 
 IMPORTERS = {
-    "marian": "nmt_cli.exchange.marian:IMPORTER",
-    "huggingface": "nmt_cli.exchange.huggingface_import:IMPORTER",
     "argos": "nmt_cli.exchange.argos:IMPORTER",
     "ctranslate2": "nmt_cli.exchange.ctranslate2_import:IMPORTER",
+    "marian": "nmt_cli.exchange.marian:IMPORTER",
+    "huggingface": "nmt_cli.exchange.huggingface_import:IMPORTER",
 }
 """--from of nmt import: an Importer."""
 

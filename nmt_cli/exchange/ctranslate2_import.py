@@ -12,6 +12,7 @@ positions.
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections import Counter
@@ -50,7 +51,6 @@ NAMES = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
 """The keys of config.json that name special tokens, and what they are where it does not say so."""
 PADDINGS = ("<blank>", "<pad>")
 TOKENIZERS = ("tokenizer.{}.model", "{}.spm", "tokenizer.model", "sentencepiece.model", "sentencepiece.bpe.model")
-ROTARY = {"rotary_interleave": 1, "rotary_base": 10_000}
 NEUTRAL = {
     "embeddings_merge": 0,
     "alibi": 0,
@@ -58,10 +58,16 @@ NEUTRAL = {
     "with_relative_position": 0,
     "rotary_scaling_type": -1,
     "scale_embeddings": 1,
-    **ROTARY,
+    "with_source_bos": 0,
+    "with_target_bos": 1,
+    "user_decoder_start_tokens": 0,
+    "rotary_interleave": 1,
+    "rotary_base": 10_000,
 }
 """Settings of model.bin that other values would change into a model that nmt does not have."""
 READ = ("num_heads", "pre_norm", "activation", "start_from_zero_embedding", "rotary_dim")
+WRONG = (IndexError, KeyError, TypeError, ValueError, OverflowError, RuntimeError)
+"""What a value of another type or size raises."""
 EQUAL = 1e-6
 """Largest difference of positions from a formula that counts as rounding."""
 UNUSED = ("alignment_heads", "alignment_layer", "alibi_use_positive_positions", "scale_alibi", "with_source_eos")
@@ -74,7 +80,7 @@ def recognizes(files: SourceFiles) -> bool:
 
 def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     """Return the model of a folder of CTranslate2. Raises ModelError, UsageError."""
-    return read_model(files, options, ("", ""), {"beam": 4, "length_penalty": "average"}, "CTranslate2")
+    return read_model(files, options, files.languages, {"beam": 4, "length_penalty": "average"}, "CTranslate2")
 
 
 def read_model(
@@ -82,10 +88,21 @@ def read_model(
 ) -> ForeignModel:
     """Return the model of the files. `found`: its languages, "" where they are not known. Raises ModelError."""
     extra_module("ctranslate2", "ctranslate2", "nmt import from CTranslate2")
+    try:
+        return _converted(files, options, found, decode, toolkit)
+    except WRONG as error:
+        raise ModelError(f"{str(files.path)!r} is a damaged model of CTranslate2 ({shown_name(str(error))}).") from None
+
+
+def _converted(
+    files: SourceFiles, options: ImportOptions, found: tuple[str, str], decode: Mapping[str, Any], toolkit: str
+) -> ForeignModel:
     path = files.unpacked(WEIGHTS)
     variables = variables_in(path)
     settings = parse_json((files.text(CONFIG) or "{}").encode(), Path(CONFIG), ModelError, "Take the original file.")
     sides = [_pieces(files, side) for side in ("source", "target")]
+    if settings.get("add_source_bos"):
+        raise ModelError(f"{CONFIG} has add_source_bos = true, which nmt does not have.")
     symbols = [Symbols.of(pieces, settings) for pieces in sides]
     source_side, target_side = map(partial(Segmenter.of, files), ("source", "target"), symbols)
     source = CTranslate2Model(variables, settings, symbols)
@@ -95,7 +112,8 @@ def read_model(
     tokenizers = {JOINT_FILE: written[0]} if joint else dict(zip((SOURCE_FILE, TARGET_FILE), written, strict=True))
     origin, same = files.path.name, symbols[0].table == symbols[1].table
     sizes = (len(symbols[0].table), len(symbols[1].table))
-    codes = languages(options, found, tags_in([{piece: number for number, piece in enumerate(sides[0])}]))
+    tags = tags_in([{piece: number for number, piece in enumerate(sides[0])}])
+    codes = languages(options, found, tags)
     data = {
         "source_language": codes[0],
         "target_language": codes[1],
@@ -123,10 +141,10 @@ def read_model(
             source_side.encode,
             target_side.decode,
             [one.pieces for one in symbols],
-            symbols[1].order,
+            symbols[1].order.tolist(),
             *source.source_end,
         ),
-        tags=tags_in([{piece: number for number, piece in enumerate(sides[0])}]),
+        tags=tags,
         license=license_in(files.about("LICENSE"), files.about("README.md")),
     )
 
@@ -140,12 +158,14 @@ def variables_in(path: Path) -> dict[str, LazyArray]:
         with path.open("rb") as file:
             stored, aliases = _stored(file, path)
     except (OSError, ValueError, struct.error) as error:
-        raise ModelError(
-            f"{WEIGHTS} is not a model of CTranslate2, or a damaged one: {shown_name(str(error))}."
-        ) from None
+        reason = shown_name(str(error))
+        raise ModelError(f"{WEIGHTS} is not a model of CTranslate2, or a damaged one: {reason}.") from None
     for name in [name for name in stored if name.endswith("weight_scale")]:
         if (of := name.removesuffix("_scale")) in stored:
-            stored[of] = stored[of].then(partial(_divided, scale=stored.pop(name)))
+            scale, matrix = stored.pop(name), stored[of]
+            if scale.shape not in ((), matrix.shape[:1]):
+                raise ModelError(f"{WEIGHTS} has {shown_name(name)} with the shape {scale.shape}.")
+            stored[of] = matrix.then(partial(_divided, scale=scale))
     return stored | {name: stored[other] for name, other in aliases.items() if other in stored}
 
 
@@ -185,7 +205,7 @@ def _stored(file: IO[bytes], path: Path) -> tuple[dict[str, LazyArray], dict[str
             raise ValueError(f"{name} has numbers of the type {kind}")
         bits = DTYPES[kind] == "bfloat16"
         dtype = np.dtype("<u2" if bits else DTYPES[kind])
-        if np.prod(shape, dtype=object) * dtype.itemsize != size or at + size > end:
+        if not size or math.prod(shape) * dtype.itemsize != size or at + size > end:
             raise ValueError(f"it is cut: {name} has other bytes than its shape {shape} needs")
         stored[name] = LazyArray(shape, partial(_fp32, path, dtype, at, shape, bits))
         file.seek(at + size)
@@ -354,8 +374,7 @@ class CTranslate2Model:
             self.variable(f"{first}/{name}/weight").shape[0] for name in ("self_attention/linear_0", "ffn/linear_0")
         )
         head_size = rows // 3 // max(1, heads)
-        layer_norm = f"{first}/self_attention/layer_norm/beta" in self.variables
-        known = [symbols.order[[PAD, BOS]].min() >= 0 for symbols in self.symbols]
+        lacks = bool(self.symbols[1].order[[PAD, BOS]].min() < 0)
         return {
             **{f"{side}_layers": self._layers(side) for side in ("encoder", "decoder")},
             "d_model": size,
@@ -363,35 +382,27 @@ class CTranslate2Model:
             "num_heads": heads,
             **({} if head_size * heads == size else {"d_k": head_size, "d_v": head_size}),
             "residual": "pre" if self.setting("pre_norm", 1) else "post",
-            "norm": "layer" if layer_norm else "rms",
+            "norm": "layer" if f"{first}/self_attention/layer_norm/beta" in self.variables else "rms",
             "norm_epsilon": float(self.settings.get("layer_norm_epsilon") or 0),
             "activation": "swiglu" if gated else ACTIVATIONS[activation],
             **self._positions(size),
             "tie_embeddings": self._is_tied(),
-            "output_bias": self.zero_start or "decoder/projection/bias" in self.variables or not known[1],
+            "output_bias": self.zero_start or "decoder/projection/bias" in self.variables or lacks,
             "zero_start": self.zero_start,
             "source_end": self.source_end[0],
         }
 
     def _layers(self, side: str) -> int:
-        return len(
-            {
-                name.split("/")[1]
-                for name in self.variables
-                if name.startswith(f"{side}/layer_") and "norm" not in name.split("/")[1]
-            }
-        )
+        return sum(bool(re.fullmatch(rf"{side}/layer_\d+/ffn/linear_1/weight", name)) for name in self.variables)
 
     def _positions(self, size: int) -> dict[str, Any]:
         """Return the kind of positions and their number. Raises ModelError for tables of two lengths."""
         if "encoder/layer_0/self_attention/rotary_dim" in self.scalars:
             return {"positions": "rotary", "max_positions": 2 * LONGEST}
         tables = [self.positions(side, size) for side in ("encoder", "decoder")]
-        if tables[0].shape != tables[1].shape:
-            raise ModelError(
-                f"{WEIGHTS} has {tables[0].shape} and {tables[1].shape} positions: nmt has as many for both."
-            )
-        count = len(tables[0])
+        shapes, count = [table.shape for table in tables], len(tables[0])
+        if shapes != [(count, size)] * 2:
+            raise ModelError(f"{WEIGHTS} has positions of {shapes[0]} and {shapes[1]}: expected two tables alike.")
         for kind, formula in (("sinusoidal", sinusoids), ("marian", marian_sinusoids)):
             if all(np.abs(table - formula(count, size).numpy()).max(initial=0) < EQUAL for table in tables):
                 return {"positions": kind, "max_positions": count}
@@ -407,11 +418,10 @@ class CTranslate2Model:
     def _is_tied(self) -> bool:
         """Whether one matrix serves both embeddings and the output, with the begin symbol's row too."""
         one, other = self.symbols
-        begin = -1 if self.start < 0 else int(self.start)
-        if one.table != other.table or not np.array_equal(one.order, other.order) or begin != other.order[BOS]:
+        if one.pieces != other.pieces or not np.array_equal(one.order, other.order) or self.start != other.order[BOS]:
             return False
         source, *others = (self.embedding(use) for use in ("source", "target", "output"))
-        return all(source.shape == matrix.shape and np.array_equal(source, matrix) for matrix in others)  # type: ignore[arg-type]
+        return all(source.shape == matrix.shape and np.array_equal(source, matrix) for matrix in others)
 
     def weights(self, model: ModelSection, sizes: tuple[int, int]) -> dict[str, LazyArray]:
         """Return the parameters of a model folder. Raises ModelError for a variable that is missing, of another shape,
@@ -461,13 +471,9 @@ class CTranslate2Model:
     def _bias(self, size: int) -> LazyArray:
         """Return the bias of the output; tokens that CTranslate2 does not have get no probability."""
         name, order = "decoder/projection/bias", self.symbols[1].order
-        bias = (
-            self.variable(name) if name in self.variables else LazyArray((size,), partial(np.zeros, size, np.float32))
-        )
-        absent = np.flatnonzero(order < 0).tolist()
-        return bias.then(partial(rows, order=order), (size,)).then(
-            partial(with_rows, numbers=absent, values=NO_PROBABILITY)
-        )
+        none = LazyArray((size,), partial(np.zeros, size, np.float32))
+        bias = (self.variable(name) if name in self.variables else none).then(partial(rows, order=order), (size,))
+        return bias.then(partial(with_rows, numbers=np.flatnonzero(order < 0).tolist(), values=NO_PROBABILITY))
 
 
 def theirs(name: str, gated: bool) -> list[str]:
@@ -477,11 +483,9 @@ def theirs(name: str, gated: bool) -> list[str]:
         side, _, kind = name.partition("_norm.")
         return [f"{side}/layer_norm/{NORM[kind]}"]
     part = re.sub(r"\.(\d)", r"_\1", PARTS[place.part].ctranslate2).replace(".", "/")
-    begin, kind = (
-        f"{place.side}/layer_{place.layer}/{part}",
-        NORM[place.kind] if place.part.endswith(".norm") else place.kind,
-    )
-    return [f"{begin}/{kind}", *([f"{begin}_noact/{kind}"] if gated and place.part == "feed_forward.inner" else [])]
+    kind = NORM[place.kind] if place.part.endswith(".norm") else place.kind
+    parts = [part, f"{part}_noact"] if gated and place.part == "feed_forward.inner" else [part]
+    return [f"{place.side}/layer_{place.layer}/{one}/{kind}" for one in parts]
 
 
 def _finite(name: str, array: Array) -> Array:

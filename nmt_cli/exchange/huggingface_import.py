@@ -241,7 +241,7 @@ def marian_arrays(
         if name.endswith("coder.embed_positions.weight"):
             continue  # computed from the sizes
         if name in tied_to and (of := tensors.get(tied_to[name])):
-            if of.shape != tensor.shape or not np.array_equal(of, tensor):  # type: ignore[arg-type]
+            if of.shape != tensor.shape or not np.array_equal(of, tensor):
                 raise ModelError(
                     f"config.json ties {name} to {tied_to[name]}, and the file has other numbers for each: set "
                     f"{' or '.join(TIES)} to false if they are meant to differ."
@@ -284,10 +284,8 @@ def _vocabulary(files: SourceFiles, name: str, added: Mapping[str, Any]) -> dict
 def _languages(files: SourceFiles) -> tuple[str, str]:
     """Return the languages in tokenizer_config.json or in the folder's name, such as opus-mt-en-de."""
     config = _json(files, "tokenizer_config.json")
-    named = re.search(r"opus-mt(?:-tc)?(?:-big|-base)?-([a-zA-Z_]+)-([a-zA-Z_]+)$", files.path.name)
-    found = [str(config.get(f"{side}_lang") or "") for side in ("source", "target")]
-    codes = [code or (named[number] if named else "") for number, code in enumerate(found, 1)]
-    return codes[0], codes[1]
+    source, target = files.languages
+    return str(config.get("source_lang") or source), str(config.get("target_lang") or target)
 
 
 IMPORTER = Importer(recognizes, read)

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from ..errors import ModelError, shown, shown_name, write_failed
 from ..recipe import no_language
 from ..storage.files import read_bounded
-from ..text.languages import find, short
+from ..text.languages import find, languages_in, single
 from .exporter import Reader
 
 Array = npt.NDArray[Any]
@@ -167,6 +167,12 @@ class SourceFiles:
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
 
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The codes in the name of the folder or the zip, or of a folder around it; "" where there are none."""
+        parts = [self.path.name.removesuffix(".zip"), *self.path.absolute().parent.parts[:-3:-1]]
+        return next((codes for codes in map(languages_in, parts) if any(codes)), ("", ""))
+
     def about(self, name: str) -> str:
         """Return a text that the new model may repeat, "" if there is none. Raises ModelError.
 
@@ -264,7 +270,7 @@ def languages(options: ImportOptions, found: tuple[str, str], tags: Sequence[str
 
     A model of several target languages has "mul" unless one is chosen. Raises ModelError without a code of each.
     """
-    source, target = options.source_language or short(found[0]), options.target_language or short(found[1])
+    source, target = options.source_language or single(found[0]), options.target_language or single(found[1])
     if tags:
         target = tags[0] if len(tags) == 1 else find(target, tags) or "mul"
     for side, code in (("source", source), ("target", target)):

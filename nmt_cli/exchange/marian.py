@@ -284,7 +284,8 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
         raise ModelError(f"decoder.yml has word-penalty = {shown(penalty)}, which nmt does not have: set it to 0.")
     steps, left_out = steps_in(files.text("preprocess.sh", LARGEST_SCRIPT), options.skip_step)
     decode = decoding(decoder, ("beam-size", 12), ("normalize", 0))
-    codes = languages(options, _languages_in(files.about("README.md")), tags_in(sides))
+    named = [one or two for one, two in zip(_languages_in(files.about("README.md")), files.languages, strict=True)]
+    codes = languages(options, (named[0], named[1]), tags_in(sides))
     foreign = assembled(files, codes, arrays, section, ties, sides, steps, decode)
     remarks = [f"it was trained on text after {one}, a step of preprocess.sh that is left out" for one in left_out]
     return replace(foreign, remarks=remarks)

@@ -8,6 +8,7 @@ two letters of ISO 639-1 and the three letters of ISO 639-3 ("deu") and ISO 639-
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 LANGUAGES = """\
@@ -104,6 +105,11 @@ VARIANTS = {
 }
 """Variants of a language that DeepL's interface lists as targets, instead of the language itself."""
 
+_CODE = r"(?:[a-z]{2,3}|[A-Z]{4,10})(?:_[A-Z][a-z]{3}|_[A-Z]{2})?"
+_CODES = rf"{_CODE}(?:[+_]{_CODE})*"
+PAIR = re.compile(rf"(?:^|.*?[-_])({_CODES})-({_CODES})")
+"""The languages at the end of a model's name; groups of old models are in capitals, such as ROMANCE."""
+
 SCRIPT = 4
 """Number of letters in the code of a script, as in zh-Hant. A model never serves a request for another script, because
 its readers may not know the script."""
@@ -136,6 +142,27 @@ def short(code: str) -> str:
     language, _, rest = code.replace("_", "-").partition("-")
     two = TWO_LETTERS.get(language.lower())
     return code if two is None else f"{two}-{rest}" if rest else two
+
+
+def languages_in(name: str) -> tuple[str, str]:
+    """Return the codes in the name of a model, such as opus-mt-tc-big-gmq-en, deu+fra-eng or eng-ara_Arab; "" where it
+    has none.
+
+    Other names than those of OPUS-MT may end in words: only codes that ISO 639 has count.
+    """
+    found = PAIR.fullmatch(name)
+    codes = re.findall(_CODE, f"{found[1]}-{found[2]}") if found else []
+    if not found or not ("opus-mt" in name or all(base(code) in NAMES for code in codes)):
+        return "", ""
+    return found[1], found[2]
+
+
+def single(codes: str) -> str:
+    """Return the code of a language that is written as in a model's name, such as "ara_Arab"; "mul" if there are
+    several, such as "deu+fra".
+    """
+    several = re.fullmatch(_CODES, codes) and len(re.findall(_CODE, codes)) > 1
+    return "mul" if several else short(codes).replace("_", "-")
 
 
 def find(code: str, served: Iterable[str]) -> str | None:

@@ -18,12 +18,14 @@ from marian_models import pieces, spm
 from safetensors.numpy import load_file
 from transformers import MarianConfig, MarianMTModel
 
-from nmt_cli.errors import ModelError
+from nmt_cli.errors import ModelError, RecipeError
 from nmt_cli.exchange.convert import export
 from nmt_cli.exchange.ctranslate2_import import variables_in
 from nmt_cli.exchange.importer import ImportOptions
 from nmt_cli.exchange.importing import import_model
 from nmt_cli.exchange.quantizing import quantize
+from nmt_cli.recipe import Recipe
+from nmt_cli.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("few_lines")
 LANGUAGES = ImportOptions("en", "de")
@@ -168,6 +170,8 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
         configured(decoder_start_token="nowhere"),
         "decoder_start_token = 'nowhere', which the target vocabulary lacks",
     ),
+    "a source begin": (configured(add_source_bos=True), "has add_source_bos = true"),
+    "another type": (configured(unk_token=["<unk>"]), "is a damaged model of CTranslate2"),
     "no unk": (configured(unk_token="none"), "has no 'none', which a model of nmt needs"),
     "a token twice": (renamed(lambda pieces: [*pieces[:-1], pieces[-2]]), "expected each once"),
     "too few tokens": (renamed(lambda pieces: pieces[:-1]), "and the vocabulary 799 tokens"),
@@ -199,3 +203,11 @@ def test_a_package_of_another_kind_is_refused(values: dict[str, str], message: s
     (tmp_path / "argos" / "metadata.json").write_text(json.dumps({"from_code": "en", "to_code": "de", **values}))
     with pytest.raises(ModelError, match=message):
         import_model(tmp_path / "argos", tmp_path / "out", "", LANGUAGES)
+
+
+def test_a_model_that_reads_no_end_symbol_is_not_trained(tmp_path: Path) -> None:
+    recipe = Recipe.from_dict({"data": {"generator": "teaching"}, "model": {"source_end": False}}, "test")
+    unused: Any = None
+    with pytest.raises(RecipeError, match=r"model\.source_end = false: the model was imported"):
+        Trainer(recipe, tmp_path, tmp_path / "run", unused, unused)
+    assert not any(tmp_path.iterdir())

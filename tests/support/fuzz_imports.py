@@ -114,7 +114,11 @@ def sources(folder: Path) -> list[Path]:
     (binary / "model.bin").write_bytes(container(model.arrays, model.config))
     sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
     importlib.import_module("test_huggingface_import").write(folder / "huggingface")
-    return [*found, binary, folder / "huggingface"]
+    converted = importlib.import_module("test_ctranslate2_import").converted(folder, "int8")
+    argos = shutil.copytree(converted, folder / "argos")
+    (argos / "metadata.json").write_text('{"from_code": "en", "to_code": "de", "type": "translate"}')
+    shutil.copy(argos / "source.spm", argos / "sentencepiece.model")
+    return [*found, binary, folder / "huggingface", converted, argos]
 
 
 def attempt(source: Path, place: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmt_cli.text.languages import LANGUAGES, TWO_LETTERS, base, canonical, find, name_of, short
+from nmt_cli.text.languages import LANGUAGES, TWO_LETTERS, base, canonical, find, languages_in, name_of, short, single
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,21 @@ def test_forms_of_codes() -> None:
     assert (canonical("DEU"), canonical("cmn_Hans"), base("por_BR"), canonical("nds")) == ("de", "zh-hans", "pt", "nds")
     assert (short("deu"), short("cmn_Hans"), short("nds"), short("fr_BE")) == ("de", "zh-Hans", "nds", "fr_BE")
     assert (name_of("deu"), name_of("pt-BR"), name_of("nds")) == ("German", "Portuguese (BR)", "nds")
+
+
+@pytest.mark.parametrize(
+    ("name", "languages"),
+    [
+        ("opus-mt-en-de", ("en", "de")),
+        ("opus-mt-tc-big-gmq-en", ("gmq", "en")),
+        ("opus-mt-en-ROMANCE", ("en", "ROMANCE")),
+        ("models--Helsinki-NLP--opus-mt-tc-bible-big-deu_eng_fra-mul", ("mul", "mul")),
+        ("deu+fra-eng", ("mul", "en")),
+        ("eng-ara_Arab", ("en", "ar-Arab")),
+        ("en-pt_BR", ("en", "pt-BR")),
+        *((name, ("", "")) for name in ("my-model", "big-top", "opus-2020-02-26", "opus-mt-de-en-tuned", "")),
+    ],
+)
+def test_a_models_name_says_its_languages(name: str, languages: tuple[str, str]) -> None:
+    source, target = languages_in(name)
+    assert (single(source), single(target)) == languages
