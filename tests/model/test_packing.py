@@ -25,7 +25,13 @@ def padded(lengths: list[int]) -> Tensor:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"residual": "pre"}, {"positions": "learned", "tie_embeddings": False}, {"d_k": 5, "d_v": 7}],
+    [
+        {},
+        {"residual": "pre"},
+        {"positions": "learned", "tie_embeddings": False},
+        {"d_k": 5, "d_v": 7},
+        {"positions": "rotary"},
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
