@@ -36,10 +36,6 @@ def batch(seed: int = 1) -> tuple[Tensor, Tensor | None, Tensor]:
     return src, attention_mask(LENGTHS, S), tgt_in
 
 
-def real_positions() -> Tensor:
-    return torch.arange(T) < torch.tensor(TARGET_LENGTHS)[:, None]
-
-
 # The paper's stacks
 
 
@@ -48,7 +44,7 @@ def test_outputs_and_gradients_equal_torchs_stacks(residual: str) -> None:
     ours = make(residual=residual)
     theirs = TorchStacks(ours)
     assert sum(p.numel() for p in theirs.parameters()) == count_parameters(ours)["total"]
-    real, wanted = real_positions(), torch.randn(4, T, D)
+    real, wanted = torch.arange(T) < torch.tensor(TARGET_LENGTHS)[:, None], torch.randn(4, T, D)
     hidden, expected = ours(*batch()), theirs(*batch())
     with torch.no_grad():
         for found in (hidden, ours(*batch())):
