@@ -303,6 +303,14 @@ def test_a_fault_is_named(fault: str, whole: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["opus-mt-fr-nl", "opus-mt-tc-big-fr-nl"])
+def test_the_name_of_the_folder_says_the_languages_if_no_file_does(name: str, whole: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(whole, tmp_path / name)
+    (folder / "tokenizer_config.json").unlink()
+    data = import_model(folder, tmp_path / "out", "", ImportOptions()).recipe.data
+    assert (data.source_language, data.target_language) == ("fr", "nl")
+
+
 @pytest.mark.slow
 def test_the_command_that_rewrites_a_pickle_works(whole: Path, tmp_path: Path) -> None:
     """The one that the refusal prints, run as it is printed."""
