@@ -17,7 +17,7 @@ from typing import Any
 import in_process
 import numpy as np
 import pytest
-from marian_models import SHARED, Marian, container, marian, needs_marian, npz, yaml
+from marian_models import Marian, container, marian, npz, yaml
 
 from nmt_cli.errors import ModelError, NmtError, RecipeError
 from nmt_cli.exchange import importing
@@ -329,12 +329,6 @@ def test_what_is_no_model_for_us_is_named(source: str, tmp_path: Path) -> None:
     make, said = SOURCES[source]
     message = refused(make(tmp_path), tmp_path / "out")
     assert re.search(said, message), message
-
-
-@needs_marian
-def test_marians_own_files_in_int8_and_with_ssru_are_named(tmp_path: Path) -> None:
-    for name, said in (("model.npz", "an SSRU decoder"), ("model.intgemm8.bin", "int8 of intgemm")):
-        assert said in refused(SHARED / "ssru" / name, tmp_path / "out")
 
 
 @pytest.mark.parametrize("cache", [False, True])

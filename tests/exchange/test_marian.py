@@ -182,63 +182,15 @@ def lines(name: str) -> list[str]:
     return gzip.decompress((SHARED / name).read_bytes()).decode().split("\n")[:-1]
 
 
-class Forced:
-    """The scores that the engine, or torch, gives to Marian's translations."""
-
-    def __init__(self, folder: Path, backend: str) -> None:
-        self.vocabulary = Vocabulary.load(folder)
-        self.ids = {piece: number for number, piece in enumerate(self.vocabulary.target.table)}
-        self.sources = [[*row, EOS] for row in self.vocabulary.source.encode(lines("all.en.gz"))]
-        loaded = load_model(folder)
-        self.model: Any = TorchForced(loaded.model) if backend == "torch" else engine_model(loaded.model, "fp32")
-
-    def scores(self, numbers: list[int], targets: list[list[int]]) -> list[float]:
-        """Sums of the targets' log-probabilities."""
-        found, _ = self.model.forced(
-            [self.sources[number] for number in numbers], [[BOS, *target[:-1]] for target in targets], targets
-        )
-        return [float(np.sum(np.asarray(one, np.float64))) for one in found]
-
-
-BACKENDS = [pytest.param("engine", 1, marks=needs_engine), ("torch", 9)]
-
-
 @needs_marian
-@pytest.mark.parametrize(("backend", "every"), BACKENDS)
-def test_marians_scores_of_given_translations(theirs: Path, backend: str, every: int) -> None:
-    forced = Forced(theirs, backend)
-    numbers = list(range(len(forced.sources)))[::every]
-    targets = [[*row, EOS] for row in forced.vocabulary.target.encode(lines("all.de.gz"))]
+def test_marians_scores_of_given_translations(theirs: Path) -> None:
+    model, vocabulary = TorchForced(load_model(theirs).model), Vocabulary.load(theirs)
+    sources = [[*row, EOS] for row in vocabulary.source.encode(lines("all.en.gz"))]
+    targets = [[*row, EOS] for row in vocabulary.target.encode(lines("all.de.gz"))]
     scores = [float(line.split()[-1]) for line in lines("scores.txt.gz")]
-    for number, ours in zip(numbers, forced.scores(numbers, [targets[number] for number in numbers]), strict=True):
-        assert abs(ours - scores[number]) <= 1e-5 * len(targets[number]), number
-
-
-def nbest(name: str) -> list[tuple[int, list[str], float, float]]:
-    """Number, pieces, log-probability and score of each line of Marian's."""
-    found = []
-    for line in lines(name):
-        number, text, log_prob, score = line.split(" ||| ")
-        found.append((int(number), text.split(), float(log_prob.split()[-1]), float(score)))
-    return found
-
-
-@needs_marian
-@pytest.mark.parametrize("name", ["nbest.0.gz", "nbest.0.6.gz"])
-@pytest.mark.parametrize(("backend", "every"), BACKENDS)
-def test_marians_scores_of_its_own_translations(theirs: Path, name: str, backend: str, every: int) -> None:
-    """Marian cuts an output at three times its source's length: then it has no </s>, and the score counts none."""
-    forced = Forced(theirs, backend)
-    chosen = nbest(name)[::every]
-    numbers = [number for number, *_ in chosen]
-    cut = [len(text) == 3 * len(forced.sources[number]) for number, text, *_ in chosen]
-    assert {number for number, ended in zip(numbers, cut, strict=True) if ended} <= {79}
-    targets = [
-        [forced.ids[piece] for piece in text] + [EOS] * (not ended)
-        for (_, text, *_), ended in zip(chosen, cut, strict=True)
-    ]
-    for ours, target, (number, _, log_prob, _) in zip(forced.scores(numbers, targets), targets, chosen, strict=True):
-        assert abs(ours - log_prob) <= 1e-5 * len(target), number
+    found, _ = model.forced(sources, [[BOS, *target[:-1]] for target in targets], targets)
+    for ours, target, score in zip(found, targets, scores, strict=True):
+        assert abs(float(np.sum(np.asarray(ours, np.float64))) - score) <= 1e-5 * len(target)
 
 
 @needs_marian
@@ -247,7 +199,9 @@ def test_marians_scores_of_its_own_translations(theirs: Path, name: str, backend
 def test_the_best_translation_is_marians(theirs: Path, name: str, penalty: Any, alpha: float) -> None:
     """Marian's beam becomes narrower with each hypothesis that ends, and stops when it is empty; ours stops when no
     other could win. So a few lines might differ: none does."""
-    forced = Forced(theirs, "engine")
+    model, vocabulary = engine_model(load_model(theirs).model, "fp32"), Vocabulary.load(theirs)
+    sources = [[*row, EOS] for row in vocabulary.source.encode(lines("all.en.gz"))]
+    ids = {piece: number for number, piece in enumerate(vocabulary.target.table)}
     options = SearchOptions(
         beam=4,
         alpha=alpha,
@@ -255,15 +209,16 @@ def test_the_best_translation_is_marians(theirs: Path, name: str, penalty: Any, 
         eos=EOS,
         banned_tokens=(PAD, UNK, BOS),
         min_length=0,
-        textless=forced.vocabulary.target.textless,
+        textless=vocabulary.target.textless,
         length_penalty=penalty,
         lookahead=UNLIMITED,
     )
-    search = EngineSearch(forced.model, options)
-    found = searched(search, [Sentence(source[:-1], 3 * len(source), {}) for source in forced.sources])
+    search = EngineSearch(model, options)
+    found = searched(search, [Sentence(source[:-1], 3 * len(source), {}) for source in sources])
     best: dict[int, list[int]] = {}
-    for number, text, *_ in nbest(name):
-        best.setdefault(number, [forced.ids[piece] for piece in text])
+    for line in lines(name):
+        number, text, *_ = line.split(" ||| ")
+        best.setdefault(int(number), [ids[piece] for piece in text.split()])
     equal = [[i for i in found[number][0].tokens if i != EOS] == expected for number, expected in best.items()]
     assert len(equal) == 216
     assert sum(equal) >= 0.98 * len(equal), np.flatnonzero(~np.array(equal))

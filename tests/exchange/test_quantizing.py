@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import in_process
 import pytest
@@ -15,7 +16,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import nmt_cli as nmt
-from nmt_cli.engine.library import library
 from nmt_cli.errors import ModelError, UsageError
 from nmt_cli.model.folder import load_model
 from nmt_cli.model.folder_files import CONFIG, WEIGHTS, read_config
@@ -97,33 +97,24 @@ def test_what_needs_fp32_refuses_it_by_name(made: Made, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "by_torch", "by_engine"),
+    "change",
     [
-        ("a name", "1 names differ, the first is '{name}.weight'", "the array {name}.weight is missing"),
-        ("a shape", "{name}.weight has shape", "{name}.weight has the dimensions"),
-        (
-            "a dtype",
-            "{name}.weight has dtype F32, expected I8",
-            "{name}.weight is in fp32 and has scales, expected int8",
-        ),
+        pytest.param(lambda weights, name: weights.pop(name), id="missing"),
+        pytest.param(lambda weights, name: weights.update({name: weights[name][:-1]}), id="shape"),
+        pytest.param(lambda weights, name: weights.update({name: weights[name].float()}), id="dtype"),
     ],
 )
-def test_damaged_integers_have_a_name(fault: str, by_torch: str, by_engine: str, made: Made, tmp_path: Path) -> None:
+def test_damaged_integers_have_a_name(change: Any, made: Made, tmp_path: Path) -> None:
     folder = nmt.quantize(made(), tmp_path / "int8").path
     weights = load_file(folder / WEIGHTS)
     name = next(name for name in weights if name.endswith("output.weight"))
-    if fault == "a name":
-        del weights[name]
-    else:
-        weights[name] = weights[name][:-1] if fault == "a shape" else weights[name].float()
+    change(weights, name)
     save_file(weights, folder / WEIGHTS)
     digest = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
     sealed.change(folder / CONFIG, sha256=read_config(folder).sha256 | {WEIGHTS: digest})
-    name = name.removesuffix(".weight")
-    with pytest.raises(ModelError, match=re.escape(by_torch.format(name=name))):
-        nmt.info(folder)
-    with pytest.raises(ModelError, match=re.escape((by_engine if library() else by_torch).format(name=name))):
-        nmt.load(folder, device="cpu")
+    for use in (nmt.info, lambda folder: nmt.load(folder, device="cpu")):
+        with pytest.raises(ModelError, match=re.escape(name)):
+            use(folder)
 
 
 def test_the_command_says_what_it_wrote(made: Made, tmp_path: Path) -> None:

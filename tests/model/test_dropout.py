@@ -47,17 +47,6 @@ def test_dropout_applies_to_embedding_sums_and_sub_layer_outputs_and_nothing_els
     assert all(dropped is output for dropped, output in zip(inputs, outputs, strict=True))
 
 
-def test_without_dropout_training_is_evaluation_and_with_it_differs() -> None:
-    model, batch = model_and_input("post")
-    assert not torch.equal(model.train()(*batch), model(*batch))
-    assert torch.equal(model.eval()(*batch), model(*batch))
-    model, batch = model_and_input("post")
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-    assert torch.equal(model.train()(*batch), model.eval()(*batch))
-
-
 def test_dropout_on_attention_weights_drops_whole_weights() -> None:
     """Values of one: a query's result is the sum of its weights that stay, each 1 / (1 - p) times as large. No evaluation drops any."""
     torch.manual_seed(1)

@@ -185,13 +185,6 @@ def test_a_changed_average_is_not_replaced(change: Callable[[Path], object], sai
     assert said in not_an_average(tmp_path / "average")
 
 
-def test_no_folder_and_no_model_in_a_folder_are_told_apart(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"no model folder at .*nowhere"):
-        load_model(tmp_path / "nowhere")
-    with pytest.raises(ModelError, match=r"is not a model folder: it has no config\.json"):
-        load_model(tmp_path)
-
-
 # Finding
 
 
@@ -210,6 +203,10 @@ def test_a_run_gives_its_averaged_model_else_the_best_else_the_last(tmp_path: Pa
 
 
 def test_where_no_model_is_the_place_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"no model folder at .*nowhere"):
+        load_model(tmp_path / "nowhere")
+    with pytest.raises(ModelError, match=r"is not a model folder: it has no config\.json"):
+        load_model(tmp_path)
     with pytest.raises(ModelError, match=r"no model at .*nowhere"):
         find_model(tmp_path / "nowhere")
     (tmp_path / "last").symlink_to("gone")

@@ -25,7 +25,13 @@ def padded(lengths: list[int]) -> Tensor:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"residual": "pre"}, {"positions": "learned", "tie_embeddings": False}, {"d_k": 5, "d_v": 7}],
+    [
+        {},
+        {"residual": "pre"},
+        {"positions": "learned", "tie_embeddings": False},
+        {"d_k": 5, "d_v": 7},
+        {"positions": "rotary"},
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
@@ -62,16 +68,3 @@ def test_every_token_has_a_row_and_padding_reads_a_spare_one() -> None:
     assert packing.mask.flatten(1).sum(1).tolist() == [3, 1, 2]
     assert Packing(torch.tensor([2, 2])).mask is None
     assert Packing(torch.full((ROWS,), 1)).size == 2 * ROWS
-
-
-def test_heads_and_back_is_the_identity_and_its_gradient_too() -> None:
-    packing = Packing(torch.tensor([3, 1, 2]))
-    x = torch.randn(packing.size, 12, requires_grad=True)
-    (apart,) = packing.split_heads(x, [12], 4)
-    assert apart.shape == (3, 4, 3, 3)
-    again = packing.merge_heads(apart)
-    torch.testing.assert_close(again[:6], x[:6])
-    wanted = torch.randn(6, 12)
-    (gradient,) = torch.autograd.grad((again[:6] * wanted).sum(), x)
-    torch.testing.assert_close(gradient[:6], wanted)
-    assert not gradient[6:].any()

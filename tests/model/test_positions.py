@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from small_models import section
 
 from nmt_cli.errors import RecipeError
 from nmt_cli.model.attention import SelfAttention
-from nmt_cli.model.packing import Packing
 from nmt_cli.model.positions import rotated
-from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection, Recipe
 
 
@@ -35,18 +32,6 @@ def test_a_sequence_that_is_moved_attends_alike() -> None:
     x = torch.randn(2, 7, 16)
     torch.testing.assert_close(attention(x, None, True, start=100), attention(x, None, True), atol=1e-5, rtol=1e-4)
     assert not torch.allclose(attention(x.flip(1), None).flip(1), attention(x, None), atol=1e-3)  # but the order counts
-
-
-def test_packed_and_padded_sequences_are_rotated_alike() -> None:
-    torch.manual_seed(1)
-    model = Transformer(section(d_model=16, d_ff=8, positions="rotary", dropout=0.0), 20, 20)
-    src = torch.randint(4, 20, (3, 9))
-    lengths = torch.tensor([9, 4, 1])
-    packing = Packing(lengths)
-    real = torch.arange(9) < lengths[:, None]
-    torch.testing.assert_close(
-        model.encode_packed(packing.pack(src), packing)[: packing.tokens], model.encode(src, real[:, None, None])[real]
-    )
 
 
 def test_half_a_pair_cannot_be_rotated() -> None:

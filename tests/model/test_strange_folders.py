@@ -17,7 +17,7 @@ import forked
 import pytest
 import sealed
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, load_file, save, save_file
 from untrained import write_untrained
 
 import nmt_cli as nmt
@@ -135,50 +135,26 @@ def stored(header: bytes | dict[str, Any], data: bytes = b"") -> bytes:
     return len(text).to_bytes(8, "little") + text + data
 
 
-@pytest.mark.parametrize(
-    ("dtype", "name"),
-    [(torch.float8_e4m3fn, "F8_E4M3"), (torch.bfloat16, "BF16"), (torch.float16, "F16"), (torch.complex64, "C64")],
-)
-def test_weights_of_another_dtype_are_refused(folder: Path, dtype: torch.dtype, name: str) -> None:
-    weights = {key: value.to(dtype) for key, value in load_file(folder / WEIGHTS).items()}
-    save_file(weights, folder / WEIGHTS)
-    vouch(folder)
-    assert refusals(folder).count(f" has dtype {name}, expected F32") == 2
-
-
-def one(dtype: str, shape: list[int], size: int) -> bytes:
-    """A weights file of one array."""
-    return stored({"x": {"dtype": dtype, "shape": shape, "data_offsets": [0, size]}}, bytes(size))
-
-
 UNFIT, DAMAGED = "do not fit the recipe", "not a safetensors file"
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (one("F32", [0, 1 << 62], 0), UNFIT),
-        (one("F32", [1 << 62] * 2, 0), DAMAGED),
-        (one("F4", [2], 1), UNFIT),
-        (one("F32", [1] * 100, 4), UNFIT),
-        (one("\x1b[2J", [], 4), "unknown variant"),
-        (stored(b"\xff{nonsense"), DAMAGED),
-        (stored(b"[" * 100_000), DAMAGED),
-        (b"", DAMAGED),
-        ((3 << 30).to_bytes(8, "little") + b"{}", "a header of 3,221,225,472 bytes, expected at most"),
-    ],
-    ids=["no numbers", "overflow", "sub-byte", "dimensions", "unknown", "nonsense", "nested", "empty", "long header"],
-)
-def test_a_weights_file_of_nonsense_is_refused(folder: Path, content: bytes, said: str) -> None:
-    (folder / WEIGHTS).write_bytes(content)
-    vouch(folder)
-    text = refusals(folder)
-    assert text.count(said) == 2
-    assert "\x1b" not in text
-
-
 EMBEDDINGS = "embeddings.shared"
 Change = Callable[[bytes], bytes]
+
+
+def other(content: bytes) -> Change:
+    return lambda _: content
+
+
+def one(dtype: str, shape: list[int], size: int) -> Change:
+    """A weights file of one array."""
+    return other(stored({"x": {"dtype": dtype, "shape": shape, "data_offsets": [0, size]}}, bytes(size)))
+
+
+def in_dtype(dtype: torch.dtype) -> Change:
+    return lambda data: save({name: array.to(dtype) for name, array in load(data).items()})
+
+
+def with_name(name: str) -> Change:
+    return lambda data: save({**load(data), name: torch.ones(1)})
 
 
 def header_with(change: Callable[[dict[str, Any]], object]) -> Change:
@@ -216,17 +192,28 @@ def repeated(data: bytes) -> bytes:
     return stored(data[8:end].rstrip()[:-1] + f', "{EMBEDDINGS}": {other}}}'.encode(), data[end:])
 
 
-LIES: dict[str, tuple[Change, str]] = {
+WRONG: dict[str, tuple[Change, str]] = {
+    "8 bits": (in_dtype(torch.float8_e4m3fn), "F8_E4M3, expected F32"),
+    "16 bits": (in_dtype(torch.bfloat16), "BF16, expected F32"),
+    "complex": (in_dtype(torch.complex64), "C64, expected F32"),
+    "no numbers": (one("F32", [0, 1 << 62], 0), UNFIT),
+    "too many numbers": (one("F32", [1 << 62] * 2, 0), DAMAGED),
+    "sub-byte": (one("F4", [2], 1), UNFIT),
+    "dimensions": (one("F32", [1] * 100, 4), UNFIT),
+    "unknown": (one("\x1b[2J", [], 4), "unknown variant"),
+    "nonsense": (other(stored(b"\xff{nonsense")), DAMAGED),
+    "nested": (other(stored(b"[" * 100_000)), DAMAGED),
+    "empty": (other(b""), DAMAGED),
+    "control character": (with_name("\x1b[2J"), UNFIT),
+    "direction": (with_name("encoder.0.\u202e"), UNFIT),
+    "long name": (with_name("x" * 10_000), UNFIT),
     "overlap": (offsets(lambda begin, end: [begin - 128, end - 128]), DAMAGED),
     "beyond": (offsets(lambda begin, end: [begin + (1 << 40), end + (1 << 40)]), DAMAGED),
     "overflow": (offsets(lambda begin, end: [(1 << 64) - 8, (1 << 64) - 4]), DAMAGED),
     "negative": (offsets(lambda begin, end: [-8, end]), DAMAGED),
     "reversed": (offsets(lambda begin, end: [end, begin]), DAMAGED),
-    "half": (offsets(lambda begin, end: [begin + 0.5, end]), DAMAGED),
     "text": (offsets(lambda begin, end: [str(begin), str(end)]), DAMAGED),
-    "three": (offsets(lambda begin, end: [begin, end, end]), DAMAGED),
     "other shape": (shape(330, 31), DAMAGED),
-    "negative shape": (shape(-330, -32), DAMAGED),
     "huge shape": (shape(1 << 63, 1 << 63), DAMAGED),
     "turned": (shape(32, 330), "(32, 330)"),
     "null": (header_with(lambda header: header.update({EMBEDDINGS: None})), DAMAGED),
@@ -240,13 +227,16 @@ LIES: dict[str, tuple[Change, str]] = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_a_weights_file_whose_header_lies_is_refused(folder: Path, lie: str) -> None:
-    change, said = LIES[lie]
+@pytest.mark.parametrize("fault", WRONG)
+def test_a_weights_file_that_is_wrong_is_refused_and_shown_safely(folder: Path, fault: str) -> None:
+    change, said = WRONG[fault]
     (folder / WEIGHTS).write_bytes(change((folder / WEIGHTS).read_bytes()))
     vouch(folder)
     text = refusals(folder)
-    assert text.count(f"{str(folder)!r} does not load: ") == text.count(said) == 2
+    assert text.count(f"{str(folder)!r} does not load: ") == 2
+    assert said in text
+    assert not {"\x1b", "\u202e"} & set(text)
+    assert len(text) < 2000
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -263,37 +253,29 @@ def test_weights_and_scales_that_are_no_numbers_give_an_error_and_no_translation
             translated(model, "auto")
 
 
-@pytest.mark.parametrize("name", ["\x1b[2J", "encoder.0.\u202e", "x" * 10_000])
-def test_a_name_that_no_array_has_is_refused_and_shown_safely(folder: Path, name: str) -> None:
-    save_file({**load_file(folder / WEIGHTS), name: torch.ones(1)}, folder / WEIGHTS)
-    vouch(folder)
-    said = refusals(folder)
-    assert not {"\x1b", "\u202e"} & set(said)
-    assert len(said) < 2000
-
-
 # Tokenizers
 
 
+CAT = "▁cat".encode()
+
+
 @pytest.mark.parametrize(
-    ("change", "said"),
+    "change",
     [
-        (lambda model: model.replace("▁cat".encode(), b"\xff" * 6), "is not a SentencePiece model"),
-        (lambda model: model + b"\x10\x01", "is not a SentencePiece model"),
-        (lambda model: b"\xff" * 1000, "is not a SentencePiece model"),
-        (lambda model: model.replace("▁cat".encode(), "▁dog".encode()), "is not a SentencePiece model"),
-        (lambda model: model.replace(b"\x18\x02", b"\x18\x01", 1), "has the special ids pad = 0, unk = -1"),
+        pytest.param(lambda model: model.replace(CAT, b"\xff" * 6), id="not UTF-8"),
+        pytest.param(lambda model: model + b"\x10\x01", id="no settings"),
+        pytest.param(lambda model: model.replace(CAT, "▁dog".encode()), id="duplicate"),
+        pytest.param(lambda model: model.replace(b"\x18\x02", b"\x18\x01", 1), id="no unk"),
     ],
-    ids=["not UTF-8", "no settings", "no message", "duplicate", "no unk"],
 )
-def test_a_tokenizer_of_nonsense_is_refused(folder: Path, change: Callable[[bytes], bytes], said: str) -> None:
+def test_a_tokenizer_of_nonsense_is_refused(folder: Path, change: Change) -> None:
     model = (folder / TOKENIZER).read_bytes()
     assert change(model) != model
     (folder / TOKENIZER).write_bytes(change(model))
     vouch(folder)
-    text = refusals(folder)
-    assert text.count(said) == 2
-    assert str(folder) in text
+    said = refusals(folder)
+    assert said.count("is not a SentencePiece model") + said.count("the special ids pad = 0, unk = -1") == 2
+    assert str(folder) in said
 
 
 # Runs

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import small_models
 import torch
+from small_models import section, small
 from torch import Tensor, nn
 from torch_stacks import TorchStacks, counterparts, waves
 
@@ -22,19 +22,8 @@ TARGET_LENGTHS = [7, 8, 2, 5]
 S, T = 9, 8
 
 
-def section(**changes: Any) -> ModelSection:
-    return small_models.section(**{"d_ff": FF, "num_heads": H, "dropout": 0.0, **changes})
-
-
-def make(source_vocab: int = V, target_vocab: int = V, seed: int = 0, **changes: Any) -> Transformer:
-    """A model whose biases and norms are random too, so that none of them can be lost unnoticed."""
-    torch.manual_seed(seed)
-    model = Transformer(section(**changes), source_vocab, target_vocab)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 1:
-                parameter.add_(0.3 * torch.randn_like(parameter))
-    return model.eval()
+def make(**changes: Any) -> Transformer:
+    return small(V, 0, **{"d_ff": FF, "num_heads": H, "dropout": 0.0, **changes})
 
 
 def batch(seed: int = 1) -> tuple[Tensor, Tensor | None, Tensor]:
@@ -47,10 +36,6 @@ def batch(seed: int = 1) -> tuple[Tensor, Tensor | None, Tensor]:
     return src, attention_mask(LENGTHS, S), tgt_in
 
 
-def real_positions() -> Tensor:
-    return torch.arange(T) < torch.tensor(TARGET_LENGTHS)[:, None]
-
-
 # The paper's stacks
 
 
@@ -59,7 +44,7 @@ def test_outputs_and_gradients_equal_torchs_stacks(residual: str) -> None:
     ours = make(residual=residual)
     theirs = TorchStacks(ours)
     assert sum(p.numel() for p in theirs.parameters()) == count_parameters(ours)["total"]
-    real, wanted = real_positions(), torch.randn(4, T, D)
+    real, wanted = torch.arange(T) < torch.tensor(TARGET_LENGTHS)[:, None], torch.randn(4, T, D)
     hidden, expected = ours(*batch()), theirs(*batch())
     with torch.no_grad():
         for found in (hidden, ours(*batch())):
@@ -167,7 +152,7 @@ def test_embeddings_are_tied_or_three() -> None:
     assert count_parameters(model)["embeddings"] == V * D
     hidden = torch.randn(2, D)
     torch.testing.assert_close(model.logits(hidden), hidden @ model.embeddings["shared"].T)
-    model = make(source_vocab=30, target_vocab=V, tie_embeddings=False)
+    model = Transformer(section(tie_embeddings=False), 30, V)
     shapes = {name: tuple(p.shape) for name, p in model.named_parameters() if name.startswith("embeddings")}
     assert shapes == {"embeddings.source": (30, D), "embeddings.target": (V, D), "embeddings.output": (V, D)}
     assert count_parameters(model)["embeddings"] == (30 + 2 * V) * D

@@ -36,20 +36,9 @@ importing.LINES = 100  # of 10,000: most of the time of an import that succeeds
 WORDS = [
     *(b"1e999", b"-1", b"99999999999999999999", b"9" * 5000, b"NaN", b"null", b"[]", b"{}", b"~", b"true", b"\xff\xfe"),
     *(b"[" * 3000, b"{" * 3000, b"- " * 3000, b"&a [*a,*a]", b"!!python/object:os.system x", b"a: &a [x]\nb: *a\n"),
-    *(
-        b"'",
-        b'"',
-        b"|" * 500,
-        b"$(touch PWNED)",
-        b"`x`",
-        b"\\",
-        b"\n",
-        b"#",
-        b" | tr a b |",
-        b"sed -e 's/a/b/g' |",
-        b"\0",
-    ),
-    *(b"../../x", b">>de<<", b"</s>", b"<pad>", b"F4", b"F8_E8M0", b"C64", b"(9999999999,)", b"'<f4'", b"'|O'", b"<f8"),
+    *(b"'", b'"', b"|" * 500, b"$(touch PWNED)", b"`x`", b"\\", b"\n", b"#", b"\0", b" | tr a b |"),
+    *(b"sed -e 's/a/b/g' |", b"../../x", b">>de<<", b"</s>", b"<pad>", b"F4", b"F8_E8M0", b"C64", b"(9999999999,)"),
+    *(b"'<f4'", b"'|O'", b"<f8"),
 ]
 """What is put into a file."""
 NUMBERS = [n.to_bytes(8, "little") for n in (0, 1, 2**31, 2**32, 2**40, 2**63 - 1, 2**63, 2**64 - 1)]

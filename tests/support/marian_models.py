@@ -164,10 +164,8 @@ def marian(
                     arrays[f"{begin}_{kind}_b{part}"] = matrix(1, D)
                 arrays |= norm(f"{begin}_{kind}_Wo")
             for part, rows, columns in (("1", D, HIDDEN), ("2", HIDDEN, D)):
-                arrays[f"{begin}_ffn_W{part}"], arrays[f"{begin}_ffn_b{part}"] = (
-                    matrix(rows, columns),
-                    matrix(1, columns),
-                )
+                arrays[f"{begin}_ffn_W{part}"] = matrix(rows, columns)
+                arrays[f"{begin}_ffn_b{part}"] = matrix(1, columns)
             arrays |= norm(f"{begin}_ffn_ffn")
     options = {
         **{"type": "transformer", "version": "v1.9.0 ba94c5b9 2020-05-17 10:42:17 +0100", "dim-emb": D},
