@@ -26,7 +26,7 @@ from nmt_cli.search.coverage import Coverage
 from nmt_cli.search.diverse_beam_search import DiverseBeamSearch
 from nmt_cli.search.ensemble import EnsembleDecoder
 from nmt_cli.search.length_penalties import gnmt
-from nmt_cli.search.protocols import Decoder, GrowingDecoder
+from nmt_cli.search.protocols import Decoder, GrowingDecoder, alignment_layer
 from nmt_cli.search.running import search_all
 from nmt_cli.search.search import UNLIMITED, SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
@@ -161,6 +161,10 @@ def test_searchers_use_the_attention_of_an_ensembles_first_model(beta: float, lo
         for h in result.hypotheses:
             cover = beta * log_coverage(make(), source, h.tokens)
             assert h.score == pytest.approx(h.log_prob / gnmt(len(h.tokens) + 1, 0.6) + cover, abs=2e-5)
+
+
+def test_the_attention_is_that_of_the_layer_before_the_last() -> None:
+    assert [alignment_layer(section(decoder_layers=count)) for count in (1, 2, 6)] == [0, 0, 4]
 
 
 def test_a_token_without_any_attention_costs_much_and_not_everything() -> None:
