@@ -19,6 +19,7 @@ from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
 from nmt_cli.errors import ModelError
 from nmt_cli.search.arrays import NUMPY
 from nmt_cli.search.constraints.prefix import Prefix
+from nmt_cli.search.ensemble import EnsembleDecoder
 from nmt_cli.search.length_penalties import average, gnmt, none, power
 from nmt_cli.search.search import UNLIMITED, SearchOptions
 from nmt_cli.search.sentence import Hypothesis
@@ -264,3 +265,12 @@ def test_sentences_that_come_and_go_are_searched_as_if_alone(alpha: float, more:
     alone = [searched(over(lambda: brief([], 3, 2.0), opts), [one])[0] for one in given]
     assert found == alone
     assert searched(over(lambda: brief([], 3, 2.0), replace(opts, lookahead=0)), given) == alone
+
+
+@pytest.mark.parametrize("kind", [Toy, pytest.param(NumPyToy, marks=needs_engine)])
+def test_an_ensemble_averages_probabilities(kind: Any) -> None:
+    ensemble = EnsembleDecoder([kind([0, 1], 2, 7, spread) for spread in (0.5, 2.0, 9.0)])
+    tokens, rows = torch.tensor([[BOS] * 2] * 2), np.arange(4)
+    found = torch.as_tensor(ensemble.step(tokens, rows)).exp()
+    alone = [Toy([0, 1], 2, 7, spread).step(tokens, rows).softmax(1) for spread in (0.5, 2.0, 9.0)]
+    torch.testing.assert_close(found, torch.stack(alone).mean(0))
