@@ -163,6 +163,7 @@ def test_what_lifts_a_contradiction_is_accepted(tmp_path: Path) -> None:
         "[model]\nnum_heads = 7\nd_k = 64\nd_v = 64",
         '[model]\nd_model = 33\nnum_heads = 1\npositions = "learned"',
         "joint_vocab = false\n[model]\ntie_embeddings = false",
+        "[train]\nbatch_tokens = 2000\nmicro_batch_tokens = 2000",
     ):
         load_recipe(own(tmp_path, TEACHING + text))
     alpha = load_recipe(own(tmp_path, TEACHING + "[decode]\nalpha = 1")).decode.alpha
