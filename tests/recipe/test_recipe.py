@@ -163,6 +163,7 @@ def test_what_lifts_a_contradiction_is_accepted(tmp_path: Path) -> None:
         "[model]\nnum_heads = 7\nd_k = 64\nd_v = 64",
         '[model]\nd_model = 33\nnum_heads = 1\npositions = "learned"',
         "joint_vocab = false\n[model]\ntie_embeddings = false",
+        "[train]\nbatch_tokens = 2000\nmicro_batch_tokens = 2000",
     ):
         load_recipe(own(tmp_path, TEACHING + text))
     alpha = load_recipe(own(tmp_path, TEACHING + "[decode]\nalpha = 1")).decode.alpha
@@ -260,18 +261,13 @@ def test_a_recipe_extends_a_shipped_one_by_name(tmp_path: Path) -> None:
 def test_a_recipe_extends_files_and_lists_are_replaced(tmp_path: Path) -> None:
     path = chain(
         tmp_path,
-        child='extends = "parent.toml"\n[model]\nd_ff = 32\n',
+        child='extends = "parent.toml"\n[data]\ntrain_source = ["x"]\ntrain_target = ["y"]\n[model]\nd_ff = 32\n',
         parent='extends = "grandparent.toml"\n[model]\nd_ff = 16\nd_model = 8\n',
-        grandparent=TEACHING + "[model]\nd_model = 4\nnum_heads = 2\n",
+        grandparent='[data]\ntrain_source = ["p", "q"]\ntrain_target = ["r", "s"]\n[model]\nd_model = 4\nnum_heads = 2\n',
     )
-    model = load_recipe(path, ["model.num_heads=4"]).model
-    assert (model.d_ff, model.d_model, model.num_heads) == (32, 8, 4)
-    path = chain(
-        tmp_path,
-        a='extends = "b.toml"\n[data]\ntrain_source = ["x"]\ntrain_target = ["y"]\n',
-        b='[data]\ntrain_source = ["p", "q"]\ntrain_target = ["r", "s"]\n',
-    )
-    assert load_recipe(path).data.train_source == ["x"]
+    recipe = load_recipe(path, ["model.num_heads=4"])
+    assert (recipe.model.d_ff, recipe.model.d_model, recipe.model.num_heads) == (32, 8, 4)
+    assert recipe.data.train_source == ["x"]
 
 
 BY_NAME = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -110,6 +111,12 @@ CASES = {
     "a file above the run": Case("a part of its path is a file", set_up=lambda folder: (folder / "runs").touch()),
     "no model to start from": Case("train.init = 'nowhere': no model at", overrides={"train.init": "nowhere"}),
 }
+
+
+if importlib.util.find_spec("MeCab") is None:
+    CASES["a tokenizer that lacks its packages"] = Case(
+        r"ja-mecab.*train\.valid_bleu_tokenizer", overrides={"train.valid_bleu_tokenizer": "ja-mecab"}
+    )
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -115,11 +114,8 @@ with joined("cpu") as group:
     del ddp
 print(*sorted(open(f"/proc/self/task/{thread}/comm").read().strip() for thread in os.listdir("/proc/self/task")))
 """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
-    rank |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    rank |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     run = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **rank}, capture_output=True, text=True, timeout=120
     )

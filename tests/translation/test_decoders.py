@@ -156,15 +156,6 @@ def plain(chosen: SearchOptions) -> Search:
     return EngineSearch(engine_model(make(), "fp32"), chosen)
 
 
-def alone(kind: Callable[[SearchOptions], Search], number: int, sentence: Sentence) -> list[Any]:
-    """The results of a search that has one sentence."""
-    search, results = kind(options(2)), list[Any]()
-    search.add([number], [sentence])
-    while search.busy:
-        results += search.step()
-    return results
-
-
 KINDS_OF_SEARCH = [
     lambda chosen: over(lambda: CachedDecoder(make(), [], chosen.beam), chosen),
     pytest.param(plain, marks=needs_engine),
@@ -173,29 +164,17 @@ KINDS_OF_SEARCH = [
 
 @pytest.mark.parametrize("kind", KINDS_OF_SEARCH)
 @torch.inference_mode()
-def test_a_finished_sentence_stays_beside_others_for_any_time(kind: Callable[[SearchOptions], Search]) -> None:
-    some = sentences(sources(30, longest=6), longer=1)
-    search, found = kind(options(2, compact_below=0.0, steps=1)), dict[int, list[Hypothesis]]()
-    search.add([0], some[:1])
-    for number in range(1, 30):
-        assert search.step() == []
-        search.add([number], some[number : number + 1])
-    while search.busy:
-        found.update(search.step())
-    for number, sentence in enumerate(some):
-        assert alone(kind, number, sentence) == [(number, found[number])]
-
-
-@pytest.mark.parametrize("kind", KINDS_OF_SEARCH)
-@torch.inference_mode()
 def test_finished_sentences_leave_when_the_last_open_one_is_dropped(kind: Callable[[SearchOptions], Search]) -> None:
     first, second = (Sentence(source[:-1], longest) for source, longest in zip(sources(2), (2, 40), strict=True))
-    search = kind(options(2, compact_below=0.0, steps=1))
+    alone, search = kind(options(2)), kind(options(2, compact_below=0.0, steps=1))
+    alone.add([0], [first])
+    while alone.busy:
+        results = alone.step()
     search.add([0, 1], [first, second])
     for _ in range(4):
         assert search.step() == []
     search.drop([1])
     assert search.open_hypotheses == 0
     assert search.busy
-    assert search.step() == alone(kind, 0, first)
+    assert search.step() == results
     assert not search.busy

@@ -207,17 +207,6 @@ def test_output_begins_before_input_ends() -> None:
     assert [result.source for result in results] == ["the dog"]
 
 
-def test_an_error_of_the_input_comes_after_what_was_read() -> None:
-    def broken() -> Iterator[str]:
-        yield "the cat"
-        raise ValueError("cut")
-
-    results = translator().translate(broken())
-    assert next(results).source == "the cat"
-    with pytest.raises(ValueError, match="cut"):
-        next(results)
-
-
 @cache
 def numbers() -> dict[str, int]:
     """Ids by subword."""

@@ -296,21 +296,3 @@ def test_processes_end_with_their_caller(
     else:
         program.kill()
     gone(pids)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_fork_of_the_caller_starts_its_own_processes(kind: str, script: Callable[..., subprocess.Popen[str]]) -> None:
-    more = """
-    import os
-    results.close()
-    same = list(some.translate(test.LINES))
-    child = os.fork()
-    if not child:
-        ok = list(some.translate(test.LINES)) == same and list(some.translate(test.LINES[:2])) == same[:2]
-        models.close()
-        os._exit(0 if ok else 1)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), list(some.translate(test.LINES)) == same)
-"""
-    out, err = script(kind, 1, more).communicate(timeout=LIMIT)
-    assert out.splitlines()[2:] == ["0 True"]
-    assert "Traceback" not in err
