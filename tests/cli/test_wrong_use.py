@@ -190,6 +190,7 @@ TABLES = {
         --src in --ref nowhere → 'nowhere'
         --src empty --ref empty → 'empty'
         --src in --ref empty → 'in' & 60 & 'empty' & 0
+        --src empty --ref - → standard input
         --src wide --ref ref → 'wide' & UTF-16BE""",
     ("data trees", 2): """
         some.mrg → --out DIR
