@@ -104,6 +104,9 @@ def test_wmt14_from_a_mirror_to_preprocess(site: Site, wmt: dict[str, bytes], tm
     assert "600 of 600 pairs" in said
     assert "3,000 of 3,000 pairs" in said
 
+    said = nmt(tmp_path, "data", "wmt14-en-de", "--mirror", site.address, "--out", "checked", prelude=QUICK, code=1)
+    assert "wrong checksum" in " ".join(said.split())
+
 
 # The command line
 

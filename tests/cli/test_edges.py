@@ -171,7 +171,7 @@ main()
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        preexec_fn=lambda: [os.set_blocking(descriptor, False) for descriptor in (0, 1)],
+        preexec_fn=lambda: list(map(os.set_blocking, (0, 1), (False, False))),
     ) as process:
         wait_until((tmp_path / "reads").exists, by=process)  # there is nothing to read yet
         text = b"(S (NP XX XX )NP (VP XX )VP )S\n" * count

@@ -86,14 +86,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 TRANSLATE = ("translate", "--model", "run", "--precision", "fp32")
 
 
-def test_the_symbols_are_the_vocabulary_of_the_trees(trained: Path) -> None:
-    index = json.loads((trained / "shards" / "index.json").read_text())
-    assert not index["joint"]
-    assert index["target_size"] == 4 + 1 + 2 * len(WORDS) * DEPTH  # special ids, XX, brackets
-    longest = index["splits"]["train"]
-    assert longest["longest_target"] == 11 * longest["longest_source"] == 99
-
-
 def test_long_trees_come_out_whole(trained: Path) -> None:
     words = (trained / "text" / "test.words").read_bytes()
     done = run(trained, *TRANSLATE, text=words)
@@ -109,12 +101,3 @@ def test_long_trees_come_out_whole(trained: Path) -> None:
     assert parsed.stdout == back.stdout, parsed.stderr
     gold = (trained / "text" / "test.ptb").read_text().replace("(NN ", "(XX ").splitlines()
     assert sum(one == other for one, other in zip(back.stdout.decode().splitlines(), gold, strict=True)) >= 25
-
-
-def test_a_sentence_longer_than_training_is_parsed_in_parts_which_stand_side_by_side(trained: Path) -> None:
-    sentence = f"{' '.join(WORDS)} " * 20  # 180 words, data.max_length is 120
-    parse = run(trained, *TRANSLATE, "--beam", "1", text=sentence.encode()).stdout
-    (trained / "long.words").write_text(sentence + "\n")
-    back = run(trained, "data", "trees", "--back", "--words", "long.words", text=parse)
-    assert back.stdout.count(b"(XX ") == 180
-    assert back.stdout.count(b"\n") == 1

@@ -99,6 +99,9 @@ def test_the_papers_bleu_is_one_line_with_its_steps() -> None:
     )
     lines = printed(f"{PAPER} --metric bleu --metric chrf").splitlines()
     assert [(line.split()[0], "protocol:paper" in line) for line in lines] == [("BLEU", True), ("chrF2", False)]
+    steps = {"punct": "unicode", "tok": "moses-de", "compounds": "##AT##", "bleu": "multi-bleu"}
+    expected = {"name": "paper", "language": "de", "steps": steps, "tokenized_references": False}
+    assert json.loads(printed(f"{PAPER} --json"))["protocol"] == expected
 
 
 # Resampling, lengths

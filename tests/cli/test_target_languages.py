@@ -73,6 +73,11 @@ def test_a_file_with_languages_that_the_model_lacks(form: str, capfd: pytest.Cap
     assert all(words in " ".join(said.split()) for words in ("3 line(s)", "'>>rus<<', '>>ru<<'"))
 
 
+def test_information() -> None:
+    assert "\n  into 3      deu, fra, cmn_Hans\n" in printed("info many")
+    assert json.loads(printed("info many --json"))["target_languages"] == TAGS
+
+
 SOURCE = [f"the cat number {number} sees a dog." for number in range(40)]
 
 

@@ -11,6 +11,7 @@ import random
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sealed
@@ -152,6 +153,12 @@ def test_parallel_files_have_as_many_lines_as_the_input(option: str) -> None:
         assert f"'in' has 12 lines, 'parallel' has {count} lines" in str(result.exception)
         assert f"at line {min(count, 12) + 1}" in str(result.exception)
         assert result.stdout.count("\n") == min(count, 12)  # the lines before are translated
+
+
+@pytest.mark.parametrize("wrong", ["cat", {"cat": "Katze"}])
+def test_terms_of_a_call_are_a_list(wrong: Any) -> None:
+    with nmt.load("one") as translator, pytest.raises(NmtError, match="expected a list of the words"):
+        translator.translate([nmt.Line("the cat.", terms=wrong)])
 
 
 # The whole input is one document

@@ -87,8 +87,6 @@ TABLES = {
         --format text --json → --format text & --json
         --format text --terms terms → --format text & --terms
         --split-sentences 1 → --split-sentences & --format
-        --mbr-samples 0 → --mbr-samples
-        --devices 0 → --devices
         --top-p x → --top-p""",
     ("translate --model one --input in --device cpu", 1): """
         --terms nowhere → 'nowhere'
@@ -149,7 +147,6 @@ TABLES = {
         in --ref ref --significance bootstrap → --significance bootstrap & --confidence
         in ref --ref ref --significance bootstraps → 'bootstraps' & 'bootstrap'
         in --ref ref --samples 10 --seed 3 → --samples, --seed & --confidence
-        in --ref ref --samples 0 --confidence → --samples
         in --ref ref --lengths 10,5 → '10,5'
         in --ref ref --comet-model x → --comet-model & --metric comet
         in --ref ref --evalb-repair → --evalb-repair & --metric evalb
@@ -157,7 +154,6 @@ TABLES = {
         in --ref ref --metric comet --src in → --comet-model PATH
         in --ref ref --metric evalb --src in → --src & --metric evalb
         in --ref ref --worst 0 → --worst 0 & --src
-        in --ref ref --src in --worst -1 → --worst
         in --ref ref --src in --device cpu --precision fp32 --batch-tokens 5 → --batch-tokens, --device, --precision & --model
         - --ref ref --src - → more than once
         in --ref ref --target-language de → --target-language & --model
@@ -192,6 +188,7 @@ TABLES = {
         --src in --ref nowhere → 'nowhere'
         --src empty --ref empty → 'empty'
         --src in --ref empty → 'in' & 60 & 'empty' & 0
+        --src empty --ref - → standard input
         --src wide --ref ref → 'wide' & UTF-16BE""",
     ("data trees", 2): """
         some.mrg → --out DIR
