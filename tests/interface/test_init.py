@@ -19,7 +19,7 @@ from in_process import unnamed
 
 import nmt_cli as nmt
 from nmt_cli.console import spoken
-from nmt_cli.data.demo_corpus import write_corpus
+from nmt_cli.data.demo_corpus import pairs
 from nmt_cli.interface.init import duration
 from nmt_cli.recipe import Recipe, TrainSection, load_recipe, toml_comment, toml_value
 from nmt_cli.training.presets import (
@@ -45,10 +45,8 @@ SHORT = {"updates": 2, "decay_updates": 1, "valid_every": 2, "batch_tokens": 512
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """1,500 pairs of the demo corpus: text.en.gz and text.de."""
     folder = tmp_path_factory.mktemp("own")
-    write_corpus(folder / "demo")
-    for language in ("en", "de"):
-        lines = (folder / "demo" / f"train.{language}").read_text(encoding="utf-8").splitlines(keepends=True)[:1500]
-        (folder / f"text.{language}").write_text("".join(lines), encoding="utf-8")
+    for language, side in zip(("en", "de"), zip(*pairs(1500, 0, 0)["train"], strict=True), strict=True):
+        (folder / f"text.{language}").write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
     (folder / "text.en.gz").write_bytes(gzip.compress((folder / "text.en").read_bytes()))
     return folder
 
@@ -177,9 +175,9 @@ def test_the_settings_follow_from_the_text_and_from_the_tokens_that_the_time_all
         size = next(size for size in [*sizes_for(pairs)] if size is SIZES[0] or has_time(size, total))
         return settings(size, pairs, tokens, total)
 
-    names = [chosen(pairs).size.name for pairs in (100, 9000, 29_000, 165_000, 4_500_000, 10**9)]
+    names = [chosen(count).size.name for count in (100, 9000, 29_000, 165_000, 4_500_000, 10**9)]
     assert names == ["tiny", "tiny", "small", "medium", "base", "base"]
-    assert [chosen(pairs).dropout for pairs in (9000, 29_000, 165_000, 4_500_000)] == [0.4, 0.3, 0.2, 0.1]
+    assert [chosen(count).dropout for count in (9000, 29_000, 165_000, 4_500_000)] == [0.4, 0.3, 0.2, 0.1]
     for few, more in ((2.0, 20.0), (20.0, 80.0)):  # more time for the same text
         short, long = chosen(165_000, few), chosen(165_000, more)
         assert short.dropout <= long.dropout
@@ -223,22 +221,19 @@ CHARACTERS = "a\"'\\#[]{}=,$ \t\n\r\b\f\v\0\x1b\x7f\x80\x85\u00a0ß漢\u2028\ufe
 
 @pytest.mark.usefixtures("quick")
 def test_a_recipe_names_a_file_of_any_name(text: Path, tmp_path: Path) -> None:
-    """Names of random characters: the recipe is read back as it was meant, and has no other keys."""
-    rng = random.Random(1)
-    for number in range(5):
-        folder = tmp_path / f"{number}{''.join(rng.choices(CHARACTERS.replace(chr(0), ''), k=30))}"
-        folder.mkdir()
-        name = "".join(rng.choices(CHARACTERS[1:-1].replace(chr(0), ""), k=9))
-        files = {language: folder / f"{name}.{language}" for language in ("en", "de")}
-        for language, file in files.items():
-            file.symlink_to(text / f"text.{language}")
-        written = nmt.init(tmp_path / f"r{number}", files["en"], files["de"], **held_out(files)).recipe
-        recipe = tomllib.loads(written.read_text(encoding="utf-8"))
-        named = {language: [str(file.relative_to(tmp_path))] for language, file in files.items()}
-        expected = held_out(named, ("train", "valid"))
-        assert {key: value for key, value in recipe["data"].items() if key in expected} == expected
-        assert recipe.keys() == {"data", "model", "train", "decode"}
-        assert load_recipe(str(written)).data.train_source == expected["train_source"]
+    """The recipe is read back as it was meant, and has no other keys."""
+    folder = tmp_path / CHARACTERS.replace("\0", "")
+    folder.mkdir()
+    files = {language: folder / f"{CHARACTERS[1:-1].replace(chr(0), '')}.{language}" for language in ("en", "de")}
+    for language, file in files.items():
+        file.symlink_to(text / f"text.{language}")
+    written = nmt.init(tmp_path / "r", files["en"], files["de"], **held_out(files)).recipe
+    recipe = tomllib.loads(written.read_text(encoding="utf-8"))
+    named = {language: [str(file.relative_to(tmp_path))] for language, file in files.items()}
+    expected = held_out(named, ("train", "valid"))
+    assert recipe["data"] == recipe["data"] | expected
+    assert recipe.keys() == {"data", "model", "train", "decode"}
+    assert load_recipe(str(written)).data.train_source == expected["train_source"]
 
 
 def test_any_value_is_read_back_from_toml_and_no_comment_ends_before_its_line() -> None:

@@ -16,7 +16,7 @@ import torch
 
 from nmt_cli.errors import DataError
 from nmt_cli.reporting import attention_page
-from nmt_cli.reporting.attention_page import DIGITS, FOLDER, SCRIPTS, page
+from nmt_cli.reporting.attention_page import DIGITS, FOLDER, SCRIPTS, not_a_page, page
 from nmt_cli.translation.attention_maps import AttentionRecord, View
 
 TAGS = ["</script>", "<script>alert(1)</script>", "&amp;", "<!--", "]]>", "{{data}}", "{{", "}}"]
@@ -82,7 +82,7 @@ def test_numbers_are_the_weights_rounded() -> None:
     for given, kind in zip(THREE, data["kinds"], strict=True):
         labels = tuple(tuple(kind[name]) for name in ("rows", "columns", "layers", "heads"))
         assert labels == (given.rows, given.columns, given.layers, given.heads)
-        written = np.tri(*given.weights.shape[2:], dtype=bool) if kind["causal"] else np.True_
+        written = np.tri(*given.weights.shape[2:]) > 0 if kind["causal"] else np.True_
         expected = given.weights[:, :, np.broadcast_to(written, given.weights.shape[2:])]
         whole = np.array(kind["weights"]) / 10**DIGITS
         np.testing.assert_allclose(whole, expected, atol=0.5001 * 10**-DIGITS, rtol=0.0)
@@ -145,6 +145,18 @@ def test_the_page_has_what_is_told_and_every_element_that_the_script_asks_for() 
 def test_a_page_of_base_with_40_pieces_is_small() -> None:
     views = [view(kind, pieces(40), pieces(40), 6, 8) for kind in ("encoder", "decoder", "cross")]
     assert 300_000 < len(page(seen(*views)).encode()) < 1_000_000
+
+
+def test_only_an_unchanged_page_is_known_as_one(tmp_path: Path) -> None:
+    path, content = tmp_path / "page.html", page(seen(*THREE))
+    for text, why in (
+        (content, ""),
+        (content.replace("ein Satz", "mein Satz"), "changed"),
+        ("<p>mine", "did not write"),
+    ):
+        path.write_text(text, encoding="utf-8")
+        assert bool(why) == bool(not_a_page(path))
+        assert why in not_a_page(path)
 
 
 def test_a_page_that_no_browser_would_open_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

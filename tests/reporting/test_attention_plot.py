@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from nmt_cli.reporting.attention_plot import picture
+from nmt_cli.reporting.attention_plot import not_a_picture, picture
 from nmt_cli.translation.attention_maps import AttentionRecord, View
 
 pytest.importorskip("matplotlib", reason="matplotlib (the extra 'plots') is not installed")
@@ -45,6 +46,13 @@ def test_a_cell_has_the_shade_of_its_weight() -> None:
     even = drawn(view(torch.full((1, 1, 4, 4), 0.25)))
     assert count(even, 1) == 0
     assert count(even, 0.25) == pytest.approx(4 * sharp, rel=0.1)
+
+
+def test_only_our_own_picture_is_known_as_one(tmp_path: Path) -> None:
+    content = picture(view(torch.eye(4)[None, None]), AttentionRecord("model", "a", "b", -1.0, -0.5, ()))
+    for name, data in (("ours", content), ("theirs", b"\x89PNG\r\n\x1a\n" + b"x" * 999), ("text", content[8:])):
+        (tmp_path / name).write_bytes(data)
+        assert (not_a_picture(tmp_path / name) == "") == (name == "ours")
 
 
 def test_a_grid_has_every_layer_and_head() -> None:

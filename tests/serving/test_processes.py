@@ -7,10 +7,10 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from served import Command, get, httpx, post
@@ -39,9 +39,9 @@ def translate(url: str, text: str) -> httpx.Response:
 
 
 @contextmanager
-def started(model: Path, **options: Any) -> Iterator[tuple[Command, str]]:
+def started(model: Path, *options: str, **environment: str) -> Iterator[tuple[Command, str]]:
     """Two processes that serve, and their address."""
-    with Command("--model", str(model), "--processes", "2", **options) as command:
+    with Command("--model", str(model), "--processes", "2", *options, environment=environment) as command:
         url = command.url
         wait_until(lambda: loaded(command) >= 2)
         wait_until(lambda: get(f"{url}/health").status_code == 200)
@@ -52,50 +52,63 @@ def loaded(command: Command) -> int:
     return sum("loaded in" in line for line in command.lines)
 
 
+@dataclass
+class Seen:
+    """What clients have seen."""
+
+    answered: int = 0
+    lost: int = 0
+    wrong: list[object] = field(default_factory=list)
+
+
 @contextmanager
-def clients(client: Callable[[int], None], stop: threading.Event) -> Iterator[None]:
-    """Four clients, which end when the block ends."""
+def clients(url: str, expected: dict[str, str]) -> Iterator[Seen]:
+    """Four clients send lines until the block ends. Two open a connection for each, the others keep theirs."""
+    seen, stop = Seen(), threading.Event()
+
+    def client(number: int) -> None:
+        rng = random.Random(number)
+        with httpx.Client(timeout=LIMIT) as kept:
+            while not stop.is_set():
+                line = rng.choice([*expected])
+                values = {"q": line, "source": "en", "target": "de"}
+                try:
+                    answer = (post if number % 2 else kept.post)(f"{url}/translate", json=values)
+                except httpx.TransportError:  # the connection was closed
+                    seen.lost += 1
+                    continue
+                if answer.status_code != 200 or answer.json()["translatedText"] != expected[line]:
+                    seen.wrong.append((line, answer.text))
+                seen.answered += 1
+
     threads = [threading.Thread(target=client, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
-    yield
+    yield seen
     stop.set()
     for thread in threads:
         thread.join(LIMIT)
 
 
-def test_kills_under_load_lose_only_what_the_process_had(model: Path) -> None:
-    """Clients see closed connections and send again; all answers are right."""
+@pytest.fixture(scope="module")
+def expected(translator: nmt.Translator) -> dict[str, str]:
     rng = random.Random(1)
     lines = [sentence(rng, rng.randint(1, 20)) for _ in range(40)]
-    with nmt.load(model, device="cpu", devices=1) as translator:
-        expected = {line: found.text for line, found in zip(lines, translator.translate(lines), strict=True)}
-    wrong: list[object] = []
-    lost, answered, stop = [0], [0], threading.Event()
+    return {line: found.text for line, found in zip(lines, translator.translate(lines), strict=True)}
 
-    def client(seed: int) -> None:
-        rng = random.Random(seed)
-        while not stop.is_set():
-            line = rng.choice(lines)
-            try:
-                answer = translate(url, line)
-            except httpx.TransportError:  # the connection was closed
-                lost[0] += 1
-                continue
-            if answer.status_code != 200 or answer.json()["translatedText"] != expected[line]:
-                wrong.append((line, answer.text))
-            answered[0] += 1
 
-    with started(model) as (command, url):
-        with clients(client, stop):
+def test_kills_under_load_lose_only_what_the_process_had(model: Path, expected: dict[str, str]) -> None:
+    """Clients see closed connections and send again; all answers are right."""
+    with started(model, "--precision", "fp32") as (command, url):
+        with clients(url, expected) as seen:
             for kill in range(KILLS):
-                before, goal = servers(command), answered[0] + 20
-                wait_until(lambda goal=goal: answered[0] >= goal)
+                before, goal = servers(command), seen.answered + 20
+                wait_until(lambda goal=goal: seen.answered >= goal)
                 os.kill(before[kill % 2], signal.SIGKILL)
                 wait_until(lambda before=before: len(set(servers(command)) - set(before)) == 1)
                 wait_until(lambda kill=kill: loaded(command) >= 3 + kill)
-        assert wrong == []
-        assert lost[0] <= 4 * KILLS
+        assert seen.wrong == []
+        assert seen.lost <= 4 * KILLS
         assert "nmt_processes 2.0" in get(f"{url}/metrics").text
         pids = servers(command)
         command.process.terminate()
@@ -104,31 +117,17 @@ def test_kills_under_load_lose_only_what_the_process_had(model: Path) -> None:
         assert not any("Traceback" in line for line in command.lines)
 
 
-def test_sighup_replaces_the_processes_one_after_another_and_clients_lose_nothing(model: Path) -> None:
-    """Half of the clients open a connection for each request, the others keep theirs."""
-    failed: list[object] = []
-    stop = threading.Event()
-
-    def client(number: int) -> None:
-        with httpx.Client(timeout=LIMIT) as kept:
-            while not stop.is_set():
-                ask = post if number % 2 else kept.post
-                try:
-                    answer = ask(f"{url}/translate", json={"q": "the cat.", "source": "en", "target": "de"})
-                except httpx.TransportError as error:
-                    failed.append(error)
-                    continue
-                if answer.status_code != 200:
-                    failed.append(answer.text)
-
-    with started(model) as (command, url):
+def test_sighup_replaces_the_processes_one_after_another_and_clients_lose_nothing(
+    model: Path, expected: dict[str, str]
+) -> None:
+    with started(model, "--precision", "fp32") as (command, url):
         before = servers(command)
-        with clients(client, stop):
+        with clients(url, expected) as seen:
             command.process.send_signal(signal.SIGHUP)
             wait_until(lambda: len(servers(command)) == 2 and not set(servers(command)) & set(before))
         command.process.send_signal(signal.SIGINT)
         assert command.end() == 130
-    assert failed == []
+    assert (seen.lost, seen.wrong) == (0, [])
 
 
 def test_processes_end_with_a_supervisor_that_is_killed(model: Path) -> None:
@@ -140,7 +139,7 @@ def test_processes_end_with_a_supervisor_that_is_killed(model: Path) -> None:
 
 
 def test_a_file_that_one_process_translates_is_found_by_all_until_the_end(model: Path, tmp_path: Path) -> None:
-    with started(model, environment={"TMPDIR": str(tmp_path)}) as (command, url):
+    with started(model, TMPDIR=str(tmp_path)) as (command, url):
         sent = {"source": "en", "target": "de"}
         answer = post(f"{url}/translate_file", data=sent, files={"file": ("a.txt", b"the cat.")})
         for pid in servers(command):

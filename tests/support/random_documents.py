@@ -109,7 +109,13 @@ def _damage(rng: random.Random, pieces: list[str]) -> None:
     """Change a piece as people's mistakes do."""
     at, other = rng.randrange(len(pieces)), rng.randrange(len(pieces))
     piece = pieces[at]
-    changes = ([], [pieces[other], piece], [rng.choice(DAMAGES), piece], [piece.upper()], [piece[: len(piece) // 2]])
+    changes: tuple[list[str], ...] = (
+        [],
+        [pieces[other], piece],
+        [rng.choice(DAMAGES), piece],
+        [piece.upper()],
+        [piece[: len(piece) // 2]],
+    )
     pieces[at : at + 1] = rng.choice(changes) if rng.random() < 0.8 else [pieces[other]]
     if not pieces:
         pieces.append("")

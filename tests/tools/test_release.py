@@ -52,7 +52,7 @@ def test_a_place_that_was_forgotten_is_named(root: Path, place: str) -> None:
 
 
 def test_the_command_says_what_is_missing_and_fails() -> None:
-    program = [sys.executable, ROOT / "tools" / "release.py", "v0.0.1"]
+    program = [sys.executable, str(ROOT / "tools" / "release.py"), "v0.0.1"]
     done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == len(PLACES)
