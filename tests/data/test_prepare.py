@@ -346,11 +346,11 @@ def test_the_teaching_corpus_is_kept_as_text(out: Path, monkeypatch: pytest.Monk
     def teaching(**languages: str) -> Recipe:
         return Recipe.from_dict({"data": {"generator": "teaching", "vocab_size": 330, **languages}}, "test")
 
-    splits = {"train": 400, "valid": 20, "test": 30}
-    monkeypatch.setattr(
-        "nmt_cli.data.demo_corpus.write_corpus",
-        lambda folder: [write(folder, name, sentences(count)) for name, count in splits.items()],
-    )
+    def write_all(folder: Path) -> None:
+        for name, count in (("train", 400), ("valid", 20), ("test", 30)):
+            write(folder, name, sentences(count))
+
+    monkeypatch.setattr("nmt_cli.data.demo_corpus.write_corpus", write_all)
     assert prepare(teaching(), [], out, workers=1).fresh
     assert decoded(out, "train") == sentences(400)
     assert sorted(os.listdir(out / "text")) == ["test.de", "test.en", "train.de", "train.en", "valid.de", "valid.en"]
