@@ -8,6 +8,7 @@ import random
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -315,6 +316,12 @@ def test_inputs_that_cannot_be_used_are_named(
     with pytest.raises(DataError, match=said):
         prepare(recipe(**changes), [text / folder] if folder else [], out, workers=1)
     assert not out.exists()
+
+
+def test_a_folder_that_cannot_be_listed_is_named(text: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "listdir", Mock(side_effect=PermissionError(13, "Permission denied")))
+    with pytest.raises(DataError, match=r"cannot look for '.*zzz': Permission denied"):
+        prepare(recipe(train_source=["zzz"]), [text], out, workers=1)
 
 
 def test_a_file_is_taken_from_the_first_folder_that_has_it(text: Path, out: Path, tmp_path: Path) -> None:
