@@ -8,6 +8,7 @@ import random
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -317,6 +318,12 @@ def test_inputs_that_cannot_be_used_are_named(
     assert not out.exists()
 
 
+def test_a_folder_that_cannot_be_listed_is_named(text: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "listdir", Mock(side_effect=PermissionError(13, "Permission denied")))
+    with pytest.raises(DataError, match=r"cannot look for '.*zzz': Permission denied"):
+        prepare(recipe(train_source=["zzz"]), [text], out, workers=1)
+
+
 def test_a_file_is_taken_from_the_first_folder_that_has_it(text: Path, out: Path, tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()
@@ -346,11 +353,11 @@ def test_the_teaching_corpus_is_kept_as_text(out: Path, monkeypatch: pytest.Monk
     def teaching(**languages: str) -> Recipe:
         return Recipe.from_dict({"data": {"generator": "teaching", "vocab_size": 330, **languages}}, "test")
 
-    splits = {"train": 400, "valid": 20, "test": 30}
-    monkeypatch.setattr(
-        "nmt_cli.data.demo_corpus.write_corpus",
-        lambda folder: [write(folder, name, sentences(count)) for name, count in splits.items()],
-    )
+    def write_all(folder: Path) -> None:
+        for name, count in (("train", 400), ("valid", 20), ("test", 30)):
+            write(folder, name, sentences(count))
+
+    monkeypatch.setattr("nmt_cli.data.demo_corpus.write_corpus", write_all)
     assert prepare(teaching(), [], out, workers=1).fresh
     assert decoded(out, "train") == sentences(400)
     assert sorted(os.listdir(out / "text")) == ["test.de", "test.en", "train.de", "train.en", "valid.de", "valid.en"]

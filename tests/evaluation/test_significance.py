@@ -151,7 +151,7 @@ def test_few_lines_that_differ_are_remarked_on() -> None:
 
 def test_the_seed_is_fixed_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     def of(seed: int | None = None) -> Any:
-        options = {} if seed is None else {"seed": seed}
+        options: dict[str, Any] = {} if seed is None else {"seed": seed}
         several = compare([("good", GOOD), ("bad", BAD)], scorers("bleu", "ter"), samples=50, **options)
         return several, compare([("bad", BAD)], scorers("bleu"), samples=50, **options)
 

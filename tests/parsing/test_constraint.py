@@ -130,7 +130,13 @@ class Noise(Histories):
         return logits
 
 
-KINDS_OF_NOISE = {"nothing": "", "open": "(", "close": ")", "end": ("<pad>", "<s>", "</s>"), "unknown": "<unk>"}
+KINDS_OF_NOISE: dict[str, str | tuple[str, ...]] = {
+    "nothing": "",
+    "open": "(",
+    "close": ")",
+    "end": ("<pad>", "<s>", "</s>"),
+    "unknown": "<unk>",
+}
 """The beginnings of the symbols that a model likes."""
 
 

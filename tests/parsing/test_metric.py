@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ a bracket that closes what is not open | {GOLD} | {GOLD}) | error
 other spaces | {GOLD} | (TOP\t(S\t(NP\t(DT The)\t(NN dog))\t(VP\t(VBD saw)\t(NP\t(NP\t(DT a)\t(NN cat))\t(, ,)\t(NP\t(NN blue))))\t(. .))) \r | valid 6 6 6
 letters beyond ASCII | (TOP (NP (NN \xe9\xa0\xe9))) | (TOP (NP (NN \xe9\xa0\xe9))) | valid 1 1 1
 """
-CASES = [
+CASES: list[tuple[str, str, str, Any]] = [
     (what, gold, parse, (status, *map(int, numbers or "000")))
     for what, gold, parse, expected in (line.split(" | ") for line in TABLE.strip("\n").split("\n"))
     for status, *numbers in [expected.split()]
@@ -88,8 +89,8 @@ def test_a_line_counts_as_with_evalb(what: str, gold: str, parse: str, expected:
 def test_a_file_counts_the_sum_of_its_lines() -> None:
     """And the shares follow from the sums; every case that EVALB would print in its summary is among the lines."""
     score = compute("evalb", [parse for _, _, parse, _ in CASES], [[gold for _, gold, _, _ in CASES]])
-    matched, gold, test = (sum(expected[number] for *_, expected in CASES) for number in (1, 2, 3))
-    statuses = [expected[0] for *_, expected in CASES]
+    matched, gold, test = (sum(case[3][number] for case in CASES) for number in (1, 2, 3))
+    statuses = [case[3][0] for case in CASES]
     counted = f"(matched = {matched} gold = {gold} test = {test} valid = {statuses.count('valid')} skipped = {statuses.count('skipped')} errors = {statuses.count('error')} repaired = 0)"
     assert score.details.startswith(f"P {100 * matched / test:.2f} R {100 * matched / gold:.2f} complete ")
     assert score.details.endswith(counted)

@@ -50,7 +50,12 @@ def ours(_: Path) -> str:
 def test_readers_see_the_old_file_until_the_new_one_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, seen, fsync = tmp_path / "file", list[bytes](), os.fsync
     write_atomic(path, b"old")
-    monkeypatch.setattr(os, "fsync", lambda descriptor: [seen.append(path.read_bytes()), fsync(descriptor)])
+
+    def flushed(descriptor: int) -> None:
+        seen.append(path.read_bytes())
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", flushed)
     write_atomic(path, b"new\n\x00")
     assert seen == [b"old", b"new\n\x00"]  # the file's own flush, then the folder's
     assert path.read_bytes() == b"new\n\x00"

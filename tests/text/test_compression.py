@@ -28,9 +28,8 @@ def zst(data: bytes) -> bytes:
 
 
 MODULES = {".gz": gzip, ".xz": lzma, ".bz2": bz2, ".zst": zstd}
-PACK: dict[str, Callable[[bytes], bytes]] = {suffix: module.compress for suffix, module in MODULES.items()} | {
-    ".zst": zst
-}  # type: ignore[attr-defined]
+PACK: dict[str, Callable[[bytes], bytes]] = {name: module.compress for name, module in MODULES.items()}
+PACK[".zst"] = zst
 every_format = pytest.mark.parametrize("suffix", FORMATS)
 
 
