@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -172,3 +174,17 @@ def unpickles(node: ast.AST) -> bool:
 def test_nothing_is_pickled() -> None:
     found = {name: [ast.unparse(node) for node in nodes(name) if unpickles(node)] for name in FILES}
     assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    ("modules", "needed"),
+    [
+        ("nmt_cli.cli.app, nmt_cli.recipe, nmt_cli.device.hardware, nmt_cli.errors", ()),
+        ("nmt_cli.engine.model", ("numpy",)),
+    ],
+)
+def test_heavy_packages_stay_unloaded(modules: str, needed: tuple[str, ...]) -> None:
+    heavy = {"torch", "sentencepiece", "sacrebleu", "numpy", "safetensors"}.difference(needed)
+    code = f"import sys, {modules}; print(*{heavy} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split(), done.stderr) == (0, [], "")
