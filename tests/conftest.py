@@ -1,5 +1,5 @@
 """The tests' environment: no variable of the user's decides numbers. tools/other_machines.py sets some of them anew, in
-$NMT_TEST_MACHINE; and $NMT_TEST_REVERSED, which reverses the tests' order.
+$NMT_TEST_MACHINE. $NMT_TEST_ORDER, any text, is the seed of a random order; CI sets it to the commit.
 
 Workers of pytest-xdist share the cores: each computes with one thread.
 """
@@ -7,6 +7,7 @@ Workers of pytest-xdist share the cores: each computes with one thread.
 from __future__ import annotations
 
 import os
+import random
 import signal
 
 import pytest
@@ -28,5 +29,5 @@ if (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if "NMT_TEST_REVERSED" in os.environ:
-        items.reverse()
+    if seed := os.environ.get("NMT_TEST_ORDER"):
+        random.Random(seed).shuffle(items)

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -358,3 +359,26 @@ def test_on_a_terminal_a_bar_moves_with_every_micro_batch(
     log = trainer.run.log.read_text(encoding="utf-8")
     assert len(re.findall(r"update \d+/20 · epoch \d · loss .* · ETA", log)) == 4
     assert "\r" not in log
+
+
+def test_the_expected_time_counts_validations(
+    start: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A validation takes half a minute after every five updates, which take no time beside it."""
+    monkeypatch.setattr("nmt_cli.training.report.PROGRESS_SECONDS", 0.0)
+    clock = time.perf_counter
+    late = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock() + late[0])
+    trainer = start(valid_every=5)
+    validate = trainer.validate
+
+    def slowly() -> None:
+        late[0] += 30
+        validate()
+
+    monkeypatch.setattr(trainer, "validate", slowly)
+    trainer.train()
+    expected = re.findall(r"ETA (\d+):(\d+)", trainer.run.log.read_text(encoding="utf-8"))
+    seconds = [60 * int(minutes) + int(rest) for minutes, rest in expected]
+    assert seconds[0] < 30  # no validation was seen yet
+    assert seconds[1:] == pytest.approx([10 * 30 / 10, 5 * 60 / 15, 0], abs=10)
