@@ -215,13 +215,16 @@ def test_the_best_translation_is_marians(theirs: Path, name: str, penalty: Any, 
     )
     search = EngineSearch(model, options)
     found = searched(search, [Sentence(source[:-1], 3 * len(source), {}) for source in sources])
-    best: dict[int, list[int]] = {}
+    best: dict[int, tuple[list[int], float]] = {}
     for line in lines(name):
-        number, text, *_ = line.split(" ||| ")
-        best.setdefault(int(number), [ids[piece] for piece in text.split()])
-    equal = [[i for i in found[number][0].tokens if i != EOS] == expected for number, expected in best.items()]
-    assert len(equal) == 216
-    assert sum(equal) >= 0.98 * len(equal), np.flatnonzero(~np.array(equal))
+        number, text, log_prob, _ = line.split(" ||| ")
+        best.setdefault(int(number), ([ids[piece] for piece in text.split()], float(log_prob.split()[-1])))
+    equal = [number for number, (text, _) in best.items() if [i for i in found[number][0].tokens if i != EOS] == text]
+    assert len(best) == 216
+    assert len(equal) >= 0.98 * len(best), sorted(set(best) - set(equal))
+    for number in equal:
+        text, log_prob = best[number]
+        assert abs(found[number][0].log_prob - log_prob) <= 1e-5 * (len(text) + 1), number
 
 
 @needs_marian
