@@ -278,4 +278,5 @@ def test_tab_separated_pairs_are_cut_into_three(
         parts[name] = list(zip(*(text(file).splitlines() for file in files), strict=True))
     assert parts == split.cut(split.read_pairs(lines, "x"), 20)
     assert [file.lines for file in summary.manifest.texts[0].files] == [60, 60, 20, 20, 20, 20]
+    assert summary.manifest.texts[0].replaced == 0
     assert "100 pairs, 20 each held out for validation and test" in capsys.readouterr().err
