@@ -39,7 +39,8 @@ def test_json_has_a_charset(served: Served, monkeypatch: pytest.MonkeyPatch) -> 
         answer = get(f"{served.url}/{path}")
         assert (answer.status_code, answer.headers["content-type"]) == (status, expected)
     monkeypatch.setattr("nmt_cli.serving.libretranslate.name_of", lambda _: 1 // 0)
-    assert get(f"{served.url}/languages").headers["content-type"] == expected
+    failed = get(f"{served.url}/languages")
+    assert (failed.status_code, failed.headers["content-type"]) == (500, expected)
     with served.connect() as raw:
         raw.sendall(b"no HTTP\r\n\r\n")
         assert f"content-type: {expected}\r\n".encode() in raw.recv(4096)
