@@ -153,7 +153,7 @@ nmt_config small_config(Choices& choose) {
     static constexpr int64_t VOCABULARIES[] = {17, 1, 2, 5, 16, 255, 257, 530};
     c.source_vocab = VOCABULARIES[choose.below(8)];
     c.target_vocab = c.tied ? c.source_vocab : VOCABULARIES[choose.below(8)];
-    c.norm = choose.below(2), c.activation = choose.below(4), c.positions = choose.below(3);
+    c.norm = choose.below(2), c.activation = choose.below(4), c.positions = choose.below(4);
     c.post_norm = choose.below(2), c.monotonic = choose.below(2);
     c.epsilon = 1e-5;
     return c;

@@ -261,7 +261,9 @@ def test_sentences_that_come_and_go_are_searched_as_if_alone(alpha: float, more:
     """They enter at any step, also after all others have left, with limits and prefixes of their own."""
     opts, numbers = options(3, alpha=alpha, nbest=2, **more), range(9)
     given = plain_sentences([4 + s % 5 for s in numbers], [[5] * (s % 3) for s in numbers], [[s] for s in numbers])
-    found = searched(over(lambda: brief([], 3, 2.0), opts), given, ARRIVALS)
+    joined = over(lambda: brief([], 3, 2.0), opts)
+    found = searched(joined, given, ARRIVALS)
+    assert joined.step() == []
     alone = [searched(over(lambda: brief([], 3, 2.0), opts), [one])[0] for one in given]
     assert found == alone
     assert searched(over(lambda: brief([], 3, 2.0), replace(opts, lookahead=0)), given) == alone

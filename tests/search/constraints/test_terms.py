@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from both_arrays import over_both_arrays
+from both_arrays import TORCH, over_both_arrays
 from few_words import LIST, WORDS, lines, model, tokenizer
 from in_memory import line_translator
 
+from nmt_cli.data.tokenizer import EOS
 from nmt_cli.recipe import DecodeSection
 from nmt_cli.search.allocation import choose
 from nmt_cli.search.arrays import NUMPY, Arrays
+from nmt_cli.search.constraint import Step
 from nmt_cli.search.constraints.terms import Terms, alternatives
 from nmt_cli.search.sentence import Sentence
 from nmt_cli.translation.line import Line, Translation
@@ -77,6 +79,17 @@ def test_alternatives_and_words_that_go_on() -> None:
     assert alternatives(" | ") == []
     assert alternatives("*") == []
     assert after(["猫"], tokenizer().encode(["猫"])[0])[0] == 0  # in bytes
+
+
+def test_where_the_model_would_end_a_term_must_follow() -> None:
+    rule = Terms(None, tokenizer())
+    [encoded] = rule.encode([["cat"]], tokenizer(), 100)
+    state = rule.start([Sentence([], 9, {"terms": encoded})], 1, TORCH)
+    log_probs = torch.zeros(1, tokenizer().vocab_size)
+    log_probs[:, EOS] = 3
+    zeros = torch.zeros(1, 1, 9, dtype=torch.long)
+    rule.edit(state, Step(torch.arange(1), zeros, zeros[0, 0, :1], torch.tensor([9])), log_probs)
+    assert log_probs[0].isfinite().nonzero().flatten().tolist() == [tokenizer().encode(["cat"])[0][0]]
 
 
 def chosen(log_probs: list[float], progress: list[int], width: int) -> set[int]:
