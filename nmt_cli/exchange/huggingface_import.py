@@ -20,6 +20,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..data.sentencepiece_model import token_of
 from ..data.tokenizer import BOS, PAD
 from ..errors import ModelError, shown, shown_name
 from ..model.parameters import parameters
@@ -113,7 +114,10 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
         if (found := config.get(key, 58100)) != pad:
             raise ModelError(f"config.json has {key} = {shown(found)}, and <pad> of the vocabulary is {pad}.")
     arrays, ties = marian_arrays(_tensors(files), config, (len(sides[0]), section["d_model"]), marian_names)
-    sides = [{piece: number for piece, number in side.items() if piece != "<pad>"} for side in sides]
+    sides = [
+        {token_of(piece.encode("utf-8", "surrogatepass")): number for piece, number in side.items() if piece != "<pad>"}
+        for side in sides
+    ]
     given = {**config, **_json(files, "generation_config.json")}
     decode = decoding({key: value for key, value in given.items() if value is not None}, *SEARCH)
     steps, _ = steps_in("" if as_there else "replace-unicode-punctuation.perl | remove-non-printing-char.perl")
