@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -55,10 +55,8 @@ LONGEST_PIECE = 256
 """Characters of the longest token; SentencePiece's have 16 by default."""
 EPSILON = 1e-6
 BIAS, OUTPUT, EARLIER_OUTPUT = "decoder_ff_logit_out_b", "decoder_ff_logit_out_Wt", "decoder_ff_logit_out_W"
-ACTIVATIONS = {"relu": "relu", "swish": "silu"}
+ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}
 """Marian's names of our activations."""
-GELU = 1.702
-"""Marian's gelu is x sigmoid(GELU x), so silu(GELU x) / GELU; ours is another function."""
 ACTIVATION = "transformer-ffn-activation"
 TIES = ("tied-embeddings", "tied-embeddings-all", "tied-embeddings-src")
 CHECKPOINT = re.compile(r"\.(best-[^.]+|iter\d+)\.npz$|(?<=model)\.iter\d+(?=\.npz)")
@@ -118,7 +116,7 @@ def section_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, boo
         raise ModelError("the model has an SSRU decoder, which nmt does not have: it has self-attention.")
     expected = {**EXPECTED, "transformer-decoder-dim-ffn": ("0", config.get(SIZES["d_ff"].marian))}
     sizes = {ours: theirs.marian for ours, theirs in SIZES.items()}
-    known = known_section("the model", config, sizes, ACTIVATION, {**ACTIVATIONS, "gelu": "silu"}, expected, UNUSED)
+    known = known_section("the model", config, sizes, ACTIVATION, ACTIVATIONS, expected, UNUSED)
     ties = {key: config.get(key, "false") == "true" for key in TIES}
     section = {
         **known,
@@ -315,8 +313,7 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     remarks = [f"it was trained on text after {one}, a step of preprocess.sh that is left out" for one in left_out]
     if len(found) > 1 and not files.given:
         remarks.append(f"it is {name}, one of {len(found)} models that lie there")
-    foreign = replace(foreign, remarks=remarks)
-    return with_gelu(foreign) if config[ACTIVATION] == "gelu" else foreign
+    return replace(foreign, remarks=remarks)
 
 
 def untied(arrays: Mapping[str, LazyArray], tied: Sequence[str], section: Mapping[str, Any]) -> dict[str, LazyArray]:
@@ -334,23 +331,6 @@ def untied(arrays: Mapping[str, LazyArray], tied: Sequence[str], section: Mappin
         for layer in [number for number, one in enumerate(tied, 1) if place and one == place[1]]:
             layers[f"decoder_l{layer}{place[2] if place else ''}"] = arrays[name]
     return layers
-
-
-def with_gelu(foreign: ForeignModel) -> ForeignModel:
-    """Return a model whose activation is Marian's gelu, as one with silu: the layers around it are scaled."""
-    factors = {
-        ".feed_forward.inner.weight": GELU,
-        ".feed_forward.inner.bias": GELU,
-        ".feed_forward.outer.weight": 1 / GELU,
-    }
-    weights = dict(foreign.weights)
-    for name, array in weights.items():
-        for ending, factor in factors.items():
-            if name.endswith(ending):
-                weights[name] = array.then(partial(np.multiply, np.float32(factor)))
-    reader = cast(MarianReader, foreign.reader)
-    reader.section = {**reader.section, "activation": "marian's gelu"}
-    return replace(foreign, weights=weights)
 
 
 def tags_in(sides: Sequence[Mapping[str, int]]) -> list[str]:

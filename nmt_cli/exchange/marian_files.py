@@ -166,8 +166,6 @@ def vocabulary_in(files: SourceFiles, name: str, most: int = MOST_TOKENS) -> dic
         if (token := token_of(spelled)) in ids:
             raise ModelError(f"{shown_name(name)} has {shown(token)} twice.")
         ids[token] = number
-    if len(ids) > most:
-        raise ModelError(f"{shown_name(name)} has more than {most:,} tokens, and the weights have rows for no more.")
     if sorted(ids.values()) != list(range(len(ids))):
         raise ModelError(f"the numbers in {shown_name(name)} are not those from 0 to {len(ids) - 1}, each once.")
     for special in ("</s>", "<unk>"):

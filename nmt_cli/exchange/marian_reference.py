@@ -33,7 +33,6 @@ from .importer import Array, LazyArray
 from .preprocess import MOSES, Rule, Step, effect_of, rules_of
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "silu": F.silu, "gelu": F.gelu}
-ACTIVATIONS["marian's gelu"] = lambda x: x * torch.sigmoid(1.702 * x)
 ROWS = 128
 """About so many rows are multiplied with the vocabulary at a time."""
 BLOCK = 2048
