@@ -42,6 +42,10 @@ SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 """The first pieces of every table, as in tokenizer.py."""
 TAG = re.compile(r">>([\w.+-]{1,40})<<")
 """A control token that names a target language, as in OPUS-MT's models; see `tags`."""
+RAW = 0x10DC00
+"""The private character RAW + n stands for the byte n of a token that cannot be a piece as it is; see `token_of`."""
+NOT_A_PIECE = re.compile(f"[\\0\udc80-\udcff{chr(RAW)}-{chr(RAW + 255)}]")
+RAW_BYTES = re.compile(f"[{chr(RAW)}-{chr(RAW + 255)}]")
 EXTENSION = 200
 """Field number in ModelProto of what nmt adds. The numbers from 200 on are for other programs."""
 VARINT, FIXED64, FIXED32 = 0, 1, 5
@@ -155,7 +159,9 @@ def with_pieces(model: bytes, table: Sequence[str], extension: Mapping[str, Any]
     of_text = {piece: kept for piece, kept in own.items() if kept[1] not in (UNKNOWN, CONTROL)}
     entries = []
     for number, piece in enumerate(dict.fromkeys([*table, *of_text])):
-        score, kind = of_text.get(piece, (bytes(4), UNUSED))
+        score, kind = of_text.get(
+            piece, (bytes(4), CONTROL if bytes_of(piece).decode("utf-8", "replace") in own else UNUSED)
+        )
         if number < len(SPECIALS) or is_tag(piece):
             score, kind = bytes(4), UNKNOWN if piece == "<unk>" else CONTROL
         entries.append(
@@ -170,6 +176,26 @@ def with_pieces(model: bytes, table: Sequence[str], extension: Mapping[str, Any]
     )
     more = json.dumps(asdict(Extension(known=len(table), **extension)), ensure_ascii=False).encode()
     return b"".join(entries) + rest + _field(EXTENSION, 2, more)
+
+
+def token_of(spelled: bytes) -> str:
+    """Return the string of a token of another vocabulary, which may be spelled by any bytes, other ones for each.
+
+    It is the spelling, but for bytes that are not UTF-8, and for <pad> and <s>: those of others are not ours.
+    """
+    text = spelled.decode("utf-8", "surrogateescape")
+    if text in ("<pad>", "<s>"):
+        return chr(RAW + ord(text[0])) + text[1:]
+    return NOT_A_PIECE.sub(
+        lambda found: "".join(chr(RAW + byte) for byte in found[0].encode("utf-8", "surrogateescape")), text
+    )
+
+
+def bytes_of(token: str) -> bytes:
+    """Return the spelling of a token, or of several: the inverse of `token_of`."""
+    if not RAW_BYTES.search(token):
+        return token.encode()
+    return b"".join(bytes([ord(one) - RAW]) if RAW_BYTES.match(one) else one.encode() for one in token)
 
 
 def is_tag(piece: str) -> bool:

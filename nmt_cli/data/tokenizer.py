@@ -30,7 +30,7 @@ from ..recipe import DataSection
 from ..registry import TOKENIZERS, load, tree_function
 from ..storage.files import read_bounded, write_named
 from .normalization import META_SPACE, kept, leaving_out, nfc, replacing
-from .sentencepiece_model import TAG, extension_of, is_word_list, stays_in_words
+from .sentencepiece_model import TAG, bytes_of, extension_of, is_word_list, stays_in_words
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
@@ -136,8 +136,8 @@ class Tokenizer:
 
     @cached_property
     def _by_name(self) -> dict[str, int]:
-        """The id of each token by its string."""
-        return {piece: number for number, piece in enumerate(self.table)}
+        """The id of each token by its string, of those that a text may have."""
+        return {piece: number for number, piece in enumerate(self.table) if piece.encode() == bytes_of(piece)}
 
     def normalized(self, text: str) -> str:
         """Return the text that the subwords of `text` spell, where the vocabulary has all of its characters."""
@@ -165,7 +165,10 @@ class Tokenizer:
         A text is one line: a `\n` that a model spells in bytes becomes a space.
         """
         rows = [[int(i) for i in row if i not in (PAD, BOS, EOS)] for row in ids]
-        return [text.replace("\n", " ") for text in _each(self._processor.decode, rows)]
+        texts = _each(self._processor.decode, rows)
+        if self.extension.known:
+            texts = [bytes_of(text).decode("utf-8", "replace") for text in texts]
+        return [text.replace("\n", " ") for text in texts]
 
     def pieces(self, text: str) -> list[str]:
         """Return the subwords of a text as SentencePiece writes them (▁ begins a word)."""

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..data.sentencepiece_model import is_tag
+from ..data.sentencepiece_model import is_tag, token_of
 from ..data.tokenizer import BOS, PAD
 from ..errors import ModelError, shown, shown_name
 from ..model.parameters import parameters
@@ -121,7 +121,10 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     more = (
         sum(arrays[BIAS].shape[-1:]) - len(sides[1]) if BIAS in arrays else 0
     )  # rows without a token, which fill a block
-    sides = [{piece: number for piece, number in side.items() if piece != "<pad>"} for side in sides]
+    sides = [
+        {token_of(piece.encode("utf-8", "surrogatepass")): number for piece, number in side.items() if piece != "<pad>"}
+        for side in sides
+    ]
     given = {**config, **_json(files, "generation_config.json")}
     decode = decoding({key: value for key, value in given.items() if value is not None}, *SEARCH)
     steps, _ = steps_in("" if as_there else "replace-unicode-punctuation.perl | remove-non-printing-char.perl")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import lzma
 import re
+import shlex
 import shutil
 import tempfile
 import zipfile
@@ -87,20 +88,29 @@ class SourceFiles:
                 self.archive = zipfile.ZipFile(path)
                 if (count := len(self.archive.infolist())) > MOST_FILES:
                     raise zipfile.BadZipFile(f"it holds {count:,} files, expected at most {MOST_FILES:,}")
-                names = [one.filename for one in self.archive.infolist() if not one.is_dir()]
-                self.members = {PurePosixPath(name).name: name for name in sorted(names, reverse=True)}
-                counts = Counter(PurePosixPath(name).name for name in names)
+                paths = {one.filename: _path(one.filename) for one in self.archive.infolist() if not one.is_dir()}
+                names = [name for name, path in paths.items() if not _is_of_a_mac(path)]
+                self.members = {paths[name].name: name for name in sorted(names, reverse=True)}
+                counts = Counter(paths[name].name for name in names)
                 self.repeated = {name for name, count in counts.items() if count > 1}
                 return
             if path.is_file() and path.suffix in FILES:
                 self.given, self.path = path.name, path.parent
             elif not path.is_dir():
+                if (address := re.sub(r"^(https?):/+", r"\1://", str(path))) != str(path):
+                    raise ModelError(
+                        f"nothing is downloaded: fetch the model first, as with curl -LO {shlex.quote(address)}, then "
+                        "import the file."
+                    )
                 what = "nothing" if not path.exists() else "another file" if path.is_file() else "a pipe or a device"
                 raise ModelError(
                     f"there is no model at {str(path)!r}, but {what}: expected a folder, a zip or a file of a model "
                     f"({', '.join(FILES[:3])})."
                 )
-            self.members = {entry.name: entry.name for entry in self.path.iterdir() if not entry.is_dir()}
+            entries = _entries(self.path)
+            if len(entries) == 1 and entries[0].is_dir():  # a folder around it, as unpacking makes
+                self.path, entries = entries[0], _entries(entries[0])
+            self.members = {entry.name: entry.name for entry in entries if not entry.is_dir()}
         except UNREADABLE as error:
             raise self._unreadable(path.name, error) from None
 
@@ -187,6 +197,20 @@ class SourceFiles:
     def text(self, name: str, most: int = LARGEST) -> str:
         """Return a text file of at most `most` bytes, "" if there is none. Raises ModelError."""
         return self.read(name, most).decode("utf-8", "replace") if name in self.members else ""
+
+
+def _path(name: str) -> PurePosixPath:
+    """Return the path of a file in a zip: some zips have backslashes."""
+    return PurePosixPath(name.replace("\\", "/"))
+
+
+def _entries(folder: Path) -> list[Path]:
+    return [entry for entry in folder.iterdir() if not _is_of_a_mac(PurePosixPath(entry.name))]
+
+
+def _is_of_a_mac(path: PurePosixPath) -> bool:
+    """Return whether a file is one of those that a Mac adds to others."""
+    return path.name.startswith("._") or path.name == ".DS_Store" or "__MACOSX" in path.parts
 
 
 def check_density(size: int, archive: Path) -> None:

@@ -44,8 +44,9 @@ from .importer import (
     rows,
 )
 from .layout import SIZES, place_of
-from .marian_files import CONFIG, decoding, vocabulary_in, weights_in, yaml_values
+from .marian_files import CONFIG, decoding, vocabulary_in, weights_in
 from .marian_reference import MarianReader
+from .marian_yaml import settings, vocabulary_text
 from .preprocess import LARGEST_SCRIPT, Step, preprocess_script, replacements_in, steps_in
 
 LONGEST = 512
@@ -54,10 +55,12 @@ LONGEST_PIECE = 256
 """Characters of the longest token; SentencePiece's have 16 by default."""
 EPSILON = 1e-6
 BIAS, OUTPUT, EARLIER_OUTPUT = "decoder_ff_logit_out_b", "decoder_ff_logit_out_Wt", "decoder_ff_logit_out_W"
-ACTIVATIONS = {"relu": "relu", "swish": "silu"}
-"""Marian's names of our activations. Its gelu is another function."""
+ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}
+"""Marian's names of our activations."""
 ACTIVATION = "transformer-ffn-activation"
 TIES = ("tied-embeddings", "tied-embeddings-all", "tied-embeddings-src")
+CHECKPOINT = re.compile(r"\.(best-[^.]+|iter\d+)\.npz$|(?<=model)\.iter\d+(?=\.npz)")
+"""The end of the name of a model that a training keeps beside its last one."""
 OFF = (
     *("transformer-train-position-embeddings", "transformer-disable-position-embeddings", "transformer-no-affine"),
     *("transformer-no-bias", "transformer-no-projection", "transformer-pool", "transformer-rnn-projection"),
@@ -73,7 +76,6 @@ EXPECTED: dict[str, tuple[Any, ...]] = {
     "transformer-decoder-ffn-depth": ("0", "2"),
     "transformer-ffn-depth": ("2",),
     "transformer-postprocess-emb": ("d", ""),
-    "transformer-tied-layers": ([],),
     "transformer-attention-mask": ("default",),
     "input-types": ([], ["sequence", "sequence"]),
     "lemma-dim-emb": ("0",),
@@ -84,7 +86,7 @@ EXPECTED: dict[str, tuple[Any, ...]] = {
 UNUSED = re.compile(
     r"(bert|char|dec-cell|enc-cell|lemma-dependency|separator-symbol|transformer-aan|ulr|factors-combine|transformer-alibi)"
     r".*|enc-type|dim-rnn|layer-normalization|skip|transformer-dim-aan|transformer-guided-alignment-layer|version"
-    r"|tied-embeddings(-all|-src)?|dim-vocabs"
+    r"|tied-embeddings(-all|-src)?|dim-vocabs|transformer-tied-layers|transformer-depth-scaling"
 )
 """Options without effect on a transformer with the EXPECTED ones, and (the last ones) those that are read elsewhere."""
 
@@ -144,8 +146,6 @@ class Ids:
         others = [piece for piece in sorted(ids, key=lambda piece: ids[piece]) if piece not in SPECIALS]
         table = [*SPECIALS, *others]
         order = np.array([ids[piece] if number not in (PAD, BOS) else -1 for number, piece in enumerate(table)])
-        if len(table) - 2 != len(ids):
-            raise ModelError("the vocabulary has <pad> or <s> among its tokens, which models of Marian do not have.")
         if "" in ids:
             raise ModelError("the vocabulary has a token without a text, which SentencePiece does not allow.")
         if len(longest := max(others, key=len, default="")) > LONGEST_PIECE:
@@ -223,61 +223,85 @@ def _part(
 
 def recognizes(files: SourceFiles) -> bool:
     """Return whether the files have models of Marian's."""
-    return bool(files.ending(".npz") or _model_name(files))
+    return bool(_weights(files) or _model_name(files))
+
+
+def _weights(files: SourceFiles) -> list[str]:
+    """Return the names of the models, without the optimizer's numbers that a training leaves."""
+    return [name for name in files.ending(".npz") if not name.endswith(".optimizer.npz")]
 
 
 def _model_name(files: SourceFiles) -> str:
+    """Return the name of the model, "" if none or several could be meant.
+
+    Of a training's, it is the last one, not a checkpoint or the best one so far.
+    """
     if files.given.endswith((".npz", ".bin")) and files.given != "pytorch_model.bin":
         return files.given
     if "decoder.yml" in files.names:
-        listed = _names(_decoder(files), "models")
+        listed = _names(_settings(files, "decoder.yml"), "models")
         if len(listed) > 1:
             raise ModelError(
                 f"decoder.yml names {len(listed)} models, an ensemble: name one of them, such as {shown(listed[0])}."
             )
         if listed and listed[0] in files.names:
             return listed[0]
-    found = files.ending(".npz")
-    return found[0] if len(found) == 1 else ""
+    found = _weights(files)
+    last = [name for name in found if not CHECKPOINT.search(name)]
+    return found[0] if len(found) == 1 else last[0] if len(last) == 1 else ""
 
 
-def _decoder(files: SourceFiles) -> dict[str, Any]:
-    """Return the values of decoder.yml, which may be missing. Raises ModelError."""
-    return yaml_values(files.text("decoder.yml"), "decoder.yml")
+def _settings(files: SourceFiles, name: str) -> dict[str, Any]:
+    """Return the values of a .yml, which may be missing. Raises ModelError."""
+    return settings(files.text(name), name)
 
 
 def _names(decoder: Mapping[str, Any], key: str) -> list[str]:
     """Return the names of the files under a key of decoder.yml, without folders."""
     names = decoder.get(key) or []
     names = [names] if isinstance(names, str) else names
-    return [Path(name).name for name in names]
+    return [re.split(r"[/\\]", name)[-1] for name in names]
+
+
+def _vocabularies(files: SourceFiles, name: str, decoder: Mapping[str, Any]) -> list[str]:
+    """Return the names of the vocabularies of source and target: those of decoder.yml, of the training's settings, or
+    with a usual name. Raises ModelError if there is none.
+    """
+    training = _settings(files, f"{CHECKPOINT.sub('', name)}.yml")
+    usual = files.ending("vocab.yml", "vocab.json", ".vocab") or files.ending("vocab.spm")
+    listed = _names(decoder, "vocabs") or _names(training, "vocabs") or usual
+    if not listed:
+        raise ModelError(
+            f"{str(files.path)!r} has no vocabulary: expected decoder.yml, which names it, or *.vocab.yml, *.vocab or "
+            "*vocab.spm."
+        )
+    return [listed[0], listed[-1]]
 
 
 def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
-    """Return the model of an OPUS-MT zip or folder. Raises ModelError, UsageError."""
+    """Return the model of an OPUS-MT zip or folder, or of the folder of a training. Raises ModelError, UsageError."""
     if options.positions == "huggingface":
         raise UsageError("--positions huggingface is for models of Hugging Face: those of Marian have its positions.")
-    decoder = _decoder(files)
-    name = _model_name(files)
+    name, found = _model_name(files), _weights(files)
     if not name:
-        found = files.ending(".npz")
         raise ModelError(
             f"{str(files.path)!r} has several models: name one of them, such as {shown(found[0])}."
             if found
             else f"{str(files.path)!r} has no model of Marian's: expected *.npz."
         )
+    decoder = _settings(files, f"{name}.decoder.yml") or _settings(files, "decoder.yml")
     arrays, config = weights_in(files, name)
     section, ties = section_of(config)
-    listed = _names(decoder, "vocabs") or files.ending("vocab.yml", ".vocab")
-    if not listed:
-        raise ModelError(f"{str(files.path)!r} has no vocabulary: expected *.vocab.yml.")
-    if files.ending(".bpe", "bpecodes") and "source.spm" not in files.names:
+    arrays = untied(arrays, config.get("transformer-tied-layers") or [], section)
+    names = _vocabularies(files, name, decoder)
+    own = [one if one.endswith(".spm") else "" for one in names]
+    if files.ending(".bpe", "bpecodes") and not own[0] and "source.spm" not in files.names:
         raise ModelError(
             "the model reads BPE codes of subword-nmt, which nmt does not have: take a model with SentencePiece."
         )
     most = max((size for array in arrays.values() for size in array.shape), default=0)
-    by_name = {name: vocabulary_in(files, name, most) for name in {listed[0], listed[-1]}}
-    sides = [by_name[listed[0]], by_name[listed[-1]]]
+    by_name = {name: vocabulary_in(files, name, most) for name in {*names}}
+    sides = [by_name[one] for one in names]
     if sides[0] != sides[1] and section["tie_embeddings"]:
         raise ModelError("the embeddings are tied, and source and target have two vocabularies.")
     if (penalty := decoder.get("word-penalty", "0")) not in ("0", "0.0"):
@@ -286,9 +310,28 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     decode = decoding(decoder, ("beam-size", 12), ("normalize", 0))
     named = [one or two for one, two in zip(_languages_in(files.about("README.md")), files.languages, strict=True)]
     codes = languages(options, (named[0], named[1]), tags_in(sides))
-    foreign = assembled(files, codes, arrays, section, ties, sides, steps, decode)
+    foreign = assembled(files, codes, arrays, section, ties, sides, steps, decode, own=own)
     remarks = [f"it was trained on text after {one}, a step of preprocess.sh that is left out" for one in left_out]
+    if len(found) > 1 and not files.given:
+        remarks.append(f"it is {name}, one of {len(found)} models that lie there")
     return replace(foreign, remarks=remarks)
+
+
+def untied(arrays: Mapping[str, LazyArray], tied: Sequence[str], section: Mapping[str, Any]) -> dict[str, LazyArray]:
+    """Return the arrays with those of every layer of the decoder. `tied`: the layer that each one has its arrays from,
+    if it is not empty. Raises ModelError.
+    """
+    if not tied:
+        return dict(arrays)
+    if len(tied) != section["decoder_layers"]:
+        raise ModelError(f"the model has transformer-tied-layers = {shown(tied)}, expected one for each layer.")
+    of_layer = re.compile(r"decoder_l(\d+)(_.*)")
+    found = {name: of_layer.fullmatch(name) for name in arrays}
+    layers = {name: array for name, array in arrays.items() if not found[name]}
+    for name, place in found.items():
+        for layer in [number for number, one in enumerate(tied, 1) if place and one == place[1]]:
+            layers[f"decoder_l{layer}{place[2] if place else ''}"] = arrays[name]
+    return layers
 
 
 def tags_in(sides: Sequence[Mapping[str, int]]) -> list[str]:
@@ -307,8 +350,10 @@ def assembled(
     decode: Mapping[str, Any],
     unused: int = 0,
     called: Callable[[str], str] = str,
+    own: Sequence[str] = ("", ""),
 ) -> ForeignModel:
-    """Return the model of Marian's arrays and options. `unused`: see `Ids.of`; `called`: see `converted`.
+    """Return the model of Marian's arrays and options. `unused`: see `Ids.of`; `called`: see `converted`; `own`: the
+    names of the SentencePiece models of source and target, if their own ids are Marian's.
 
     `sides`: piece → id, of source and target; `codes`: of their languages. Raises ModelError.
     """
@@ -328,7 +373,7 @@ def assembled(
     }
     recipe = {"data": data, "model": dict(section), "decode": dict(decode)}
     model = Recipe.from_dict(recipe, f"the configuration of {shown_name(origin)}").model
-    models = [files.read("source.spm"), files.read("target.spm")]
+    models = [files.read(name or f"{side}.spm") for side, name in zip(ids, own, strict=True)]
     orders = {side: one.order for side, one in ids.items()}
     return ForeignModel(
         toolkit="Marian",
@@ -336,7 +381,7 @@ def assembled(
         weights=converted(arrays, model, ties, ids, called),
         vocabularies=(len(ids["source"].table), len(ids["target"].table)),
         tokenizers=tokenizers_of(models, ids, steps),
-        reader=MarianReader(arrays, section, ties, orders, models, sides, steps),
+        reader=MarianReader(arrays, section, ties, orders, models, sides, steps, [*map(bool, own)]),
         tags=tags_in(sides),
         license=license_in(files.about("LICENSE"), files.about("README.md")),
     )
@@ -418,7 +463,7 @@ def write(source_model: SourceModel, folder: Path) -> None:
     joint = tables["source"] == tables["target"]
     names = dict.fromkeys(tables, "vocab.yml") if joint else {side: f"{side}.vocab.yml" for side in tables}
     for side, name in names.items():
-        (folder / name).write_text(vocabulary_text(tables[side]), encoding="utf-8")
+        (folder / name).write_bytes(vocabulary_text([tables[side][number] for number in marian_rows(tables[side])]))
     for side, tokenizer in (("source", vocabulary.source), ("target", vocabulary.target)):
         (folder / f"{side}.spm").write_bytes(tokenizer.model)
     if vocabulary.source.extension.replacements or vocabulary.source.extension.controls:
@@ -487,15 +532,10 @@ def marian_options(config: ModelSection, sizes: Sequence[int], ties: Mapping[str
         **{key: values[0] or json.dumps(values[0]) for key, values in EXPECTED.items()},
         "transformer-decoder-dim-ffn": 0,
         "transformer-guided-alignment-layer": "last",
+        "transformer-tied-layers": "[]",
         "factors-combine": "sum",
         **{key: str(tied).lower() for key, tied in ties.items()},
     }
-
-
-def vocabulary_text(table: Sequence[str]) -> str:
-    """Return a vocab.yml: a piece and its number in each line."""
-    pieces = [table[number] for number in marian_rows(table)]
-    return "".join(f"{json.dumps(piece, ensure_ascii=False)}: {number}\n" for number, piece in enumerate(pieces))
 
 
 def load_exported(folder: Path) -> Reader:

@@ -1,9 +1,7 @@
 """The files of a Marian model: weights, configuration, vocabularies, decoder.yml.
 
-    model.npz, or Marian's binary container in fp32 ──▶ `weights_in` ──▶ arrays by name, special:model.yml
-    vocab.yml ──▶ piece → id
-
-YAML is read from PyYAML's events: scalars stay strings, else `no`, `y` and `~` would not be pieces.
+model.npz, or Marian's binary container in fp32 ──▶ `weights_in` ──▶ arrays by name, special:model.yml
+vocab.yml, vocab.json, a token in each line, or a SentencePiece model ──▶ token → id
 """
 
 from __future__ import annotations
@@ -20,16 +18,16 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
-from ..errors import ModelError, extra_module, shown, shown_name
+from ..data.sentencepiece_model import token_of
+from ..errors import ModelError, shown, shown_name
 from ..model.folder_files import MOST_TOKENS
 from .importer import UNREADABLE, Array, LazyArray, SourceFiles, check_density
+from .marian_yaml import numbered, settings, tokens_in_lines
 
 DAMAGED = (*UNREADABLE, KeyError, TypeError, OverflowError, struct.error)
 """What NumPy and struct raise for what is not a model."""
 LONGEST_NAME, MOST_DIMENSIONS = 1000, 8
 """Largest sizes in the binary container, whose file may have holes of any size."""
-MOST_KEYS = 1000
-"""Largest number of settings in YAML."""
 CONFIG = "special:model.yml"
 """The name of the configuration among the arrays."""
 HEADER = re.compile(
@@ -42,46 +40,6 @@ TYPES = {0x404: "<f4", 0x101: "i1", 0x204: "<u4", 0x104: "<i4"}
 """Types of the binary container that are read: fp32 for weights, bytes for the configuration."""
 OTHER_TYPES = {0x10000: "int8 of intgemm", 0x800: "the packed numbers of fbgemm"}
 """Bits of types that are not."""
-
-
-def yaml_values(content: bytes | str, name: str, most: int = MOST_KEYS) -> dict[str, Any]:
-    """Return the keys of YAML with their values, strings and flat lists of strings, which are all that Marian writes.
-
-    Raises ModelError, also for other YAML, a key that comes twice, and more than `most` keys or strings of a list;
-    UsageError if PyYAML is not installed.
-    """
-    yaml = extra_module("yaml", "marian", "nmt import")
-    values, key, items = dict[str, Any](), None, None
-    begun = False
-
-    def wrong(event: Any, expected: str) -> ModelError:
-        return ModelError(f"{shown_name(name)}, line {event.start_mark.line + 1}: expected {expected}.")
-
-    try:
-        for event in yaml.parse(content, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader)):
-            if isinstance(event, yaml.ScalarEvent) and begun:
-                if len(values) + len(items or ()) > most:
-                    raise wrong(event, f"at most {most:,} names")
-                if items is not None:
-                    items.append(event.value)
-                elif key is None:
-                    key = event.value
-                    if key in values:
-                        raise wrong(event, f"{shown(key)} once")
-                else:
-                    values[key], key = event.value, None
-            elif isinstance(event, yaml.SequenceStartEvent) and key is not None and items is None:
-                items = list[str]()
-            elif isinstance(event, yaml.SequenceEndEvent):
-                values[str(key)], key, items = items, None, None
-            elif isinstance(event, yaml.MappingStartEvent) and not begun:
-                begun = True
-            elif isinstance(event, yaml.NodeEvent):
-                raise wrong(event, "names with a value or a list of values")
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        first = str(error).splitlines()[0] if str(error) else "it is damaged"
-        raise ModelError(f"{shown_name(name)} is not YAML: {shown_name(first)}.") from None
-    return values
 
 
 def weights_in(files: SourceFiles, name: str) -> tuple[dict[str, LazyArray], dict[str, Any]]:
@@ -99,7 +57,7 @@ def weights_in(files: SourceFiles, name: str) -> tuple[dict[str, LazyArray], dic
             f"{shown_name(name)} is neither an .npz nor a binary container of Marian's in fp32: "
             f"{shown_name(str(error))}."
         ) from None
-    config = yaml_values(options, CONFIG)
+    config = settings(options, CONFIG)
     for key, array in arrays.items():
         if array.dtype != np.float32:
             raise ModelError(f"{shown_name(key)} has the dtype {array.dtype}, expected fp32: take the original model.")
@@ -193,27 +151,45 @@ def _container(path: Path) -> dict[str, LazyArray]:
 
 
 def vocabulary_in(files: SourceFiles, name: str, most: int = MOST_TOKENS) -> dict[str, int]:
-    """Return the id of each piece of a vocabulary, .yml or one piece in each line.
+    """Return the id of each token of a vocabulary: .yml, .json, a token in each line, or .spm, a SentencePiece model.
 
-    Raises ModelError, also for more than `most` pieces.
+    Tokens have the strings of `token_of`. Raises ModelError, also for more than `most` tokens.
     """
-    if name.endswith((".yml", ".yaml", ".json")):
-        values = yaml_values(files.read(name), name, most)
+    content, ids = files.read(name), dict[str, int]()
+    if name.endswith(".spm"):
+        entries = iter(own_ids(content, name))
+    elif name.endswith((".yml", ".yaml", ".json")):
+        entries = numbered(content, name, most)
     else:
-        lines = files.text(name).removesuffix("\n").split("\n", most)
-        values = {line: str(number) for number, line in enumerate(lines)}
-    try:
-        ids = {piece: int(number) for piece, number in values.items()}
-    except (TypeError, ValueError):
-        raise ModelError(
-            f"{shown_name(name)} is not a vocabulary: expected a piece and its number in each line."
-        ) from None
+        entries = tokens_in_lines(content, most)
+    for spelled, number in entries:
+        if (token := token_of(spelled)) in ids:
+            raise ModelError(f"{shown_name(name)} has {shown(token)} twice.")
+        ids[token] = number
     if sorted(ids.values()) != list(range(len(ids))):
         raise ModelError(f"the numbers in {shown_name(name)} are not those from 0 to {len(ids) - 1}, each once.")
     for special in ("</s>", "<unk>"):
         if special not in ids:
             raise ModelError(f"{shown_name(name)} has no {special}.")
     return ids
+
+
+def own_ids(model: bytes, name: str) -> list[tuple[bytes, int]]:
+    """Return the tokens of a SentencePiece model with its own ids; its end symbol and unknown token get our names.
+
+    Raises ModelError.
+    """
+    import sentencepiece
+
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        tokens = [piece.encode() for piece in processor.id_to_piece(list(range(processor.get_piece_size())))]
+    except (ValueError, RuntimeError) as error:
+        raise ModelError(f"{shown_name(name)} is not a SentencePiece model, or a damaged one ({error}).") from None
+    for number, special in ((processor.eos_id(), b"</s>"), (processor.unk_id(), b"<unk>")):
+        if number >= 0:
+            tokens[number] = special
+    return [(token, number) for number, token in enumerate(tokens)]
 
 
 def decoding(values: Mapping[str, Any], beam: tuple[str, int], exponent: tuple[str, float]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..data.sentencepiece_model import bytes_of
 from ..data.tokenizer import BOS, EOS, PAD
 from .exporter import Output
 from .importer import Array, LazyArray
@@ -39,7 +40,9 @@ BLOCK = 2048
 
 
 class MarianReader:
-    """A model of Marian's. `vocabularies`: piece → Marian's id, of source and target; `models`: SentencePiece's."""
+    """A model of Marian's. `vocabularies`: piece → Marian's id, of source and target; `models`: SentencePiece's;
+    `own_ids`: whether their own ids are Marian's.
+    """
 
     def __init__(
         self,
@@ -50,6 +53,7 @@ class MarianReader:
         models: Sequence[bytes],
         vocabularies: Sequence[Mapping[str, int]],
         steps: Sequence[Step],
+        own_ids: Sequence[bool] = (False, False),
     ) -> None:
         import sentencepiece
 
@@ -59,7 +63,8 @@ class MarianReader:
         self.tables = {"source": names[0], "target": names[1]}
         self.tied_output = ties["tied-embeddings"] or ties["tied-embeddings-all"]
         self.tokenizers = [sentencepiece.SentencePieceProcessor(model_proto=model) for model in models]
-        self.vocabularies = vocabularies
+        self.vocabularies, self.own_ids = vocabularies, own_ids
+        self.ids = {piece: number for piece, number in vocabularies[0].items() if bytes_of(piece) == piece.encode()}
         self.ours = {
             side: {int(theirs): ours for ours, theirs in enumerate(order) if theirs >= 0}
             for side, order in orders.items()
@@ -78,8 +83,11 @@ class MarianReader:
         return torch.tensor(self.arrays[name].read(), dtype=torch.float64)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        ids, ours = self.vocabularies[0], self.ours["source"]
-        pieces = [self.tokenizers[0].encode(self._preprocessed(text), out_type=str) for text in texts]
+        ids, ours = self.ids, self.ours["source"]
+        lines = [self._preprocessed(text) for text in texts]
+        if self.own_ids[0]:
+            return [[*(ours[number] for number in row), EOS] for row in self.tokenizers[0].encode(lines)]
+        pieces = self.tokenizers[0].encode(lines, out_type=str)
         return [[*(ours[ids.get(piece, ids["<unk>"])] for piece in row), EOS] for row in pieces]
 
     def _preprocessed(self, text: str) -> str:
@@ -97,8 +105,20 @@ class MarianReader:
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         pieces = {number: piece for piece, number in self.vocabularies[1].items()}
         order = self.orders["target"]
-        kept = [[pieces[int(order[i])] for i in row if i not in (PAD, BOS, EOS)] for row in rows]
-        return ["".join(row).replace("▁", " ").strip() for row in kept]  # postprocess.sh
+        kept = [[int(order[i]) for i in row if i not in (PAD, BOS, EOS)] for row in rows]
+        if self.own_ids[1]:
+            return [self.tokenizers[1].decode(row) for row in kept]
+        spelled = [[bytes_of(pieces[number]).decode("utf-8", "surrogateescape") for number in row] for row in kept]
+        texts = ["".join(piece for piece in row if not self._is_control(piece)) for row in spelled]
+        return [
+            text.replace("▁", " ").strip().encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+            for text in texts
+        ]  # spm_decode
+
+    def _is_control(self, piece: str) -> bool:
+        processor = self.tokenizers[1]
+        known = piece.encode("utf-8", "replace").decode()
+        return bool(processor.is_control(processor.piece_to_id(known)))
 
     def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> Iterator[Output]:
         """See `Reader`. Greedy search follows `targets` as long as each of their tokens is the most likely one."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 
 from ..data.demo_corpus import pairs
+from ..data.normalization import UNSEEN
 from ..data.tokenizer import EOS, Tokenizer
 from ..errors import DataError
 from ..text.languages import base
@@ -58,9 +59,9 @@ def _usable(lines: list[str], source: Tokenizer, longest: int) -> list[str]:
 
 
 def _random(source: Tokenizer, longest: int) -> list[str]:
-    """Return texts of random pieces, without bytes and special symbols."""
-    random = Random(1)
-    ids = [i for i, piece in enumerate(source.table) if i > EOS and not re.fullmatch(r"<0x[0-9A-F]{2}>", piece)]
+    """Return texts of random pieces, without bytes, special symbols and what no reader sees."""
+    random, left_out = Random(1), re.compile(rf"<0x[0-9A-F]{{2}}>$|.*{UNSEEN.pattern}", re.DOTALL)
+    ids = [i for i, piece in enumerate(source.table) if i > EOS and not left_out.match(piece)]
     if not ids:
         return []
     lengths = [1 + index * (min(LONGEST_RANDOM, longest) - 1) // (GENERATED - 2) for index in range(GENERATED - 1)]

@@ -1,0 +1,217 @@
+"""Marian's vocabularies and the files that its training leaves, byte by byte as `marian-vocab` 1.12.42 writes them."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+from marian_models import Marian, marian, pieces, spm
+
+from nmt_cli.data.demo_corpus import pairs
+from nmt_cli.data.sentencepiece_model import bytes_of, token_of
+from nmt_cli.data.tokenizer import BOS, EOS, PAD, Vocabulary
+from nmt_cli.errors import ModelError
+from nmt_cli.exchange.convert import export
+from nmt_cli.exchange.importer import ImportOptions, SourceFiles
+from nmt_cli.exchange.importing import import_model
+from nmt_cli.exchange.marian_files import vocabulary_in
+from nmt_cli.exchange.marian_yaml import settings, vocabulary_text
+
+pytestmark = pytest.mark.usefixtures("few_lines")
+
+MARIAN_VOCAB = (
+    b'</s>: 0\n<unk>: 1\n"\\x01": 2\n"\\tb": 3\n"\\x1b": 4\n"!": 5\n"\\"q\\"": 6\n"#": 7\n"\'": 8\n"\'\'": 9\n"*": 10\n'
+    b'---: 11\n...: 12\n1: 13\n":": 14\n:b: 15\n<<: 16\n<pad>: 17\n<s>: 18\n=: 19\n\\: 20\na#b: 21\n"a:": 22\n'
+    b'a:b: 23\na\xc2\x85b: 24\na\xc2\xa0: 25\n"del\xc1\xbf": 26\nfffe\xef\xbf\xbe: 27\ninv\xff: 28\nline\r: 29\n'
+    b'no: 30\n"null": 31\ntr\xe2\x82: 32\nx\xe2\x80\xa8y: 33\n"{x}": 34\n"~": 35\n\xed\xa0\x80: 36\n"\\ufeff": 37\n'
+    b"\xef\xbf\xbe: 38\n\xfe\xfe: 39\n\xff: 40"
+)
+"""What it writes for a text with NEL, DEL, U+2028, U+FFFE, a surrogate, bytes that are not UTF-8, and CRLF."""
+SPELLED = [
+    *(b"</s>", b"<unk>", b"\x01", b"\tb", b"\x1b", b"!", b'"q"', b"#", b"'", b"''", b"*", b"---", b"...", b"1", b":"),
+    *(b":b", b"<<", b"<pad>", b"<s>", b"=", b"\\", b"a#b", b"a:", b"a:b", b"a\xc2\x85b", b"a\xc2\xa0", b"del\xc1\xbf"),
+    *(b"fffe\xef\xbf\xbe", b"inv\xff", b"line\r", b"no", b"null", b"tr\xe2\x82", b"x\xe2\x80\xa8y", b"{x}", b"~"),
+    *(b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\xef\xbf\xbe", b"\xfe\xfe", b"\xff"),
+]
+
+
+def vocabulary(folder: Path, content: bytes, name: str = "vocab.yml") -> list[bytes]:
+    (folder / name).write_bytes(content)
+    ids = vocabulary_in(SourceFiles(folder), name)
+    return [bytes_of(token) for token in sorted(ids, key=lambda token: ids[token])]
+
+
+def test_what_marian_vocab_writes_is_read_by_bytes_and_comes_back(tmp_path: Path) -> None:
+    assert vocabulary(tmp_path, MARIAN_VOCAB) == SPELLED
+    assert vocabulary(tmp_path, vocabulary_text([token_of(one) for one in SPELLED])) == SPELLED
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"</s>: 0\n<unk>: 1\n? \"aa\\\n  \\u2581\\\n  b\"\n: 2\n'''': 3\n\"\\u0434\\N\": 4\n",
+        b'{"</s>": 0,\n "<unk>": 1,\n "aa\\u2581b": 2, "\'": 3, "\\u0434\\u0085": 4}',
+        b'\xef\xbb\xbf---\r\n"</s>": 0\r\n"<unk>": 1\r\naa\xe2\x96\x81b: 2\r\n"\'": 3\r\n\xd0\xb4\xc2\x85: 4\r\n',
+    ],
+    ids=["PyYAML", "JSON", "CRLF"],
+)
+def test_vocabularies_of_other_tools(content: bytes, tmp_path: Path) -> None:
+    assert vocabulary(tmp_path, content) == [b"</s>", b"<unk>", "aa▁b".encode(), b"'", "д\x85".encode()]
+
+
+def test_a_token_in_each_line_with_crlf(tmp_path: Path) -> None:
+    assert vocabulary(tmp_path, b"<s>\r\n</s>\r\n<unk>\r\n\xff\r\n", "x.vocab") == [b"<s>", b"</s>", b"<unk>", b"\xff"]
+    with pytest.raises(ModelError, match=r"x\.vocab has 'a' twice"):
+        vocabulary(tmp_path, b"a\na\n</s>\n<unk>\n", "x.vocab")
+
+
+def test_every_string_of_bytes_has_its_own_token() -> None:
+    spelled = [*SPELLED, b"", b"\0", token_of(b"<s>").encode(), token_of(b"\xff").encode(), b"\xc3\xff\xc3\xa4"]
+    tokens = [token_of(one) for one in spelled]
+    assert len({*tokens}) == len(spelled)
+    assert [bytes_of(token) for token in tokens] == spelled
+    assert not {"<s>", "<pad>"} & {*tokens}
+    for token in tokens:
+        token.encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "values"),
+    [
+        ("a: 1\nlist:\n  []\nb:\n  - x\n  - \"y: z\"\n", {"a": "1", "list": [], "b": ["x", "y: z"]}),
+        ("# c\n---\n'a b': [x, 'y, z', \"]\"] # d\nb: /x y#z  # e\r\nc: \"\"\n", {"a b": ["x", "y, z", "]"], "b": "/x y#z", "c": ""}),
+        ("version: v1.12.42 b7be0e964 2025-05-24 22:34:42 -0700         \nno: -1\n", {"version": "v1.12.42 b7be0e964 2025-05-24 22:34:42 -0700", "no": "-1"}),
+        ("models:\n- m.npz\n- n.npz\n", {"models": ["m.npz", "n.npz"]}),
+    ],
+)  # fmt: skip
+def test_settings(content: str, values: dict[str, object]) -> None:
+    assert settings(content, "x.yml") == values
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["a: &x 1", "a: *x", "a: |", "a: {b: 1}", "a: [b", "a: b: c", "- a", "  b: 1", "a: [[b]]", "!t a: 1", "a: 'b"],
+)
+def test_other_yaml_is_refused_by_its_line(line: str) -> None:
+    with pytest.raises(ModelError, match=r"x\.yml, line 1: expected a name with a value or a list of values, found"):
+        settings(line, "x.yml")
+
+
+# --- models ---
+
+
+def import_of(source: Path, out: Path) -> Path:
+    return import_model(source, out, "", ImportOptions("en", "de")).path
+
+
+@pytest.fixture
+def odd() -> Marian:
+    """A model whose vocabulary has <s>, <pad> and bytes."""
+    joint = list(dict.fromkeys([*pieces(spm(0)), *pieces(spm(1, 230))]))
+    return marian(tables=[["</s>", "<unk>", "<s>", "<pad>", *joint, "odd"]], layers=(1, 1))
+
+
+def test_s_and_bytes_are_ordinary_tokens(odd: Marian, tmp_path: Path) -> None:
+    folder = odd.save(tmp_path / "opus")
+    content = (folder / "vocab.yml").read_bytes().replace(b"\nodd:", b"\ninv\xff:")
+    (folder / "vocab.yml").write_bytes(content)
+    target = Vocabulary.load(import_of(folder, tmp_path / "model")).target
+    numbers = {token: number for number, token in enumerate(target.table)}
+    assert numbers["<s>"] == BOS
+    assert numbers["<pad>"] == PAD
+    ordinary = [numbers[token_of(one)] for one in (b"<s>", b"<pad>", b"inv\xff")]
+    assert min(ordinary) > EOS
+    assert target.decode([ordinary]) == ["<pad>inv�"]  # SentencePiece leaves out its own <s>
+    text = ["<s> a", "<pad>", *(token_of(one) for one in (b"<s>", b"inv\xff"))]
+    assert not {*ordinary} & {number for row in target.encode(text) for number in row}
+    export(tmp_path / "model", "marian", tmp_path / "back")
+    assert vocabulary(tmp_path, (tmp_path / "back" / "vocab.yml").read_bytes()) == vocabulary(tmp_path, content)
+    with np.load(tmp_path / "back" / "model.npz") as stored:
+        np.testing.assert_array_equal(stored["Wemb"], odd.arrays["Wemb"])
+
+
+def own_spm(size: int = 200) -> bytes:
+    """As Marian trains it: </s> is 0, <unk> is 1, and there is no <s>."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([one for pair in pairs(train=600, valid=0, test=0)["train"] for one in pair]),
+        model_writer=model,
+        vocab_size=size,
+        bos_id=-1,
+        eos_id=0,
+        unk_id=1,
+        byte_fallback=True,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        num_threads=1,
+    )
+    return model.getvalue()
+
+
+def test_a_training_is_imported_as_it_lies(tmp_path: Path) -> None:
+    """The vocabulary is SentencePiece's, with its own ids; decoder.yml has the name of the model before its own."""
+    content = own_spm(400)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=content)
+    made = marian(tables=[processor.id_to_piece(list(range(processor.get_piece_size())))], layers=(1, 1))
+    folder = made.save(tmp_path / "training")
+    for name in ("decoder.yml", "vocab.yml", "source.spm", "target.spm", "preprocess.sh"):
+        (folder / name).unlink()
+    (folder / "vocab.deen.spm").write_bytes(content)
+    for name in ("model.npz.best-chrf.npz", "model.iter30.npz", "model.npz.optimizer.npz"):
+        (folder / name).write_bytes(b"another one")
+    (folder / "model.npz.progress.yml").write_text("epochs: 1\nvalidators:\n  chrf:\n    stalled: 0\n")
+    vocabularies = "vocabs:\n  - /home/x/vocab.deen.spm\n  - /home/x/vocab.deen.spm\n"
+    (folder / "model.npz.yml").write_text(f"after: 60u\n{vocabularies}beam-size: 12\nnormalize: 0\n")
+    assert import_model(folder, tmp_path / "first", "", ImportOptions("en", "de")).recipe.decode.beam == 12
+    decoding = f"models:\n  - /home/x/model.npz\n{vocabularies}beam-size: 6\nnormalize: 0.6\nword-penalty: 0"
+    (folder / "model.npz.decoder.yml").write_text(decoding)
+    done = import_model(folder, tmp_path / "model", "", ImportOptions("en", "de"))
+    assert (done.recipe.decode.beam, done.recipe.decode.alpha) == (6, 0.6)
+    assert done.model.remarks == ["it is model.npz, one of 3 models that lie there"]
+    vocabulary = Vocabulary.load(done.path)
+    lines = ["the dog sees 漢字 <s>", "é ▁▁ x", "</s> a"]
+    ours = [[vocabulary.source.table[number] for number in row] for row in vocabulary.source.encode(lines)]
+    assert ours == processor.encode(lines, out_type=str)
+    assert vocabulary.target.decode(vocabulary.target.encode(lines)) == processor.decode(processor.encode(lines))
+
+
+@pytest.mark.parametrize("tied", [["1", "1", "2"], ["1", "1"]])
+def test_tied_layers_and_gelu(tied: list[str], tmp_path: Path) -> None:
+    made = marian("gelu", layers=(1, 2), **{"transformer-depth-scaling": True})
+    made.options |= {"transformer-tied-layers": [int(one) for one in tied], "dec-depth": 3}
+    if len(tied) != 3:
+        with pytest.raises(ModelError, match=r"transformer-tied-layers = .*, expected one for each layer"):
+            import_of(made.save(tmp_path / "opus"), tmp_path / "model")
+        return
+    done = import_model(made.save(tmp_path / "opus"), tmp_path / "model", "", ImportOptions("en", "de"))
+    assert done.recipe.model.activation == "gelu"
+    assert done.recipe.model.decoder_layers == 3
+
+
+def test_json_vocabularies(odd: Marian, tmp_path: Path) -> None:
+    folder = odd.save(tmp_path / "opus")
+    (folder / "vocab.yml").unlink()
+    (folder / "vocab.json").write_text(json.dumps({one: number for number, one in enumerate(odd.vocabularies[0])}))
+    (folder / "decoder.yml").write_text("models: [model.npz]\nvocabs: [vocab.json, vocab.json]\n")
+    import_of(folder, tmp_path / "model")
+
+
+def test_zips_and_folders_of_other_systems(tmp_path: Path) -> None:
+    files = marian(layers=(1, 1)).files()
+    with zipfile.ZipFile(tmp_path / "opus.zip", "w") as archive:
+        for name, content in files.items():
+            archive.writestr(f"model\\{name}", content)
+            archive.writestr(f"__MACOSX/model/._{name}", b"x")
+    assert SourceFiles(tmp_path / "opus.zip").names == sorted(files)
+    folder = tmp_path / "outer" / "inner"
+    marian(layers=(1, 1)).save(folder)
+    for place in (folder / "._model.npz", folder.parent / "._inner", folder.parent / ".DS_Store"):
+        place.write_bytes(b"x")
+    assert SourceFiles(folder.parent).names == sorted(files)
+    with pytest.raises(ModelError, match=r"nothing is downloaded: .* curl -LO https://x\.org/a\.zip, then import"):
+        SourceFiles(Path("https://x.org/a.zip"))
