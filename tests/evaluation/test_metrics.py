@@ -92,7 +92,7 @@ def test_another_fault_is_not_said_to_be_a_tokenizers(
         compute("exact", HYPOTHESES, [REFERENCES])
     assert "tokenizer" not in str(error.value)
     monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
-    with pytest.raises(DataError, match=r"'ja-mecab'.* mecab-python3 .*\(pip install 'sacrebleu\[ja\]'\)"):
+    with pytest.raises(DataError, match=r"'ja-mecab'.*pip install sacrebleu\[ja\]"):
         compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="ja-mecab"))
 
 

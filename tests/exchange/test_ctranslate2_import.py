@@ -8,7 +8,7 @@ import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ctranslate2
 import numpy as np
@@ -25,6 +25,7 @@ from nmt_cli.exchange.importer import ImportOptions
 from nmt_cli.exchange.importing import import_model
 from nmt_cli.exchange.quantizing import quantize
 from nmt_cli.recipe import Recipe
+from nmt_cli.storage.files import write_named
 from nmt_cli.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("few_lines")
@@ -57,12 +58,14 @@ def test_our_own_export_comes_back_bit_for_bit(kind: str, to: str, made: Any, tm
 def converted(folder: Path, quantization: str | None = None) -> Path:
     """A MarianMT model of transformers with random weights, converted by CTranslate2 itself."""
     table = ["</s>", "<unk>", *pieces(spm(0)), "<pad>"]
-    layers = {f"{side}_{key}": 2 for side in ("encoder", "decoder") for key in ("layers", "attention_heads")}
+    layers: dict[str, Any] = {
+        f"{side}_{key}": 2 for side in ("encoder", "decoder") for key in ("layers", "attention_heads")
+    }
     layers |= {f"{side}_ffn_dim": 48 for side in ("encoder", "decoder")}
-    special = dict.fromkeys(("pad_token_id", "decoder_start_token_id"), len(table) - 1)
+    special: dict[str, Any] = dict.fromkeys(("pad_token_id", "decoder_start_token_id"), len(table) - 1)
     torch.manual_seed(1)
     config = MarianConfig(vocab_size=len(table), d_model=32, eos_token_id=0, scale_embedding=True, **layers, **special)
-    model = MarianMTModel(config)  # type: ignore[no-untyped-call]
+    model = MarianMTModel(config)
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data.add_(torch.randn_like(parameter), alpha=0.1)
@@ -175,10 +178,10 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "no unk": (configured(unk_token="none"), "has no 'none', which a model of nmt needs"),
     "a token twice": (renamed(lambda pieces: [*pieces[:-1], pieces[-2]]), "expected each once"),
     "too few tokens": (renamed(lambda pieces: pieces[:-1]), "and the vocabulary 799 tokens"),
-    "no list": (renamed(lambda _: [1]), "is not a vocabulary: expected a list of tokens"),
+    "no list": (renamed(lambda pieces: cast(list[str], [1])), "is not a vocabulary: expected a list of tokens"),
     "no tokenizer": (lambda folder: (folder / "tokenizer.model").unlink(), "has no SentencePiece model of the source"),
     "damaged tokenizer": (
-        lambda folder: (folder / "tokenizer.model").write_bytes(b"x") and None,
+        lambda folder: write_named(folder / "tokenizer.model", b"x", "it"),
         "is not a SentencePiece model, or a damaged one",
     ),
 }

@@ -99,8 +99,8 @@ def replaced(name: str, make: Callable[[Path], None]) -> Change:
     return changed
 
 
-def in_container(kind: int = 0x404, **more: Any) -> Change:
-    return lambda folder, model: text("model.npz", container({**model.arrays, **more}, model.config, kind))(
+def in_container(kind: int = 0x404, more: str = "more") -> Change:
+    return lambda folder, model: text("model.npz", container({**model.arrays, more: np.zeros(1)}, model.config, kind))(
         folder, model
     )
 
@@ -166,7 +166,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "weights that are a pipe": (replaced("model.npz", os.mkfifo), "model.npz of .* is no plain file"),
     "fp16": (in_container(0x402), "type 0x402"),
     "intgemm": (in_container(0x10001), "int8 of intgemm"),
-    "a long name": (in_container(**{"x" * 2000: np.zeros(1)}), "a name of more than 1,000 bytes"),
+    "a long name": (in_container(more="x" * 2000), "a name of more than 1,000 bytes"),
     "no configuration": (arrays(lambda stored: stored.pop("special:model.yml")), "no special:model.yml"),
     "configuration is no YAML": (config(b"a: [\0"), "special:model.yml, line 1"),
     "configuration is a list": (config(b"- a\n\0"), "special:model.yml, line 1"),

@@ -217,8 +217,8 @@ def test_the_best_translation_is_marians(theirs: Path, name: str, penalty: Any, 
     found = searched(search, [Sentence(source[:-1], 3 * len(source), {}) for source in sources])
     best: dict[int, tuple[list[int], float]] = {}
     for line in lines(name):
-        number, text, log_prob, _ = line.split(" ||| ")
-        best.setdefault(int(number), ([ids[piece] for piece in text.split()], float(log_prob.split()[-1])))
+        fields = line.split(" ||| ")
+        best.setdefault(int(fields[0]), ([ids[piece] for piece in fields[1].split()], float(fields[2].split()[-1])))
     equal = [number for number, (text, _) in best.items() if [i for i in found[number][0].tokens if i != EOS] == text]
     assert len(best) == 216
     assert len(equal) >= 0.98 * len(best), sorted(set(best) - set(equal))

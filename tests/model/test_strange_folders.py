@@ -108,7 +108,7 @@ READERS: dict[str, Callable[[Path], tuple[Path, Callable[[], object]]]] = {
 
 
 KINDS: dict[str, Callable[[Path], object]] = {
-    "huge": lambda path: (path.touch(), os.truncate(path, HUGE)),
+    "huge": lambda path: path.write_bytes(b"") or os.truncate(path, HUGE),
     "pipe": os.mkfifo,
     "folder": Path.mkdir,
     "device": lambda path: path.symlink_to("/dev/zero"),

@@ -84,7 +84,8 @@ def published(
 def test_it_is_the_published_algorithm(beam: int, groups: int, alpha: float, penalty: float) -> None:
     """A token of a prefix is not penalised: it is nobody's choice. There are no more groups than hypotheses."""
     opts, limits = options(beam, groups, penalty, alpha=alpha), [s % 9 for s in range(20)]
-    for prefixes in ([[]] * 20, [[5 + s % 3] * min(s % 4, s % 9) for s in range(20)]):
+    none: list[list[int]] = [[]] * 20
+    for prefixes in (none, [[5 + s % 3] * min(s % 4, s % 9) for s in range(20)]):
         for sentence, found in enumerate(diverse(list(range(20)), opts, prefixes, limits)):
             of_groups = replace(opts, diverse_groups=min(beam, groups))
             expected = published(sentence, limits[sentence], of_groups, prefixes[sentence])

@@ -82,7 +82,8 @@ def test_outputs_are_as_frequent_as_their_probability_says(temperature: float, m
     def following(token: int, *banned: int) -> np.ndarray:
         chances: np.ndarray = steps[token].copy()
         chances[list(banned) if min_length else []] = 0
-        return chances / chances.sum()
+        chances /= chances.sum()
+        return chances
 
     first, expected = following(BOS, EOS), dict[tuple[int, ...], float]()
     expected[()] = first[EOS]
@@ -100,7 +101,7 @@ def test_outputs_are_as_frequent_as_their_probability_says(temperature: float, m
         assert hypothesis.log_prob == pytest.approx(sum(float(whole[a, b]) for a, b in path), abs=1e-4)
 
 
-def drawn(logits: Tensor, uniform: Tensor, bans: Bans = Bans(()), **settings: Any) -> Tensor:  # noqa: B008
+def drawn(logits: Tensor, uniform: Tensor, bans: Any = Bans(()), **settings: Any) -> Tensor:  # noqa: B008
     """One token for each row."""
     tokens: Tensor = draw(logits, uniform, bans, SamplingOptions(**settings), torch.arange(len(logits)))
     return tokens
