@@ -107,8 +107,13 @@ READERS: dict[str, Callable[[Path], tuple[Path, Callable[[], object]]]] = {
 """A file of a folder, and a function that reads it."""
 
 
+def sparse(path: Path) -> None:
+    path.touch()
+    os.truncate(path, HUGE)
+
+
 KINDS: dict[str, Callable[[Path], object]] = {
-    "huge": lambda path: path.write_bytes(b"") or os.truncate(path, HUGE),
+    "huge": sparse,
     "pipe": os.mkfifo,
     "folder": Path.mkdir,
     "device": lambda path: path.symlink_to("/dev/zero"),
