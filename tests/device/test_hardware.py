@@ -98,6 +98,7 @@ Updater(model.train(), recipe, Hardware("cpu", "fp32", 2**30), ProcessGroup())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="torch has no MKL")  # type: ignore[no-untyped-call]
 @pytest.mark.parametrize(
     ("before", "mine", "mode", "warning"),

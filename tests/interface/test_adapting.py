@@ -106,6 +106,7 @@ def test_the_model_must_fit_the_text_and_what_it_says_is_in_no_command(text: Pat
     assert not Path("new.toml").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_vocabulary_is_adapted(kind: str, text: Path, tmp_path: Path) -> None:
     old = model(text, tmp_path / "old", kind, imported="old.zip", license="CC-BY 4.0")

@@ -160,6 +160,7 @@ def parameters(function: Any) -> set[str]:
     return set(inspect.signature(function).parameters)
 
 
+@pytest.mark.slow
 def test_a_forecast_makes_the_checks_and_writes_nothing(here: Path) -> None:
     preprocess()
     before = sorted(str(path) for path in here.rglob("*"))

@@ -153,6 +153,7 @@ def test_validation_pairs_that_do_not_count_are_warned_of(
         assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_disk_without_space_is_refused_and_one_with_little_is_a_warning(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
