@@ -28,6 +28,7 @@ if (
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)  # then pytest joins the tests that share a parameter of a module
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if seed := os.environ.get("NMT_TEST_ORDER"):
         random.Random(seed).shuffle(items)

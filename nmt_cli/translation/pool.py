@@ -348,8 +348,8 @@ class _Worker:
         try:
             [result] = search_all(client.models, client.options, [task.sentence], lambda: client.gone or pool.closed)
         except Exception as error:
-            self._returned([task])
             _fail(task.request.future, PoolClosed() if isinstance(error, CancelledError) else error)
+            self._returned([task])
         else:
             self._store([(task, result)])
 
@@ -357,7 +357,6 @@ class _Worker:
         """Store the results of sentences, and set those of the requests that they complete."""
         complete: list[_Request] = []
         with self.pool.changed:
-            self._returned([task for task, _ in finished])
             for task, result in finished:
                 request = task.request
                 request.results[task.index] = result
@@ -367,6 +366,7 @@ class _Worker:
         for request in complete:
             with suppress(InvalidStateError):  # nobody waits for it any more
                 request.future.set_result([request.results[index] for index in range(request.sentences)])
+        self._returned([task for task, _ in finished])  # last: `close` waits until their callers have the results
 
     def _returned(self, tasks: Collection[_Task]) -> None:
         """Take note that the thread has these sentences no more."""

@@ -91,7 +91,7 @@ def test_they_are_those_of_translate_also_under_load(translator: nmt.Translator,
     for thread in clients:
         thread.join()
     assert wrong == []
-    assert (translator.pool.waiting, translator.pool.running) == (0, 0)
+    wait_until(lambda: (translator.pool.waiting, translator.pool.running) == (0, 0))
 
 
 def test_requests_without_sentences_with_prefixes_and_with_terms(one: nmt.Translator) -> None:
@@ -196,6 +196,25 @@ def test_finishing_waits_for_what_is_under_way(one: nmt.Translator, lines: list[
     future = one.submit(lines)
     assert one.finish(LIMIT)
     assert len(future.result(0)) == len(lines)
+
+
+def test_finishing_waits_until_results_are_there(one: nmt.Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search is done a moment before its result is set: `finish` in between must not take it away."""
+    [expected] = one.translate(["a cat."])
+    finished, begun = threading.Event(), threading.Event()
+
+    class Late(Future[Any]):
+        def set_result(self, result: Any) -> None:
+            begun.set()
+            finished.wait(0.3)
+            super().set_result(result)
+
+    monkeypatch.setattr("nmt_cli.translation.pool.Future", Late)
+    found = one.submit(["a cat."])
+    assert begun.wait(LIMIT)
+    one.finish(LIMIT)
+    finished.set()
+    assert found.result(LIMIT) == [expected]
 
 
 @pytest.mark.parametrize("method", ["add", "step"])
