@@ -188,7 +188,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "a token without a text": (token(""), "a token without a text"),
     "a token of any length": (text("vocab.yml", f"</s>: 0\n<unk>: 1\n? {'a' * 5000}\n: 2\n"), "'aaa.*a' of 5,000"),
     "more tokens than weights": (text("vocab.yml", "".join(f"a{n}: {n}\n" for n in range(1000))), "vocab.yml, line"),
-    "a vocabulary that is no YAML": (text("vocab.yml", '"a: 0\n\tb: ['), "vocab.yml, line 1"),
+    "a vocabulary that is no YAML": (text("vocab.yml", '"a: 0\n\tb: ['), "vocab.yml, line 2"),
     "a nested vocabulary": (text("vocab.yml", "[" * 200_000), "vocab.yml, line 1"),
     "no vocabulary": (without("vocab.yml"), "lacks vocab.yml"),
     "no source.spm": (without("source.spm"), "lacks source.spm"),
