@@ -178,13 +178,14 @@ def with_pieces(model: bytes, table: Sequence[str], extension: Mapping[str, Any]
     return b"".join(entries) + rest + _field(EXTENSION, 2, more)
 
 
-def token_of(spelled: bytes) -> str:
+def token_of(spelled: bytes, again: bool = False) -> str:
     """Return the string of a token of another vocabulary, which may be spelled by any bytes, other ones for each.
 
-    It is the spelling, but for bytes that are not UTF-8, and for <pad> and <s>: those of others are not ours.
+    It is the spelling, but for bytes that are not UTF-8, and for <pad> and <s>: those of others are not ours. `again`:
+    the vocabulary has the spelling already, so a special token of its own is not ours either.
     """
     text = spelled.decode("utf-8", "surrogateescape")
-    if text in ("<pad>", "<s>"):
+    if text in (SPECIALS if again else ("<pad>", "<s>")):
         return chr(RAW + ord(text[0])) + text[1:]
     return NOT_A_PIECE.sub(
         lambda found: "".join(chr(RAW + byte) for byte in found[0].encode("utf-8", "surrogateescape")), text

@@ -153,19 +153,26 @@ def _container(path: Path) -> dict[str, LazyArray]:
 def vocabulary_in(files: SourceFiles, name: str, most: int = MOST_TOKENS) -> dict[str, int]:
     """Return the id of each token of a vocabulary: .yml, .json, a token in each line, or .spm, a SentencePiece model.
 
-    Tokens have the strings of `token_of`. Raises ModelError, also for more than `most` tokens.
+    Tokens have the strings of `token_of`. `marian-vocab` writes </s> and <unk> again if its text has them. Marian knows
+    them by their first number then; it has a row for the second one only if another token follows.
+
+    Raises ModelError, also for more than `most` tokens.
     """
-    content, ids = files.read(name), dict[str, int]()
+    content, ids, repeated = files.read(name), dict[str, int](), set[str]()
     if name.endswith(".spm"):
         entries = iter(own_ids(content, name))
     elif name.endswith((".yml", ".yaml", ".json")):
-        entries = numbered(content, name, most)
+        entries, repeated = numbered(content, name, most), {token_of(one, True) for one in (b"</s>", b"<unk>")}
     else:
         entries = tokens_in_lines(content, most)
     for spelled, number in entries:
-        if (token := token_of(spelled)) in ids:
-            raise ModelError(f"{shown_name(name)} has {shown(token)} twice.")
+        if (token := token_of(spelled)) in ids and repeated:
+            token = token_of(spelled, again=True)
+        if token in ids:
+            raise ModelError(f"{shown_name(name)} has {shown(spelled.decode('utf-8', 'replace'))} twice.")
         ids[token] = number
+    rows = 1 + max((number for token, number in ids.items() if token not in repeated), default=0)
+    ids = {token: number for token, number in ids.items() if number < rows}
     if sorted(ids.values()) != list(range(len(ids))):
         raise ModelError(f"the numbers in {shown_name(name)} are not those from 0 to {len(ids) - 1}, each once.")
     for special in ("</s>", "<unk>"):

@@ -121,7 +121,7 @@ def numbered(content: bytes, name: str, most: int) -> Iterator[tuple[bytes, int]
                 f"{shown_name(name)}, line {number}: expected a token and its number, found "
                 f"{shown(line[:80].decode('utf-8', 'replace'))}."
             )
-        if (count := count + 1) > most + 1:  # one more is told from the weights
+        if (count := count + 1) > most + 3:  # one more is told from the weights, and </s> and <unk> may come again
             raise ModelError(f"{shown_name(name)}, line {number}: expected at most {most:,} names.")
         yield unquoted(token or found[1]), int(found[2])
     if begun:

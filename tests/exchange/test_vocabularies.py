@@ -70,6 +70,21 @@ def test_a_token_in_each_line_with_crlf(tmp_path: Path) -> None:
         vocabulary(tmp_path, b"a\na\n</s>\n<unk>\n", "x.vocab")
 
 
+def test_special_tokens_that_a_text_has(tmp_path: Path) -> None:
+    """Marian knows </s> and <unk> by their first number; it has no rows for the last ones, and `marian-vocab` writes
+    them.
+    """
+    content = b"</s>: 0\n<unk>: 1\na: 2\n</s>: 3\nb: 4\n<unk>: 5\n"
+    assert vocabulary(tmp_path, content) == [b"</s>", b"<unk>", b"a", b"</s>", b"b"]
+    ids = vocabulary_in(SourceFiles(tmp_path), "vocab.yml", 3)
+    assert (ids["</s>"], ids["<unk>"], ids["b"]) == (0, 1, 4)
+    table = sorted(ids, key=lambda token: ids[token])
+    assert vocabulary(tmp_path, vocabulary_text(table)) == [b"</s>", b"<unk>", b"a", b"</s>", b"b"]
+    for twice in ("a", "</s>"):
+        with pytest.raises(ModelError, match=f"has '{twice}' twice"):
+            vocabulary(tmp_path, content + f"{twice}: 6\n".encode())
+
+
 def test_every_string_of_bytes_has_its_own_token() -> None:
     spelled = [*SPELLED, b"", b"\0", token_of(b"<s>").encode(), token_of(b"\xff").encode(), b"\xc3\xff\xc3\xa4"]
     tokens = [token_of(one) for one in spelled]
