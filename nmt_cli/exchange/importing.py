@@ -10,6 +10,7 @@ name.
 from __future__ import annotations
 
 import unicodedata
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -64,26 +65,26 @@ def import_model(source: Path, out: Path, by: str, options: ImportOptions, text:
     if by:
         check_choice("--from", by, IMPORTERS)
     check_output_folder(out, WHAT, not_imported, [source])
-    files = SourceFiles(source)
-    with status("reading the model"):
-        foreign = _importer(files, by).read(files, options)
-    recipe = Recipe.from_dict({"name": source.stem, **foreign.recipe}, f"the recipe of {str(source)!r}")
-    with output_folder(out, WHAT, not_imported, [source], ModelError) as aside:
-        write_model(
-            aside,
-            foreign.weights,
-            recipe,
-            foreign.vocabularies,
-            foreign.tokenizers,
-            {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license},
-            safe_length=options.safe_length or None,
-            card=_card(foreign, files, recipe).encode(),
-        )
-        model = SourceModel.load(aside)
-        lines = _made_up(model.vocabulary.source)
-        verification = verify(model, foreign.reader, sentences(model, text), WHAT, NOTHING, lines)
-    parameters = count_parameters(model.model)["total"]
-    return Imported(out, foreign, recipe, parameters, verification, model.safe_length)
+    with closing(SourceFiles(source)) as files:
+        with status("reading the model"):
+            foreign = _importer(files, by).read(files, options)
+        recipe = Recipe.from_dict({"name": source.stem.removesuffix(".tar"), **foreign.recipe}, f"the recipe of {str(source)!r}")
+        with output_folder(out, WHAT, not_imported, [source], ModelError) as aside:
+            write_model(
+                aside,
+                foreign.weights,
+                recipe,
+                foreign.vocabularies,
+                foreign.tokenizers,
+                {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license},
+                safe_length=options.safe_length or None,
+                card=_card(foreign, files, recipe).encode(),
+            )
+            model = SourceModel.load(aside)
+            lines = _made_up(model.vocabulary.source)
+            verification = verify(model, foreign.reader, sentences(model, text), WHAT, NOTHING, lines)
+        parameters = count_parameters(model.model)["total"]
+        return Imported(out, foreign, recipe, parameters, verification, model.safe_length)
 
 
 def _importer(files: SourceFiles, by: str) -> Importer:

@@ -7,6 +7,8 @@ import json
 import os
 import random
 import re
+import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -289,6 +291,34 @@ def zip_and(top: str, *names: str) -> Callable[[Path], Path]:
     return made
 
 
+def tar_and(
+    *entries: tarfile.TarInfo, name: str = "opus.tar", change: Callable[[bytearray], object] = len
+) -> Callable[[Path], Path]:
+    """A tar of these entries and a model, whose bytes are changed."""
+
+    def made(folder: Path) -> Path:
+        path = marian(layers=(1, 1)).tar(folder / name, entries)
+        content = bytearray(path.read_bytes())
+        change(content)
+        path.write_bytes(content)
+        return path
+
+    return made
+
+
+def entry(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0, to: str = "") -> tarfile.TarInfo:
+    one = tarfile.TarInfo(name)
+    one.type, one.size, one.linkname = kind, size, to
+    return one
+
+
+def flipped(after: bytes, offset: int) -> Callable[[bytearray], object]:
+    def change(content: bytearray) -> None:
+        content[content.find(after) + offset] ^= 1
+
+    return change
+
+
 def pipe(folder: Path) -> Path:
     os.mkfifo(folder / "pipe.npz")
     return folder / "pipe.npz"
@@ -317,16 +347,52 @@ SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a newer zip": (zip_with(newer_version), "cannot read opus.zip of .*version 9.9"),
     "an encrypted zip": (zip_with(encrypted), "cannot read .*encrypted"),
     "a zip of many files": (zip_and("", *map(str, range(10_000))), "10,008 files, expected at most 10,000"),
+    "no tar": (lambda folder: zip_and("")(folder).rename(folder / "opus.tgz"), "cannot read opus.tgz of .*not a tar"),
+    "a truncated tar": (
+        tar_and(change=lambda content: content.__delitem__(slice(-60_000, None))),
+        "cannot read opus.tar",
+    ),
+    "a tar that ends after a file": (
+        tar_and(entry("more"), change=lambda content: content.__delitem__(slice(512, None))),
+        "damaged or cut one .empty header",
+    ),
+    "a header of a tar that is damaged": (
+        tar_and(change=flipped(b"opus/vocab.yml", 5)),
+        "damaged or cut one .bad checksum",
+    ),
+    "a tar.gz that is damaged": (
+        tar_and(name="opus.tar.gz", change=flipped(b"", -6)),
+        "cannot read opus.tar.gz of .*incorrect data check",
+    ),
+    "a tar.xz that is cut": (tar_and(name="opus.tar.xz", change=bytearray.pop), "cannot read opus.tar.xz of .*ends"),
+    "a link in a tar": (
+        tar_and(entry("README.md", tarfile.SYMTYPE, to="/etc/passwd")),
+        "README.md is not a plain file",
+    ),
+    "a second name in a tar": (tar_and(entry("x", tarfile.LNKTYPE, to="/etc/passwd")), "x is not a plain file: unpack"),
+    "a device in a tar": (tar_and(entry("x", tarfile.CHRTYPE)), "x is not a plain file"),
+    "a file with holes in a tar": (tar_and(entry("x", tarfile.GNUTYPE_SPARSE)), "x is not a plain file"),
+    "a long name in a tar": (tar_and(entry("x", tarfile.GNUTYPE_LONGNAME, 2_000_000)), "a name of 2,000,000 bytes"),
+    "a name that leads up": (tar_and(entry("..")), "cannot read opus.tar of"),
+    "a tar of many files": (tar_and(*(entry(str(n)) for n in range(10_001))), "10,001 files, expected at most 10,000"),
+    "a tar of zeros": (
+        tar_and(entry("x", size=80_000_000), name="opus.tar.gz"),
+        "unpacks from .*, which no weights do",
+    ),
+    "several folders in a tar": (tar_and(entry("two/source.spm")), "several files called source.spm"),
     "several folders in a zip": (zip_and("one/", "two/source.spm"), "several files called source.spm"),
     "several models": (files(**{"a.npz": b"", "b.npz": b""}), "several models: .*'a.npz'"),
 }
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_what_is_no_model_for_us_is_named(source: str, tmp_path: Path) -> None:
+def test_what_is_no_model_for_us_is_named(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     make, said = SOURCES[source]
     message = refused(make(tmp_path), tmp_path / "out")
     assert re.search(said, message), message
+    assert not [*(tmp_path / "temporary").iterdir()]
 
 
 @pytest.mark.parametrize("cache", [False, True])
