@@ -68,7 +68,9 @@ def import_model(source: Path, out: Path, by: str, options: ImportOptions, text:
     with closing(SourceFiles(source)) as files:
         with status("reading the model"):
             foreign = _importer(files, by).read(files, options)
-        recipe = Recipe.from_dict({"name": source.stem.removesuffix(".tar"), **foreign.recipe}, f"the recipe of {str(source)!r}")
+        recipe = Recipe.from_dict(
+            {"name": source.stem.removesuffix(".tar"), **foreign.recipe}, f"the recipe of {str(source)!r}"
+        )
         with output_folder(out, WHAT, not_imported, [source], ModelError) as aside:
             write_model(
                 aside,

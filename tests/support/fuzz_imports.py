@@ -154,7 +154,7 @@ def of_bytes(folder: Path) -> Path:
 
 def training(folder: Path) -> Path:
     """Write what a training of Marian leaves: its settings, and a SentencePiece model as the vocabulary."""
-    content = importlib.import_module("test_vocabularies").own_spm()
+    content = importlib.import_module("test_vocabularies").own_spm(400)
     processor = sentencepiece.SentencePieceProcessor(model_proto=content)
     marian(tables=[processor.id_to_piece(list(range(processor.get_piece_size())))], layers=(1, 1)).save(folder)
     for name in ("decoder.yml", "vocab.yml", "source.spm", "target.spm"):
