@@ -38,7 +38,7 @@ from .exporter import Reader
 
 Array = npt.NDArray[Any]
 FP32 = np.dtype(np.float32)
-FILES = (".npz", ".bin", ".safetensors", ".json", ".pt", ".ckpt", ".pkl")
+FILES = (".npz", ".bin", ".safetensors", ".json", ".pt", ".ckpt", ".pkl", ".onnx", ".gguf")
 """Endings of files that stand for their folder, some of them to be refused by name."""
 LARGEST = 2**26
 """Bytes of the largest file that is read as a whole: all but the weights."""
@@ -110,16 +110,7 @@ class SourceFiles:
             if path.is_file() and path.suffix in FILES:
                 self.given, self.path = path.name, path.parent
             elif not path.is_dir():
-                if (address := re.sub(r"^(https?):/+", r"\1://", str(path))) != str(path):
-                    raise ModelError(
-                        f"nothing is downloaded: fetch the model first, as with curl -LO {shlex.quote(address)}, then "
-                        "import the file."
-                    )
-                what = "nothing" if not path.exists() else "another file" if path.is_file() else "a pipe or a device"
-                raise ModelError(
-                    f"there is no model at {str(path)!r}, but {what}: expected a folder, a zip, a tar or a file of a "
-                    f"model ({', '.join(FILES[:3])})."
-                )
+                raise ModelError(_no_source(path))
             entries = _entries(self.path)
             if len(entries) == 1 and entries[0].is_dir():  # a folder around it, as unpacking makes
                 self.path, entries = entries[0], _entries(entries[0])
@@ -162,7 +153,7 @@ class SourceFiles:
     def _member(self, name: str) -> str:
         """Return the name of a file in its folder or zip. Raises ModelError if it is missing, or a pipe or such."""
         if name not in self.members:
-            raise ModelError(f"{str(self.path)!r} lacks {shown_name(name)}.")
+            raise ModelError(f"{str(self.path)!r} lacks {shown_name(name)}: put all files of the model together.")
         if name in self.repeated:
             raise ModelError(
                 f"{str(self.path)!r} has several files called {shown_name(name)}: name an unpacked folder."
@@ -224,6 +215,20 @@ class SourceFiles:
     def text(self, name: str, most: int = LARGEST) -> str:
         """Return a text file of at most `most` bytes, "" if there is none. Raises ModelError."""
         return self.read(name, most).decode("utf-8", "replace") if name in self.members else ""
+
+
+def _no_source(path: Path) -> str:
+    """Return why `path` is not a source."""
+    address = re.sub(r"^(https?):/+", r"\1://", str(path))
+    hub = re.fullmatch(r"(?:https://huggingface\.co/)?(\w[\w.-]*/(\w[\w.-]*))(?:/tree/main)?", address)
+    command = f"hf download {hub[1]} --local-dir {hub[2]}" if hub else f"curl -LO {shlex.quote(address)}"
+    if address != str(path):
+        return f"nothing is downloaded: fetch the model first, as with {command}, then import what that has written."
+    what = "nothing" if not path.exists() else "another or a damaged file" if path.is_file() else "a pipe or a device"
+    return (
+        f"there is {what} at {str(path)!r}: expected a folder, a zip, a tar or a file of a model "
+        f"({', '.join(FILES[:3])})."
+    ) + (f" If it is a name on Hugging Face, fetch it first: {command}" if hub and what == "nothing" else "")
 
 
 def _path(name: str) -> PurePosixPath:

@@ -190,7 +190,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "a token without a text": (token(""), "a token without a text"),
     "a token of any length": (text("vocab.yml", f"</s>: 0\n<unk>: 1\n? {'a' * 5000}\n: 2\n"), "'aaa.*a' of 5,000"),
     "more tokens than weights": (text("vocab.yml", "".join(f"a{n}: {n}\n" for n in range(1000))), "vocab.yml, line"),
-    "a vocabulary that is no YAML": (text("vocab.yml", '"a: 0\n\tb: ['), "vocab.yml, line 1"),
+    "a vocabulary that is no YAML": (text("vocab.yml", '"a: 0\n\tb: ['), "vocab.yml, line 2"),
     "a nested vocabulary": (text("vocab.yml", "[" * 200_000), "vocab.yml, line 1"),
     "no vocabulary": (without("vocab.yml"), "lacks vocab.yml"),
     "no source.spm": (without("source.spm"), "lacks source.spm"),
@@ -324,21 +324,39 @@ def pipe(folder: Path) -> Path:
     return folder / "pipe.npz"
 
 
+def named(name: str, content: bytes) -> Callable[[Path], Path]:
+    """A file of a folder."""
+    return lambda folder: files(**{name.replace(".", "__"): content})(folder) / name
+
+
 FIREFOX = {"model.ende.intgemm.alphas.bin": b"", "lex.50.50.ende.s2t.bin": b""}
 M2M = json.dumps({"model_type": "m2m_100"})
 PICKLE = "needs? pickle to be read"
 SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "nothing": (lambda folder: folder / "none", "there is no model at"),
+    "nothing": (lambda folder: folder / "none", "there is nothing at .*: expected a folder, a zip"),
     "a pipe": (pipe, "a pipe or a device"),
     "a device": (lambda _: Path("/dev/zero"), "a pipe or a device"),
     "an empty folder": (files(), "holds no model that nmt knows"),
-    "a text": (lambda folder: files(text="x")(folder) / "text", "another file"),
+    "a text": (lambda folder: files(text="x")(folder) / "text", "there is another or a damaged file at"),
     "M2M100": (files(config__json=M2M, model__safetensors=b"", sentencepiece__bpe__model=b""), "'m2m_100'"),
     "M2M100 as pickle": (files(config__json=M2M, pytorch_model__bin=b""), "'m2m_100' of transformers"),
     "NLLB": (files(config__json=M2M, tokenizer__json="{}"), "'m2m_100' of transformers"),
     "pickle": (files(config__json='{"model_type": "marian"}', pytorch_model__bin=b"PK"), PICKLE),
     "a file of pickle": (lambda folder: files(pytorch_model__bin=b"PK")(folder) / "pytorch_model.bin", PICKLE),
     "a checkpoint": (files(model__pt=b"PK"), PICKLE),
+    "OpenNMT-py": (files(model_step_1__pt=b"PK"), "ct2-opennmt-py-converter --model_path"),
+    "a model.bin": (files(model__bin=b"PK"), "has weights as model.bin. If Marian saved it, give its path"),
+    "ONNX": (named("model.onnx", b""), "is a model in ONNX"),
+    "GGUF": (named("model.gguf", b"GGUF"), "is a model in GGUF"),
+    "a pointer of Git LFS": (
+        named("model.npz", b"version https://git-lfs.github.com/spec/v1"),
+        "with b'version https:",
+    ),
+    "only the optimizer": (files(model__npz__optimizer__npz=b""), "only the optimizer's numbers"),
+    "the folder of folders": (
+        lambda folder: marian(layers=(1, 1)).save(files(text="x")(folder) / "one").parent,
+        "It holds .'one/', 'text'",
+    ),
     "Firefox": (files(**FIREFOX), "int8 model of Marian's"),
     "a truncated zip": (zip_with(lambda content: content.__delitem__(slice(-400, None))), "opus.zip"),
     "a damaged zip": (zip_with(damaged, zipfile.ZIP_DEFLATED), "cannot read vocab.yml of .*opus.zip"),

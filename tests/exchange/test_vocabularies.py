@@ -226,5 +226,19 @@ def test_zips_and_folders_of_other_systems(tmp_path: Path) -> None:
     for place in (folder / "._model.npz", folder.parent / "._inner", folder.parent / ".DS_Store"):
         place.write_bytes(b"x")
     assert SourceFiles(folder.parent).names == sorted(files)
-    with pytest.raises(ModelError, match=r"nothing is downloaded: .* curl -LO https://x\.org/a\.zip, then import"):
-        SourceFiles(Path("https://x.org/a.zip"))
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("https://x.org/a.zip", r"nothing is downloaded: .* curl -LO https://x\.org/a\.zip, then import"),
+        ("https://huggingface.co/x/opus-en-de/tree/main", "hf download x/opus-en-de --local-dir opus-en-de, then"),
+        (
+            "x/opus-en-de",
+            "there is nothing at .* Face, fetch it first: hf download x/opus-en-de --local-dir opus-en-de",
+        ),
+    ],
+)
+def test_what_is_not_there_is_named_with_the_command_that_fetches_it(source: str, said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        SourceFiles(Path(source))
