@@ -46,6 +46,8 @@ TAR = re.compile(r"\.(tgz|tar(\.(gz|xz|bz2|zst))?)$")
 """The end of the name of a tar."""
 MOST_FILES = 10_000
 """Largest number of files in an archive."""
+POINTER = 1024
+"""Bytes that a pointer of Git LFS has at most: what `git clone` writes without it."""
 LARGEST_HEADER = 2**20
 """Bytes of the largest part of a tar that is not a file, such as a long name."""
 DENSEST = 8
@@ -158,8 +160,15 @@ class SourceFiles:
             raise ModelError(
                 f"{str(self.path)!r} has several files called {shown_name(name)}: name an unpacked folder."
             )
-        if not self.archive and not (self.place / self.members[name]).is_file():
+        path = self.place / self.members[name]
+        if not self.archive and not path.is_file():
             raise ModelError(f"{shown_name(name)} of {str(self.path)!r} is no plain file.")
+        with self._reading(name):
+            small = not self.archive and path.stat().st_size < POINTER
+            if small and path.read_bytes().startswith(b"version https://git-lfs"):
+                raise ModelError(
+                    f"{shown_name(name)} of {str(self.path)!r} is a pointer of Git LFS: git lfs pull fetches the content."
+                )
         return self.members[name]
 
     def read(self, name: str, most: int = LARGEST) -> bytes:

@@ -292,8 +292,8 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     name, found = _model_name(files), _weights(files)
     if not name:
         raise ModelError(
-            f"{str(files.path)!r} has several models: give the path of one of them, such as {shown(found[0])}, in the "
-            "folder, which is not packed."
+            f"{str(files.path)!r} has several models: give the path of one of them, such as {shown(found[0])}; of an "
+            "archive, unpack it first."
             if found
             else f"{str(files.path)!r} has no model of Marian's: expected *.npz."
         )

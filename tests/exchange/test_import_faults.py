@@ -345,13 +345,14 @@ SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a file of pickle": (lambda folder: files(pytorch_model__bin=b"PK")(folder) / "pytorch_model.bin", PICKLE),
     "a checkpoint": (files(model__pt=b"PK"), PICKLE),
     "OpenNMT-py": (files(model_step_1__pt=b"PK"), "ct2-opennmt-py-converter --model_path"),
-    "a model.bin": (files(model__bin=b"PK"), "has weights as model.bin. If Marian saved it, give its path"),
+    "a model.bin": (files(model__bin=b"PK"), "has weights as model.bin, .* If Marian saved it, give its path"),
     "ONNX": (named("model.onnx", b""), "is a model in ONNX"),
     "GGUF": (named("model.gguf", b"GGUF"), "is a model in GGUF"),
     "a pointer of Git LFS": (
         named("model.npz", b"version https://git-lfs.github.com/spec/v1"),
-        "with b'version https:",
+        "model.npz of .* is a pointer of Git LFS",
     ),
+    "a page of the web": (named("model.npz", b"<!DOCTYPE html>" + bytes(99)), "it begins with b'<!DOCTYPE html>"),
     "only the optimizer": (files(model__npz__optimizer__npz=b""), "only the optimizer's numbers"),
     "the folder of folders": (
         lambda folder: marian(layers=(1, 1)).save(files(text="x")(folder) / "one").parent,
