@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 @options_from(
     commands.import_model,
-    source=argument("An OPUS-MT zip or folder, a Marian .npz or .bin in fp32, or a folder of Hugging Face.", "SOURCE"),
+    source=argument(
+        "An OPUS-MT zip, tar or folder, a Marian .npz or .bin in fp32, or a folder of Hugging Face.", "SOURCE"
+    ),
     out=out_option("Model folder to write: a new one, or an earlier result."),
     importer=option(f"What SOURCE is: {', '.join(IMPORTERS)}.  [default: recognised]", "NAME", names=("--from",)),
     source_language=option("Such as en.  [default: what the files say]", "CODE"),

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from ..data.tokenizer import BOS, EOS, PAD, UNK, Vocabulary, ended
-from ..errors import extra_module
+from ..errors import ModelError, extra_module, shown_name
 from .exporter import BANNED, Exporter, Output, SourceModel, check_form
 from .layout import PARTS, projections
 
@@ -190,17 +190,20 @@ class CTranslate2Reader:
     def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> list[Output]:
         src = [[self.source_table[i] for i in (row[:-1] if self.adds_end else row)] for row in sources]
         tgt = [[self.target_table[i] for i in row[:-1]] for row in targets]
-        scored = self.translator.score_batch(src, tgt, max_input_length=0)
-        results = self.translator.translate_batch(
-            src,
-            beam_size=1,
-            max_decoding_length=limit,
-            min_decoding_length=0,
-            max_input_length=0,
-            return_end_token=True,
-            suppress_sequences=[[self.target_table[i]] for i in BANNED if self.target_table[i]],
-            return_logits_vocab=True,
-        )
+        try:
+            scored = self.translator.score_batch(src, tgt, max_input_length=0)
+            results = self.translator.translate_batch(
+                src,
+                beam_size=1,
+                max_decoding_length=limit,
+                min_decoding_length=0,
+                max_input_length=0,
+                return_end_token=True,
+                suppress_sequences=[[self.target_table[i]] for i in BANNED if self.target_table[i]],
+                return_logits_vocab=True,
+            )
+        except (RuntimeError, ValueError) as error:
+            raise ModelError(f"CTranslate2 itself cannot run the model: {shown_name(str(error))}.") from None
         return [self._output(result, score) for result, score in zip(results, scored, strict=True)]
 
     def _output(self, result: Any, score: Any) -> Output:

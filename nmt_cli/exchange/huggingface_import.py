@@ -93,8 +93,8 @@ WHOLE = {
 
 
 def recognizes(files: SourceFiles) -> bool:
-    """Return whether the files are a model of transformers in safetensors."""
-    return bool({WEIGHTS, INDEX} & set(files.names)) and bool(model_type(files))
+    """Return whether the files are a MarianMT model of transformers in safetensors."""
+    return bool({WEIGHTS, INDEX} & set(files.names)) and model_type(files) == "marian"
 
 
 def model_type(files: SourceFiles) -> str:

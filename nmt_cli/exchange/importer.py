@@ -15,14 +15,16 @@ import lzma
 import re
 import shlex
 import shutil
+import tarfile
 import tempfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -30,25 +32,32 @@ import numpy.typing as npt
 from ..errors import ModelError, shown, shown_name, write_failed
 from ..recipe import no_language
 from ..storage.files import read_bounded
+from ..text.compression import Damaged, Unpacked
 from ..text.languages import find, languages_in, single
 from .exporter import Reader
 
 Array = npt.NDArray[Any]
 FP32 = np.dtype(np.float32)
-FILES = (".npz", ".bin", ".safetensors", ".json", ".pt", ".ckpt", ".pkl")
+FILES = (".npz", ".bin", ".safetensors", ".json", ".pt", ".ckpt", ".pkl", ".onnx", ".gguf")
 """Endings of files that stand for their folder, some of them to be refused by name."""
 LARGEST = 2**26
 """Bytes of the largest file that is read as a whole: all but the weights."""
+TAR = re.compile(r"\.(tgz|tar(\.(gz|xz|bz2|zst))?)$")
+"""The end of the name of a tar."""
 MOST_FILES = 10_000
-"""Largest number of files in a zip."""
+"""Largest number of files in an archive."""
+POINTER = 1024
+"""Bytes that a pointer of Git LFS has at most: what `git clone` writes without it."""
+LARGEST_HEADER = 2**20
+"""Bytes of the largest part of a tar that is not a file, such as a long name."""
 DENSEST = 8
 """Weights that are packed more than so many times are refused: real ones hardly get smaller."""
 UNREADABLE = (
     *(OSError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError),
-    *(ValueError, MemoryError),
+    *(ValueError, MemoryError, Damaged, tarfile.TarError),
 )
-"""What is raised for a file, or a zip or a file of it, that cannot be read. RuntimeError: it is encrypted; ValueError:
-its name is not UTF-8; MemoryError: the size of LZMA's dictionary, up to 4 GiB, which stands in the file."""
+"""What is raised for a file, or an archive or a file of it, that cannot be read. RuntimeError: it is encrypted;
+ValueError: its name is not UTF-8; MemoryError: the size of LZMA's dictionary, up to 4 GiB, which stands in the file."""
 
 
 @dataclass(frozen=True)
@@ -74,49 +83,65 @@ class LazyArray:
 
 
 class SourceFiles:
-    """The files of a folder or a zip by their names, which have no folder: a zip may have one around them."""
+    """The files of a folder, a zip or a tar by their names, which have no folder: an archive may have some.
+
+    `close` removes what is unpacked meanwhile.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Raises ModelError if there is no folder, zip or file at `path`. A file stands for its folder."""
+        """Raises ModelError if there is no folder, archive or file at `path`. A file stands for its folder."""
         self.path, self.archive, self.folder = path, None, ""
         self.given = ""
-        """The name of the file that the user named, if it is not a zip."""
+        """The name of the file that the user named, if it is not an archive."""
         self.repeated: set[str] = set()
-        """The names that several files of a zip have, in different folders."""
-        try:
+        """The names that several files of an archive have, in different folders."""
+        with self._reading(path.name):
+            if path.is_file() and TAR.search(path.name):
+                self.folder = tempfile.mkdtemp(prefix="nmt-import-")
+                try:
+                    self._list((one.name, one) for one in unpack_tar(path, Path(self.folder)))
+                except BaseException:
+                    self.close()
+                    raise
+                return
             if path.is_file() and path.suffix != ".npz" and zipfile.is_zipfile(path):
                 self.archive = zipfile.ZipFile(path)
-                if (count := len(self.archive.infolist())) > MOST_FILES:
-                    raise zipfile.BadZipFile(f"it holds {count:,} files, expected at most {MOST_FILES:,}")
-                paths = {one.filename: _path(one.filename) for one in self.archive.infolist() if not one.is_dir()}
-                names = [name for name, path in paths.items() if not _is_of_a_mac(path)]
-                self.members = {paths[name].name: name for name in sorted(names, reverse=True)}
-                counts = Counter(paths[name].name for name in names)
-                self.repeated = {name for name, count in counts.items() if count > 1}
+                _check_count(len(self.archive.infolist()))
+                self._list((one.filename, _path(one.filename)) for one in self.archive.infolist() if not one.is_dir())
                 return
             if path.is_file() and path.suffix in FILES:
                 self.given, self.path = path.name, path.parent
             elif not path.is_dir():
-                if (address := re.sub(r"^(https?):/+", r"\1://", str(path))) != str(path):
-                    raise ModelError(
-                        f"nothing is downloaded: fetch the model first, as with curl -LO {shlex.quote(address)}, then "
-                        "import the file."
-                    )
-                what = "nothing" if not path.exists() else "another file" if path.is_file() else "a pipe or a device"
-                raise ModelError(
-                    f"there is no model at {str(path)!r}, but {what}: expected a folder, a zip or a file of a model "
-                    f"({', '.join(FILES[:3])})."
-                )
+                raise ModelError(_no_source(path))
             entries = _entries(self.path)
             if len(entries) == 1 and entries[0].is_dir():  # a folder around it, as unpacking makes
                 self.path, entries = entries[0], _entries(entries[0])
             self.members = {entry.name: entry.name for entry in entries if not entry.is_dir()}
-        except UNREADABLE as error:
-            raise self._unreadable(path.name, error) from None
 
-    def _unreadable(self, name: str, error: Exception) -> ModelError:
-        reason = getattr(error, "strerror", None) or error
-        return ModelError(f"cannot read {shown_name(name)} of {str(self.path)!r}: {shown_name(str(reason))}.")
+    def _list(self, paths: Iterable[tuple[str, PurePosixPath]]) -> None:
+        """Take the files of an archive: the name of each, and its path without backslashes."""
+        kept = sorted((name, path) for name, path in paths if not _is_of_a_mac(path))
+        self.members = {path.name: name for name, path in reversed(kept)}
+        counts = Counter(path.name for _, path in kept)
+        self.repeated = {name for name, count in counts.items() if count > 1}
+
+    @property
+    def place(self) -> Path:
+        """The folder with the files, if they are not in a zip: that of a tar is in $TMPDIR."""
+        return Path(self.folder or self.path)
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        """Raise what is raised for a file that cannot be read or unpacked as a ModelError that names it."""
+        try:
+            yield
+        except UNREADABLE as error:
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                raise write_failed(error, Path(tempfile.gettempdir()), "the unpacked model", ModelError) from None
+            reason = getattr(error, "strerror", None) or error
+            raise ModelError(
+                f"cannot read {shown_name(name)} of {str(self.path)!r}: {shown_name(str(reason))}."
+            ) from None
 
     @property
     def names(self) -> list[str]:
@@ -130,13 +155,20 @@ class SourceFiles:
     def _member(self, name: str) -> str:
         """Return the name of a file in its folder or zip. Raises ModelError if it is missing, or a pipe or such."""
         if name not in self.members:
-            raise ModelError(f"{str(self.path)!r} lacks {shown_name(name)}.")
+            raise ModelError(f"{str(self.path)!r} lacks {shown_name(name)}: put all files of the model together.")
         if name in self.repeated:
             raise ModelError(
                 f"{str(self.path)!r} has several files called {shown_name(name)}: name an unpacked folder."
             )
-        if not self.archive and not (self.path / self.members[name]).is_file():
+        path = self.place / self.members[name]
+        if not self.archive and not path.is_file():
             raise ModelError(f"{shown_name(name)} of {str(self.path)!r} is no plain file.")
+        with self._reading(name):
+            small = not self.archive and path.stat().st_size < POINTER
+            if small and path.read_bytes().startswith(b"version https://git-lfs"):
+                raise ModelError(
+                    f"{shown_name(name)} of {str(self.path)!r} is a pointer of Git LFS: git lfs pull fetches the content."
+                )
         return self.members[name]
 
     def read(self, name: str, most: int = LARGEST) -> bytes:
@@ -145,42 +177,37 @@ class SourceFiles:
         Raises ModelError if it is missing, cannot be read, or has more than `most` bytes.
         """
         member = self._member(name)
-        try:
+        with self._reading(name):
             if not self.archive:
-                return read_bounded(self.path / member, most)
+                return read_bounded(self.place / member, most)
             if (size := self.archive.getinfo(member).file_size) > most:
                 raise OSError(errno.EFBIG, f"it has {size:,} bytes, expected at most {most:,}")
             return self.archive.read(member)
-        except UNREADABLE as error:
-            raise self._unreadable(name, error) from None
 
     def unpacked(self, name: str) -> Path:
-        """Return the path of a file. One of a zip is unpacked to $TMPDIR as long as this object lives.
+        """Return the path of a file. One of a zip is unpacked to $TMPDIR until `close`.
 
         Raises ModelError if it is missing or cannot be read.
         """
         member = self._member(name)
         if not self.archive:
-            return self.path / member
-        try:
+            return self.place / member
+        with self._reading(name):
             check_density(self.archive.getinfo(member).file_size, self.path)
             self.folder = self.folder or tempfile.mkdtemp(prefix="nmt-import-")
             with self.archive.open(member) as packed, Path(self.folder, name).open("wb") as file:
                 shutil.copyfileobj(packed, file, 1 << 20)
-        except UNREADABLE as error:
-            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                raise write_failed(error, Path(tempfile.gettempdir()), "the unpacked model", ModelError) from None
-            raise self._unreadable(name, error) from None
         return Path(self.folder, name)
 
-    def __del__(self) -> None:
+    def close(self) -> None:
+        """Remove what was unpacked."""
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
     def languages(self) -> tuple[str, str]:
         """The codes in the name of the folder or the zip, or of a folder around it; "" where there are none."""
-        parts = [self.path.name.removesuffix(".zip"), *self.path.absolute().parent.parts[:-3:-1]]
+        parts = [TAR.sub("", self.path.name).removesuffix(".zip"), *self.path.absolute().parent.parts[:-3:-1]]
         return next((codes for codes in map(languages_in, parts) if any(codes)), ("", ""))
 
     def about(self, name: str) -> str:
@@ -189,7 +216,7 @@ class SourceFiles:
         A link that leads out of the folder counts as none, but for the cache of Hugging Face, whose files are links.
         """
         if not self.archive and name in self.members:
-            folder, path = self.path.resolve(), (self.path / name).resolve()
+            folder, path = self.place.resolve(), (self.place / name).resolve()
             if path.parent not in (folder, folder.parent.parent / "blobs"):
                 return ""
         return self.text(name)
@@ -199,8 +226,22 @@ class SourceFiles:
         return self.read(name, most).decode("utf-8", "replace") if name in self.members else ""
 
 
+def _no_source(path: Path) -> str:
+    """Return why `path` is not a source."""
+    address = re.sub(r"^(https?):/+", r"\1://", str(path))
+    hub = re.fullmatch(r"(?:https://huggingface\.co/)?(\w[\w.-]*/(\w[\w.-]*))(?:/tree/main)?", address)
+    command = f"hf download {hub[1]} --local-dir {hub[2]}" if hub else f"curl -LO {shlex.quote(address)}"
+    if address != str(path):
+        return f"nothing is downloaded: fetch the model first, as with {command}, then import what that has written."
+    what = "nothing" if not path.exists() else "another or a damaged file" if path.is_file() else "a pipe or a device"
+    return (
+        f"there is {what} at {str(path)!r}: expected a folder, a zip, a tar or a file of a model "
+        f"({', '.join(FILES[:3])})."
+    ) + (f" If it is a name on Hugging Face, fetch it first: {command}" if hub and what == "nothing" else "")
+
+
 def _path(name: str) -> PurePosixPath:
-    """Return the path of a file in a zip: some zips have backslashes."""
+    """Return the path of a file in an archive: some zips have backslashes."""
     return PurePosixPath(name.replace("\\", "/"))
 
 
@@ -214,10 +255,73 @@ def _is_of_a_mac(path: PurePosixPath) -> bool:
 
 
 def check_density(size: int, archive: Path) -> None:
-    """Raise BadZipFile if `size` bytes of a zip are packed more densely than weights can be: they may be any number."""
+    """Raise ValueError if `size` bytes of an archive are packed more densely than weights can be, which may be any
+    number.
+    """
     packed = archive.stat().st_size
     if size > DENSEST * packed + LARGEST:
-        raise zipfile.BadZipFile(f"it unpacks from {packed:,} to {size:,} bytes, which no weights do")
+        raise ValueError(f"it unpacks from {packed:,} to {size:,} bytes, which no weights do")
+
+
+def _check_count(files: int) -> None:
+    if files > MOST_FILES:
+        raise ValueError(f"it holds {files:,} files, expected at most {MOST_FILES:,}")
+
+
+class _Header(tarfile.TarInfo):
+    """A header of a tar. tarfile takes a damaged one for the end, and reads one of any size as a whole."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        try:
+            one = super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError as error:
+            if buf and not any(buf):
+                raise  # the end
+            raise tarfile.ReadError(f"it is not a tar, or a damaged or cut one ({error})") from None
+        if not one.isreg() and one.size > LARGEST_HEADER:
+            raise tarfile.ReadError(f"it has a name of {one.size:,} bytes, expected at most {LARGEST_HEADER:,}")
+        return one
+
+
+class _Unpacked:
+    """The content of a file, decompressed, up to the size that weights can have."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self.path, self.inner, self.size = path, Unpacked(file.read), 0
+
+    def read(self, size: int) -> bytes:
+        """Return at most `size` bytes. Raises ValueError, Damaged and OSError."""
+        piece = self.inner.read(size)
+        self.size += len(piece)
+        check_density(self.size, self.path)
+        return piece
+
+
+def unpack_tar(path: Path, folder: Path) -> list[PurePosixPath]:
+    """Write the files of a tar, compressed or not, into `folder` without their own folders; return their paths.
+
+    Nothing is a link. Raises one of UNREADABLE.
+    """
+    paths = list[PurePosixPath]()
+    with path.open("rb") as file:
+        content = _Unpacked(path, file)
+        with tarfile.open(fileobj=cast(BinaryIO, content), mode="r|", tarinfo=_Header, bufsize=1 << 18) as archive:
+            for entry in archive:
+                place = _path(entry.name)
+                if entry.isdir() or _is_of_a_mac(place):
+                    continue
+                _check_count(len(paths) + 1)
+                check_density(content.size + entry.size, path)
+                stream = archive.extractfile(entry) if entry.isreg() and not entry.issparse() else None
+                if not stream:
+                    raise ValueError(f"{entry.name} is not a plain file: unpack it yourself, and import the folder")
+                with stream, (folder / place.name).open("wb") as written:
+                    shutil.copyfileobj(stream, written, 1 << 20)
+                paths.append(place)
+        while content.read(1 << 18):
+            pass  # to the end, where a compressed file has its checksum
+    return paths
 
 
 @dataclass(frozen=True)

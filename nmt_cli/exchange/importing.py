@@ -10,6 +10,7 @@ name.
 from __future__ import annotations
 
 import unicodedata
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -64,26 +65,28 @@ def import_model(source: Path, out: Path, by: str, options: ImportOptions, text:
     if by:
         check_choice("--from", by, IMPORTERS)
     check_output_folder(out, WHAT, not_imported, [source])
-    files = SourceFiles(source)
-    with status("reading the model"):
-        foreign = _importer(files, by).read(files, options)
-    recipe = Recipe.from_dict({"name": source.stem, **foreign.recipe}, f"the recipe of {str(source)!r}")
-    with output_folder(out, WHAT, not_imported, [source], ModelError) as aside:
-        write_model(
-            aside,
-            foreign.weights,
-            recipe,
-            foreign.vocabularies,
-            foreign.tokenizers,
-            {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license},
-            safe_length=options.safe_length or None,
-            card=_card(foreign, files, recipe).encode(),
+    with closing(SourceFiles(source)) as files:
+        with status("reading the model"):
+            foreign = _importer(files, by).read(files, options)
+        recipe = Recipe.from_dict(
+            {"name": source.stem.removesuffix(".tar"), **foreign.recipe}, f"the recipe of {str(source)!r}"
         )
-        model = SourceModel.load(aside)
-        lines = _made_up(model.vocabulary.source)
-        verification = verify(model, foreign.reader, sentences(model, text), WHAT, NOTHING, lines)
-    parameters = count_parameters(model.model)["total"]
-    return Imported(out, foreign, recipe, parameters, verification, model.safe_length)
+        with output_folder(out, WHAT, not_imported, [source], ModelError) as aside:
+            write_model(
+                aside,
+                foreign.weights,
+                recipe,
+                foreign.vocabularies,
+                foreign.tokenizers,
+                {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license},
+                safe_length=options.safe_length or None,
+                card=_card(foreign, files, recipe).encode(),
+            )
+            model = SourceModel.load(aside)
+            lines = _made_up(model.vocabulary.source)
+            verification = verify(model, foreign.reader, sentences(model, text), WHAT, NOTHING, lines)
+        parameters = count_parameters(model.model)["total"]
+        return Imported(out, foreign, recipe, parameters, verification, model.safe_length)
 
 
 def _importer(files: SourceFiles, by: str) -> Importer:
@@ -106,6 +109,8 @@ def _refusal(files: SourceFiles) -> str:
     kind = model_type(files)
     if files.ending(".onnx"):
         return f"{where} is a model in ONNX, a program of layers: take the model of transformers that it was made from."
+    if files.ending(".gguf"):
+        return f"{where} is a model in GGUF, whose weights are quantized: take the original model in safetensors."
     if "adapter_config.json" in names:
         return (
             f"{where} is an adapter of PEFT, which changes another model: join them (merge_and_unload), save the "
@@ -123,15 +128,27 @@ def _refusal(files: SourceFiles) -> str:
         )
     if kind not in ("", "marian"):
         return (
-            f"{where} is a model of the type {shown(kind)} of transformers: nmt can import MarianMT, and no other yet."
+            f"{where} is a model of the type {shown(kind)} of transformers: nmt can import MarianMT, such as "
+            "Helsinki-NLP/opus-mt-en-de, and no other yet."
         )
-    if files.ending(".pt", ".ckpt", ".pkl", ".bin"):
+    if found := files.ending(".bin"):
         return (
-            f"{where} has weights that need pickle to be read, which could run any program: nmt imports none of them."
+            f"{where} has weights as {shown_name(found[0])}, and no vocabulary of CTranslate2. If Marian saved it, give "
+            "its path. If it needs pickle to be read, it could run any program, and nmt does not import it."
         )
+    if files.ending(".pt", ".ckpt", ".pkl"):
+        return (
+            f"{where} has weights that need pickle to be read, which could run any program: nmt imports none of them. "
+            "CTranslate2's converter makes a folder that nmt imports from a model of OpenNMT-py, if you trust it: "
+            "ct2-opennmt-py-converter --model_path FILE --output_dir DIR."
+        )
+    if files.ending(".optimizer.npz"):
+        return f"{where} has only the optimizer's numbers of a training: add the model itself, such as model.npz."
+    folders = [f"{one.name}/" for one in files.path.iterdir() if one.is_dir()] if files.path.is_dir() else []
     return (
         f"{where} holds no model that nmt knows: expected a Marian or OPUS-MT model (*.npz, *.vocab.yml, source.spm, "
-        f"target.spm), or one of Hugging Face (config.json, model.safetensors). It holds {shown(sorted(names)[:8])}."
+        "target.spm), or one of Hugging Face (config.json, model.safetensors), CTranslate2 (model.bin, "
+        f"*_vocabulary.json) or Argos Translate. It holds {shown(sorted([*names, *folders])[:8])}."
     )
 
 

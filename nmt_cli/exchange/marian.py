@@ -113,7 +113,10 @@ def marian_names(
 def section_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, bool]]:
     """Return the keys of [model] for Marian's options, and which embeddings are tied. Raises ModelError."""
     if config.get("transformer-decoder-autoreg") == "rnn" and "ssru" in str(config.get("dec-cell")):
-        raise ModelError("the model has an SSRU decoder, which nmt does not have: it has self-attention.")
+        raise ModelError(
+            "the model has an SSRU decoder (dec-cell: ssru), as small students have, which nmt does not have: take one "
+            "with self-attention, such as the teacher."
+        )
     expected = {**EXPECTED, "transformer-decoder-dim-ffn": ("0", config.get(SIZES["d_ff"].marian))}
     sizes = {ours: theirs.marian for ours, theirs in SIZES.items()}
     known = known_section("the model", config, sizes, ACTIVATION, ACTIVATIONS, expected, UNUSED)
@@ -215,7 +218,10 @@ def _part(
     turned = len(own) == 2 and (not parameter.vocabulary or name == EARLIER_OUTPUT)
     expected = own[::-1] if turned else own if len(own) == 2 else (1, *own)
     if tokens and len(array.shape) == 2 and (found := array.shape[expected.index(tokens)]) != tokens:
-        raise ModelError(f"{called(name)} has {found:,} tokens, and the {parameter.vocabulary} vocabulary {tokens:,}.")
+        raise ModelError(
+            f"{called(name)} has {found:,} tokens, and the {parameter.vocabulary} vocabulary {tokens:,}: take the "
+            "vocabulary with which the weights were trained."
+        )
     if array.shape not in (expected, *([own] if len(own) == 1 else [])):
         raise ModelError(f"{called(name)} has the shape {array.shape}, expected {expected}.")
     return array.T if turned else array.then(partial(np.reshape, shape=own), own)
@@ -242,7 +248,8 @@ def _model_name(files: SourceFiles) -> str:
         listed = _names(_settings(files, "decoder.yml"), "models")
         if len(listed) > 1:
             raise ModelError(
-                f"decoder.yml names {len(listed)} models, an ensemble: name one of them, such as {shown(listed[0])}."
+                f"decoder.yml names {len(listed)} models, an ensemble: give the path of one of them, such as "
+                f"{shown(listed[0])}."
             )
         if listed and listed[0] in files.names:
             return listed[0]
@@ -285,7 +292,8 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     name, found = _model_name(files), _weights(files)
     if not name:
         raise ModelError(
-            f"{str(files.path)!r} has several models: name one of them, such as {shown(found[0])}."
+            f"{str(files.path)!r} has several models: give the path of one of them, such as {shown(found[0])}; of an "
+            "archive, unpack it first."
             if found
             else f"{str(files.path)!r} has no model of Marian's: expected *.npz."
         )

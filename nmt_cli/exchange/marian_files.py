@@ -55,7 +55,7 @@ def weights_in(files: SourceFiles, name: str) -> tuple[dict[str, LazyArray], dic
     except DAMAGED as error:
         raise ModelError(
             f"{shown_name(name)} is neither an .npz nor a binary container of Marian's in fp32: "
-            f"{shown_name(str(error))}."
+            f"{shown_name(str(error))}." + " Fetch it again." * isinstance(error, zipfile.BadZipFile)
         ) from None
     config = settings(options, CONFIG)
     for key, array in arrays.items():
@@ -126,7 +126,7 @@ def _container(path: Path) -> dict[str, LazyArray]:
     content = np.memmap(path, np.uint8, "r").data
     version, count = struct.unpack_from("<QQ", content)
     if version != 1:
-        raise ValueError(f"it begins with the number {version}, expected 1")
+        raise ValueError(f"it begins with {shown(bytes(content[:24]))}")
     _check_count(count)
     headers = np.frombuffer(content, "<u8", 4 * count, 16).reshape(count, 4).tolist()
     if any(length > LONGEST_NAME or dimensions > MOST_DIMENSIONS for length, _, dimensions, _ in headers):

@@ -96,6 +96,15 @@ def test_what_ctranslate2_converted_computes_the_same(quantization: str | None, 
         assert np.array_equal(stored, np.rint(theirs / scales))
 
 
+def test_what_ctranslate2_itself_refuses_is_named(tmp_path: Path) -> None:
+    folder = converted(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "decoder_start_token": None}))
+    with pytest.raises(ModelError, match=r"cannot run the model: .*start token"):
+        import_model(folder, tmp_path / "out", "", LANGUAGES)
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_unpacked_package_is_read_from_its_folders(made: Any, tmp_path: Path) -> None:
     export(made(), "argos", tmp_path / "argos")
     [package] = (tmp_path / "argos").iterdir()

@@ -7,6 +7,8 @@ import json
 import os
 import random
 import re
+import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -289,26 +291,73 @@ def zip_and(top: str, *names: str) -> Callable[[Path], Path]:
     return made
 
 
+def tar_and(
+    *entries: tarfile.TarInfo, name: str = "opus.tar", change: Callable[[bytearray], object] = len
+) -> Callable[[Path], Path]:
+    """A tar of these entries and a model, whose bytes are changed."""
+
+    def made(folder: Path) -> Path:
+        path = marian(layers=(1, 1)).tar(folder / name, entries)
+        content = bytearray(path.read_bytes())
+        change(content)
+        path.write_bytes(content)
+        return path
+
+    return made
+
+
+def entry(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0, to: str = "") -> tarfile.TarInfo:
+    one = tarfile.TarInfo(name)
+    one.type, one.size, one.linkname = kind, size, to
+    return one
+
+
+def flipped(after: bytes, offset: int) -> Callable[[bytearray], object]:
+    def change(content: bytearray) -> None:
+        content[content.find(after) + offset] ^= 1
+
+    return change
+
+
 def pipe(folder: Path) -> Path:
     os.mkfifo(folder / "pipe.npz")
     return folder / "pipe.npz"
+
+
+def named(name: str, content: bytes) -> Callable[[Path], Path]:
+    """A file of a folder."""
+    return lambda folder: files(**{name.replace(".", "__"): content})(folder) / name
 
 
 FIREFOX = {"model.ende.intgemm.alphas.bin": b"", "lex.50.50.ende.s2t.bin": b""}
 M2M = json.dumps({"model_type": "m2m_100"})
 PICKLE = "needs? pickle to be read"
 SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "nothing": (lambda folder: folder / "none", "there is no model at"),
+    "nothing": (lambda folder: folder / "none", "there is nothing at .*: expected a folder, a zip"),
     "a pipe": (pipe, "a pipe or a device"),
     "a device": (lambda _: Path("/dev/zero"), "a pipe or a device"),
     "an empty folder": (files(), "holds no model that nmt knows"),
-    "a text": (lambda folder: files(text="x")(folder) / "text", "another file"),
+    "a text": (lambda folder: files(text="x")(folder) / "text", "there is another or a damaged file at"),
     "M2M100": (files(config__json=M2M, model__safetensors=b"", sentencepiece__bpe__model=b""), "'m2m_100'"),
     "M2M100 as pickle": (files(config__json=M2M, pytorch_model__bin=b""), "'m2m_100' of transformers"),
     "NLLB": (files(config__json=M2M, tokenizer__json="{}"), "'m2m_100' of transformers"),
     "pickle": (files(config__json='{"model_type": "marian"}', pytorch_model__bin=b"PK"), PICKLE),
     "a file of pickle": (lambda folder: files(pytorch_model__bin=b"PK")(folder) / "pytorch_model.bin", PICKLE),
     "a checkpoint": (files(model__pt=b"PK"), PICKLE),
+    "OpenNMT-py": (files(model_step_1__pt=b"PK"), "ct2-opennmt-py-converter --model_path"),
+    "a model.bin": (files(model__bin=b"PK"), "has weights as model.bin, .* If Marian saved it, give its path"),
+    "ONNX": (named("model.onnx", b""), "is a model in ONNX"),
+    "GGUF": (named("model.gguf", b"GGUF"), "is a model in GGUF"),
+    "a pointer of Git LFS": (
+        named("model.npz", b"version https://git-lfs.github.com/spec/v1"),
+        "model.npz of .* is a pointer of Git LFS",
+    ),
+    "a page of the web": (named("model.npz", b"<!DOCTYPE html>" + bytes(99)), "it begins with b'<!DOCTYPE html>"),
+    "only the optimizer": (files(model__npz__optimizer__npz=b""), "only the optimizer's numbers"),
+    "the folder of folders": (
+        lambda folder: marian(layers=(1, 1)).save(files(text="x")(folder) / "one").parent,
+        "It holds .'one/', 'text'",
+    ),
     "Firefox": (files(**FIREFOX), "int8 model of Marian's"),
     "a truncated zip": (zip_with(lambda content: content.__delitem__(slice(-400, None))), "opus.zip"),
     "a damaged zip": (zip_with(damaged, zipfile.ZIP_DEFLATED), "cannot read vocab.yml of .*opus.zip"),
@@ -317,16 +366,52 @@ SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a newer zip": (zip_with(newer_version), "cannot read opus.zip of .*version 9.9"),
     "an encrypted zip": (zip_with(encrypted), "cannot read .*encrypted"),
     "a zip of many files": (zip_and("", *map(str, range(10_000))), "10,008 files, expected at most 10,000"),
+    "no tar": (lambda folder: zip_and("")(folder).rename(folder / "opus.tgz"), "cannot read opus.tgz of .*not a tar"),
+    "a truncated tar": (
+        tar_and(change=lambda content: content.__delitem__(slice(-60_000, None))),
+        "cannot read opus.tar",
+    ),
+    "a tar that ends after a file": (
+        tar_and(entry("more"), change=lambda content: content.__delitem__(slice(512, None))),
+        "damaged or cut one .empty header",
+    ),
+    "a header of a tar that is damaged": (
+        tar_and(change=flipped(b"opus/vocab.yml", 5)),
+        "damaged or cut one .bad checksum",
+    ),
+    "a tar.gz that is damaged": (
+        tar_and(name="opus.tar.gz", change=flipped(b"", -6)),
+        "cannot read opus.tar.gz of .*incorrect data check",
+    ),
+    "a tar.xz that is cut": (tar_and(name="opus.tar.xz", change=bytearray.pop), "cannot read opus.tar.xz of .*ends"),
+    "a link in a tar": (
+        tar_and(entry("README.md", tarfile.SYMTYPE, to="/etc/passwd")),
+        "README.md is not a plain file",
+    ),
+    "a second name in a tar": (tar_and(entry("x", tarfile.LNKTYPE, to="/etc/passwd")), "x is not a plain file: unpack"),
+    "a device in a tar": (tar_and(entry("x", tarfile.CHRTYPE)), "x is not a plain file"),
+    "a file with holes in a tar": (tar_and(entry("x", tarfile.GNUTYPE_SPARSE)), "x is not a plain file"),
+    "a long name in a tar": (tar_and(entry("x", tarfile.GNUTYPE_LONGNAME, 2_000_000)), "a name of 2,000,000 bytes"),
+    "a name that leads up": (tar_and(entry("..")), "cannot read opus.tar of"),
+    "a tar of many files": (tar_and(*(entry(str(n)) for n in range(10_001))), "10,001 files, expected at most 10,000"),
+    "a tar of zeros": (
+        tar_and(entry("x", size=80_000_000), name="opus.tar.gz"),
+        "unpacks from .*, which no weights do",
+    ),
+    "several folders in a tar": (tar_and(entry("two/source.spm")), "several files called source.spm"),
     "several folders in a zip": (zip_and("one/", "two/source.spm"), "several files called source.spm"),
     "several models": (files(**{"a.npz": b"", "b.npz": b""}), "several models: .*'a.npz'"),
 }
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_what_is_no_model_for_us_is_named(source: str, tmp_path: Path) -> None:
+def test_what_is_no_model_for_us_is_named(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     make, said = SOURCES[source]
     message = refused(make(tmp_path), tmp_path / "out")
     assert re.search(said, message), message
+    assert not [*(tmp_path / "temporary").iterdir()]
 
 
 @pytest.mark.parametrize("cache", [False, True])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -224,10 +225,35 @@ def test_zips_and_folders_of_other_systems(tmp_path: Path) -> None:
             archive.writestr(f"model\\{name}", content)
             archive.writestr(f"__MACOSX/model/._{name}", b"x")
     assert SourceFiles(tmp_path / "opus.zip").names == sorted(files)
+    extra = [tarfile.TarInfo(name) for name in ("./._opus", "./", "./__MACOSX/vocab.yml", "x" * 90 + "/.DS_Store")]
+    extra[1].type = tarfile.DIRTYPE
+    for name in ("opus-mt-en-de.tar.gz", "opus.tgz", "opus.tar", "opus.tar.xz"):
+        unpacked = SourceFiles(marian(layers=(1, 1)).tar(tmp_path / name, extra, "./a/b/"))
+        assert {name: unpacked.read(name) for name in unpacked.names} == files
+        assert unpacked.about("LICENSE") == "CC-BY 4.0\n"
+        place = unpacked.unpacked("model.npz").parent
+        assert unpacked.languages == (("en", "de") if "en-de" in name else ("", ""))
+        unpacked.close()
+        assert not place.exists()
+    assert import_of(tmp_path / "opus.tar.xz", tmp_path / "model").is_dir()
     folder = tmp_path / "outer" / "inner"
     marian(layers=(1, 1)).save(folder)
     for place in (folder / "._model.npz", folder.parent / "._inner", folder.parent / ".DS_Store"):
         place.write_bytes(b"x")
     assert SourceFiles(folder.parent).names == sorted(files)
-    with pytest.raises(ModelError, match=r"nothing is downloaded: .* curl -LO https://x\.org/a\.zip, then import"):
-        SourceFiles(Path("https://x.org/a.zip"))
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("https://x.org/a.zip", r"nothing is downloaded: .* curl -LO https://x\.org/a\.zip, then import"),
+        ("https://huggingface.co/x/opus-en-de/tree/main", "hf download x/opus-en-de --local-dir opus-en-de, then"),
+        (
+            "x/opus-en-de",
+            "there is nothing at .* Face, fetch it first: hf download x/opus-en-de --local-dir opus-en-de",
+        ),
+    ],
+)
+def test_what_is_not_there_is_named_with_the_command_that_fetches_it(source: str, said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        SourceFiles(Path(source))

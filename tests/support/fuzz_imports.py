@@ -10,6 +10,7 @@ the exit status is 1. The model of a seed is always the same.
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import io
 import os
@@ -22,23 +23,38 @@ import tempfile
 import time
 import traceback
 import zipfile
+import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from marian_models import container, marian
+import sentencepiece
+from marian_models import container, marian, pieces, spm
 
 from nmt_cli.errors import NmtError
 from nmt_cli.exchange import importing
 from nmt_cli.interface.commands import import_model
 
-LIMIT, MEMORY = 60, 6 * 2**30
+LIMIT, MEMORY, TAR = 60, 6 * 2**30, "opus.tar.gz"
 importing.LINES = 100  # of 10,000: most of the time of an import that succeeds
 WORDS = [
     *(b"1e999", b"-1", b"99999999999999999999", b"9" * 5000, b"NaN", b"null", b"[]", b"{}", b"~", b"true", b"\xff\xfe"),
     *(b"[" * 3000, b"{" * 3000, b"- " * 3000, b"&a [*a,*a]", b"!!python/object:os.system x", b"a: &a [x]\nb: *a\n"),
     *(b"'", b'"', b"|" * 500, b"$(touch PWNED)", b"`x`", b"\\", b"\n", b"#", b"\0", b" | tr a b |"),
     *(b"sed -e 's/a/b/g' |", b"../../x", b">>de<<", b"</s>", b"<pad>", b"F4", b"F8_E8M0", b"C64", b"(9999999999,)"),
-    *(b"'<f4'", b"'|O'", b"<f8"),
+    *(
+        b"'<f4'",
+        b"'|O'",
+        b"<f8",
+        b"<s>: 7\n",
+        b"? ",
+        b"\n: 3\n",
+        b"\xc2\x85",
+        b"\xed\xa0\x80",
+        b"\r\n",
+        b": ",
+        b"\\ud800",
+    ),
 ]
 """What is put into a file."""
 NUMBERS = [n.to_bytes(8, "little") for n in (0, 1, 2**31, 2**32, 2**40, 2**63 - 1, 2**63, 2**64 - 1)]
@@ -70,6 +86,13 @@ def inside(content: bytes, rng: random.Random) -> bytes:
     return stream.getvalue()
 
 
+def inside_tar(content: bytes, rng: random.Random) -> bytes:
+    """Return a .tar.gz of which a header or a file has a change, with a right checksum; if it is whole."""
+    with suppress(OSError, EOFError, zlib.error):
+        content = gzip.compress(changed(gzip.decompress(content), rng), 1)
+    return content
+
+
 def whole_zip(path: Path) -> bool:
     """Return whether an earlier change has left a zip that can be read."""
     try:
@@ -84,10 +107,12 @@ def spoil(folder: Path, rng: random.Random) -> None:
     for _ in range(rng.choice([1, 1, 1, 2, 4])):
         path = rng.choice(sorted(path for path in folder.iterdir() if path.is_file()))
         kind = rng.random()
-        if kind < 0.04:
+        if kind < 0.04 and len([*folder.iterdir()]) > 1:
             path.unlink()
         elif kind < 0.08:
             path.write_bytes(rng.choice(sorted(path for path in folder.iterdir() if path.is_file())).read_bytes())
+        elif kind < 0.8 and path.name == TAR:
+            path.write_bytes(inside_tar(path.read_bytes(), rng))
         elif kind < 0.5 and whole_zip(path):
             path.write_bytes(inside(path.read_bytes(), rng))
         else:
@@ -107,7 +132,38 @@ def sources(folder: Path) -> list[Path]:
     argos = shutil.copytree(converted, folder / "argos")
     (argos / "metadata.json").write_text('{"from_code": "en", "to_code": "de", "type": "translate"}')
     shutil.copy(argos / "source.spm", argos / "sentencepiece.model")
-    return [*found, binary, folder / "huggingface", converted, argos]
+    (folder / "tar").mkdir()
+    model.tar(folder / "tar" / TAR)
+    others = [folder / "huggingface", folder / "tar", training(folder / "training"), of_bytes(folder / "bytes")]
+    return [*found, binary, converted, argos, *others]
+
+
+def of_bytes(folder: Path) -> Path:
+    """Write a model with a vocab.yml as `marian-vocab` writes it, with tokens that are not UTF-8."""
+    vocabularies = importlib.import_module("test_vocabularies")
+    more = [*pieces(spm(0)), *pieces(spm(1))]
+    table = [
+        *vocabularies.SPELLED,
+        *(one for one in dict.fromkeys(map(str.encode, more)) if one not in vocabularies.SPELLED),
+    ]
+    marian(layers=(1, 1), tables=[[*map(str, range(len(table)))]]).save(folder)
+    lines = [b'"%s": %d' % (one, number) for number, one in enumerate(table)][len(vocabularies.SPELLED) :]
+    (folder / "vocab.yml").write_bytes(b"\n".join([vocabularies.MARIAN_VOCAB, *lines]))
+    return folder
+
+
+def training(folder: Path) -> Path:
+    """Write what a training of Marian leaves: its settings, and a SentencePiece model as the vocabulary."""
+    content = importlib.import_module("test_vocabularies").own_spm(400)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=content)
+    marian(tables=[processor.id_to_piece(list(range(processor.get_piece_size())))], layers=(1, 1)).save(folder)
+    for name in ("decoder.yml", "vocab.yml", "source.spm", "target.spm"):
+        (folder / name).unlink()
+    (folder / "vocab.spm").write_bytes(content)
+    settings = "models:\n  - /x/model.npz\nvocabs:\n  - /x/vocab.spm\n  - vocab.spm\nbeam-size: 6\nnormalize: 0.6\n"
+    (folder / "model.npz.yml").write_text(settings)
+    (folder / "model.npz.decoder.yml").write_text(settings)
+    return folder
 
 
 def attempt(source: Path, place: Path) -> None:
@@ -115,7 +171,8 @@ def attempt(source: Path, place: Path) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     signal.alarm(LIMIT)
     try:
-        import_model(source / "model.bin" if (source / "model.bin").exists() else source, place / "out")
+        named = next((source / name for name in ("model.bin", TAR) if (source / name).exists()), source)
+        import_model(named, place / "out", source_language="en", target_language="de")
     except NmtError as error:
         os._exit(0 if "out of memory" not in str(error) else 2)
     except BaseException:

@@ -7,8 +7,9 @@ import io
 import json
 import os
 import struct
+import tarfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,18 @@ class Marian:
         with zipfile.ZipFile(path, "w") as archive:
             for name, content in self.files().items():
                 archive.writestr(top + name, content)
+        return path
+
+    def tar(self, path: Path, entries: Iterable[tarfile.TarInfo] = (), top: str = "opus/") -> Path:
+        """`entries` come first; each has zeros."""
+        kind: Any = {".gz": "w:gz", ".xz": "w:xz"}.get(path.suffix, "w:")
+        with tarfile.open(path, kind) as archive:
+            for entry in entries:
+                archive.addfile(entry, io.BytesIO(bytes(entry.size)))
+            for name, content in self.files().items():
+                entry = tarfile.TarInfo(top + name)
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
         return path
 
 
