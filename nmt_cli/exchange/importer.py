@@ -167,7 +167,7 @@ class SourceFiles:
             small = not self.archive and path.stat().st_size < POINTER
             if small and path.read_bytes().startswith(b"version https://git-lfs"):
                 raise ModelError(
-                    f"{shown_name(name)} of {str(self.path)!r} is a pointer of Git LFS: git lfs pull fetches the content."
+                    f"{shown_name(name)} of {str(self.path)!r} is a pointer of Git LFS: git lfs pull fetches it."
                 )
         return self.members[name]
 

@@ -133,8 +133,8 @@ def _refusal(files: SourceFiles) -> str:
         )
     if found := files.ending(".bin"):
         return (
-            f"{where} has weights as {shown_name(found[0])}, and no vocabulary of CTranslate2. If Marian saved it, give "
-            "its path. If it needs pickle to be read, it could run any program, and nmt does not import it."
+            f"{where} has weights as {shown_name(found[0])}, and no vocabulary of CTranslate2. If Marian saved it, "
+            "give its path. If it needs pickle to be read, it could run any program, and nmt does not import it."
         )
     if files.ending(".pt", ".ckpt", ".pkl"):
         return (

@@ -243,7 +243,7 @@ MANY_DIGITS = f"model.encoder.layers.{'9' * 5000}.fc1.bias"
 POSITIONS = {f"embed_positions{number}": np.zeros(0, "f4") for number in range(20_000)}
 FAULTS: dict[str, tuple[Change, str]] = {
     "an unknown key": (config(new_thing=3), "does not know: new_thing = 3"),
-    "another type": (config(model_type="bart"), "model_type = 'bart'"),
+    "another type": (config(model_type="bart"), "of the type .bart. of transformers"),
     "no scaling": (config(scale_embedding=False), "scale_embedding = False"),
     "pre-norm": (config(normalize_before=True), "normalize_before = True"),
     "other heads": (config(decoder_attention_heads=2), "decoder_attention_heads = 2"),
