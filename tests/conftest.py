@@ -1,5 +1,5 @@
 """The tests' environment: no variable of the user's decides numbers. tools/other_machines.py sets some of them anew, in
-$NMT_TEST_MACHINE. $NMT_TEST_ORDER, any text, is the seed of a random order; CI sets it to the commit.
+$NMT_TEST_MACHINE. $NMT_TEST_ORDER, any text, is the seed of a random order; CI takes the hash of tests/, so it is another one after each change of them.
 
 Workers of pytest-xdist share the cores: each computes with one thread.
 """
