@@ -1,5 +1,6 @@
 """The tests' environment: no variable of the user's decides numbers. tools/other_machines.py sets some of them anew, in
-$NMT_TEST_MACHINE. $NMT_TEST_ORDER, any text, is the seed of a random order; CI takes the hash of tests/, so it is another one after each change of them.
+$NMT_TEST_MACHINE. $NMT_TEST_ORDER, any text, is the seed of a random order. CI takes the hash of tests/ in git: another
+order after each change of them.
 
 Workers of pytest-xdist share the cores: each computes with one thread.
 """
