@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 @options_from(
     commands.import_model,
     source=argument(
-        "An OPUS-MT zip, tar or folder, a Marian .npz or .bin in fp32, or a folder of Hugging Face.", "SOURCE"
+        "A model of OPUS-MT, Marian (.npz, or .bin in fp32), Hugging Face (MarianMT), CTranslate2 or Argos Translate: "
+        "a folder, zip, tar or file.",
+        "SOURCE",
     ),
     out=out_option("Model folder to write: a new one, or an earlier result."),
     importer=option(f"What SOURCE is: {', '.join(IMPORTERS)}.  [default: recognised]", "NAME", names=("--from",)),

@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 from ..data.tokenizer import BYTE
 from ..errors import ModelError, shown
+from ..model.folder_files import CARD
 from ..storage.sealed_json import parse_json
 from ..text.languages import NAMES, base, canonical
 from . import ctranslate2, ctranslate2_import
@@ -34,7 +35,9 @@ MODEL_FILES = ("model.bin", "config.json", "shared_vocabulary.json", "source_voc
 README = """\
 # {from_name} to {to_name}, for Argos Translate
 
-Written by `nmt export` and verified: it computes the same as the model that it comes from.
+Written by `nmt export` and verified: it computes the same as the model that it comes from. To install it:
+
+    python -c "from argostranslate import package; package.install_from_path('{file}')"
 
 Argos Translate searches with its own settings (a length penalty of 0.2), writes a space for each _, and divides texts
 into sentences by itself.
@@ -108,15 +111,18 @@ def write(source_model: SourceModel, folder: Path) -> None:
     metadata = metadata_of(source_model)
     version = metadata["package_version"].replace(".", "_")
     name = f"translate-{metadata['from_code']}_{metadata['to_code']}-{version}"
+    file = f"{name}{ENDING}"
+    about = README.format(file=file, **metadata)
+    (folder / CARD).write_text(about, encoding="utf-8")
     with TemporaryDirectory(prefix=".model-", dir=folder) as aside:
         ctranslate2.write(source_model, Path(aside))
-        with zipfile.ZipFile(folder / f"{name}{ENDING}", "w", zipfile.ZIP_DEFLATED) as package:
+        with zipfile.ZipFile(folder / file, "w", zipfile.ZIP_DEFLATED) as package:
             for file in sorted(Path(aside).iterdir()):
                 if file.name in MODEL_FILES:
                     package.write(file, f"{name}/model/{file.name}")
             package.writestr(f"{name}/{METADATA}", json.dumps(metadata, indent=4, ensure_ascii=False) + "\n")
             package.writestr(f"{name}/{TOKENIZER}", source_model.vocabulary.source.model)
-            package.writestr(f"{name}/README.md", README.format(**metadata) + source_model.card)
+            package.writestr(f"{name}/{CARD}", about + source_model.card)
 
 
 def load_exported(folder: Path) -> ctranslate2.CTranslate2Reader:
