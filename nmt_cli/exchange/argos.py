@@ -117,9 +117,9 @@ def write(source_model: SourceModel, folder: Path) -> None:
     with TemporaryDirectory(prefix=".model-", dir=folder) as aside:
         ctranslate2.write(source_model, Path(aside))
         with zipfile.ZipFile(folder / file, "w", zipfile.ZIP_DEFLATED) as package:
-            for file in sorted(Path(aside).iterdir()):
-                if file.name in MODEL_FILES:
-                    package.write(file, f"{name}/model/{file.name}")
+            for part in sorted(Path(aside).iterdir()):
+                if part.name in MODEL_FILES:
+                    package.write(part, f"{name}/model/{part.name}")
             package.writestr(f"{name}/{METADATA}", json.dumps(metadata, indent=4, ensure_ascii=False) + "\n")
             package.writestr(f"{name}/{TOKENIZER}", source_model.vocabulary.source.model)
             package.writestr(f"{name}/{CARD}", about + source_model.card)

@@ -36,7 +36,7 @@ from ..storage.sealed_json import parse_json
 from .ctranslate2 import NORM, CTranslate2Reader
 from .importer import Array, ForeignModel, Importer, ImportOptions, LazyArray, SourceFiles, languages, rows
 from .layout import PARTS, place_of
-from .marian import LONGEST, license_in, tags_in, with_rows
+from .marian import LONGEST, data_of, license_in, tags_in, with_rows
 
 WEIGHTS, CONFIG = "model.bin", "config.json"
 VOCABULARIES = ("shared_vocabulary", "source_vocabulary", "target_vocabulary")
@@ -114,18 +114,7 @@ def _converted(
     sizes = (len(symbols[0].table), len(symbols[1].table))
     tags = tags_in([{piece: number for number, piece in enumerate(sides[0])}])
     codes = languages(options, found, tags)
-    data = {
-        "source_language": codes[0],
-        "target_language": codes[1],
-        "train_source": [origin],
-        "train_target": [origin],
-        "tokenizer": origin,
-        "joint_vocab": same,
-        "separate_tokenizers": same and not joint,
-        "vocab_size": sizes[0],
-        "max_length": min(LONGEST, section["max_positions"] - 1),
-        **({} if same else {"target_vocab_size": sizes[1]}),
-    }
+    data = data_of(origin, codes, sizes, same, same and not joint, section["max_positions"])
     recipe = {"data": data, "model": section, "decode": dict(decode)}
     model = Recipe.from_dict(recipe, f"the configuration of {shown_name(origin)}").model
     for name in files.ending(CONFIG, *(f"{one}.{kind}" for one in VOCABULARIES for kind in ("json", "txt"))):

@@ -347,6 +347,27 @@ def tags_in(sides: Sequence[Mapping[str, int]]) -> list[str]:
     return [piece[2:-2] for piece in sorted(sides[0], key=lambda piece: sides[0][piece]) if is_tag(piece)]
 
 
+def data_of(
+    origin: str, codes: Sequence[str], sizes: tuple[int, int], joint: bool, separate: bool, positions: int
+) -> dict[str, Any]:
+    """Return the keys of [data] of an imported model.
+
+    `separate`: whether each side has a tokenizer of its own, over one vocabulary.
+    """
+    return {
+        "source_language": codes[0],
+        "target_language": codes[1],
+        "train_source": [origin],
+        "train_target": [origin],
+        "tokenizer": origin,
+        "joint_vocab": joint,
+        "separate_tokenizers": separate,
+        "vocab_size": sizes[0],
+        "max_length": min(LONGEST, positions - 1),
+        **({} if joint else {"target_vocab_size": sizes[1]}),
+    }
+
+
 def assembled(
     files: SourceFiles,
     codes: tuple[str, str],
@@ -367,18 +388,8 @@ def assembled(
     """
     ids = {side: Ids.of(of_side, unused) for side, of_side in zip(("source", "target"), sides, strict=True)}
     joint, origin = sides[0] == sides[1], files.path.name
-    data = {
-        "source_language": codes[0],
-        "target_language": codes[1],
-        "train_source": [origin],
-        "train_target": [origin],
-        "tokenizer": origin,
-        "joint_vocab": joint,
-        "separate_tokenizers": joint,
-        "vocab_size": len(ids["source"].table),
-        "max_length": min(LONGEST, section.get("max_positions", 2 * LONGEST) - 1),
-        **({} if joint else {"target_vocab_size": len(ids["target"].table)}),
-    }
+    sizes = len(ids["source"].table), len(ids["target"].table)
+    data = data_of(origin, codes, sizes, joint, joint, section.get("max_positions", 2 * LONGEST))
     recipe = {"data": data, "model": dict(section), "decode": dict(decode)}
     model = Recipe.from_dict(recipe, f"the configuration of {shown_name(origin)}").model
     models = [files.read(name or f"{side}.spm") for side, name in zip(ids, own, strict=True)]
@@ -387,7 +398,7 @@ def assembled(
         toolkit="Marian",
         recipe=recipe,
         weights=converted(arrays, model, ties, ids, called),
-        vocabularies=(len(ids["source"].table), len(ids["target"].table)),
+        vocabularies=sizes,
         tokenizers=tokenizers_of(models, ids, steps),
         reader=MarianReader(arrays, section, ties, orders, models, sides, steps, [*map(bool, own)]),
         tags=tags_in(sides),
