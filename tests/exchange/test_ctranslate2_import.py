@@ -107,7 +107,7 @@ def test_what_ctranslate2_itself_refuses_is_named(tmp_path: Path) -> None:
 
 def test_an_unpacked_package_is_read_from_its_folders(made: Any, tmp_path: Path) -> None:
     export(made(), "argos", tmp_path / "argos")
-    [package] = (tmp_path / "argos").iterdir()
+    [package] = (tmp_path / "argos").glob("*.argosmodel")
     with zipfile.ZipFile(package) as archive:
         archive.extractall(tmp_path / "unpacked")
     [folder] = (tmp_path / "unpacked").iterdir()
