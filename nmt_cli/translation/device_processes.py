@@ -71,6 +71,18 @@ class _Spawning(SpawnContext):
         terminate = SpawnProcess.kill
 
 
+class _Executor(ProcessPoolExecutor):
+    """Several threads may end it at once: each would close the same descriptors."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.ending = threading.RLock()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        with self.ending:
+            super().shutdown(wait, cancel_futures=cancel_futures)
+
+
 class _Processes(Client, ABC):
     """Processes search; if there are few sentences, the threads do."""
 
@@ -152,7 +164,7 @@ class Forks(_Processes):
     def executor(self) -> ProcessPoolExecutor:
         """The forks, which begin here."""
         arguments = (self.models, self.options, self.stopped, os.getpid())
-        executor = ProcessPoolExecutor(self.processes, _Forking(), _begin_fork, arguments)
+        executor = _Executor(self.processes, _Forking(), _begin_fork, arguments)
         self.begun = True
         return executor
 
@@ -180,15 +192,15 @@ class DeviceProcesses:
             for device in self.devices:
                 devices.put(device)
             arguments = (self.load, devices, os.getpid())
-            self._executor = ProcessPoolExecutor(len(self.devices), context, _begin_on_device, arguments)
+            self._executor = _Executor(len(self.devices), context, _begin_on_device, arguments)
             self.owner = os.getpid()
         return self._executor
 
     def close(self) -> None:
         """End the processes, after the groups that they search."""
-        if self._executor and self.owner == os.getpid():
-            self._executor.shutdown(cancel_futures=True)
-        self._executor = None
+        executor, self._executor = self._executor, None
+        if executor and self.owner == os.getpid():
+            executor.shutdown(cancel_futures=True)
 
 
 class Devices(_Processes):

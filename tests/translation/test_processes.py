@@ -8,7 +8,9 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -200,6 +202,29 @@ def test_a_process_that_dies_idle_ends_the_others(
         found.result(LIMIT)
     client.close()
     gone([*own])
+
+
+def test_threads_that_close_at_once_take_turns(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`concurrent.futures` would close its descriptors twice."""
+    inside, most = list[int](), list[int]()
+    shutdown = ProcessPoolExecutor.shutdown
+
+    def slowly(self: ProcessPoolExecutor, *arguments: Any, **options: Any) -> None:
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.1)
+        shutdown(self, *arguments, **options)
+        inside.pop()
+
+    monkeypatch.setattr(ProcessPoolExecutor, "shutdown", slowly)
+    with closing(KINDS["forks"](folder)) as models:
+        some = over(models, folder, {"search": "diverse"})
+        client = models.client(some.search)
+        client.submit(some.prepare(LINES).sentences).result(LIMIT)
+        with ThreadPoolExecutor(4) as threads:
+            for done in [threads.submit(client.close) for _ in range(4)]:
+                done.result(LIMIT)
+    assert set(most) == {1}
 
 
 def test_closing_in_another_thread_ends_who_waits_for_few_sentences(
