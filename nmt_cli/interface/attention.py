@@ -123,7 +123,7 @@ def cross_attention_of(translator: Translator, translation: Translation) -> list
     if len(sentences) != 1 or not target or max(len(sentences[0].tokens), len(target)) > longest:
         return []
     [source] = sentences
-    weights = cross_attention(stored.forced(), source.source(EOS), [BOS, *target[:-1]])
+    weights = cross_attention(stored.forced(), [*source.tokens, *[EOS] * source.ended], [BOS, *target[:-1]])
     rows: list[list[float]] = weights[:, source.first : len(source.tokens)].tolist()
     return rows
 

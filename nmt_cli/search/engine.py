@@ -74,7 +74,7 @@ class EngineSearch(Owner, Search):
         options = self.options
         pairs = zip(sentence_ids, sentences, strict=True)  # the engine trusts that they are as many
         numbers = integers([number for number, _ in pairs])
-        lengths, tokens = flattened([sentence.source(options.eos) for sentence in sentences])
+        lengths, tokens = flattened([[*sentence.tokens, *[options.eos] * sentence.ended] for sentence in sentences])
         longest = integers([sentence.max_length for sentence in sentences])
         penalties = penalties_of(options.length_penalty, options.alpha, int(longest.max(initial=0)))
         of_sentences = len(numbers), numbers, lengths, tokens, longest

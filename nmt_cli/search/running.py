@@ -50,7 +50,7 @@ class RunningSearch(Generic[T]):
         self.tokens += sum(len(sentence.tokens) + 1 for sentence in sentences)
         with self.models.computing():
             if self.decoder:
-                self.decoder.add([sentence.source(self.options.eos) for sentence in sentences])
+                self.decoder.add([[*sentence.tokens, *[self.options.eos] * sentence.ended] for sentence in sentences])
             self.search.add(numbers, sentences)
 
     def step(self) -> list[tuple[T, SearchResult]]:
@@ -70,7 +70,8 @@ class RunningSearch(Generic[T]):
             self._remove(number)
 
     def _alignment(self, number: int, output: list[int]) -> list[int]:
-        return self.models.aligned(self.sentences[number].source(self.options.eos), output)
+        sentence = self.sentences[number]
+        return self.models.aligned([*sentence.tokens, *[self.options.eos] * sentence.ended], output)
 
     def _remove(self, number: int) -> T:
         self.tokens -= len(self.sentences.pop(number).tokens) + 1

@@ -25,15 +25,10 @@ class Sentence:
     ended: bool = True
     """Whether the encoder reads an end symbol after the tokens."""
 
-    def source(self, eos: int) -> list[int]:
-        """Return what the encoder reads: never nothing."""
-        return [*self.tokens, eos] if self.ended or not self.tokens else [*self.tokens]
-
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A finished output: its tokens without the end symbol, log P with the end symbol, and log P / lp, plus cp if asked
-    for.
+    """A finished output: its tokens without the end symbol, log P with the end symbol, and log P / lp.
     """
 
     tokens: list[int]

@@ -185,7 +185,8 @@ class LineTranslator:
         ids, decode = [*tag, *text], self.options.decode
         added = sum(rule.added_length(inputs[rule.name]) for rule in self.search.constraints if rule.name in inputs)
         longest = int(len(ids) * decode.max_len_ratio) + added + decode.max_extra
-        return Sentence(ids, min(longest, self.longest_output), inputs, len(tag), self.models.source_end)
+        ended = self.models.source_end or not ids  # the encoder never reads nothing
+        return Sentence(ids, min(longest, self.longest_output), inputs, len(tag), ended)
 
     def results(self, prepared: Prepared, results: Sequence[SearchResult]) -> list[Translation]:
         """Return a result for each line that was prepared, given the search result of each sentence."""
