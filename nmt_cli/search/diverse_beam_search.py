@@ -12,8 +12,8 @@ up over the steps of a hypothesis, and a group ranks by these sums, as in fairse
 the hypotheses that count are those that stay open: a hypothesis that ends, or that cannot reach the best of its group
 any more, penalises nobody. A required token, as in a prefix, is not penalised: no other token could be chosen.
 
-The result is the W' best of each group together, ranked by the model's own log P / lp,
-without repeated outputs.
+The result is the W' best of each group together, ranked by the model's own log P / lp, without
+repeated outputs.
 
 For `BeamSearch` the groups are "sentences" of width W': hypothesis w of group g of sentence b has the number
 (b * G + g) * W' + w there, which is its number in the decoder too.
