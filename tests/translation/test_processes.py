@@ -170,6 +170,7 @@ def test_a_process_that_dies_is_named_and_replaced(
         os.kill(pid, signal.SIGKILL)
     with pytest.raises(WorkerDied, match=r"a worker process died; perhaps the memory was full\. Give fewer --devices"):
         list(results)
+    gate.open()  # a window that was read after the death is with the new processes
     assert list(over(models, folder).translate(LINES)) == expected(folder)
 
 
