@@ -51,6 +51,8 @@ def unsupported(config: ModelSection, precision: str) -> str:
         return reason
     if precision not in PRECISIONS:
         return f"the engine has no {precision}"
+    if config.decoder != "self_attention":
+        return f"the engine has no model.decoder = {config.decoder!r}"
     for key, (registry, known) in FORMS.items():
         if registry.get(getattr(config, key)) not in known:
             return f"the engine has no model.{key} = {getattr(config, key)!r}"
