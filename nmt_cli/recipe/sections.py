@@ -429,6 +429,10 @@ class DecodeSection(Section):
     min_length: Annotated[
         int, _search("Shortest output: N tokens that are not white space; 0 allows an empty output.", "N")
     ] = number(1, 0, 1_000_000)
+    second_choice: int = number(0, 0, 1_000_000)
+    """A line of at most this number of tokens whose translation has a plain fault, such as a doubled word or a changed
+    number, gets the best of four that has none, if there is one. 0: never. For small models that fail on single words
+    and headings (`translation.second_choice`)."""
     lookahead: int = number(12, 0, 1_000_000)
     """Search drops a hypothesis that cannot reach the n best within this number of further tokens, end symbol counted,
     even if their log-probabilities were 0. 0: no limit, so that the best hypothesis is never lost."""

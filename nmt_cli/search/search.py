@@ -16,10 +16,11 @@ The result for a sentence does not depend on the other sentences. This file does
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .length_penalties import gnmt
+from .length_penalties import gnmt, none
 from .sentence import FinishedSentences, Sentence
 
 if TYPE_CHECKING:
@@ -58,8 +59,12 @@ UNLIMITED = 1 << 30
 """A number of tokens that no output reaches."""
 AT_ONCE = 1.0
 """With this `compact_below`, a sentence leaves in the step in which it is finished."""
+SECOND = 4
+"""Outputs that are looked at if the best one is not accepted."""
 COMPACT_BELOW = 0.7
 """Finished sentences leave once at most this share of the sentences is unfinished, because leaving costs a copy."""
+
+Accepts = Callable[[Sentence, Sequence[int]], bool]
 
 
 def _prefix() -> tuple[Constraint, ...]:
@@ -124,8 +129,16 @@ class SearchOptions(EngineOptions):
     """λ of diverse beam search: the penalty of a token for each hypothesis of an earlier group that gets the same token
     in the same step."""
     mbr: MbrOptions = field(default_factory=MbrOptions)
+    accepts: Accepts | None = None
+    """(sentence, the tokens of its best output) → whether this stays; else the best of SECOND outputs that is accepted
+    takes its place, if there is one. None: every output stays."""
     detokenize: Any = None
     """(token ids of outputs) → their texts; searches that compare texts need it."""
+
+    @cached_property
+    def second(self) -> SearchOptions:
+        """The options of the search for another output: the most probable ones, whatever their length."""
+        return replace(self, beam=SECOND, nbest=SECOND, length_penalty=none, accepts=None, align=False)
 
     def score(self, log_prob: float, length: int) -> float:
         """Return log P / lp of an output; `length` is |Y|, the end symbol counted."""
