@@ -18,6 +18,9 @@ from ..search.sentence import Sentence
 
 MARK = re.compile(r"([(\[{（［【])|([,،，、])(?!\d)|([:;：；])(?!\d)")
 """Brackets, commas and colons: the group is the kind. One before a digit is a part of a number."""
+BRACKETS = {1}
+SENTENCE = re.compile(r"[.!?。！？…।][\W_]*$")
+"""The end of a sentence, in which a translation may need other commas."""
 WORD = re.compile(r"[^\W\d_]+")
 LETTERS = 4
 """Shortest word that is doubled if an output has it twice: articles and the like may be there twice."""
@@ -44,7 +47,7 @@ class SecondChoice:
 
 def faulty(source: str, output: str) -> bool:
     """Return whether the translation of a short text is empty, is far too long, has a mark of a kind that the source
-    has not, says a word twice that stands there once, loops, or lacks a number.
+    has not (in a sentence: brackets), says a word twice that stands there once, loops, or lacks a number.
     """
     from ..evaluation.outputs import loops, numbers
 
@@ -52,6 +55,7 @@ def faulty(source: str, output: str) -> bool:
     kinds, allowed = ({match.lastindex for match in MARK.finditer(text)} for text in (output, source))
     most = max(Counter(own).values(), default=1)
     doubled = any(count > most and len(word) >= LETTERS for word, count in Counter(words).items())
-    if not output.strip() or len(words) > 2 * len(own) + 2 or kinds - allowed or doubled:
+    added = (kinds - allowed) & (BRACKETS if SENTENCE.search(source) else kinds)
+    if not output.strip() or len(words) > 2 * len(own) + 2 or added or doubled:
         return True
     return loops([source], [output], [[source]])[0] or numbers([source], [output], [[source]])[0]

@@ -34,6 +34,7 @@ LONGEST = 9
         ("No way", "não não não não"),
         ("Thanks", "Obrigado por enviar uma edição"),
         ("Name", "  "),
+        ("Frank Sinatra.", "Frank Sinatra (em inglês)."),
         ("Nelson Mandela", "纳尔逊·曼德拉（英语）"),
         ("Red", "أحمر، أخضر"),
     ],
@@ -55,6 +56,7 @@ def test_faults_of_short_outputs(source: str, output: str) -> None:
         ("the man of the house", "l'homme de la maison"),
         ("(see page 3)", "(ver página 3)"),
         ("in the city", "em a cidade em"),
+        ("Rather not.", "Em vez disso, não."),
     ],
 )
 def test_what_is_no_fault(source: str, output: str) -> None:
