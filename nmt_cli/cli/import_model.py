@@ -66,10 +66,11 @@ def _described(done: Imported) -> list[str]:
     into = listed(done.model.tags, 20) if done.model.tags else data.target_language
     tokens = " + ".join(f"{size:,}" for size in dict.fromkeys(done.model.vocabularies))
     penalty = "" if decode.length_penalty == "none" else f", score / length^{decode.alpha:g}"
+    words = f", word penalty {decode.word_penalty:g}" if decode.word_penalty else ""
     return [
         f"wrote {done.path}: a model of {done.model.toolkit}, {data.source_language} to {into}",
         f"{model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, {tokens} tokens, "
-        f"{done.parameters:,} parameters, fp32; beam {decode.beam}{penalty}",
+        f"{done.parameters:,} parameters, fp32; beam {decode.beam}{words}{penalty}",
         f"licence: {done.model.license or 'its files name none: ask its makers'}",
         f"lines of several sentences are translated in parts from {done.safe_length} tokens on (--safe-length)",
     ]

@@ -312,10 +312,8 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     sides = [by_name[one] for one in names]
     if sides[0] != sides[1] and section["tie_embeddings"]:
         raise ModelError("the embeddings are tied, and source and target have two vocabularies.")
-    if (penalty := decoder.get("word-penalty", "0")) not in ("0", "0.0"):
-        raise ModelError(f"decoder.yml has word-penalty = {shown(penalty)}, which nmt does not have: set it to 0.")
     steps, left_out = steps_in(files.text("preprocess.sh", LARGEST_SCRIPT), options.skip_step)
-    decode = decoding(decoder, ("beam-size", 12), ("normalize", 0))
+    decode = decoding(decoder, ("beam-size", 12), ("normalize", 0), ("word-penalty", 0))
     named = [one or two for one, two in zip(_languages_in(files.about("README.md")), files.languages, strict=True)]
     codes = languages(options, (named[0], named[1]), tags_in(sides))
     foreign = assembled(files, codes, arrays, section, ties, sides, steps, decode, own=own)
@@ -491,7 +489,8 @@ def write(source_model: SourceModel, folder: Path) -> None:
     (folder / "decoder.yml").write_text(
         "relative-paths: true\nmodels:\n  - model.npz\nvocabs:\n"
         + "".join(f"  - {name}\n" for name in names.values())
-        + f"beam-size: {decode.beam}\nnormalize: {source_model.length_penalty:g}\nword-penalty: 0\n",
+        + f"beam-size: {decode.beam}\nnormalize: {source_model.length_penalty:g}\n"
+        f"word-penalty: {decode.word_penalty}\n",
         encoding="utf-8",
     )
     (folder / "README.md").write_text(README.format(vocab=" ".join(names.values())), encoding="utf-8")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from in_process import printed
+from in_process import printed, warnings
 from marian_models import ABOUT, SHARED, container, marian, needs_marian
 from safetensors.numpy import load_file
 from shared import shared
@@ -131,13 +131,14 @@ def test_every_container_gives_the_same_weights(kind: str, tmp_path: Path, monke
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_what_the_files_say_becomes_the_recipe_the_card_and_what_info_says(precision: str, tmp_path: Path) -> None:
     original = marian(layers=(1, 1))
-    original.decoder = {"beam-size": 5, "normalize": 0.7, "word-penalty": 0}
+    original.decoder = {"beam-size": 5, "normalize": 0.7, "word-penalty": -0.25}
     done = imported(original.zip(tmp_path / "opus.zip"), tmp_path / "model", safe_length=40)
     data, model, decode = done.recipe.data, done.recipe.model, done.recipe.decode
     assert (data.source_language, data.target_language) == ("en", "de")
     assert (data.joint_vocab, data.separate_tokenizers) == (True, True)
     assert (model.positions, model.output_bias, model.zero_start, model.epsilon) == ("marian", True, True, 1e-6)
     assert (decode.beam, decode.length_penalty, decode.alpha, decode.min_length) == (5, "power", 0.7, 1)
+    assert decode.word_penalty == -0.25
     assert done.safe_length == 40
     card = (done.path / "README.md").read_text(encoding="utf-8")
     assert "- Licence: CC-BY 4.0." in card
@@ -147,6 +148,21 @@ def test_what_the_files_say_becomes_the_recipe_the_card_and_what_info_says(preci
     assert re.search(r"^  imported +opus\.zip$\n^  toolkit +Marian$\n^  license +", said, re.MULTILINE), said
     assert not re.search("update|train|dropout", said.replace(str(tmp_path), "")), said  # nobody did that here
     assert set(json.loads(printed("info --json", folder))["recipe"]) == {"name", "data", "model", "decode"}
+
+
+def test_a_word_penalty_goes_back_to_marian_and_is_missed_elsewhere(tmp_path: Path) -> None:
+    original = marian(layers=(1, 1))
+    original.decoder = {"beam-size": 5, "normalize": 0.7, "word-penalty": 0.2}
+    source, folder = original.save(tmp_path / "opus"), tmp_path / "model"
+    said = " ".join(warnings("import", source, "--out", folder))
+    assert "beam 5, word penalty 0.2, score / length^0.7" in said
+    said = " ".join(warnings("export", folder, "--to", "marian", "--out", tmp_path / "back"))
+    assert "word penalty" not in said
+    decoder = yaml.safe_load((tmp_path / "back" / "decoder.yml").read_text(encoding="utf-8"))
+    assert (decoder["normalize"], decoder["word-penalty"]) == (0.7, 0.2)
+    said = " ".join(warnings("export", folder, "--to", "ctranslate2", "--out", tmp_path / "other"))
+    assert "There is no word penalty, which is 0.2 in nmt." in said
+    assert "word penalty, 0.2 for each token" in (tmp_path / "other" / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
