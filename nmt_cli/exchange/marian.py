@@ -242,20 +242,41 @@ def _model_name(files: SourceFiles) -> str:
 
     Of a training's, it is the last one, not a checkpoint or the best one so far.
     """
-    if files.given.endswith((".npz", ".bin")) and files.given != "pytorch_model.bin":
+    if _is_model(files.given):
         return files.given
-    if "decoder.yml" in files.names:
-        listed = _names(_settings(files, "decoder.yml"), "models")
-        if len(listed) > 1:
-            raise ModelError(
-                f"decoder.yml names {len(listed)} models, an ensemble: give the path of one of them, such as "
-                f"{shown(listed[0])}."
-            )
-        if listed and listed[0] in files.names:
-            return listed[0]
+    listed = _names(_settings(files, "decoder.yml"), "models")
+    if listed and listed[0] in files.names:
+        return listed[0]
     found = _weights(files)
     last = [name for name in found if not CHECKPOINT.search(name)]
     return found[0] if len(found) == 1 else last[0] if len(last) == 1 else ""
+
+
+def _is_model(name: str) -> bool:
+    """Return whether this is the name of a file as Marian saves models."""
+    return name.endswith((".npz", ".bin")) and name != "pytorch_model.bin"
+
+
+def _members(files: SourceFiles) -> list[str]:
+    """Return the names of the models of decoder.yml if they are an ensemble, see `Importer`. Raises ModelError."""
+    decoder = {} if _is_model(files.given) else _settings(files, "decoder.yml")
+    names, weights = _names(decoder, "models"), _names(decoder, "weights")
+    if len(names) < 2:
+        return []
+    where, penalty = f"decoder.yml names {len(names)} models, an ensemble,", decoder.get("word-penalty", "0")
+    if len({*filter(_is_model, names)} & {*files.names}) < len(names):
+        raise ModelError(
+            f"{where} and not all are .npz or .bin files beside it: import each by its path, "
+            f"{shown(decoder['models'][:6])}, and give nmt translate a --model for each."
+        )
+    if len({*weights}) > 1:
+        raise ModelError(f"{where} with the weights {shown(weights[:6])}: nmt has ensembles of equal weights.")
+    if penalty not in ("0", "0.0"):
+        raise ModelError(
+            f"{where} and word-penalty = {shown(penalty)}, which counts beside the sum of their log-probabilities: set "
+            "it to 0, and give nmt translate --word-penalty, divided by their number."
+        )
+    return names
 
 
 def _settings(files: SourceFiles, name: str) -> dict[str, Any]:
@@ -437,7 +458,7 @@ def license_in(text: str, about: str) -> str:
     return shown_name(named[1].strip() if named else first)
 
 
-IMPORTER = Importer(recognizes, read)
+IMPORTER = Importer(recognizes, read, _members)
 
 
 # Export

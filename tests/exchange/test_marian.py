@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from safetensors.numpy import load_file
 from shared import shared
 from small_models import needs_engine, searched
 
+import nmt_cli as nmt
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Vocabulary
+from nmt_cli.errors import ModelError
 from nmt_cli.exchange import importing, verification
 from nmt_cli.exchange import marian as marian_importer
 from nmt_cli.exchange.convert import export
@@ -176,6 +179,47 @@ def test_what_decoder_yml_does_not_say_is_as_in_marian(
     original.decoder = decoder
     decode = imported(original.save(tmp_path / "opus"), tmp_path / "model").recipe.decode
     assert (decode.beam, decode.length_penalty, decode.alpha) == expected
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_the_models_of_an_ensemble_become_folders_that_translate_together(kind: str, tmp_path: Path) -> None:
+    first, second = (marian(layers=(1, 1), seed=seed) for seed in (1, 2))
+    first.decoder = {"beam-size": 3, "models": ["/x/model.npz", "model2.npz"], "weights": [0.5, 0.5]}
+    files = {**first.files(), "model2.npz": second.files()["model.npz"]}
+    source = tmp_path / ("opus.zip" if kind == "zip" else "opus")
+    if kind == "zip":
+        with zipfile.ZipFile(source, "w") as archive:
+            for name, content in files.items():
+                archive.writestr(name, content)
+    else:
+        first.save(source)
+        (source / "model2.npz").write_bytes(files["model2.npz"])
+    out = tmp_path / "out"
+    said = warnings("import", source, "--out", out)
+    assert "they are an ensemble of 2 models: Marian adds up their log-probabilities" in said[0]
+    assert [line.split(":")[0] for line in said if line.startswith("wrote")] == [f"wrote {out}/1", f"wrote {out}/2"]
+    assert said[-1] == f"next: nmt translate --model {out}/1 --model {out}/2 < input"
+    for number, one in enumerate((first, second), 1):
+        one.decoder = {"beam-size": 3}
+        alone = imported(one.save(tmp_path / f"original{number}"), tmp_path / f"alone{number}").path
+        ours, theirs = (load_file(path / "model.safetensors") for path in (out / str(number), alone))
+        assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+    done = imported(source, out)
+    assert [one.path for one in (done, *done.others)] == [out / "1", out / "2"]
+    with nmt.load([done.path, done.others[0].path], device="cpu") as translator:
+        assert len(translator.translate(["a dog"])) == 1
+    if kind == "folder":
+        assert not imported(source / "model2.npz", tmp_path / "one").others
+
+
+def test_of_an_ensemble_nothing_is_written_if_its_last_model_is_damaged(tmp_path: Path) -> None:
+    original = marian(layers=(1, 1))
+    original.decoder = {"models": ["model.npz", "model2.npz"]}
+    source, out = original.save(tmp_path / "opus"), tmp_path / "out"
+    (source / "model2.npz").write_bytes((source / "model.npz").read_bytes()[:-100])
+    with pytest.raises(ModelError, match=r"model2.npz is neither an .npz"):
+        imported(source, out)
+    assert not out.exists()
 
 
 # --- what Marian computed ---
