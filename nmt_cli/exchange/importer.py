@@ -361,6 +361,9 @@ class Importer:
     recognizes: Callable[[SourceFiles], bool]
     read: Callable[[SourceFiles, ImportOptions], ForeignModel]
     """Raises ModelError for what it cannot convert, UsageError for options that do not fit."""
+    members: Callable[[SourceFiles], list[str]] = lambda files: []
+    """Return the names of an ensemble's models, of which `read` reads the one that is `given`; none: it is one model.
+    Raises ModelError for an ensemble that nmt cannot have."""
 
 
 def known_section(

@@ -10,8 +10,8 @@ name.
 from __future__ import annotations
 
 import unicodedata
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -51,10 +51,14 @@ class Imported:
     verification: Verification
     safe_length: int
     """The length, in source tokens, up to which lines of several sentences are translated whole."""
+    others: tuple[Imported, ...] = ()
+    """The other models of an ensemble."""
 
 
 def import_model(source: Path, out: Path, by: str, options: ImportOptions, text: Path | None = None) -> Imported:
     """Write the model at `source` as a model folder to `out`, and verify it.
+
+    The models of an ensemble become `out`/1, `out`/2, …; the first one has the `others`.
 
     `by` names the importer; "": the one that recognizes the files. The lines of `text` are compared too.
 
@@ -64,29 +68,52 @@ def import_model(source: Path, out: Path, by: str, options: ImportOptions, text:
     return_freed_memory()
     if by:
         check_choice("--from", by, IMPORTERS)
-    check_output_folder(out, WHAT, not_imported, [source])
-    with closing(SourceFiles(source)) as files:
+    with closing(SourceFiles(source)) as files, ExitStack() as folders:
+        importer = _importer(files, by)
+        members = importer.members(files)
+        paths = [out / str(number) for number, _ in enumerate(members, 1)] or [out]
+        for path in paths:
+            check_output_folder(path, WHAT, not_imported, [source])
+        models = list[ForeignModel]()
         with status("reading the model"):
-            foreign = _importer(files, by).read(files, options)
-        recipe = Recipe.from_dict(
-            {"name": source.stem.removesuffix(".tar"), **foreign.recipe}, f"the recipe of {str(source)!r}"
-        )
-        with output_folder(out, WHAT, not_imported, [source], ModelError) as aside:
-            write_model(
-                aside,
-                foreign.weights,
-                recipe,
-                foreign.vocabularies,
-                foreign.tokenizers,
-                {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license},
-                safe_length=options.safe_length or None,
-                card=_card(foreign, files, recipe).encode(),
-            )
-            model = SourceModel.load(aside)
-            lines = _made_up(model.vocabulary.source)
-            verification = verify(model, foreign.reader, sentences(model, text), WHAT, NOTHING, lines)
-        parameters = count_parameters(model.model)["total"]
-        return Imported(out, foreign, recipe, parameters, verification, model.safe_length)
+            for name in members or [files.given]:
+                files.given = name
+                models.append(importer.read(files, options))
+        done = list[Imported]()
+        for path, foreign in zip(paths, models, strict=True):
+            aside = folders.enter_context(output_folder(path, WHAT, not_imported, [source], ModelError))
+            done.append(_imported(files, foreign, aside, path, source, options, text))
+    return replace(done[0], others=tuple(done[1:]))
+
+
+def _imported(
+    files: SourceFiles,
+    foreign: ForeignModel,
+    aside: Path,
+    path: Path,
+    source: Path,
+    options: ImportOptions,
+    text: Path | None,
+) -> Imported:
+    """Write a model to `aside`, which becomes `path`, and verify it. Raises ModelError."""
+    recipe = Recipe.from_dict(
+        {"name": source.stem.removesuffix(".tar"), **foreign.recipe}, f"the recipe of {str(source)!r}"
+    )
+    write_model(
+        aside,
+        foreign.weights,
+        recipe,
+        foreign.vocabularies,
+        foreign.tokenizers,
+        {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license},
+        safe_length=options.safe_length or None,
+        card=_card(foreign, files, recipe).encode(),
+    )
+    model = SourceModel.load(aside)
+    lines = _made_up(model.vocabulary.source)
+    verification = verify(model, foreign.reader, sentences(model, text), WHAT, NOTHING, lines)
+    parameters = count_parameters(model.model)["total"]
+    return Imported(path, foreign, recipe, parameters, verification, model.safe_length)
 
 
 def _importer(files: SourceFiles, by: str) -> Importer:

@@ -242,20 +242,41 @@ def _model_name(files: SourceFiles) -> str:
 
     Of a training's, it is the last one, not a checkpoint or the best one so far.
     """
-    if files.given.endswith((".npz", ".bin")) and files.given != "pytorch_model.bin":
+    if _is_model(files.given):
         return files.given
-    if "decoder.yml" in files.names:
-        listed = _names(_settings(files, "decoder.yml"), "models")
-        if len(listed) > 1:
-            raise ModelError(
-                f"decoder.yml names {len(listed)} models, an ensemble: give the path of one of them, such as "
-                f"{shown(listed[0])}."
-            )
-        if listed and listed[0] in files.names:
-            return listed[0]
+    listed = _names(_settings(files, "decoder.yml"), "models")
+    if listed and listed[0] in files.names:
+        return listed[0]
     found = _weights(files)
     last = [name for name in found if not CHECKPOINT.search(name)]
     return found[0] if len(found) == 1 else last[0] if len(last) == 1 else ""
+
+
+def _is_model(name: str) -> bool:
+    """Return whether this is the name of a file as Marian saves models."""
+    return name.endswith((".npz", ".bin")) and name != "pytorch_model.bin"
+
+
+def _members(files: SourceFiles) -> list[str]:
+    """Return the names of the models of decoder.yml if they are an ensemble, see `Importer`. Raises ModelError."""
+    decoder = {} if _is_model(files.given) else _settings(files, "decoder.yml")
+    names, weights = _names(decoder, "models"), _names(decoder, "weights")
+    if len(names) < 2:
+        return []
+    where, penalty = f"decoder.yml names {len(names)} models, an ensemble,", decoder.get("word-penalty", "0")
+    if len({*filter(_is_model, names)} & {*files.names}) < len(names):
+        raise ModelError(
+            f"{where} and not all are .npz or .bin files beside it: import each by its path, "
+            f"{shown(decoder['models'][:6])}, and give nmt translate a --model for each."
+        )
+    if len({*weights}) > 1:
+        raise ModelError(f"{where} with the weights {shown(weights[:6])}: nmt has ensembles of equal weights.")
+    if penalty not in ("0", "0.0"):
+        raise ModelError(
+            f"{where} and word-penalty = {shown(penalty)}, which counts beside the sum of their log-probabilities: set "
+            "it to 0, and give nmt translate --word-penalty, divided by their number."
+        )
+    return names
 
 
 def _settings(files: SourceFiles, name: str) -> dict[str, Any]:
@@ -312,10 +333,8 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     sides = [by_name[one] for one in names]
     if sides[0] != sides[1] and section["tie_embeddings"]:
         raise ModelError("the embeddings are tied, and source and target have two vocabularies.")
-    if (penalty := decoder.get("word-penalty", "0")) not in ("0", "0.0"):
-        raise ModelError(f"decoder.yml has word-penalty = {shown(penalty)}, which nmt does not have: set it to 0.")
     steps, left_out = steps_in(files.text("preprocess.sh", LARGEST_SCRIPT), options.skip_step)
-    decode = decoding(decoder, ("beam-size", 12), ("normalize", 0))
+    decode = decoding(decoder, ("beam-size", 12), ("normalize", 0), ("word-penalty", 0))
     named = [one or two for one, two in zip(_languages_in(files.about("README.md")), files.languages, strict=True)]
     codes = languages(options, (named[0], named[1]), tags_in(sides))
     foreign = assembled(files, codes, arrays, section, ties, sides, steps, decode, own=own)
@@ -439,7 +458,7 @@ def license_in(text: str, about: str) -> str:
     return shown_name(named[1].strip() if named else first)
 
 
-IMPORTER = Importer(recognizes, read)
+IMPORTER = Importer(recognizes, read, _members)
 
 
 # Export
@@ -491,7 +510,8 @@ def write(source_model: SourceModel, folder: Path) -> None:
     (folder / "decoder.yml").write_text(
         "relative-paths: true\nmodels:\n  - model.npz\nvocabs:\n"
         + "".join(f"  - {name}\n" for name in names.values())
-        + f"beam-size: {decode.beam}\nnormalize: {source_model.length_penalty:g}\nword-penalty: 0\n",
+        + f"beam-size: {decode.beam}\nnormalize: {source_model.length_penalty:g}\n"
+        f"word-penalty: {decode.word_penalty}\n",
         encoding="utf-8",
     )
     (folder / "README.md").write_text(README.format(vocab=" ".join(names.values())), encoding="utf-8")

@@ -420,6 +420,10 @@ class DecodeSection(Section):
         0.6, 0.0, 5.0
     )
     """Up to 5, the penalty of the longest output is a number in fp32."""
+    word_penalty: Annotated[
+        float, _search("Subtracted from log P for each token; below 0, longer outputs are better.", "P")
+    ] = number(0.0, -1000.0, 1000.0)
+    """The score of an output Y is (log P(Y) - word_penalty |Y|) / its length penalty, as Marian's."""
     max_extra: Annotated[
         int, _search("Longest output: tokens of the line, and of its prefix and terms, plus N.", "N")
     ] = number(50, 1, 1_000_000)
@@ -491,6 +495,7 @@ class DecodeOptions(TypedDict, total=False):
     beam: int | None
     length_penalty: str | None
     alpha: float | None
+    word_penalty: float | None
     max_extra: int | None
     max_len_ratio: float | None
     min_length: int | None
