@@ -19,10 +19,10 @@ from ..console import status
 from ..data.normalization import UNSEEN
 from ..data.tokenizer import Tokenizer
 from ..device.memory import return_large_arrays as return_freed_memory
-from ..errors import ModelError, check_choice, shown, shown_name
+from ..errors import ModelError, UsageError, check_choice, shown, shown_name
 from ..model.folder_files import TOKENIZERS, not_imported
 from ..model.transformer import count_parameters
-from ..model.weights import write_model
+from ..model.weights import forms_of, quantize_weights, write_model
 from ..recipe import Recipe
 from ..registry import IMPORTERS, load
 from ..storage.output_paths import check_output_folder, output_folder
@@ -78,7 +78,7 @@ def import_model(source: Path, out: Path, by: str, options: ImportOptions, text:
         with status("reading the model"):
             for name in members or [files.given]:
                 files.given = name
-                models.append(importer.read(files, options))
+                models.append(_licensed(importer.read(files, options), options.license))
         done = list[Imported]()
         for path, foreign in zip(paths, models, strict=True):
             aside = folders.enter_context(output_folder(path, WHAT, not_imported, [source], ModelError))
@@ -99,19 +99,16 @@ def _imported(
     recipe = Recipe.from_dict(
         {"name": source.stem.removesuffix(".tar"), **foreign.recipe}, f"the recipe of {str(source)!r}"
     )
-    write_model(
-        aside,
-        foreign.weights,
-        recipe,
-        foreign.vocabularies,
-        foreign.tokenizers,
-        {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license},
-        safe_length=options.safe_length or None,
-        card=_card(foreign, files, recipe).encode(),
-    )
+    metrics = {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license}
+    parts = (recipe, foreign.vocabularies, foreign.tokenizers, metrics)
+    more = (options.safe_length or None, _card(foreign, files, recipe).encode())
+    write_model(aside, foreign.weights, *parts, "fp32", *more)
     model = SourceModel.load(aside)
     lines = _made_up(model.vocabulary.source)
     verification = verify(model, foreign.reader, sentences(model, text), WHAT, NOTHING, lines)
+    if foreign.integers:
+        forms = forms_of(recipe.model, foreign.vocabularies, "int8")
+        write_model(aside, quantize_weights(foreign.weights, forms, foreign.integers), *parts, "int8", *more)
     parameters = count_parameters(model.model)["total"]
     return Imported(path, foreign, recipe, parameters, verification, model.safe_length)
 
@@ -149,10 +146,6 @@ def _refusal(files: SourceFiles) -> str:
             "Rewrite it as safetensors, if you trust it: python -c 'from transformers import MarianMTModel as M; "
             f'M.from_pretrained("DIR").save_pretrained("DIR")\', with {where} as DIR; then import it again.'
         )
-    if files.ending(".alphas.bin", ".intgemm8.bin"):
-        return (
-            f"{where} is an int8 model of Marian's, as Firefox has: nmt cannot import it yet. Take the model in fp32."
-        )
     if kind not in ("", "marian"):
         return (
             f"{where} is a model of the type {shown(kind)} of transformers: nmt can import MarianMT, such as "
@@ -177,6 +170,13 @@ def _refusal(files: SourceFiles) -> str:
         "target.spm), or one of Hugging Face (config.json, model.safetensors), CTranslate2 (model.bin, "
         f"*_vocabulary.json) or Argos Translate. It holds {shown(sorted([*names, *folders])[:8])}."
     )
+
+
+def _licensed(foreign: ForeignModel, license: str) -> ForeignModel:
+    """Return the model with the licence that its files name, or that the user says. Raises UsageError for both."""
+    if foreign.license and license:
+        raise UsageError(f"--license {license!r}: the files name a licence, {foreign.license!r}. Leave the option out.")
+    return replace(foreign, license=f"{shown_name(license)} (said by --license)") if license else foreign
 
 
 def _card(foreign: ForeignModel, files: SourceFiles, recipe: Recipe) -> str:
