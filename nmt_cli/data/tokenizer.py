@@ -340,6 +340,11 @@ def _explained(message: str, data: DataSection, side: str) -> DataError:
 JOINT_FILE, SOURCE_FILE, TARGET_FILE = "tokenizer.model", "tokenizer.source.model", "tokenizer.target.model"
 
 
+def files_of(source: bytes, target: bytes) -> dict[str, bytes]:
+    """Return the models of both sides by file name: one file if they are equal."""
+    return {JOINT_FILE: source} if source == target else {SOURCE_FILE: source, TARGET_FILE: target}
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """The tokenizers of source and target: the same object if the vocabulary is joint."""

@@ -26,7 +26,7 @@ import numpy as np
 
 from .. import __version__
 from ..data.sentencepiece_model import SPECIALS, is_tag, with_pieces
-from ..data.tokenizer import BOS, EOS, PAD, SOURCE_FILE, TARGET_FILE, UNK
+from ..data.tokenizer import BOS, EOS, PAD, UNK, files_of
 from ..errors import ModelError, UsageError, shown, shown_name
 from ..model.parameters import Parameter, parameters
 from ..model.transformer import NO_PROBABILITY
@@ -389,17 +389,19 @@ def assembled(
     ids = {side: Ids.of(of_side, unused) for side, of_side in zip(("source", "target"), sides, strict=True)}
     joint, origin = sides[0] == sides[1], files.path.name
     sizes = len(ids["source"].table), len(ids["target"].table)
-    data = data_of(origin, codes, sizes, joint, joint, section.get("max_positions", 2 * LONGEST))
+    models = [files.read(name or f"{side}.spm") for side, name in zip(ids, own, strict=True)]
+    tokenizers = tokenizers_of(models, ids, steps)
+    separate = joint and len(tokenizers) > 1
+    data = data_of(origin, codes, sizes, joint, separate, section.get("max_positions", 2 * LONGEST))
     recipe = {"data": data, "model": dict(section), "decode": dict(decode)}
     model = Recipe.from_dict(recipe, f"the configuration of {shown_name(origin)}").model
-    models = [files.read(name or f"{side}.spm") for side, name in zip(ids, own, strict=True)]
     orders = {side: one.order for side, one in ids.items()}
     return ForeignModel(
         toolkit="Marian",
         recipe=recipe,
         weights=converted(arrays, model, ties, ids, called),
         vocabularies=sizes,
-        tokenizers=tokenizers_of(models, ids, steps),
+        tokenizers=tokenizers,
         reader=MarianReader(arrays, section, ties, orders, models, sides, steps, [*map(bool, own)]),
         tags=tags_in(sides),
         license=license_in(files.about("LICENSE"), files.about("README.md")),
@@ -407,19 +409,19 @@ def assembled(
 
 
 def tokenizers_of(models: Sequence[bytes], ids: Mapping[str, Ids], steps: Sequence[Step]) -> dict[str, bytes]:
-    """Return the two tokenizers of a model folder. `models`: SentencePiece's of both sides. Raises ModelError."""
+    """Return the tokenizer files of a model folder. `models`: SentencePiece's of both sides. Raises ModelError."""
     import sentencepiece
 
     replacements, controls = replacements_in(steps)
     extensions: list[dict[str, Any]] = [{"replacements": replacements, "controls": controls}, {}]
-    written = {}
-    for name, side, model, extension in zip((SOURCE_FILE, TARGET_FILE), ids, models, extensions, strict=True):
+    written = []
+    for side, model, extension in zip(ids, models, extensions, strict=True):
         try:
             sentencepiece.SentencePieceProcessor(model_proto=model)
-            written[name] = with_pieces(model, ids[side].table, extension)
+            written.append(with_pieces(model, ids[side].table, extension))
         except (ValueError, KeyError, AttributeError, TypeError, RuntimeError) as error:
             raise ModelError(f"{side}.spm is not a SentencePiece model, or a damaged one ({error}).") from None
-    return written
+    return files_of(*written)
 
 
 def _languages_in(about: str) -> tuple[str, str]:
