@@ -195,14 +195,14 @@ class Tokenizer:
         A sequence with any other id has a text that is not blank. A byte counts as white space if it occurs in the
         UTF-8 of any white-space character.
         """
-        spaces = [character for character in map(chr, range(0x10000)) if character.isspace()]
-        bytes_of = {f"<0x{byte:02X}>" for byte in "".join(spaces).encode()}
+        spaces = "".join(filter(str.isspace, map(chr, range(0x3001))))  # U+3000 is the last one
+        bytes_of, blank = {f"<0x{byte:02X}>" for byte in spaces.encode()}, spaces + META_SPACE
         ids, processor = list(range(self.vocab_size)), self._processor
         kinds = zip(self.table, processor.is_control(ids), processor.is_byte(ids), strict=True)
         return tuple(
             number
             for number, (piece, is_control, is_byte) in enumerate(kinds)
-            if is_control or (piece in bytes_of if is_byte else not piece.replace(META_SPACE, " ").strip())
+            if is_control or (piece in bytes_of if is_byte else not piece.strip(blank))
         )
 
     @cached_property

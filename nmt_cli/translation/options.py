@@ -66,7 +66,7 @@ class TranslationOptions:
             "bos": BOS,
             "eos": EOS,
             "banned_tokens": tuple(t for t in (PAD, UNK, BOS, *target.tags.values()) if t not in allowed),
-            "textless": target.textless if decode.min_length else (),
+            "textless": target.textless,
             "sampling": self.sampling or getattr(search, "SAMPLING", None) or SamplingOptions(),
             "lookahead": decode.lookahead or UNLIMITED,
             "mbr": self.mbr,
