@@ -71,7 +71,7 @@ def test_a_tag_is_never_made_from_a_text() -> None:
 
 def test_the_new_model_keeps_scores_kinds_and_settings() -> None:
     model = spm(0, 200, ("no",))
-    table = [*SPECIALS, *pieces(model)[::-1], "other"]
+    table = [*SPECIALS, "long" * 99, *pieces(model)[::-1], "other"]
     written = with_pieces(model, table, {"replacements": {"，": ","}, "controls": True})
     before, after = pieces_of(model), pieces_of(written)
     assert {piece: after[piece] for piece in pieces(model)} == {piece: before[piece] for piece in pieces(model)}
