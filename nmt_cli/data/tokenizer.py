@@ -86,6 +86,7 @@ class Tokenizer:
         if not 0 < self.vocab_size <= len(pieces):
             raise damaged
         self.table = pieces[: self.vocab_size]
+        """SentencePiece's string of every token, by id."""
         self.sha256 = hashlib.sha256(model).hexdigest()
         self._check_specials(where)
         left_out = leaving_out(self._lacks)
