@@ -26,7 +26,7 @@ import numpy as np
 
 from .. import __version__
 from ..data.sentencepiece_model import SPECIALS, is_tag, with_pieces
-from ..data.tokenizer import BOS, EOS, JOINT_FILE, PAD, SOURCE_FILE, TARGET_FILE, UNK
+from ..data.tokenizer import BOS, EOS, PAD, UNK, files_of
 from ..errors import ModelError, UsageError, shown, shown_name
 from ..model.parameters import SCALES, Parameter, parameters
 from ..model.transformer import NO_PROBABILITY
@@ -486,22 +486,19 @@ def assembled(
 
 
 def tokenizers_of(models: Sequence[bytes], ids: Mapping[str, Ids], steps: Sequence[Step]) -> dict[str, bytes]:
-    """Return the tokenizers of a model folder, one if both are the same. `models`: SentencePiece's of both sides.
-
-    Raises ModelError.
-    """
+    """Return the tokenizer files of a model folder. `models`: SentencePiece's of both sides. Raises ModelError."""
     import sentencepiece
 
     replacements, controls = replacements_in(steps)
     extensions: list[dict[str, Any]] = [{"replacements": replacements, "controls": controls}, {}]
-    written = {}
-    for name, side, model, extension in zip((SOURCE_FILE, TARGET_FILE), ids, models, extensions, strict=True):
+    written = []
+    for side, model, extension in zip(ids, models, extensions, strict=True):
         try:
             sentencepiece.SentencePieceProcessor(model_proto=model)
-            written[name] = with_pieces(model, ids[side].table, extension)
+            written.append(with_pieces(model, ids[side].table, extension))
         except (ValueError, KeyError, AttributeError, TypeError, RuntimeError) as error:
             raise ModelError(f"{side}.spm is not a SentencePiece model, or a damaged one ({error}).") from None
-    return written if written[SOURCE_FILE] != written[TARGET_FILE] else {JOINT_FILE: written[SOURCE_FILE]}
+    return files_of(*written)
 
 
 def _languages_in(about: str) -> tuple[str, str]:
