@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..console import say, say_next, warn
@@ -49,7 +50,11 @@ def import_model(options: Given) -> None:
     If the two differ on test sentences, nothing is written, and the exit code is 1. docs/models.md says what can be
     imported.
     """
-    done = commands.import_model(**options)
+    say_imported(commands.import_model(**options), options["out"])
+
+
+def say_imported(done: Imported, model: Path | str) -> None:
+    """Print what was imported, and the command that translates with it as --model `model`."""
     for remark in done.model.remarks:
         warn(remark)
     for line in _described(done):
@@ -57,7 +62,7 @@ def import_model(options: Given) -> None:
     say(verified(done.verification))
     say(f"both tokenizers divide {done.verification.lines:,} made-up lines of several scripts equally")
     more = ["--target-language", done.model.tags[0]] if len(done.model.tags) > 1 else []
-    say_next("nmt", "translate", "--model", options["out"], *more, end=" < input")
+    say_next("nmt", "translate", "--model", model, *more, end=" < input")
 
 
 def _described(done: Imported) -> list[str]:

@@ -335,6 +335,9 @@ class ImportOptions:
     safe_length: int = 0
     skip_step: Sequence[str] = ()
     """Programs of preprocess.sh that are left out."""
+    license: str = ""
+    published: str = ""
+    """The address that the files were fetched from, by `nmt models get`, and the SHA-256 of the weights."""
 
 
 @dataclass(frozen=True)

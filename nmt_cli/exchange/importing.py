@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import unicodedata
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -68,8 +68,10 @@ def import_model(source: Path, out: Path, by: str, options: ImportOptions, text:
     with closing(SourceFiles(source)) as files:
         with status("reading the model"):
             foreign = _importer(files, by).read(files, options)
+            foreign = replace(foreign, license=options.license or foreign.license)
         recipe = Recipe.from_dict(
-            {"name": source.stem.removesuffix(".tar"), **foreign.recipe}, f"the recipe of {str(source)!r}"
+            {"name": source.name if source.is_dir() else source.stem.removesuffix(".tar"), **foreign.recipe},
+            f"the recipe of {str(source)!r}",
         )
         with output_folder(out, WHAT, not_imported, [source], ModelError) as aside:
             write_model(
@@ -78,9 +80,10 @@ def import_model(source: Path, out: Path, by: str, options: ImportOptions, text:
                 recipe,
                 foreign.vocabularies,
                 foreign.tokenizers,
-                {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license},
+                {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license}
+                | ({"published": options.published} if options.published else {}),
                 safe_length=options.safe_length or None,
-                card=_card(foreign, files, recipe).encode(),
+                card=_card(foreign, files, recipe, options.published).encode(),
             )
             model = SourceModel.load(aside)
             lines = _made_up(model.vocabulary.source)
@@ -152,7 +155,7 @@ def _refusal(files: SourceFiles) -> str:
     )
 
 
-def _card(foreign: ForeignModel, files: SourceFiles, recipe: Recipe) -> str:
+def _card(foreign: ForeignModel, files: SourceFiles, recipe: Recipe, published: str) -> str:
     """Return a model card: what the model is, and the README of its makers."""
     data = recipe.data
     into = ", ".join(foreign.tags) or data.target_language
@@ -162,6 +165,7 @@ def _card(foreign: ForeignModel, files: SourceFiles, recipe: Recipe) -> str:
         f"Imported from {files.path.name}, a model of {foreign.toolkit}, and verified: it computes the same.",
         "",
         f"- Licence: {foreign.license or 'its files name none'}. Whoever passes the model on names its makers.",
+        *([f"- Fetched from {published.partition('#')[0]}"] if published else []),
         "- Use: `nmt translate --model DIR < text`" + (" `--target-language CODE`" if foreign.tags else ""),
         *(f"- Note: {shown_name(remark)}." for remark in foreign.remarks),
         "",
