@@ -12,6 +12,7 @@ import typer
 from .. import console
 from ..errors import Stopped, printable
 from ..interface import models
+from ..model.folder_files import models_folder
 from ..text.languages import name_of
 from . import output
 from .arguments import argument, option
@@ -54,7 +55,7 @@ def listing(as_json: Json = False) -> None:
         rows = [[one["name"], *_row(one), one["license"], one["origin"]] for one in found if "error" not in one]
         output.write(printable(_shown(rows, "licence", "origin")))
     else:
-        console.say(f"no models in {models.models_folder()}: `nmt models available` lists what can be fetched")
+        console.say(f"no models in {models_folder()}: `nmt models available` lists what can be fetched")
     for one in found:
         if "error" in one:
             console.warn(one["error"])

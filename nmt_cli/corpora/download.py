@@ -71,11 +71,11 @@ def get(url: str, most: int) -> bytes:
             data: bytes = response.read(most + 1)
     except urllib.error.HTTPError as error:
         with error:
-            raise DataError(f"{url}: {_status(error)}") from None
+            raise DataError(f"{url}: {_status(error)}.") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise DataError(f"{url}: {_reason(error)}") from None
+        raise DataError(f"{url}: {_reason(error)}.") from None
     if len(data) > most:
-        raise DataError(f"{url}: the answer has more than {most:,} bytes")
+        raise DataError(f"{url}: the answer has more than {most:,} bytes.")
     return data
 
 

@@ -7,7 +7,7 @@ available(url) ──▶ descriptions of published models ──▶ get_model(na
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,7 +157,7 @@ def _chosen(published: dict[str, list[PublishedModel]], name: str, architecture:
     return model
 
 
-def _unknown(name: str, published: Sequence[str]) -> str:
+def _unknown(name: str, published: Iterable[str]) -> str:
     """Return why there is no model of that name."""
     parts = name.lower().replace("_", "-").split("-")
     known = {key.lower(): key for key in published}
