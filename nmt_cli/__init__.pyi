@@ -24,7 +24,6 @@ from .interface.fetching import datasets as datasets
 from .interface.fetching import fetch as fetch
 from .interface.information import info as info
 from .interface.init import init as init
-from .interface.models import FetchedModel as FetchedModel
 from .interface.models import available as available
 from .interface.models import get_model as get_model
 from .interface.models import models as models

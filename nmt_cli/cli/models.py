@@ -5,6 +5,7 @@ Lists go to stdout, everything else to stderr. Nothing but `available` and `get`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -22,14 +23,12 @@ from .table import Column, Table
 from .typed_options import Given, options_from
 
 Json = Annotated[bool, option("Print the list as JSON.", names=("--json",))]
-UrlOption = option(
-    "Ask this server of Remote Settings.  [default: https://firefox.settings.services.mozilla.com/v1]", "URL"
-)
+UrlOption = option("Ask this server of Remote Settings.  [default: firefox.settings.services.mozilla.com]", "URL")
 group = typer.Typer(
     name="models",
     cls=Group,
-    help="List models, and fetch ones that Mozilla publishes.\n\nWithout a command, it lists the models that --model "
-    "finds by their names.",
+    help="List models, and fetch ones that Mozilla publishes.\n\nWithout a command, it lists those in $NMT_MODELS, by "
+    "default ~/.local/share/nmt/models, where --model finds them by their names.",
     add_completion=False,
     rich_markup_mode=None,
     invoke_without_command=True,
@@ -38,27 +37,14 @@ group = typer.Typer(
 
 
 @group.callback()
-def _table(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        listing(as_json=False)
-
-
-def listing(as_json: Json = False) -> None:
-    """List the models that --model finds by their names.
-
-    They are in $NMT_MODELS, by default ~/.local/share/nmt/models.
-    """
-    found = models.models()
-    if as_json:
-        output.write_json(found)
-    elif found:
-        rows = [[one["name"], *_row(one), one["license"], one["origin"]] for one in found if "error" not in one]
-        output.write(printable(_shown(rows, "licence", "origin")))
+def listing(context: typer.Context, as_json: Json = False) -> None:
+    """Print the list, unless there is a command."""
+    if context.invoked_subcommand:
+        return
+    if (found := models.models()) or as_json:
+        _write(found, as_json, "license", "origin")
     else:
         console.say(f"no models in {models_folder()}: `nmt models available` lists what can be fetched")
-    for one in found:
-        if "error" in one:
-            console.warn(one["error"])
 
 
 @options_from(models.available, url=UrlOption)
@@ -67,22 +53,25 @@ def available(*, options: Given, as_json: Json = False) -> None:
 
     Of each direction the best one comes first. All are under MPL-2.0.
     """
-    found = models.available(**options)
+    _write(models.available(**options), as_json, "architecture", "version")
+
+
+def _write(found: Sequence[dict[str, Any]], as_json: bool, *more: str) -> None:
+    """Print descriptions of models, as a table with the keys `more`."""
     if as_json:
         output.write_json(found)
         return
-    rows = [[one["name"], *_row(one), one["architecture"], one["version"]] for one in found]
-    output.write(printable(_shown(rows, "architecture", "version")))
-
-
-def _row(one: dict[str, Any]) -> list[str]:
-    languages = f"{name_of(one['source_language'])} to {name_of(one['target_language'])}"
-    return [languages, f"{one['bytes'] / 1e6:.1f}"]
-
-
-def _shown(rows: list[list[str]], *more: str) -> str:
-    columns = [Column("name", left=True), Column("languages", left=True), Column("MB")]
-    return Table("", [*columns, *(Column(name, left=True) for name in more)], rows).plain()
+    columns = [Column(key, left=key != "MB") for key in ("name", "source", "target", "MB", *more)]
+    rows = [
+        [
+            one["name"],
+            *(name_of(one[f"{side}_language"]) for side in ("source", "target")),
+            f"{one['bytes'] / 1e6:.1f}",
+            *(one[key] for key in more),
+        ]
+        for one in found
+    ]
+    output.write(printable(Table("", columns, rows).plain()))
 
 
 @options_from(
@@ -99,17 +88,13 @@ def get(options: Given) -> None:
     from .import_model import say_imported
 
     try:
-        fetched = models.get_model(**options)
+        if done := models.get_model(**options):
+            say_imported(done, done.path.name)
     except KeyboardInterrupt as interrupt:
         raise Stopped(
             signal_of(interrupt), "interrupted. The downloaded part is kept; the same command resumes there."
         ) from None
-    if fetched.imported:
-        say_imported(fetched.imported, fetched.path.name)
-    else:
-        console.say(f"nothing to do: {fetched.path} is this model")
-        console.say_next("nmt", "translate", "--model", fetched.path.name, end=" < input")
 
 
-for name, command in {"list": listing, "available": available, "get": get}.items():
-    group.command(name, cls=Command, context_settings=CONTEXT)(command)
+for command in (available, get):
+    group.command(command.__name__, cls=Command, context_settings=CONTEXT)(command)

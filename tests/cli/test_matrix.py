@@ -123,7 +123,7 @@ COMMANDS = {
         prints=False,
         setup=QUICK,
     ),
-    "models": Command("models list --json", "nmt_cli.cli.output:write"),
+    "models": Command("models --json", "nmt_cli.cli.output:write"),
     "quantize": Command("quantize model --out {out}", "nmt_cli.exchange.quantizing:write_model", prints=False),
     "info": Command("info model", "nmt_cli.training.estimate:estimate"),
     "info of a recipe": Command("info count.toml --json", "nmt_cli.training.estimate:estimate"),

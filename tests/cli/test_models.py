@@ -43,30 +43,32 @@ def ran(folder: Path, *arguments: object, text: bytes = b"", code: int = 0) -> t
 def test_from_the_list_to_a_translation(site: Site, tmp_path: Path) -> None:
     printed, said = ran(tmp_path, "models")
     assert (printed, said) == ("", "no models in models: `nmt models available` lists what can be fetched\n")
-    assert ran(tmp_path, "models", "list", "--json") == ("[]\n", "")
+    assert ran(tmp_path, "models", "--json") == ("[]\n", "")
     printed, _ = ran(tmp_path, "models", "available", "--url", site.address)
     assert [line.split() for line in printed.splitlines()] == [
-        ["name", "languages", "MB", "architecture", "version"],
-        ["en-de", "English", "to", "German", "0.2", "tiny", "3.0"],
+        ["name", "source", "target", "MB", "architecture", "version"],
+        ["en-de", "English", "German", "0.2", "tiny", "3.0"],
     ]
     printed, _ = ran(tmp_path, "models", "available", "--url", site.address, "--json")
     assert json.loads(printed)[0]["files"][0].startswith(site.address.removesuffix("v1"))
     assert not (tmp_path / "models").exists()
     printed, said = ran(tmp_path, "models", "get", "en-de", "--url", site.address)
     assert printed == ""
-    assert said.startswith("en-de-tiny-3.0: 0.2 MB, licence MPL-2.0\n  model.npz, 0.0 MB, from http://127.0.0.1:")
+    assert said.startswith(
+        "en-de, tiny 3.0, licence MPL-2.0; architectures that are published: tiny\n  model.npz, 0.0 MB, from http://127.0.0.1:"
+    )
     assert "licence: MPL-2.0\n" in said
     assert said.endswith("next: nmt translate --model en-de < input\n")
     _, said = ran(tmp_path, "models", "get", "en-de", "--url", site.address)
-    assert "nothing to do: models/en-de is this model\nnext: nmt translate --model en-de < input\n" in said
+    assert said.endswith("nothing to do: models/en-de is this model\n")
     printed, _ = ran(tmp_path, "models")
-    assert re.fullmatch(r"en-de  English to German  0\.\d  MPL-2\.0  http://\S+", printed.splitlines()[1])
+    assert re.fullmatch(r"en-de  English  German  0\.\d  MPL-2\.0  http://\S+", printed.splitlines()[1])
     printed, said = ran(tmp_path, "translate", "--model", "en-de", text=b"the dog\n")
     assert (printed.count("\n"), said) == (1, "model: models/en-de\n")
     (tmp_path / "models/en-de/config.json").write_text("{}")
     printed, said = ran(tmp_path, "models")
     assert "en-de" not in printed
-    assert "warning: 'models/en-de/config.json' " in said
+    assert said.startswith("warning: 'models/en-de/config.json' ")
 
 
 def test_without_a_network(tmp_path: Path) -> None:
@@ -88,7 +90,7 @@ def test_an_interrupted_download_resumes(site: Site, tmp_path: Path) -> None:
         assert process.poll() is None
         time.sleep(0.01)
     _, said = ran(tmp_path, *arguments, code=1)
-    assert "another nmt models get fetches en-de just now" in said
+    assert "another nmt models get fetches en-de now" in said
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert (process.wait(), error.decode().splitlines()[-1]) == (
