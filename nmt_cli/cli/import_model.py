@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @options_from(
     commands.import_model,
     source=argument(
-        "A model of OPUS-MT, Marian (.npz, or .bin in fp32), Hugging Face (MarianMT), CTranslate2 or Argos Translate: "
+        "A model of OPUS-MT, Marian (.npz, .bin), Firefox, Hugging Face (MarianMT), CTranslate2 or Argos Translate: "
         "a folder, zip, tar or file.",
         "SOURCE",
     ),
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     skip_step=option(
         "Leave out this program of preprocess.sh (repeatable); translations suffer where it matters.", "NAME"
     ),
+    license=option("Licence of the model, for the card, if the files name none.", "NAME"),
     text=VerifiedText,
 )
 def import_model(options: Given) -> None:
@@ -74,7 +75,7 @@ def _described(done: Imported) -> list[str]:
     return [
         f"wrote {done.path}: a model of {done.model.toolkit}, {data.source_language} to {into}",
         f"{model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, {tokens} tokens, "
-        f"{done.parameters:,} parameters, fp32; beam {decode.beam}{penalty}",
+        f"{done.parameters:,} parameters, {'int8' if done.model.integers else 'fp32'}; beam {decode.beam}{penalty}",
         f"licence: {done.model.license or 'its files name none: ask its makers'}",
         f"lines of several sentences are translated in parts from {done.safe_length} tokens on (--safe-length)",
     ]

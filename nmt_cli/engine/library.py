@@ -23,7 +23,7 @@ from ..errors import ModelError, UsageError, expected, printable, shown
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-ABI = 3
+ABI = 4
 """The number of the interface in src/nmt.h. The library reports its own one, and they must be equal."""
 FOLDER = Path(__file__).with_name("lib")
 SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
@@ -76,8 +76,8 @@ class CConfig(ctypes.Structure):
             (name, _int)
             for name in (
                 *("d_model", "num_heads", "key_size", "value_size", "d_ff", "encoder_layers", "decoder_layers"),
-                *("max_positions", "source_vocab", "target_vocab", "norm", "activation", "positions", "residual"),
-                *("tie_embeddings", "monotonic_attention", "output_bias", "precision"),
+                *("max_positions", "source_vocab", "target_vocab", "norm", "activation", "positions", "decoder"),
+                *("residual", "tie_embeddings", "monotonic_attention", "output_bias", "precision"),
             )
         ),
         ("epsilon", ctypes.c_double),

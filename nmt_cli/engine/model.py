@@ -33,6 +33,8 @@ DTYPES = {"float32": 0, "uint16": 1, "int8": 2}
 """NumPy's dtypes and their numbers in src/nmt.h; uint16 are the bits of bf16."""
 PRECISIONS = {"fp32": 0, "int8": 2}
 """The precisions in which the engine computes."""
+DECODERS = ("self_attention", "ssru")
+"""Values of model.decoder, by their numbers in src/nmt.h."""
 FORMS = {
     key: (registry, [f"nmt_cli.model.{name}" for name in names])
     for key, registry, names in (
@@ -81,6 +83,7 @@ class EngineModel(Owner):
         self.library, self.config, self.precision = library(), config, precision
         self.vocabulary, self.max_positions = vocabularies[1], config.max_positions
         values = {key: known.index(registry[getattr(config, key)]) for key, (registry, known) in FORMS.items()}
+        values["decoder"] = DECODERS.index(config.decoder)
         values |= {"source_vocab": vocabularies[0], "target_vocab": vocabularies[1], "precision": PRECISIONS[precision]}
         names = [field[0] for field in CConfig._fields_]
         described = CConfig(*(values[name] if name in values else getattr(config, name) for name in names))

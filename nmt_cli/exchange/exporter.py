@@ -152,7 +152,7 @@ def check_form(config: ModelSection, library_name: str, remedy: str = "", **know
         raise ModelError(
             f"the model has hard monotonic attention (model.monotonic_attention), which {library_name} does not have."
         )
-    for key, values in {"source_end": (True,), **known}.items():
+    for key, values in {"source_end": (True,), "decoder": ("self_attention",), **known}.items():
         value = config.epsilon if key == "norm_epsilon" else getattr(config, key)
         if value not in values:
             raise ModelError(

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Self, cast
+from typing import IO, Any, BinaryIO, NamedTuple, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,8 @@ LARGEST = 2**26
 """Bytes of the largest file that is read as a whole: all but the weights."""
 TAR = re.compile(r"\.(tgz|tar(\.(gz|xz|bz2|zst))?)$")
 """The end of the name of a tar."""
+COMPRESSED = re.compile(r"(?<=\.(?:bin|npz|spm|yml))\.(?:gz|zst)$")
+"""The end of the name of a compressed file, which counts as if it were not compressed."""
 MOST_FILES = 10_000
 """Largest number of files in an archive."""
 POINTER = 1024
@@ -68,6 +70,8 @@ class LazyArray:
     read: Callable[[], Array]
     """Return the numbers: the file's pages where they are stored as they are, else a new array. Nobody keeps them."""
     dtype: np.dtype[Any] = FP32
+    integers: Integers | None = None
+    """The integers of the file, of which the numbers are multiples."""
 
     def then(self, change: Callable[[Array], Array], shape: tuple[int, ...] | None = None) -> LazyArray:
         """Return what `change` makes of the array when it is read. `shape`: the new one, by default the same."""
@@ -82,6 +86,13 @@ class LazyArray:
         return np.asarray(self.read(), dtype)
 
 
+class Integers(NamedTuple):
+    """Integers of an array, and the value of the integer 1."""
+
+    array: LazyArray
+    scale: np.float32
+
+
 class SourceFiles:
     """The files of a folder, a zip or a tar by their names, which have no folder: an archive may have some.
 
@@ -90,7 +101,7 @@ class SourceFiles:
 
     def __init__(self, path: Path) -> None:
         """Raises ModelError if there is no folder, archive or file at `path`. A file stands for its folder."""
-        self.path, self.archive, self.folder = path, None, ""
+        self.path, self.archive, self.folder, self.scratch = path, None, "", ""
         self.given = ""
         """The name of the file that the user named, if it is not an archive."""
         self.repeated: set[str] = set()
@@ -109,19 +120,19 @@ class SourceFiles:
                 _check_count(len(self.archive.infolist()))
                 self._list((one.filename, _path(one.filename)) for one in self.archive.infolist() if not one.is_dir())
                 return
-            if path.is_file() and path.suffix in FILES:
-                self.given, self.path = path.name, path.parent
+            if path.is_file() and COMPRESSED.sub("", path.name).endswith(FILES):
+                self.given, self.path = COMPRESSED.sub("", path.name), path.parent
             elif not path.is_dir():
                 raise ModelError(_no_source(path))
             entries = _entries(self.path)
             if len(entries) == 1 and entries[0].is_dir():  # a folder around it, as unpacking makes
                 self.path, entries = entries[0], _entries(entries[0])
-            self.members = {entry.name: entry.name for entry in entries if not entry.is_dir()}
+            self._list((entry.name, PurePosixPath(entry.name)) for entry in entries if not entry.is_dir())
 
     def _list(self, paths: Iterable[tuple[str, PurePosixPath]]) -> None:
-        """Take the files of an archive: the name of each, and its path without backslashes."""
+        """Take the files of a folder or an archive: the name of each, and its path without backslashes."""
         kept = sorted((name, path) for name, path in paths if not _is_of_a_mac(path))
-        self.members = {path.name: name for name, path in reversed(kept)}
+        self.members = {COMPRESSED.sub("", path.name): name for name, path in reversed(kept)}
         counts = Counter(path.name for _, path in kept)
         self.repeated = {name for name, count in counts.items() if count > 1}
 
@@ -178,31 +189,39 @@ class SourceFiles:
         """
         member = self._member(name)
         with self._reading(name):
-            if not self.archive:
-                return read_bounded(self.place / member, most)
+            if not self.archive or COMPRESSED.search(member):
+                return read_bounded(self.unpacked(name), most)
             if (size := self.archive.getinfo(member).file_size) > most:
                 raise OSError(errno.EFBIG, f"it has {size:,} bytes, expected at most {most:,}")
             return self.archive.read(member)
 
     def unpacked(self, name: str) -> Path:
-        """Return the path of a file. One of a zip is unpacked to $TMPDIR until `close`.
+        """Return the path of a file. One of a zip, or a compressed one, is unpacked to $TMPDIR until `close`.
 
         Raises ModelError if it is missing or cannot be read.
         """
         member = self._member(name)
-        if not self.archive:
+        if not self.archive and not COMPRESSED.search(member):
             return self.place / member
         with self._reading(name):
-            check_density(self.archive.getinfo(member).file_size, self.path)
-            self.folder = self.folder or tempfile.mkdtemp(prefix="nmt-import-")
-            with self.archive.open(member) as packed, Path(self.folder, name).open("wb") as file:
-                shutil.copyfileobj(packed, file, 1 << 20)
-        return Path(self.folder, name)
+            self.scratch = self.scratch or tempfile.mkdtemp(prefix="nmt-import-")
+            with self._unpacking(member) as content, Path(self.scratch, name).open("wb") as file:
+                shutil.copyfileobj(content, file, 1 << 20)
+        return Path(self.scratch, name)
+
+    @contextmanager
+    def _unpacking(self, member: str) -> Iterator[IO[bytes]]:
+        """Open a file of a zip, or a compressed one. Raises one of UNREADABLE."""
+        path = self.path if self.archive else self.place / member
+        if self.archive:
+            check_density(self.archive.getinfo(member).file_size, path)
+        with self.archive.open(member) if self.archive else path.open("rb") as file:
+            yield cast(IO[bytes], _Unpacked(path, cast(BinaryIO, file))) if COMPRESSED.search(member) else file
 
     def close(self) -> None:
         """Remove what was unpacked."""
-        if self.folder:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in filter(None, (self.folder, self.scratch)):
+            shutil.rmtree(folder, ignore_errors=True)
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -336,6 +355,7 @@ class ImportOptions:
     skip_step: Sequence[str] = ()
     """Programs of preprocess.sh that are left out."""
     license: str = ""
+    """The licence, for files that name none."""
     published: str = ""
     """The address that the files were fetched from, by `nmt models get`, and the SHA-256 of the weights."""
 
@@ -347,6 +367,7 @@ class ForeignModel:
     toolkit: str
     recipe: dict[str, dict[str, Any]]
     weights: Mapping[str, LazyArray]
+    """In fp32."""
     vocabularies: tuple[int, int]
     tokenizers: Mapping[str, bytes]
     reader: Reader
@@ -355,6 +376,9 @@ class ForeignModel:
     """The codes of the languages into which a model with tags translates."""
     license: str = ""
     remarks: list[str] = field(default_factory=list)
+    integers: Mapping[str, LazyArray] = field(default_factory=dict)
+    """The matrices of a model in int8 that are the file's own integers, and their scales, as `quantize_weights`
+    returns them: the model folder is in int8."""
 
 
 @dataclass(frozen=True)
@@ -416,4 +440,4 @@ def rows(matrix: Array, order: Array) -> Array:
     """Return the rows `order` (V,) of a matrix or vector of another vocabulary; those of -1 are zero."""
     taken = matrix[np.maximum(order, 0)]
     taken[order < 0] = 0
-    return np.ascontiguousarray(taken, np.float32)
+    return np.ascontiguousarray(taken, np.int8 if taken.dtype == np.int8 else np.float32)

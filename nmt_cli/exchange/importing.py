@@ -19,10 +19,10 @@ from ..console import status
 from ..data.normalization import UNSEEN
 from ..data.tokenizer import Tokenizer
 from ..device.memory import return_large_arrays as return_freed_memory
-from ..errors import ModelError, check_choice, shown, shown_name
+from ..errors import ModelError, UsageError, check_choice, shown, shown_name
 from ..model.folder_files import TOKENIZERS, not_imported
 from ..model.transformer import count_parameters
-from ..model.weights import write_model
+from ..model.weights import forms_of, quantize_weights, write_model
 from ..recipe import Recipe
 from ..registry import IMPORTERS, load
 from ..storage.output_paths import check_output_folder, output_folder
@@ -67,27 +67,23 @@ def import_model(source: Path, out: Path, by: str, options: ImportOptions, text:
     check_output_folder(out, WHAT, not_imported, [source])
     with closing(SourceFiles(source)) as files:
         with status("reading the model"):
-            foreign = _importer(files, by).read(files, options)
-            foreign = replace(foreign, license=options.license or foreign.license)
+            foreign = _licensed(_importer(files, by).read(files, options), options)
         recipe = Recipe.from_dict(
             {"name": source.name if source.is_dir() else source.stem.removesuffix(".tar"), **foreign.recipe},
             f"the recipe of {str(source)!r}",
         )
+        metrics = {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license}
+        metrics |= {"published": options.published} if options.published else {}
+        parts = (recipe, foreign.vocabularies, foreign.tokenizers, metrics)
+        more = (options.safe_length or None, _card(foreign, files, recipe, options.published).encode())
         with output_folder(out, WHAT, not_imported, [source], ModelError) as aside:
-            write_model(
-                aside,
-                foreign.weights,
-                recipe,
-                foreign.vocabularies,
-                foreign.tokenizers,
-                {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license}
-                | ({"published": options.published} if options.published else {}),
-                safe_length=options.safe_length or None,
-                card=_card(foreign, files, recipe, options.published).encode(),
-            )
+            write_model(aside, foreign.weights, *parts, "fp32", *more)
             model = SourceModel.load(aside)
             lines = _made_up(model.vocabulary.source)
             verification = verify(model, foreign.reader, sentences(model, text), WHAT, NOTHING, lines)
+            if foreign.integers:
+                forms = forms_of(recipe.model, foreign.vocabularies, "int8")
+                write_model(aside, quantize_weights(foreign.weights, forms, foreign.integers), *parts, "int8", *more)
         parameters = count_parameters(model.model)["total"]
         return Imported(out, foreign, recipe, parameters, verification, model.safe_length)
 
@@ -125,10 +121,6 @@ def _refusal(files: SourceFiles) -> str:
             "Rewrite it as safetensors, if you trust it: python -c 'from transformers import MarianMTModel as M; "
             f'M.from_pretrained("DIR").save_pretrained("DIR")\', with {where} as DIR; then import it again.'
         )
-    if files.ending(".alphas.bin", ".intgemm8.bin"):
-        return (
-            f"{where} is an int8 model of Marian's, as Firefox has: nmt cannot import it yet. Take the model in fp32."
-        )
     if kind not in ("", "marian"):
         return (
             f"{where} is a model of the type {shown(kind)} of transformers: nmt can import MarianMT, such as "
@@ -153,6 +145,15 @@ def _refusal(files: SourceFiles) -> str:
         "target.spm), or one of Hugging Face (config.json, model.safetensors), CTranslate2 (model.bin, "
         f"*_vocabulary.json) or Argos Translate. It holds {shown(sorted([*names, *folders])[:8])}."
     )
+
+
+def _licensed(foreign: ForeignModel, options: ImportOptions) -> ForeignModel:
+    """Return the model with the licence that its files name, or its publisher or user. Raises UsageError for both."""
+    name = options.license
+    if foreign.license and name:
+        raise UsageError(f"--license {name!r}: the files name a licence, {foreign.license!r}. Leave the option out.")
+    said = " (said by --license)" * (not options.published)
+    return replace(foreign, license=f"{shown_name(name)}{said}") if name else foreign
 
 
 def _card(foreign: ForeignModel, files: SourceFiles, recipe: Recipe, published: str) -> str:

@@ -37,6 +37,8 @@ PARTS = {
     ),
     "self_attention.output": Theirs(("self_attn.out_proj",), ("self_?o",), "self_attention.linear.1"),
     "around_self_attention.norm": Theirs(("self_attn_layer_norm",), ("self_Wo_ln_?",), "self_attention.layer_norm"),
+    "ssru.candidate_forget": Theirs((), ("rnn_?", "rnn_?f"), ""),
+    "ssru.forget": Theirs((), ("rnn_?f",), ""),
     "cross_attention.query": Theirs(("encoder_attn.q_proj",), ("context_?q",), "attention.linear.0"),
     "cross_attention.key_value": Theirs(
         ("encoder_attn.k_proj", "encoder_attn.v_proj"), ("context_?k", "context_?v"), "attention.linear.1"
@@ -64,7 +66,7 @@ SIZES = {
     "num_heads": Sizes(("encoder_attention_heads", "decoder_attention_heads"), "transformer-heads"),
     "d_ff": Sizes(("encoder_ffn_dim", "decoder_ffn_dim"), "transformer-dim-ffn"),
 }
-LAYERED = re.compile(r"(encoder|decoder)\.(\d+)\.(.+)\.(weight|bias)")
+LAYERED = re.compile(r"(encoder|decoder)\.(\d+)\.(.+)[._](weight|bias)")
 
 
 class Place(NamedTuple):

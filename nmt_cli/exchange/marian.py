@@ -26,13 +26,15 @@ import numpy as np
 
 from .. import __version__
 from ..data.sentencepiece_model import SPECIALS, is_tag, with_pieces
-from ..data.tokenizer import BOS, EOS, PAD, SOURCE_FILE, TARGET_FILE, UNK
+from ..data.tokenizer import BOS, EOS, JOINT_FILE, PAD, SOURCE_FILE, TARGET_FILE, UNK
 from ..errors import ModelError, UsageError, shown, shown_name
-from ..model.parameters import Parameter, parameters
+from ..model.parameters import SCALES, Parameter, parameters
 from ..model.transformer import NO_PROBABILITY
 from ..recipe import ModelSection, Recipe
+from . import firefox
 from .exporter import Exporter, Reader, SourceModel, check_form
 from .importer import (
+    FP32,
     Array,
     ForeignModel,
     Importer,
@@ -51,6 +53,7 @@ from .preprocess import LARGEST_SCRIPT, Step, preprocess_script, replacements_in
 
 LONGEST = 512
 """Tokens of a line that an imported model reads at once; Marian itself has no limit."""
+INT8 = np.dtype(np.int8)
 LONGEST_PIECE = 256
 """Characters of the longest token; SentencePiece's have 16 by default."""
 EPSILON = 1e-6
@@ -107,22 +110,29 @@ def marian_names(
         "embeddings.output": target if tied_output else output,
         "output_bias": BIAS,
     }
-    return {name: place.marian if (place := place_of(name)) else [whole[name]] for name in table}
+    is_ssru = any(".ssru." in name for name in table)
+
+    def names(ours: str) -> list[str]:
+        theirs = place.marian if (place := place_of(ours)) else [whole[ours]]
+        return [re.sub("(decoder_l.*)_self_Wo", r"\1_rnn_ffn", one) if is_ssru else one for one in theirs]
+
+    return {ours: names(ours) for ours in table}
 
 
 def section_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, bool]]:
     """Return the keys of [model] for Marian's options, and which embeddings are tied. Raises ModelError."""
-    if config.get("transformer-decoder-autoreg") == "rnn" and "ssru" in str(config.get("dec-cell")):
-        raise ModelError(
-            "the model has an SSRU decoder (dec-cell: ssru), as small students have, which nmt does not have: take one "
-            "with self-attention, such as the teacher."
-        )
-    expected = {**EXPECTED, "transformer-decoder-dim-ffn": ("0", config.get(SIZES["d_ff"].marian))}
+    is_ssru = config.get("transformer-decoder-autoreg") == "rnn" and config.get("dec-cell") == "ssru"
+    expected = {
+        **EXPECTED,
+        "transformer-decoder-autoreg": ("rnn" if is_ssru else "self-attention",),
+        "transformer-decoder-dim-ffn": ("0", config.get(SIZES["d_ff"].marian)),
+    }
     sizes = {ours: theirs.marian for ours, theirs in SIZES.items()}
     known = known_section("the model", config, sizes, ACTIVATION, ACTIVATIONS, expected, UNUSED)
     ties = {key: config.get(key, "false") == "true" for key in TIES}
     section = {
         **known,
+        "decoder": "ssru" if is_ssru else "self_attention",
         "residual": "post",
         "norm_epsilon": EPSILON,
         "positions": "marian",
@@ -185,7 +195,8 @@ def converted(
             part = _part(arrays[name], name, parameter, len(theirs), side.size if side else 0, called)
             part = part.then(partial(_finite, called(name)))
             parts.append(part.then(partial(rows, order=side.order)) if side else part)
-        result[ours] = LazyArray(parameter.shape, partial(_joined, parts))
+        dtype = INT8 if all(part.dtype == INT8 for part in parts) else FP32
+        result[ours] = LazyArray(parameter.shape, partial(_joined, parts, dtype), dtype)
     result["output_bias"] = result["output_bias"].then(partial(with_rows, numbers=[PAD, BOS], values=NO_PROBABILITY))
     if left := sorted(arrays.keys() - taken):
         raise ModelError(
@@ -194,8 +205,31 @@ def converted(
     return result
 
 
-def _joined(parts: Sequence[LazyArray]) -> Array:
-    return np.ascontiguousarray(np.concatenate([part.read() for part in parts]), np.float32)
+def _joined(parts: Sequence[LazyArray], dtype: np.dtype[Any]) -> Array:
+    return np.ascontiguousarray(np.concatenate([part.read() for part in parts]), dtype)
+
+
+def integers_in(
+    arrays: Mapping[str, LazyArray], convert: Callable[[Mapping[str, LazyArray]], dict[str, LazyArray]]
+) -> dict[str, LazyArray]:
+    """Return the integers and scales of an int8 folder that are the file's own; {} if it has none, or wider ones.
+
+    `convert` is `converted`. It moves rows and columns, so it also moves those of integers, and of their scales.
+    """
+    stored = {name: array.integers for name, array in arrays.items() if array.integers}
+    if not stored or any(one.array.dtype != INT8 for one in stored.values()):
+        return {}
+    integers = convert({**arrays, **{name: one.array for name, one in stored.items()}})
+    of_each = {
+        name: LazyArray(one.array.shape, partial(np.broadcast_to, one.scale, one.array.shape))
+        for name, one in stored.items()
+    }
+    scales = convert({**arrays, **of_each})
+    kept = {name: array for name, array in integers.items() if array.dtype == INT8}
+    return kept | {
+        name.removesuffix(".weight") + SCALES: scales[name].then(lambda rows: rows[:, 0], array.shape[:1])
+        for name, array in kept.items()
+    }
 
 
 def _finite(name: str, array: Array) -> Array:
@@ -234,7 +268,8 @@ def recognizes(files: SourceFiles) -> bool:
 
 def _weights(files: SourceFiles) -> list[str]:
     """Return the names of the models, without the optimizer's numbers that a training leaves."""
-    return [name for name in files.ending(".npz") if not name.endswith(".optimizer.npz")]
+    trained = [name for name in files.ending(".npz") if not name.endswith(".optimizer.npz")]
+    return trained or firefox.models(files)
 
 
 def _model_name(files: SourceFiles) -> str:
@@ -276,11 +311,11 @@ def _vocabularies(files: SourceFiles, name: str, decoder: Mapping[str, Any]) -> 
     """
     training = _settings(files, f"{CHECKPOINT.sub('', name)}.yml")
     usual = files.ending("vocab.yml", "vocab.json", ".vocab") or files.ending("vocab.spm")
-    listed = _names(decoder, "vocabs") or _names(training, "vocabs") or usual
+    listed = _names(decoder, "vocabs") or _names(training, "vocabs") or usual or firefox.vocabularies(files)
     if not listed:
         raise ModelError(
             f"{str(files.path)!r} has no vocabulary: expected decoder.yml, which names it, or *.vocab.yml, *.vocab or "
-            "*vocab.spm."
+            "*vocab.spm, or Firefox's vocab.*.spm."
         )
     return [listed[0], listed[-1]]
 
@@ -297,9 +332,11 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
             if found
             else f"{str(files.path)!r} has no model of Marian's: expected *.npz."
         )
-    decoder = _settings(files, f"{name}.decoder.yml") or _settings(files, "decoder.yml")
+    usual = (f"{name}.decoder.yml", "decoder.yml", firefox.one_like(files, firefox.DECODER))
+    decoder = next(filter(None, (_settings(files, one) for one in usual)), {})
     arrays, config = weights_in(files, name)
     section, ties = section_of(config)
+    is_student = section["decoder"] == "ssru"
     arrays = untied(arrays, config.get("transformer-tied-layers") or [], section)
     names = _vocabularies(files, name, decoder)
     own = [one if one.endswith(".spm") else "" for one in names]
@@ -315,14 +352,17 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     if (penalty := decoder.get("word-penalty", "0")) not in ("0", "0.0"):
         raise ModelError(f"decoder.yml has word-penalty = {shown(penalty)}, which nmt does not have: set it to 0.")
     steps, left_out = steps_in(files.text("preprocess.sh", LARGEST_SCRIPT), options.skip_step)
-    decode = decoding(decoder, ("beam-size", 12), ("normalize", 0))
-    named = [one or two for one, two in zip(_languages_in(files.about("README.md")), files.languages, strict=True)]
-    codes = languages(options, (named[0], named[1]), tags_in(sides))
+    decode = decoding(decoder, ("beam-size", 1 if is_student else 12), ("normalize", 0))
+    if is_student:
+        decode |= firefox.limit(decoder)
+    named = (_languages_in(files.about("README.md")), firefox.languages_of(files, name), files.languages)
+    source, target = (next(filter(None, codes), "") for codes in zip(*named, strict=True))
+    codes = languages(options, (source, target), tags_in(sides))
     foreign = assembled(files, codes, arrays, section, ties, sides, steps, decode, own=own)
     remarks = [f"it was trained on text after {one}, a step of preprocess.sh that is left out" for one in left_out]
     if len(found) > 1 and not files.given:
         remarks.append(f"it is {name}, one of {len(found)} models that lie there")
-    return replace(foreign, remarks=remarks)
+    return replace(foreign, remarks=[*remarks, *firefox.remarks(files)])
 
 
 def untied(arrays: Mapping[str, LazyArray], tied: Sequence[str], section: Mapping[str, Any]) -> dict[str, LazyArray]:
@@ -389,17 +429,21 @@ def assembled(
     ids = {side: Ids.of(of_side, unused) for side, of_side in zip(("source", "target"), sides, strict=True)}
     joint, origin = sides[0] == sides[1], files.path.name
     sizes = len(ids["source"].table), len(ids["target"].table)
-    data = data_of(origin, codes, sizes, joint, joint, section.get("max_positions", 2 * LONGEST))
+    models = [files.read(name or f"{side}.spm") for side, name in zip(ids, own, strict=True)]
+    tokenizers = tokenizers_of(models, ids, steps)
+    separate = joint and len(tokenizers) > 1
+    data = data_of(origin, codes, sizes, joint, separate, section.get("max_positions", 2 * LONGEST))
     recipe = {"data": data, "model": dict(section), "decode": dict(decode)}
     model = Recipe.from_dict(recipe, f"the configuration of {shown_name(origin)}").model
-    models = [files.read(name or f"{side}.spm") for side, name in zip(ids, own, strict=True)]
+    convert = partial(converted, config=model, ties=ties, ids=ids, called=called)
     orders = {side: one.order for side, one in ids.items()}
     return ForeignModel(
         toolkit="Marian",
         recipe=recipe,
-        weights=converted(arrays, model, ties, ids, called),
+        weights=convert(arrays),
+        integers=integers_in(arrays, convert),
         vocabularies=sizes,
-        tokenizers=tokenizers_of(models, ids, steps),
+        tokenizers=tokenizers,
         reader=MarianReader(arrays, section, ties, orders, models, sides, steps, [*map(bool, own)]),
         tags=tags_in(sides),
         license=license_in(files.about("LICENSE"), files.about("README.md")),
@@ -407,7 +451,10 @@ def assembled(
 
 
 def tokenizers_of(models: Sequence[bytes], ids: Mapping[str, Ids], steps: Sequence[Step]) -> dict[str, bytes]:
-    """Return the two tokenizers of a model folder. `models`: SentencePiece's of both sides. Raises ModelError."""
+    """Return the tokenizers of a model folder, one if both are the same. `models`: SentencePiece's of both sides.
+
+    Raises ModelError.
+    """
     import sentencepiece
 
     replacements, controls = replacements_in(steps)
@@ -419,7 +466,7 @@ def tokenizers_of(models: Sequence[bytes], ids: Mapping[str, Ids], steps: Sequen
             written[name] = with_pieces(model, ids[side].table, extension)
         except (ValueError, KeyError, AttributeError, TypeError, RuntimeError) as error:
             raise ModelError(f"{side}.spm is not a SentencePiece model, or a damaged one ({error}).") from None
-    return written
+    return written if written[SOURCE_FILE] != written[TARGET_FILE] else {JOINT_FILE: written[SOURCE_FILE]}
 
 
 def _languages_in(about: str) -> tuple[str, str]:
@@ -460,6 +507,7 @@ def check(source_model: SourceModel) -> None:
         residual=["post"],
         norm_epsilon=[EPSILON],
         activation=[*ACTIVATIONS.values()],
+        decoder=["self_attention", "ssru"],
     )
     if {config.key_size, config.value_size} != {config.d_model // config.num_heads}:
         raise ModelError(
@@ -549,6 +597,7 @@ def marian_options(config: ModelSection, sizes: Sequence[int], ties: Mapping[str
         ACTIVATION: activation,
         **{theirs.marian: getattr(config, ours) for ours, theirs in SIZES.items()},
         **{key: values[0] or json.dumps(values[0]) for key, values in EXPECTED.items()},
+        **({"transformer-decoder-autoreg": "rnn", "dec-cell": "ssru"} if config.decoder == "ssru" else {}),
         "transformer-decoder-dim-ffn": 0,
         "transformer-guided-alignment-layer": "last",
         "transformer-tied-layers": "[]",

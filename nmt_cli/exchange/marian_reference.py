@@ -109,16 +109,20 @@ class MarianReader:
         if self.own_ids[1]:
             return [self.tokenizers[1].decode(row) for row in kept]
         spelled = [[bytes_of(pieces[number]).decode("utf-8", "surrogateescape") for number in row] for row in kept]
-        texts = ["".join(piece for piece in row if not self._is_control(piece)) for row in spelled]
+        texts = ["".join(self._parts(row)) for row in spelled]
         return [
             text.replace("▁", " ").strip().encode("utf-8", "surrogateescape").decode("utf-8", "replace")
             for text in texts
         ]  # spm_decode
 
-    def _is_control(self, piece: str) -> bool:
+    def _parts(self, pieces: Sequence[str]) -> Iterator[str]:
+        """Yield the texts of pieces, and of several that are bytes together. Control pieces have none."""
         processor = self.tokenizers[1]
-        known = piece.encode("utf-8", "replace").decode()
-        return bool(processor.is_control(processor.piece_to_id(known)))
+        numbers = [processor.piece_to_id(piece.encode("utf-8", "replace").decode()) for piece in pieces]
+        of_bytes = map(processor.is_byte, numbers)
+        for is_byte, run in groupby(zip(of_bytes, numbers, pieces, strict=True), lambda one: one[0]):
+            kept = [piece for _, number, piece in run if not processor.is_control(number)]
+            yield str(processor.decode_pieces(kept)) if is_byte else "".join(kept)
 
     def run(self, sources: Sequence[list[int]], targets: Sequence[list[int]], limit: int) -> Iterator[Output]:
         """See `Reader`. Greedy search follows `targets` as long as each of their tokens is the most likely one."""
@@ -158,7 +162,10 @@ class MarianReader:
         memory, of_memory = torch.cat([*states]), [len(rows) for rows in states]
         y, lengths = self._embedded("target", targets)
         for layer in range(1, self.section["decoder_layers"] + 1):
-            y = self._attention(f"decoder_l{layer}_self", y, lengths, y, lengths, causal=True)
+            if self.section.get("decoder") == "ssru":
+                y = self._ssru(f"decoder_l{layer}_rnn", y, lengths)
+            else:
+                y = self._attention(f"decoder_l{layer}_self", y, lengths, y, lengths, causal=True)
             y = self._attention(f"decoder_l{layer}_context", y, lengths, memory, of_memory)
             y = self._feed_forward(f"decoder_l{layer}_ffn", y)
         return torch.split(y, lengths)
@@ -192,9 +199,9 @@ class MarianReader:
         Those of the target begin with the decoder's `start`.
         """
         table, order = self.arrays[self.tables[side]], self.orders[side]
-        begin = [self.start[None]] if side == "target" else []
+        begin, matrix = [self.start[None]] if side == "target" else [], table.read()
         embedded = [
-            torch.tensor(np.concatenate([*begin, table.read()[order[np.array(row, np.int64)]]]), dtype=torch.float64)
+            torch.tensor(np.concatenate([*begin, matrix[order[np.array(row, np.int64)]]]), dtype=torch.float64)
             for row in sentences
         ]
         scale = self.section["d_model"] ** 0.5
@@ -224,6 +231,17 @@ class MarianReader:
         ]  # each (T, H, K) or (S, H, K), by sentence
         mixed = [self._mixed(q, k, v, causal) for q, k, v in zip(*heads, strict=True)]
         return self._norm(x + self._map(torch.cat(mixed), name, "o"), f"{name}_Wo")
+
+    def _ssru(self, name: str, x: Tensor, lengths: list[int]) -> Tensor:
+        forget = torch.sigmoid(x @ self.tensor(f"{name}_Wf") + self.tensor(f"{name}_bf").ravel())
+        added = (1 - forget) * (x @ self.tensor(f"{name}_W"))
+        cells = []
+        for gates, rows in zip(torch.split(forget, lengths), torch.split(added, lengths), strict=True):
+            cell = torch.zeros(x.size(1), dtype=torch.float64)
+            for gate, row in zip(gates, rows, strict=True):
+                cell = gate * cell + row
+                cells.append(cell)
+        return self._norm(x + torch.stack(cells).relu(), f"{name}_ffn")
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
         """Return the attention (T, H * K) of a sentence: q (T, H, K) to k and v (S, H, K)."""

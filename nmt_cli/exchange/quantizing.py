@@ -49,6 +49,8 @@ def quantize(model: Path, out: Path) -> Quantized:
     check_output_folder(out, WHAT, not_quantized, [model])
     config = read_config(model)
     check_fp32(model, config)
+    if config.precision == "int8":
+        raise ModelError(f"the model {str(model)!r} is in int8 already: it has the integers of the imported model.")
     recipe = checked_recipe(model, config)
     check_weights(model, config, recipe)
     with (

@@ -376,6 +376,7 @@ def import_model(
     positions: str = "",
     safe_length: int = 0,
     skip_step: Sequence[str] = (),
+    license: str = "",
     text: str | Path | None = None,
     progress: ProgressOption = None,
 ) -> Imported:
@@ -394,6 +395,6 @@ def import_model(
         from ..exchange.importer import ImportOptions
         from ..exchange.importing import import_model as convert
 
-    options = ImportOptions(source_language, target_language, positions, safe_length, skip_step)
+    options = ImportOptions(source_language, target_language, positions, safe_length, skip_step, license)
     with showing(progress), torch_threads(threads_by_default()):
         return convert(Path(source), Path(out), importer, options, Path(text) if text else None)

@@ -28,7 +28,7 @@ from .folder_files import REMEDY, WEIGHTS, ModelConfig, check_fp32, checked_reci
 from .positions import Sinusoidal
 from .precision import with_integers, without_weights
 from .transformer import Transformer
-from .weights import DTYPES, check_fit, forms_of, places_in, read_forms
+from .weights import DTYPES, check_fit, forms_of, in_fp32, places_in, read_forms
 
 
 @dataclass(frozen=True)
@@ -50,26 +50,32 @@ def load_model(folder: Path, checked: Future[None] | None = None, *, quantized: 
     """Read a model folder into a Transformer in evaluation mode, fp32, on the CPU.
 
     `checked` is the future of `folder_files.checking`; without it the files are checked here. With `quantized` the
-    folder may be in int8; its model then equals one of `precision.int8`. Raises ModelError when a file is missing,
-    truncated, changed or of a newer format, or does not fit the recipe.
+    folder may be in int8; its model then equals one of `precision.int8`. Without it, the numbers of an imported model
+    in int8 are its integers times their scales. Raises ModelError when a file is missing, truncated, changed or of a
+    newer format, does not fit the recipe, or was rounded to int8.
     """
     config = read_config(folder)
     if not quantized:
         check_fp32(folder, config)
     recipe = checked_recipe(folder, config, checked)
     try:
-        model = read_model(folder / WEIGHTS, recipe, config.vocabularies, config.precision == "int8")
+        model = read_model(folder / WEIGHTS, recipe, config.vocabularies, config.precision, quantized)
     except (ModelError, OSError) as error:
         raise ModelError(f"{str(folder)!r} does not load: {error} {REMEDY}") from None
     return LoadedModel(model.eval(), recipe, folder, config)
 
 
-def read_model(path: Path, recipe: Recipe, vocabularies: tuple[int, int], quantized: bool) -> Transformer:
-    """Return the Transformer of a weights file. It is read only if it fits. Raises ModelError, OSError."""
-    check_fit(forms_of(recipe.model, vocabularies, "int8" if quantized else "fp32"), read_forms(path))
+def read_model(
+    path: Path, recipe: Recipe, vocabularies: tuple[int, int], precision: str, quantized: bool
+) -> Transformer:
+    """Return the Transformer of a weights file in `precision`; see `load_model`. It is read only if it fits.
+
+    Raises ModelError, OSError.
+    """
+    check_fit(forms_of(recipe.model, vocabularies, precision), read_forms(path))
     model, weights = without_weights(recipe.model, *vocabularies), read_tensors(path)
-    if not quantized:
-        return _with_weights(model, weights)
+    if precision != "int8" or not quantized:
+        return _with_weights(model, in_fp32(weights))
     others = {name: value for name, value in weights.items() if value.dtype != torch.int8}
     return with_integers(_with_weights(model, others), weights)
 

@@ -65,7 +65,7 @@ class ModelConfig(Record):
     """SHA-256 by file name, of the weights, the tokenizers and metrics.json (the last since format version 2)."""
     recipe: dict[str, Any]
     precision: Literal["fp32", "int8"] = "fp32"
-    """Precision of the weights: int8 if `nmt quantize` wrote the folder.
+    """Precision of the weights: int8 if `nmt quantize` wrote the folder, or imported a model with integers.
 
     The file has this field only for int8; earlier versions did not have it.
     """
@@ -123,11 +123,19 @@ def check_int8(precision: str) -> None:
 
 
 def check_fp32(folder: Path, config: ModelConfig) -> None:
-    """Raise ModelError if the model is stored in int8."""
-    if config.precision == "int8":
+    """Raise ModelError if the model was rounded to int8."""
+    if is_rounded(config, read_metrics(folder)):
         raise ModelError(
             f"the model {str(folder)!r} is in int8, which translates only: name the model that it was made from."
         )
+
+
+def is_rounded(config: ModelConfig, metrics: Mapping[str, Any]) -> bool:
+    """Return whether a model is in int8 and was made from one in fp32.
+
+    The integers of an imported model are the model itself: it can be trained, averaged and exported.
+    """
+    return config.precision == "int8" and not ("imported" in metrics and "quantized" not in metrics)
 
 
 def length_limits(data: DataSection, stored: Iterable[int | None]) -> tuple[int, int]:
@@ -220,10 +228,10 @@ def foreign(folder: Path, expected: Mapping[str, str]) -> str:
 
 
 WRITTEN_BY: dict[str, Callable[[ModelConfig, Mapping[str, Any]], bool]] = {
-    "nmt quantize": lambda config, _: config.precision == "int8",
+    "nmt quantize": is_rounded,
     "nmt average": lambda _, metrics: isinstance(metrics.get("averaged"), list),
     "nmt models get": lambda _, metrics: "published" in metrics,
-    "nmt import": lambda config, metrics: config.precision == "fp32" and "imported" in metrics,
+    "nmt import": lambda config, metrics: not is_rounded(config, metrics) and "imported" in metrics,
 }
 """Whether a model folder's config.json and metrics.json are those of a command."""
 

@@ -1,7 +1,7 @@
 """The feed-forward network and the layers of the encoder and the decoder (sections 3.1 and 3.3).
 
     EncoderLayer   self-attention → feed-forward
-    DecoderLayer   causal self-attention → attention to the memory → feed-forward
+    DecoderLayer   causal self-attention, or an SSRU → attention to the memory → feed-forward
 
 Each sub-layer has a residual connection around it (`residuals`). All sequences are (B, T, D), or (N, D) with a packing.
 """
@@ -15,6 +15,7 @@ from ..registry import ACTIVATIONS, RESIDUALS, load
 from .attention import Cache, CrossAttention, SelfAttention
 from .packing import PADDED, Layout
 from .residuals import Sublayer
+from .ssru import SSRU
 
 
 class FeedForward(nn.Module):
@@ -56,12 +57,15 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Causal self-attention, attention to the memory, and feed-forward."""
+    """Causal self-attention or an SSRU (`model.decoder`), attention to the memory, and feed-forward."""
 
     def __init__(self, config: ModelSection) -> None:
         super().__init__()
         residual = load(RESIDUALS, config.residual, "model.residual")
-        self.self_attention = SelfAttention(config)
+        if config.decoder == "ssru":
+            self.ssru = SSRU(config)
+        else:
+            self.self_attention = SelfAttention(config)
         self.cross_attention = CrossAttention(config)
         self.feed_forward = FeedForward(config)
         self.around_self_attention = residual(config)
@@ -85,18 +89,19 @@ class DecoderLayer(nn.Module):
         With a `cache`, x is only the newest position, `start`, which attends to all cached ones. `layout` is the
         target's, `memory_layout` the source's.
         """
-        causal = cache is None
-        return self.sublayers(
-            x,
-            lambda h: self.self_attention(h, None, causal, cache, layout, start),
-            lambda h: self.cross_attention(h, memory, memory_mask, layout, memory_layout),
-        )
 
-    def sublayers(self, x: Tensor, self_attention: Sublayer, cross_attention: Sublayer) -> Tensor:
-        """Apply the three sub-layers to x (…, D).
+        def own(h: Tensor) -> Tensor:
+            if isinstance(unit := getattr(self, "ssru", None), SSRU):
+                return unit(h, cache, layout)  # type: ignore[no-any-return]
+            return self.self_attention(h, None, cache is None, cache, layout, start)  # type: ignore[no-any-return]
 
-        Return (…, D). A decoder with its own caches passes its own two attention functions.
+        return self.sublayers(x, own, lambda h: self.cross_attention(h, memory, memory_mask, layout, memory_layout))
+
+    def sublayers(self, x: Tensor, own: Sublayer, cross_attention: Sublayer) -> Tensor:
+        """Apply the three sub-layers to x (…, D): what reads the `own` sequence first.
+
+        Return (…, D). A decoder with its own caches passes its own two functions.
         """
-        x = self.around_self_attention(x, self_attention)
+        x = self.around_self_attention(x, own)
         x = self.around_cross_attention(x, cross_attention)
         return self.around_feed_forward(x, self.feed_forward)  # type: ignore[no-any-return]

@@ -30,10 +30,6 @@ KNOWN: tuple[tuple[str, Mapping[str, str], frozenset[str]], ...] = (
     ("positions", POSITIONS, frozenset({"sinusoidal", "learned", "rotary", "marian"})),
 )
 """Keys of [model], their registries, and the entries of this package, whose parameters the table has."""
-SUBLAYERS = {
-    "encoder": ("self_attention", "feed_forward"),
-    "decoder": ("self_attention", "cross_attention", "feed_forward"),
-}
 
 
 class Parameter(NamedTuple):
@@ -59,14 +55,21 @@ def parameters(config: ModelSection, vocabularies: tuple[int, int]) -> dict[str,
     if config.positions == "learned":
         for side in ("source", "target"):
             table[f"{side}_positions.weight"] = Parameter((config.max_positions, size))
+    sublayers = {
+        "encoder": ("self_attention", "feed_forward"),
+        "decoder": (config.decoder, "cross_attention", "feed_forward"),
+    }
     for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         for layer in range(layers):
-            for sublayer in SUBLAYERS[side]:
+            for sublayer in sublayers[side]:
                 for name, (columns, parts) in _maps(config)[sublayer].items():
                     begin, rows = f"{side}.{layer}.{sublayer}.{name}", sum(parts)
                     table[f"{begin}.weight"] = Parameter((rows, columns), True, parts)
-                    table[f"{begin}.bias"] = Parameter((rows,), False, parts)
-                table |= _norm(f"{side}.{layer}.around_{sublayer}.norm", config)
+                    if sublayer != "ssru":
+                        table[f"{begin}.bias"] = Parameter((rows,), False, parts)
+                if sublayer == "ssru":
+                    table[f"{side}.{layer}.ssru.forget_bias"] = Parameter((size,))
+                table |= _norm(f"{side}.{layer}.around_{sublayer.replace('ssru', 'self_attention')}.norm", config)
         if config.residual == "pre":
             table |= _norm(f"{side}_norm", config)
     if config.monotonic_attention:
@@ -81,6 +84,7 @@ def _maps(config: ModelSection) -> dict[str, dict[str, tuple[int, tuple[int, ...
     inner = config.d_ff * (2 if config.activation == "swiglu" else 1)
     return {
         "self_attention": {"query_key_value": (size, (keys, keys, values)), **output},
+        "ssru": {"candidate_forget": (size, (size, size))},
         "cross_attention": {"query": (size, (keys,)), "key_value": (size, (keys, values)), **output},
         "feed_forward": {"inner": (size, (inner,)), "outer": (config.d_ff, (size,))},
     }

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -121,23 +122,40 @@ def check_fit(expected: Mapping[str, Form], stored: Mapping[str, Form]) -> None:
                 raise ModelError(f"the weights do not fit the recipe: {name} has {what} {has}, expected {needs}.")
 
 
-def quantize_weights(weights: Mapping[str, Array], forms: Mapping[str, Form]) -> dict[str, Array]:
+def quantize_weights(
+    weights: Mapping[str, Any], forms: Mapping[str, Form], known: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
     """Return what an int8 folder stores of weights in fp32; `forms` are those of the int8 folder.
 
     A matrix becomes integers in -127 .. 127 (N, D), and one scale per row, fp32 (N,): the value of the integer 1. All
-    other parameters are unchanged. It is what `precision.integers` returns.
+    other parameters are unchanged. It is what `precision.integers` returns. `known`: integers and scales of matrices
+    that are not rounded here.
     """
-    stored: dict[str, Array] = {}
-    for name, weight in weights.items():
-        if forms[name][0] != "I8":
-            stored[name] = weight
+    stored: dict[str, Any] = {}
+    for name, numbers in weights.items():
+        if forms[name][0] != "I8" or name in known:
+            stored[name] = known.get(name, numbers)
             continue
+        weight = np.asarray(numbers)
         assert weight.ndim == 2
         largest = np.maximum(weight.max(1), -weight.min(1))
         scales = np.maximum(largest, np.float32(1e-12)) / np.float32(INT8_MAX)
         stored[name] = np.rint(weight / scales[:, None]).astype(np.int8)
         stored[name.removesuffix(".weight") + SCALES] = scales
-    return stored
+    return {**stored, **known}
+
+
+def in_fp32(weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Return weights as a folder in fp32 has them: integers are multiplied by the scales of their rows.
+
+    The weights, and what is returned, are arrays or torch's tensors.
+    """
+    scales = {name: weights.get(name.removesuffix(".weight") + SCALES) for name in weights}
+    return {
+        name: value if (of_rows := scales[name]) is None else value * of_rows[:, None]
+        for name, value in weights.items()
+        if not name.endswith(SCALES)
+    }
 
 
 def _save(weights: Mapping[str, Any], path: Path) -> None:

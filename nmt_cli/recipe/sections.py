@@ -198,6 +198,9 @@ class ModelSection(Section):
     """Number of encoder layers, the paper's N."""
     decoder_layers: int = number(6, 1, 1000)
     """Number of decoder layers, the paper's N."""
+    decoder: Literal["self_attention", "ssru"] = "self_attention"
+    """What a decoder layer reads the words before with. `self_attention`: the paper's; `ssru`: a simple recurrent unit
+    (Kim et al. 2019), whose steps cost the same however long the output is, in small models for fast translation."""
     d_model: int = number(512, 2, 65_536)
     """Size of the vector of a token, between all sub-layers."""
     d_ff: int = number(2048, 1, 1_048_576)
@@ -279,7 +282,8 @@ class ModelSection(Section):
         attention = 2 * self.num_heads * (self.key_size + self.value_size)
         feed_forward = self.d_ff * (3 if self.activation == "swiglu" else 2)
         encoder = self.encoder_layers * (attention + feed_forward)
-        decoder = self.decoder_layers * (2 * attention + feed_forward)
+        own = 2 * self.d_model if self.decoder == "ssru" else attention
+        decoder = self.decoder_layers * (own + attention + feed_forward)
         embeddings = source_vocab if self.tie_embeddings else source_vocab + 2 * target_vocab
         return self.d_model * (encoder + decoder + embeddings)
 

@@ -33,7 +33,12 @@ KINDS = {
     "cross": "the translation reads the source",
 }
 """The three uses of attention (section 3.2.3): encoder self-attention, decoder self-attention, encoder-decoder
-attention."""
+attention. A decoder with SSRUs has no self-attention."""
+
+
+def kinds_of(config: ModelSection) -> list[str]:
+    """Return the kinds of attention that a model has."""
+    return [kind for kind in KINDS if kind != "decoder" or config.decoder == "self_attention"]
 
 
 @dataclass(frozen=True)
@@ -94,13 +99,16 @@ def compute_attention(
                 "(model.max_positions, less one for the end symbol). Give a shorter one."
             )
     read_source = ended(source, model.config.source_end)
-    [log_probs], weights = model.forced([read_source], [[BOS, *target]], [[*target, EOS]], attention=list(KINDS))
+    [log_probs], weights = model.forced(
+        [read_source], [[BOS, *target]], [[*target, EOS]], attention=kinds_of(model.config)
+    )
     source_table, target_table = vocabulary.source.table, vocabulary.target.table
     source_pieces = [source_table[i] for i in read_source]
     read, output = [target_table[i] for i in (BOS, *target)], [target_table[i] for i in (*target, EOS)]
     labels = {"encoder": (source_pieces, source_pieces), "decoder": (output, read), "cross": (output, source_pieces)}
     views: list[View] = []
-    for kind, (rows, columns) in labels.items():
+    for kind in weights:
+        rows, columns = labels[kind]
         layers, heads = (tuple(range(1, size + 1)) for size in weights[kind].shape[:2])
         views.append(View(kind, tuple(rows), tuple(columns), layers, heads, weights[kind]))
     return tuple(views), math.fsum(log_probs.tolist())
@@ -109,7 +117,7 @@ def compute_attention(
 def check_selection(config: ModelSection, kind: str | None, layer: int | None, head: int | None) -> None:
     """Raise UsageError if a model of this size does not have this kind, layer or head."""
     if kind is not None:
-        check_choice("--kind", kind, KINDS)
+        check_choice("--kind", kind, kinds_of(config))
     counts = {"encoder": config.encoder_layers, "decoder": config.decoder_layers, "cross": config.decoder_layers}
     layers = counts[kind] if kind else max(counts.values())
     for name, value, count in (("layer", layer, layers), ("head", head, config.num_heads)):

@@ -71,9 +71,9 @@ class _StepIndex:
 
     first: int  # of the step's N hypotheses
     count: int  # n, this sub-batch's hypotheses
-    cached: Tensor  # (n * H,) rows of the cache (B * H * C), where their keys and values are written
     slots: Tensor  # (n * H,) rows of (B * H * W): the queries are written there, and the results are read there
     padding: int  # copies of the last result, for the rows that only pad the step
+    cached: Tensor  # (n * H,) rows of the cache (B * H * C), where their keys and values are written; of SSRUs, (n,)
     visible: Tensor  # (B * H, W, C), 0 or -inf, added to the scores
 
 
@@ -93,16 +93,21 @@ class _SubBatch:
         self.present, self.lengths = torch.arange(self.batch), torch.tensor([len(source) for source in sources])
         packing = Packing(self.lengths, self.lanes)
         self.memory = self._encode(model, sources, packing)
-        own = cast(DecoderLayer, model.decoder[0]).self_attention
-        self.heads, self.size = own.num_heads, max(own.sizes) // own.num_heads
-        self.scale, self.value_size = math.sqrt(own.num_heads / own.sizes[0]), own.sizes[2] // own.num_heads
+        config = model.config
+        self.heads, self.value_size = config.num_heads, config.value_size
+        self.size, self.scale = max(config.key_size, config.value_size), 1 / math.sqrt(config.key_size)
         self.visible_source = self._visible_source(packing.longest)  # (B * H, W, S)
-        self.ancestors = torch.zeros(self.batch, beam, self.lanes, dtype=torch.bool, device=self.device)  # (B, W, C)
-        self.itself = torch.eye(beam, dtype=torch.bool, device=self.device)  # (W, W)
-        self.used = 0  # upper bound of the slots of a sentence that are in use
         self.query_buffers = {
             size: self._zeros(self.queries, size) for size in {self.size, self.memory[0][0].size(1)}
         }  # of self-attention, and to the source
+        self._begin(model)
+
+    def _begin(self, model: Transformer) -> None:
+        """Make room for what the hypotheses remember of their own tokens."""
+        shape = self.batch, self.beam, self.lanes
+        self.ancestors = torch.zeros(shape, dtype=torch.bool, device=self.device)  # (B, W, C)
+        self.itself = torch.eye(self.beam, dtype=torch.bool, device=self.device)  # (W, W)
+        self.used = 0  # upper bound of the slots of a sentence that are in use
         self.caches = [
             (self._zeros(self.lanes, self.size), self._zeros(self.lanes, self.size)) for _ in model.decoder
         ]  # keys and values (B * H, C, K)
@@ -151,12 +156,14 @@ class _SubBatch:
             ]
         )
         matrix, queries, opened = of_host.to(self.device, non_blocking=True)
+        return _StepIndex(first, len(rows), queries.flatten(), padding, *self._place(matrix, opened))
+
+    def _place(self, matrix: Tensor, opened: Tensor) -> tuple[Tensor, Tensor]:
+        """Return `cached` and `visible` of a step, given the matrices and the rows of its hypotheses, (n, H) each."""
         slots = self._free_slots(opened[:, 0])  # (B, W)
         self.ancestors.scatter_(2, slots[:, None].expand(-1, self.beam, -1), self.itself.expand(self.batch, -1, -1))
         cached = matrix * self.capacity + slots.flatten()[opened]
-        return _StepIndex(
-            first, len(rows), cached.flatten(), queries.flatten(), padding, self._additive(self.ancestors)
-        )
+        return cached.flatten(), self._additive(self.ancestors)
 
     def _free_slots(self, opened: Tensor) -> Tensor:
         """Return W slots for each sentence, (B, W), from which no open hypothesis descends; `opened` (n,) are the rows
@@ -233,10 +240,13 @@ class _SubBatch:
         return torch.cat([result, result[-1:].expand(step.padding, -1, -1)]) if step.padding else result
 
     def reorder(self, parents: Tensor) -> None:
-        """Reorder the mask of ancestors by `parents` (b, W) of the sentences present. The caches do not move."""
+        """Reorder hypotheses by `parents` (b, W) of the sentences present: the mask of ancestors. No cache moves."""
         if len(parents) < self.batch:
             every = torch.zeros(self.batch, self.beam, dtype=torch.long, device=self.device)
             parents = every.index_copy_(0, self.present.to(self.device, non_blocking=True), parents)
+        self._reorder(parents)
+
+    def _reorder(self, parents: Tensor) -> None:
         self.ancestors = self.ancestors.gather(1, parents[:, :, None].expand_as(self.ancestors))
 
     def keep(self, sentences: Tensor) -> None:
@@ -254,13 +264,41 @@ class _SubBatch:
             (keys[:, :, :longest].index_select(0, matrices), values[:, :longest].index_select(0, matrices))
             for keys, values in self.memory
         ]
+        self._keep(kept, matrices)
+        self.batch, self.present = len(kept), torch.arange(len(kept))
+        self.visible_source = self._visible_source(longest)
+        self.query_buffers = {size: self._zeros(self.queries, size) for size in self.query_buffers}
+
+    def _keep(self, kept: Tensor, matrices: Tensor) -> None:
+        """Keep the past of these sentences (b,), whose `matrices` are those of (B * H)."""
         self.caches = [
             (keys.index_select(0, matrices), values.index_select(0, matrices)) for keys, values in self.caches
         ]
         self.ancestors = self.ancestors[kept]
-        self.batch, self.present = len(kept), torch.arange(len(kept))
-        self.visible_source = self._visible_source(longest)
-        self.query_buffers = {size: self._zeros(self.queries, size) for size in self.query_buffers}
+
+
+class _SsruSubBatch(_SubBatch):
+    """Sentences of a model with SSRUs: each layer has one state of each hypothesis, (B, W, D), in fp32."""
+
+    def _begin(self, model: Transformer) -> None:
+        shape = self.batch, self.beam, model.config.d_model
+        self.of_layers = [torch.zeros(shape, device=self.device) for _ in model.decoder]
+
+    def _place(self, matrix: Tensor, opened: Tensor) -> tuple[Tensor, Tensor]:
+        return opened[:, 0], opened
+
+    def recur(self, layer: int, kept: Tensor, added: Tensor, step: _StepIndex) -> Tensor:
+        """Return the new states (n, D), given the gates (N, D) of all rows."""
+        states, rows = self.of_layers[layer].flatten(0, 1), slice(step.first, step.first + step.count)
+        new = torch.addcmul(added[rows], kept[rows], states.index_select(0, step.cached))
+        states.index_copy_(0, step.cached, new)
+        return torch.cat([new, new[-1:].expand(step.padding, -1)])
+
+    def _reorder(self, parents: Tensor) -> None:
+        self.of_layers = [states.gather(1, parents[:, :, None].expand_as(states)) for states in self.of_layers]
+
+    def _keep(self, kept: Tensor, matrices: Tensor) -> None:
+        self.of_layers = [states[kept] for states in self.of_layers]
 
 
 class CachedDecoder:
@@ -272,7 +310,8 @@ class CachedDecoder:
     def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], beam: int) -> None:
         self.model, self.beam, self.arrays = model, beam, TorchArrays(model.device)
         self.layers = [cast(DecoderLayer, layer) for layer in model.decoder]
-        self.heads = self.layers[0].self_attention.num_heads
+        self.heads = model.config.num_heads
+        self.kind = _SsruSubBatch if model.config.decoder == "ssru" else _SubBatch
         self.sub_batches: list[_SubBatch] = []
         self.next_words = NextWords(model.next_word, beam) if model.next_word is not None else None
         self.add(sources)
@@ -281,7 +320,7 @@ class CachedDecoder:
     def add(self, sources: Sequence[Sequence[int]]) -> None:
         """Add sentences behind the present ones; an empty list is allowed."""
         if sources:
-            self.sub_batches.append(_SubBatch(self.model, sources, self.beam))
+            self.sub_batches.append(self.kind(self.model, sources, self.beam))
             if self.next_words:
                 self.next_words.add(sources, self.sub_batches[-1].states)
 
@@ -327,9 +366,14 @@ class CachedDecoder:
         positions: Tensor,
     ) -> Tensor:
         """Apply a decoder layer to one token of each hypothesis, x (N, D) at `positions` (N,) -> (N, D)."""
-        own, other = layer.self_attention, layer.cross_attention
+        other = layer.cross_attention
+
+        def recur(h: Tensor) -> Tensor:
+            gates = layer.ssru.gates(h)
+            return F.relu(_concat([cast(_SsruSubBatch, one).recur(number, *gates, step) for one, step in steps]))
 
         def self_attention(h: Tensor) -> Tensor:
+            own = layer.self_attention
             rows = self._rows(own.project(h, positions), own.sizes)  # (N, 3, H, K)
             parts = [one.self_attention(number, rows, step) for one, step in steps]
             return cast(Tensor, own.output(_concat(parts)))
@@ -339,7 +383,7 @@ class CachedDecoder:
             parts = [one.cross_attention(number, rows, step) for one, step in steps]
             return cast(Tensor, other.output(_concat(parts)))
 
-        return layer.sublayers(x, self_attention, cross_attention)
+        return layer.sublayers(x, recur if self.kind is _SsruSubBatch else self_attention, cross_attention)
 
     def _rows(self, x: Tensor, sizes: list[int]) -> Tensor:
         """Split projections that are side by side: (N, sum of `sizes`) -> (N, 3, H, K).

@@ -31,7 +31,7 @@ from ..device.torch_device import is_host
 from ..engine.library import OFF, VARIABLE
 from ..engine.model import PRECISIONS, EngineModel, unsupported, use_threads
 from ..errors import ModelError, NmtError
-from ..model.folder_files import REMEDY, WEIGHTS, check_int8
+from ..model.folder_files import REMEDY, WEIGHTS, check_int8, is_rounded, read_metrics
 from ..search.constraints.prefix import Prefix
 from ..search.engine import EngineDecoder, EngineSearch
 from ..search.ensemble import EnsembleDecoder
@@ -195,7 +195,7 @@ class DeviceModels(TorchModels):
     """
 
     def __init__(self, folders: Sequence[Path], precision: str, devices: Sequence[str]) -> None:
-        super().__init__(_transformers(folders, devices[0]), precision, 1, 1)
+        super().__init__(_transformers(folders, precision, devices[0]), precision, 1, 1)
         self.processes = DeviceProcesses(partial(models_on, folders, precision), devices)
 
     def client(self, options: SearchOptions) -> Client:
@@ -206,15 +206,15 @@ class DeviceModels(TorchModels):
         self.processes.close()
 
 
-def _transformers(folders: Sequence[Path], device: str) -> list[Transformer]:
+def _transformers(folders: Sequence[Path], precision: str, device: str) -> list[Transformer]:
     from ..model.folder import load_model
 
-    return [load_model(folder, quantized=True).model.to(device) for folder in folders]
+    return [load_model(folder, quantized=precision == "int8").model.to(device) for folder in folders]
 
 
 def models_on(folders: Sequence[Path], precision: str, device: str) -> TorchModels:
     """Load models in a process that has this device for itself."""
-    return TorchModels(_transformers(folders, device), precision, 1, 1)
+    return TorchModels(_transformers(folders, precision, device), precision, 1, 1)
 
 
 def models_of(models: Sequence[Transformer], precision: str, workers: int, cores: int) -> Models:
@@ -265,11 +265,13 @@ def precision_of(folders: Sequence[ModelFolder], name: str, device: str) -> str:
 
     Raises UsageError for a precision that models in int8 do not have.
     """
-    if any(folder.config.precision == "int8" for folder in folders):
+    if any(is_rounded(folder.config, read_metrics(folder.path)) for folder in folders):
         check_int8("int8" if name == "auto" else name)
         return "int8"
     if name != "auto":
         return name
+    if any(folder.config.precision == "int8" for folder in folders):
+        return "int8"
     if is_host(device):
         forms = [folder.recipe.model for folder in folders]
         if taken := next((one for one in ("int8", "fp32") if not _declined(forms, one, device)), ""):
@@ -297,19 +299,23 @@ def load_models(folders: Sequence[ModelFolder], precision: str, devices: Sequenc
     if len(set(devices)) > 1:
         return DeviceModels([folder.path for folder in folders], precision, devices)
     torch.set_num_threads(threads)
-    models = [load_model(folder.path, folder.checked, quantized=True).model.to(devices[0]) for folder in folders]
+    quantized = precision == "int8"
+    loaded = [load_model(folder.path, folder.checked, quantized=quantized) for folder in folders]
+    models = [one.model.to(devices[0]) for one in loaded]
     return TorchModels(models, precision, len(devices), threads)
 
 
 def _packed(folders: Sequence[ModelFolder], precision: str) -> list[EngineModel]:
     """Return the engine's models, which may be packed while their files are checked."""
-    from ..model.weights import mapped_weights
+    from ..model.weights import in_fp32, mapped_weights
+
+    def arrays(folder: ModelFolder) -> dict[str, Any]:
+        stored = mapped_weights(folder.path / WEIGHTS)
+        return stored if precision == "int8" else in_fp32(stored)
 
     try:
         return [
-            EngineModel(
-                folder.recipe.model, folder.config.vocabularies, mapped_weights(folder.path / WEIGHTS), precision
-            )
+            EngineModel(folder.recipe.model, folder.config.vocabularies, arrays(folder), precision)
             for folder in folders
         ]
     except (ModelError, OSError) as error:

@@ -154,6 +154,7 @@ nmt_config small_config(Choices& choose) {
     c.source_vocab = VOCABULARIES[choose.below(8)];
     c.target_vocab = c.tied ? c.source_vocab : VOCABULARIES[choose.below(8)];
     c.norm = choose.below(2), c.activation = choose.below(4), c.positions = choose.below(4);
+    c.decoder = choose.below(2);
     c.post_norm = choose.below(2), c.monotonic = choose.below(2);
     c.epsilon = 1e-5;
     return c;
@@ -164,7 +165,7 @@ void change(nmt_config& c, Choices& choose) {
     int64_t* const all[] = {&c.d_model,        &c.heads,          &c.key_size,      &c.value_size,   &c.d_ff,
                             &c.encoder_layers, &c.decoder_layers, &c.max_positions, &c.source_vocab, &c.target_vocab,
                             &c.norm,           &c.activation,     &c.positions,     &c.post_norm,    &c.tied,
-                            &c.monotonic,      &c.precision};
+                            &c.monotonic,      &c.precision,      &c.decoder};
     const int64_t which = choose.below(int64_t(std::size(all)) + 1);
     if (which == int64_t(std::size(all)))
         c.epsilon = choose.strange_float();

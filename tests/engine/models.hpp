@@ -38,8 +38,13 @@ std::vector<Form> forms_of(const nmt_config& c) {
         const std::string side = decodes ? "decoder" : "encoder";
         for (int64_t layer = 0; layer < (decodes ? c.decoder_layers : c.encoder_layers); ++layer) {
             const std::string here = side + "." + std::to_string(layer) + ".";
-            matrix(here + "self_attention.query_key_value", 2 * keys + values, size);
-            matrix(here + "self_attention.output", size, values);
+            if (decodes && c.decoder == NMT_SSRU) {
+                all.push_back({here + "ssru.candidate_forget.weight", 2 * size, size, true});
+                vector_of(here + "ssru.forget_bias", size);
+            } else {
+                matrix(here + "self_attention.query_key_value", 2 * keys + values, size);
+                matrix(here + "self_attention.output", size, values);
+            }
             norm(here + "around_self_attention.norm");
             if (decodes) {
                 matrix(here + "cross_attention.query", keys, size);

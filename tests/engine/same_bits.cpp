@@ -234,6 +234,12 @@ std::map<std::string, Kernel> kernels() {
             x.resize(ROWS * size);
             return x;
         };
+    all["ssru"] = [](int64_t size, Source& source) {
+        const Numbers wide = source.take(2 * size, 8.0f), before = source.take(size, 3.0f);
+        Numbers after(size), out(size);
+        recur(size, wide.data(), before.data(), after.data(), out.data());
+        return joined(after, out);
+    };
     for (const auto& [key, value] : std::vector<std::pair<int64_t, int64_t>>{
              {64, 64}, {32, 32}, {128, 128}, {20, 20}, {5, 7}, {16, 40}, {70, 33}}) {
         const auto sizes = [k = key, v = value](const auto& function) {
@@ -313,14 +319,16 @@ FUNCTION void same_bits(const char* path) {
         hash.print(file, name + ":");
     }
     for (const int64_t precision : {NMT_FP32, NMT_INT8}) {
-        const nmt_config paper{64, 2, 32, 32, 256,       2,   2, 64, 500, 500, NMT_LAYER_NORM, NMT_RELU, NMT_SINUSOIDAL,
-                               1,  1, 0,  0,  precision, 1e-5};
-        nmt_config rotary = paper, learned = paper;
+        nmt_config paper{64, 2, 32, 32, 256, 2, 2, 64, 500, 500};
+        paper.post_norm = paper.tied = 1, paper.precision = precision, paper.epsilon = 1e-5;
+        nmt_config rotary = paper, learned = paper, ssru = paper;
         rotary.norm = NMT_RMS_NORM, rotary.activation = NMT_SWIGLU, rotary.positions = NMT_ROTARY, rotary.post_norm = 0,
         rotary.tied = 0, rotary.d_model = 96, rotary.heads = 3, rotary.target_vocab = 700;
         learned.activation = NMT_GELU, learned.positions = NMT_LEARNED, learned.key_size = learned.value_size = 20;
+        ssru.decoder = NMT_SSRU, ssru.positions = NMT_MARIAN;
         for (const auto& [name, config] :
              std::map<std::string, nmt_config>{{"the paper's form", paper},
+                                               {"SSRU, Marian's positions", ssru},
                                                {"rotary positions, SwiGLU, RMSNorm", rotary},
                                                {"learned positions, GELU, heads of 20", learned}}) {
             const std::string what = name + (precision == NMT_FP32 ? ", fp32" : ", int8");

@@ -28,6 +28,7 @@ FORMS: list[dict[str, Any]] = [
     {"positions": "learned", "activation": "gelu"},
     {"positions": "rotary", "activation": "swiglu", "norm": "rms"},
     {"activation": "silu", "d_k": 6, "d_v": 10},
+    {"decoder": "ssru", "decoder_layers": 2},
 ]
 
 

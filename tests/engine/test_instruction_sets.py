@@ -23,6 +23,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "rotary": {"positions": "rotary", "activation": "swiglu", "norm": "rms", "tie_embeddings": False},
     "silu": {"activation": "silu", "norm": "rms", "residual": "pre", "monotonic_attention": True},
     "heads of 20": {"d_model": 40, "d_ff": 52, "d_k": 20, "d_v": 20},
+    "ssru": {"decoder": "ssru", "positions": "marian"},
     "odd heads": {"d_model": 36, "num_heads": 3, "d_k": 7, "d_v": 4, "d_ff": 300},
     "large": {"d_model": 256, "num_heads": 4, "d_ff": 1024, "vocabulary": 1100},
 }

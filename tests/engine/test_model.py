@@ -19,7 +19,7 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
 from nmt_cli.search.engine import EngineDecoder
 from nmt_cli.translation import cached_decoder
-from nmt_cli.translation.cached_decoder import CachedDecoder, _SubBatch
+from nmt_cli.translation.cached_decoder import CachedDecoder, _SsruSubBatch, _SubBatch
 from nmt_cli.translation.models import engine_model
 from nmt_cli.translation.torch_forced import TorchForced
 
@@ -42,6 +42,9 @@ SHAPES: list[dict[str, Any]] = [
     {"d_model": 40, "num_heads": 1, "d_ff": 20, "encoder_layers": 3, "decoder_layers": 1},
     {"positions": "marian", "output_bias": True, "zero_start": True, "norm_epsilon": 1e-3},
     {"positions": "marian", "output_bias": True, "tie_embeddings": False, "residual": "pre", "activation": "silu"},
+    {"decoder": "ssru", "positions": "marian", "output_bias": True, "zero_start": True, "norm_epsilon": 1e-6},
+    {"decoder": "ssru", "residual": "pre", "norm": "rms", "positions": "rotary", "tie_embeddings": False},
+    {"decoder": "ssru", "d_model": 36, "num_heads": 3, "d_k": 7, "d_v": 4, "monotonic_attention": True},
 ]
 WIDTH = 3
 
@@ -50,14 +53,20 @@ def name(form: dict[str, Any]) -> str:
     return "-".join(str(value) for value in form.values())
 
 
-class InBf16(_SubBatch):
+class OfSourceInBf16(_SubBatch):
     """Keys and values are rounded to bf16, as the engine keeps them in int8."""
 
     def _encode(self, *arguments: Any) -> list[tuple[Tensor, Tensor]]:
         return [(in_bf16(keys), in_bf16(values)) for keys, values in super()._encode(*arguments)]
 
+
+class InBf16(OfSourceInBf16):
     def self_attention(self, layer: int, rows: Tensor, *arguments: Any) -> Tensor:
         return super().self_attention(layer, torch.cat([rows[:, :1], in_bf16(rows[:, 1:])], 1), *arguments)
+
+
+class SsruInBf16(OfSourceInBf16, _SsruSubBatch):
+    """States stay in fp32."""
 
 
 def in_bf16(x: Tensor) -> Tensor:
@@ -104,6 +113,7 @@ def test_steps_in_fp32_are_those_of_the_decoder_in_torch(form: dict[str, Any]) -
 def test_steps_in_int8_are_those_of_the_decoder_in_torch(form: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums of floats have another order, so a few numbers are rounded to another integer: many rows, but not all, are equal."""
     monkeypatch.setattr(cached_decoder, "_SubBatch", InBf16)
+    monkeypatch.setattr(cached_decoder, "_SsruSubBatch", SsruInBf16)
     equal = []
     for ours, theirs in play(small(**form), "int8"):
         assert (ours - theirs).square().mean().sqrt() < 0.03 * theirs.std()

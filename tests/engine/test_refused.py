@@ -82,6 +82,7 @@ def test_integers_without_scales() -> None:
         ({"activation": "swiglu"}, r"inner\.weight has the dimensions \(64, 32\), expected"),
         ({"tie_embeddings": False}, r"embeddings\.source is missing"),
         ({"monotonic_attention": True}, r"next_word\.begins is missing"),
+        ({"decoder": "ssru"}, r"decoder\.0\.ssru\.candidate_forget\.weight is missing"),
         ({"vocabularies": (60, 50)}, "the vocabularies have 60 and 50 tokens"),
         ({"vocabularies": (0, 0)}, "source_vocab is 0, expected 1 to"),
     ],

@@ -45,6 +45,7 @@ SEARCHES = {
     "token by token": replace(OPTIONS, nbest=3, token_log_probs=True),
     "one step a call": replace(OPTIONS, steps=1, compact_below=0.0),
 }
+FORMS: dict[str, dict[str, Any]] = {"unsure": {}, "sure": {"sure": True}, "ssru": {"decoder": "ssru", "sure": True}}
 LENGTHS = {1: 0, 3: 1, 20: 2, 70: 70, 8: 14, 5: 6, 12: 20, 2: 8, 9: 15, 30: 40}
 """The longest output by the length of the source."""
 SENTENCES = [Sentence(tokens, LENGTHS[len(tokens)]) for tokens in sources(*LENGTHS)]
@@ -73,10 +74,10 @@ def same(ours: list[list[Hypothesis]], theirs: list[list[Hypothesis]]) -> None:
 
 @pytest.mark.parametrize("options", SEARCHES.values(), ids=SEARCHES)
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-@pytest.mark.parametrize("sure", [False, True], ids=["unsure", "sure"])
-def test_the_search_is_beam_search(options: SearchOptions, precision: str, sure: bool) -> None:
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_the_search_is_beam_search(options: SearchOptions, precision: str, form: dict[str, Any]) -> None:
     """Bit for bit that over the engine's decoder, and in fp32 nearly that in torch, also if sentences enter later."""
-    torch_model = model(sure)
+    torch_model = model(**form)
     packed = engine_model(torch_model, precision)
     ours = searched(EngineSearch(packed, options), SENTENCES, ENTERING)
     assert ours == searched(over(lambda: EngineDecoder(packed, options.beam), options), SENTENCES, ENTERING)
@@ -102,7 +103,9 @@ def test_equal_scores_and_small_vocabularies(beam: int, vocabulary: int) -> None
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize(
-    "changes", [{}, {"num_heads": 1, "activation": "swiglu", "norm": "rms"}], ids=["paper", "other"]
+    "changes",
+    [{}, {"num_heads": 1, "activation": "swiglu", "norm": "rms"}, {"decoder": "ssru", "sure": True}],
+    ids=["paper", "other", "ssru"],
 )
 def test_a_result_does_not_depend_on_other_sentences_nor_on_threads(changes: dict[str, Any], precision: str) -> None:
     """Alone, together in any order, joining at any step, and with other threads: the same bits."""

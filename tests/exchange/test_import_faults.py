@@ -167,7 +167,8 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "half a model": (lambda folder, _: os.truncate(folder / "model.npz", 20_000), "model.npz is neither"),
     "weights that are a pipe": (replaced("model.npz", os.mkfifo), "model.npz of .* is no plain file"),
     "fp16": (in_container(0x402), "type 0x402"),
-    "intgemm": (in_container(0x10001), "int8 of intgemm"),
+    "a factor that is none": (in_container(0x10001), "has the factor .*, expected a positive number"),
+    "intgemm for one kind of processor": (in_container(0x11001 + 0x4000), "integers of intgemm for one kind"),
     "a long name": (in_container(more="x" * 2000), "a name of more than 1,000 bytes"),
     "no configuration": (arrays(lambda stored: stored.pop("special:model.yml")), "no special:model.yml"),
     "configuration is no YAML": (config(b"a: [\0"), "special:model.yml, line 1"),
@@ -177,7 +178,12 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "no heads": (option(transformer_heads=0), "num_heads"),
     "minus one layer": (option(enc_depth=-1), "encoder_layers"),
     "two activations": (option(transformer_ffn_activation=["swish"]), r"transformer-ffn-activation = \['swish'\]"),
-    "SSRU": (option(transformer_decoder_autoreg="rnn", dec_cell="ssru"), "SSRU"),
+    "a GRU": (option(transformer_decoder_autoreg="rnn", dec_cell="gru"), "transformer-decoder-autoreg = 'rnn'"),
+    "an SSRU that is not there": (option(transformer_decoder_autoreg="rnn", dec_cell="ssru"), "lack decoder_l1_rnn_W"),
+    "an SSRU with a projection": (
+        option(transformer_decoder_autoreg="rnn", dec_cell="ssru", transformer_rnn_projection=True),
+        "transformer-rnn-projection = 'true'",
+    ),
     "rnn": (option(type="s2s"), "type = 's2s'"),
     "tied layers": (option(transformer_tied_layers=[1, 1]), "transformer-tied-layers"),
     "two sizes": (option(transformer_decoder_dim_ffn=32), "transformer-decoder-dim-ffn = '32'"),
@@ -358,7 +364,7 @@ SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda folder: marian(layers=(1, 1)).save(files(text="x")(folder) / "one").parent,
         "It holds .'one/', 'text'",
     ),
-    "Firefox": (files(**FIREFOX), "int8 model of Marian's"),
+    "Firefox without weights": (files(**FIREFOX), "model.ende.intgemm.alphas.bin is neither"),
     "a truncated zip": (zip_with(lambda content: content.__delitem__(slice(-400, None))), "opus.zip"),
     "a damaged zip": (zip_with(damaged, zipfile.ZIP_DEFLATED), "cannot read vocab.yml of .*opus.zip"),
     "LZMA that is damaged": (zip_with(damaged, zipfile.ZIP_LZMA), "cannot read vocab.yml of .*opus.zip"),
@@ -487,8 +493,8 @@ def test_a_tokenizer_or_model_that_differs_is_not_written(
 ) -> None:
     source, correct = model.save(tmp_path / "opus"), importer.converted
 
-    def spoiled(*arguments: Any) -> Any:
-        weights = correct(*arguments)
+    def spoiled(*arguments: Any, **named: Any) -> Any:
+        weights = correct(*arguments, **named)
         name = "encoder.0.feed_forward.inner.bias"
         return {**weights, name: weights[name].then(lambda bias: bias + np.float32(0.01))}
 

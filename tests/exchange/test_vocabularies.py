@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import tarfile
 import zipfile
@@ -11,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
-from marian_models import Marian, marian, pieces, spm
+from marian_models import Marian, marian, own_spm, pieces, spm
 
-from nmt_cli.data.demo_corpus import pairs
 from nmt_cli.data.sentencepiece_model import bytes_of, token_of
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, Vocabulary
 from nmt_cli.errors import ModelError
@@ -149,24 +147,6 @@ def test_s_and_bytes_are_ordinary_tokens(odd: Marian, tmp_path: Path) -> None:
     assert vocabulary(tmp_path, (tmp_path / "back" / "vocab.yml").read_bytes()) == vocabulary(tmp_path, content)
     with np.load(tmp_path / "back" / "model.npz") as stored:
         np.testing.assert_array_equal(stored["Wemb"], odd.arrays["Wemb"])
-
-
-def own_spm(size: int = 200) -> bytes:
-    """As Marian trains it: </s> is 0, <unk> is 1, and there is no <s>."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([one for pair in pairs(train=600, valid=0, test=0)["train"] for one in pair]),
-        model_writer=model,
-        vocab_size=size,
-        bos_id=-1,
-        eos_id=0,
-        unk_id=1,
-        byte_fallback=True,
-        hard_vocab_limit=False,
-        minloglevel=2,
-        num_threads=1,
-    )
-    return model.getvalue()
 
 
 def test_a_training_is_imported_as_it_lies(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def vocabularies_of(shape: dict[str, Any]) -> tuple[int, int]:
     return 20, 20 if shape.get("tie_embeddings", True) else 30
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", [*SHAPES, {"decoder": "ssru"}], ids=str)
 def test_the_table_is_that_of_torchs_modules(shape: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     vocabularies = vocabularies_of(shape)
     models = [without_weights(config, *vocabularies) for config in configs(shape)]

@@ -62,7 +62,7 @@ def test_outputs_and_gradients_equal_torchs_stacks(residual: str) -> None:
 
 
 @pytest.mark.parametrize("gradients", [False, True])
-@pytest.mark.parametrize("changes", [{}, {"residual": "pre"}, {"positions": "learned"}])
+@pytest.mark.parametrize("changes", [{}, {"residual": "pre"}, {"positions": "learned"}, {"decoder": "ssru"}])
 def test_the_future_never_leaks(changes: dict[str, Any], gradients: bool) -> None:
     model = make(**changes)
     src, mask, tgt_in = batch()
@@ -77,7 +77,9 @@ def test_the_future_never_leaks(changes: dict[str, Any], gradients: bool) -> Non
 
 
 @pytest.mark.parametrize("gradients", [False, True])
-@pytest.mark.parametrize("changes", [{}, {"residual": "pre"}, {"positions": "learned", "d_k": 5, "d_v": 3}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"residual": "pre"}, {"positions": "learned", "d_k": 5, "d_v": 3}, {"decoder": "ssru"}]
+)
 def test_padding_changes_nothing(changes: dict[str, Any], gradients: bool) -> None:
     model = make(**changes)
     src, mask, tgt_in = batch()
@@ -102,7 +104,9 @@ class Grown:
 
 
 @pytest.mark.parametrize("gradients", [False, True])
-@pytest.mark.parametrize("changes", [{}, {"residual": "pre"}, {"positions": "learned", "d_k": 5, "d_v": 3}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"residual": "pre"}, {"positions": "learned", "d_k": 5, "d_v": 3}, {"decoder": "ssru"}]
+)
 def test_decoding_one_position_at_a_time_equals_decoding_all(changes: dict[str, Any], gradients: bool) -> None:
     model = make(**changes)
     src, mask, tgt_in = batch()

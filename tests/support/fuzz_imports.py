@@ -29,7 +29,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import sentencepiece
-from marian_models import container, marian, pieces, spm
+from marian_models import container, marian, pieces, spm, student, students_files, written
 
 from nmt_cli.errors import NmtError
 from nmt_cli.exchange import importing
@@ -134,7 +134,15 @@ def sources(folder: Path) -> list[Path]:
     shutil.copy(argos / "source.spm", argos / "sentencepiece.model")
     (folder / "tar").mkdir()
     model.tar(folder / "tar" / TAR)
-    others = [folder / "huggingface", folder / "tar", training(folder / "training"), of_bytes(folder / "bytes")]
+    info = '{"src": "English", "trgTag": "de"}'
+    firefox = written(folder / "firefox", students_files(student(layers=(1, 1)), model_info__json=info))
+    others = [
+        firefox,
+        folder / "huggingface",
+        folder / "tar",
+        training(folder / "training"),
+        of_bytes(folder / "bytes"),
+    ]
     return [*found, binary, converted, argos, *others]
 
 

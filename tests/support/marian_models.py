@@ -6,13 +6,14 @@ import functools
 import io
 import json
 import os
+import re
 import struct
 import tarfile
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +69,28 @@ def spm(side: int, size: int = 200, more: tuple[str, ...] = ()) -> bytes:
         vocab_size=size,
         hard_vocab_limit=False,
         user_defined_symbols=list(more),
+        minloglevel=2,
+        num_threads=1,
+    )
+    return model.getvalue()
+
+
+@functools.cache
+def own_spm(size: int = 200, sides: tuple[int, ...] = (0, 1), symbols: tuple[str, ...] = ()) -> bytes:
+    """As Marian trains it, from these sides: </s> is 0, <unk> is 1, and there is no <s>."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(
+            [one for pair in pairs(train=600, valid=0, test=0)["train"] for one in [pair[side] for side in sides]]
+        ),
+        model_writer=model,
+        vocab_size=size,
+        bos_id=-1,
+        eos_id=0,
+        unk_id=1,
+        byte_fallback=True,
+        user_defined_symbols=list(symbols),
+        hard_vocab_limit=False,
         minloglevel=2,
         num_threads=1,
     )
@@ -142,48 +165,57 @@ def marian(
     tables: Sequence[list[str]] = (),
     models: Sequence[bytes] = (),
     seed: int = 1,
+    ssru: bool = False,
+    sizes: tuple[int, int, int] = (D, HIDDEN, HEADS),
+    scale: float = 0.2,
     **changes: Any,
 ) -> Marian:
-    """A model with random weights. `ties`: the embeddings that are one matrix: all, target (and output), src or none."""
+    """A model with random weights. `ties`: the embeddings that are one matrix: all, target (and output), src or none.
+    `ssru`: with SSRUs in its decoder; `sizes`: d_model, d_ff and heads; `scale`: of the weights."""
+    width, inner, heads = sizes
     random = np.random.default_rng(seed)
     models = list(models or (spm(0), spm(1, 230)))
     if not tables:
         sides = [pieces(model) for model in models]
         joint = list(dict.fromkeys([*sides[1][::-1], *ODD, *sides[0]]))
         tables = [["</s>", "<unk>", *side] for side in (sides if separate else [joint])]
-    sizes = len(tables[0]), len(tables[-1])
+    tokens = len(tables[0]), len(tables[-1])
 
-    def matrix(*shape: int, scale: float = 0.2) -> Array:
+    def matrix(*shape: int) -> Array:
         return (random.standard_normal(shape) * scale).astype(np.float32)
 
-    arrays = {"decoder_ff_logit_out_b": matrix(1, sizes[1])}
+    arrays = {"decoder_ff_logit_out_b": matrix(1, tokens[1])}
     if ties in ("all", "src"):
-        arrays["Wemb"] = matrix(sizes[0], D)
+        arrays["Wemb"] = matrix(tokens[0], width)
     else:
-        arrays |= {"encoder_Wemb": matrix(sizes[0], D), "decoder_Wemb": matrix(sizes[1], D)}
+        arrays |= {"encoder_Wemb": matrix(tokens[0], width), "decoder_Wemb": matrix(tokens[1], width)}
     if ties in ("src", "none"):
-        name, shape = ("W", (D, sizes[1])) if older else ("Wt", (sizes[1], D))
+        name, shape = ("W", (width, tokens[1])) if older else ("Wt", (tokens[1], width))
         arrays[f"decoder_ff_logit_out_{name}"] = matrix(*shape)
 
     def norm(name: str) -> dict[str, Array]:
-        return {f"{name}_ln_scale": 1 + matrix(1, D), f"{name}_ln_bias": matrix(1, D)}
+        return {f"{name}_ln_scale": 1 + matrix(1, width), f"{name}_ln_bias": matrix(1, width)}
 
     for side, depth in zip(("encoder", "decoder"), layers, strict=True):
         for layer in range(1, depth + 1):
             begin = f"{side}_l{layer}"
-            for kind in ("self", "context")[: 1 + (side == "decoder")]:
+            if unit := ssru and side == "decoder":
+                names = {"W": (width, width), "Wf": (width, width), "bf": (1, width)}
+                arrays |= {f"{begin}_rnn_{name}": matrix(*shape) for name, shape in names.items()}
+                arrays |= norm(f"{begin}_rnn_ffn")
+            for kind in ("self", "context")[bool(unit) : 1 + (side == "decoder")]:
                 for part in "qkvo":
-                    arrays[f"{begin}_{kind}_W{part}"] = matrix(D, D)
-                    arrays[f"{begin}_{kind}_b{part}"] = matrix(1, D)
+                    arrays[f"{begin}_{kind}_W{part}"] = matrix(width, width)
+                    arrays[f"{begin}_{kind}_b{part}"] = matrix(1, width)
                 arrays |= norm(f"{begin}_{kind}_Wo")
-            for part, rows, columns in (("1", D, HIDDEN), ("2", HIDDEN, D)):
+            for part, rows, columns in (("1", width, inner), ("2", inner, width)):
                 arrays[f"{begin}_ffn_W{part}"] = matrix(rows, columns)
                 arrays[f"{begin}_ffn_b{part}"] = matrix(1, columns)
             arrays |= norm(f"{begin}_ffn_ffn")
     options = {
-        **{"type": "transformer", "version": "v1.9.0 ba94c5b9 2020-05-17 10:42:17 +0100", "dim-emb": D},
-        **{"dim-vocabs": list(sizes), "enc-depth": layers[0], "dec-depth": layers[1], "transformer-heads": HEADS},
-        **{"transformer-dim-ffn": HIDDEN, "transformer-decoder-dim-ffn": 0, "transformer-ffn-depth": 2},
+        **{"type": "transformer", "version": "v1.9.0 ba94c5b9 2020-05-17 10:42:17 +0100", "dim-emb": width},
+        **{"dim-vocabs": list(tokens), "enc-depth": layers[0], "dec-depth": layers[1], "transformer-heads": heads},
+        **{"transformer-dim-ffn": inner, "transformer-decoder-dim-ffn": 0, "transformer-ffn-depth": 2},
         **{"transformer-decoder-ffn-depth": 0, "transformer-ffn-activation": activation, "transformer-preprocess": ""},
         **{"transformer-postprocess": "dan", "transformer-postprocess-top": "", "transformer-postprocess-emb": "d"},
         **{"transformer-decoder-autoreg": "self-attention", "transformer-guided-alignment-layer": "last"},
@@ -191,6 +223,7 @@ def marian(
         **{"dec-cell": "gru", "dim-rnn": 1024, "skip": False, "tied-embeddings": ties == "target"},
         **{"tied-embeddings-all": ties == "all", "tied-embeddings-src": ties == "src"},
         **dict.fromkeys(OFF, False),
+        **({"transformer-decoder-autoreg": "rnn", "dec-cell": "ssru"} if ssru else {}),
         **changes,
     }
     return Marian(arrays, options, list(tables), list(models))
@@ -211,15 +244,90 @@ def npz(arrays: Mapping[str, Array]) -> bytes:
 
 def container(arrays: Mapping[str, Array], config: bytes, kind: int = 0x404) -> bytes:
     """Marian's binary container: the data of each array in multiples of 256 bytes. `kind`: the number of the type."""
-    items = [(name, kind, array.astype("<f4")) for name, array in arrays.items()]
-    items.append(("special:model.yml", 0x101, np.frombuffer(config, np.int8)))
+    items = [(name, kind, array.shape, array.astype("<f4").tobytes()) for name, array in arrays.items()]
+    return _container([*items, ("special:model.yml", 0x101, (len(config),), config)])
+
+
+def of_integers(arrays: Mapping[str, Array], kind: int = 0x4101, embeddings: bool = True) -> dict[str, Integers]:
+    """The matrices that Marian's converter rounds, each with one factor; `embeddings`: these too."""
+    names = [name for name in arrays if re.search("_W.?.?$|Wemb" if embeddings else "_W.?.?$", name)]
+    return {name: Integers.of(arrays[name], kind) for name in names}
+
+
+class Integers(NamedTuple):
+    """A matrix is integers / factor."""
+
+    kind: int
+    integers: Array
+    factor: np.float32
+
+    @classmethod
+    def of(cls, matrix: Array, kind: int) -> Integers:
+        largest = np.abs(matrix).max()
+        factor = np.float32(127 / largest if kind & 1 else 1024)
+        return cls(kind, np.rint(matrix * factor).astype("<i1" if kind & 1 else "<i2"), factor)
+
+    @property
+    def numbers(self) -> Array:
+        return np.asarray(self.integers * (np.float32(1) / self.factor), np.float32)
+
+
+def students_container(model: Marian, integers: Mapping[str, Integers], activations: bool = True) -> bytes:
+    """The container that Firefox reads: what is rounded is stored transposed, but for the embeddings.
+
+    `activations`: with the factors of what is multiplied with the matrices.
+    """
+    items = []
+    for name, array in sorted(model.arrays.items()):
+        if name not in integers:
+            items.append((name, 0x404, array.shape, array.tobytes()))
+            continue
+        kind, rounded, factor = integers[name]
+        stored = rounded if "Wemb" in name else np.ascontiguousarray(rounded.T)
+        items.append((name, kind, array.shape, stored.tobytes() + factor.tobytes()))
+        if activations:
+            other = kind if "Wemb" in name else 0x404  # mistyped there
+            items.append((f"{name}_QuantMultA", other, (1, 1), np.float32(9).tobytes() + b"\0\0\0"))
+    return _container([*items, ("special:model.yml", 0x101, (len(model.config),), model.config)])
+
+
+def student(vocabularies: Sequence[bytes] = (), **changes: Any) -> Marian:
+    """A model as Firefox has: SSRUs, relu, and SentencePiece's own ids. `vocabularies`: one of both sides, or two."""
+    models = list(vocabularies or [own_spm(400)])
+    processors = [sentencepiece.SentencePieceProcessor(model_proto=model) for model in models]
+    tables = [[one.id_to_piece(number) for number in range(one.get_piece_size())] for one in processors]
+    ties = "all" if len(models) == 1 else "target"
+    return marian(**{"activation": "relu", "ties": ties, "tables": tables, "models": models, "ssru": True, **changes})
+
+
+def students_files(model: Marian, pair: str = "ende", kind: int = 0x4101, **more: str) -> dict[str, bytes]:
+    """The files of a folder or an archive of Firefox's. `more`: texts of further files, `__` for a full stop."""
+    names = ["vocab"] if len(model.models) == 1 else ["srcvocab", "trgvocab"]
+    content = students_container(model, of_integers(model.arrays, kind))
+    return {
+        f"model.{pair}.intgemm.alphas.bin": content,
+        f"lex.50.50.{pair}.s2t.bin": b"\xf1",
+        **{f"{name}.{pair}.spm": spm for name, spm in zip(names, model.models, strict=True)},
+        **{name.replace("__", "."): text.encode() for name, text in more.items()},
+    }
+
+
+def written(folder: Path, files: Mapping[str, bytes]) -> Path:
+    folder.mkdir(parents=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def _container(items: Sequence[tuple[str, int, tuple[int, ...], bytes]]) -> bytes:
+    """Name, type, shape and data of each array."""
     names = [name.encode() + b"\0" for name, *_ in items]
-    data = [array.tobytes() + bytes(-array.nbytes % 256) for *_, array in items]
+    data = [content + bytes(-len(content) % 256) for *_, content in items]
     headers = [
-        struct.pack("<4Q", len(name), of, array.ndim, len(stored))
-        for name, (_, of, array), stored in zip(names, items, data, strict=True)
+        struct.pack("<4Q", len(name), of, len(shape), len(stored))
+        for name, (_, of, shape, _), stored in zip(names, items, data, strict=True)
     ]
-    shapes = [struct.pack(f"<{array.ndim}i", *array.shape) for *_, array in items]
+    shapes = [struct.pack(f"<{len(shape)}i", *shape) for _, _, shape, _ in items]
     begin = b"".join([struct.pack("<QQ", 1, len(items)), *headers, *names, *shapes])
     padding = -(len(begin) + 8) % 256
     return begin + struct.pack("<Q", padding) + bytes(padding) + b"".join(data)

@@ -153,6 +153,15 @@ def test_sides_that_are_too_long_are_named() -> None:
         compute_attention(TorchForced(model), both, [5], [5] * 6)
 
 
+def test_a_decoder_without_self_attention_has_two_kinds() -> None:
+    both = vocabulary(True)
+    model = make(both.source_size, both.target_size, decoder="ssru")
+    views, _ = compute_attention(TorchForced(model), both, [7, 8], [9])
+    assert [view.kind for view in views] == ["encoder", "cross"]
+    with pytest.raises(UsageError, match="--kind 'decoder': expected encoder or cross"):
+        check_selection(model.config, "decoder", None, None)
+
+
 def test_layers_and_heads_are_chosen_by_number() -> None:
     both = vocabulary(True)
     views, _ = compute_attention(TorchForced(make(both.source_size, both.target_size)), both, [7, 8], [9])

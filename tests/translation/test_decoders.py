@@ -33,6 +33,7 @@ FEATURES: list[dict[str, Any]] = [
     {"tie_embeddings": False},
     MONOTONIC,
 ]
+SSRU = {"decoder": "ssru", "residual": "pre"}
 Kind = Callable[[Transformer, list[list[int]], int], Any]
 
 
@@ -63,7 +64,7 @@ def translate(
 
 
 @pytest.mark.parametrize(
-    ("features", "beam"), [*((features, beam) for features in FEATURES for beam in (1, 3)), ({}, 20)]
+    ("features", "beam"), [*((features, beam) for features in [*FEATURES, SSRU] for beam in (1, 3)), ({}, 20)]
 )
 @torch.inference_mode()
 def test_a_decoder_with_caches_is_the_reference_step_by_step(features: dict[str, Any], beam: int) -> None:

@@ -44,9 +44,10 @@ struct nmt_decoder {
     const int64_t beam;
     BeamHistory history;
     std::vector<GrowingBytes> caches;  // of each layer: keys and values in slots, rows (H * K + H * V)
+    Aligned<float> before, after;      // of SSRU: states (1 + N, layers, D), the first row is zeros
 
     nmt_decoder(const nmt_model& model, int64_t beam)
-        : model(model), beam(beam), history(beam), caches(model.config.decoder_layers) {
+        : model(model), beam(beam), history(beam), caches(model.recurrent() ? 0 : model.config.decoder_layers) {
         check_beam(beam);
     }
 
@@ -61,6 +62,7 @@ struct nmt_decoder {
             Sentence one;
             one.memory = memory, one.first = first, one.size = lengths[s];
             if (model.begins) find_words(packed, states.data(), one);
+            if (model.recurrent()) one.states.assign(beam, 0);
             more.push_back(std::move(one));
         }
         history.sentences.reserve(history.sentences.size() + more.size());
@@ -83,16 +85,22 @@ struct nmt_decoder {
                 fail("an output has more than %lld tokens, which the model can take", (long long)config.max_positions);
         }
         positions.resize(rows);
+        if (model.recurrent())
+            for (Aligned<float>* const states : {&before, &after}) sized(*states, (1 + rows) * state_size());
         const size_t slots = history.step(rows, open, positions.data()) * slot;
         for (GrowingBytes& cache : caches)
             if (cache.size() < slots) cache.grow(std::max({slots, 2 * cache.size(), size_t(FIRST_SLOTS * slot)}));
         const float* const read = model.begins ? next_words(rows, tokens) : nullptr;
         const RowsOut out = hidden.out(rows, size, input_of(model.output));
         run_layers(model, model.decoder, rows, tokens, positions.data(), read, out,
-                   [&](const Sublayer& sublayer, const float* wide, const RowsOut& context) {
-                       model.in_int8() ? attend_rows<bf16>(sublayer, wide, context)
-                                       : attend_rows<float>(sublayer, wide, context);
+                   [&](const Sublayer& sublayer, const float* wide, const RowsOut& mixed) {
+                       if (sublayer.kind == SSRU)
+                           recur_rows(sublayer.layer, wide, static_cast<float*>(mixed.data));
+                       else
+                           model.in_int8() ? attend_rows<bf16>(sublayer, wide, mixed)
+                                           : attend_rows<float>(sublayer, wide, mixed);
                    });
+        std::swap(before, after);
         return out;
     }
 
@@ -105,17 +113,27 @@ private:
     Buffer hidden;
     Aligned<float> states;  // that hard monotonic attention reads, (N, D)
 
+    int64_t state_size() const { return model.config.decoder_layers * model.config.d_model; }
+
+    // The open hypotheses' states after a step.
+    void recur_rows(int64_t layer, const float* wide, float* out) {
+        const int64_t size = model.config.d_model;
+        const auto state = [&](Aligned<float>& all, int64_t row) { return &all[row * state_size() + layer * size]; };
+        for (int64_t n = 0; n < int64_t(history.rows.size()); ++n)
+            recur(size, wide + 2 * n * size, state(before, history.before[n]), state(after, n + 1), out + n * size);
+    }
+
     // Attention of the open hypotheses to their own tokens, or to the source.
     template <class T>
     void attend_rows(const Sublayer& sublayer, const float* wide, const RowsOut& context) {
         const bool own = sublayer.kind == SELF_ATTENTION;
         const int64_t keys = model.keys(), stride = keys + model.values(), queries = own ? keys + stride : keys;
-        T* const cache = reinterpret_cast<T*>(caches[sublayer.layer].data());
         const int64_t rows = int64_t(history.rows.size());
         for (int64_t n = 0, group = 1; n < rows; n += group) {
             group = history.group(n);
             const Sentence& s = history.sentence_of(n);
             if (own) {
+                T* const cache = reinterpret_cast<T*>(caches[sublayer.layer].data());
                 const RowIndex at = history.slots(n, int(group));
                 for (int64_t r = 0; r < group; ++r)
                     keep_rows(model, wide + (n + r) * queries + keys, stride, cache + at(int(r), s.steps - 1) * stride);

@@ -6,8 +6,9 @@
 //   norms.hpp           residual (N, D) + a sub-layer's result, its norm, and the rows that the next product reads
 //   activations.hpp     the nonlinearities that are no part of a product
 //   positions.hpp       embeddings and positions; tables.hpp: sines and cosines
+//   ssru.hpp            the recurrence of a decoder layer without self-attention
 //   attention.hpp       each row's queries over its keys and values: equation (1), the softmax in fp32
-//   history.hpp         which keys and values each hypothesis of a beam search descends from
+//   history.hpp         which keys and values, or which state, each hypothesis of a beam search descends from
 //   matmul.hpp          matrix products in fp32 and int8; threads.hpp has their threads, outputs.hpp what happens to
 //                       their sums
 //   model.hpp           named arrays, checked and packed

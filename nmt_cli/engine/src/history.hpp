@@ -1,9 +1,10 @@
-// Which cached keys and values each hypothesis of a beam search descends from, and attention to them.
+// Which cached keys and values, or which state of SSRU, each hypothesis of a beam search descends from.
 
 #pragma once
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "attention.hpp"
@@ -20,6 +21,7 @@ struct Sentence {
     std::vector<int32_t> slots;   // (W, capacity): the slots of each hypothesis's tokens
     std::vector<int32_t> owned;   // all slots of the sentence, also those of dropped hypotheses
     int64_t capacity = 0;
+    std::vector<int32_t> states;  // of SSRU: the row of each hypothesis's state, (W,), at first 0: zeros
     std::vector<float>
         words;  // of hard monotonic attention: the encoder's states of each word, and the last one, (M, D)
     std::vector<int64_t> written;  // and the words that each hypothesis has, (W,)
@@ -32,9 +34,10 @@ struct BeamHistory {
     // Per slot: the last time it was found in use. Slot 0 is that of hypotheses that were closed.
     std::vector<uint32_t> marks = {0};
     uint32_t now = 0;
-    std::vector<int32_t> spare;
+    std::vector<int32_t> spare, spare_states;
     std::vector<int64_t> spare_words;
     std::vector<int64_t> rows;            // of the current step: b * W + w
+    std::vector<int32_t> before;          // and of SSRU the row of each one's state before it
     mutable std::vector<uint8_t> common;  // of a group: see `RowIndex`
 
     explicit BeamHistory(int64_t beam) : beam(beam) {}
@@ -73,13 +76,11 @@ struct BeamHistory {
     void reorder(const int64_t* parents) {
         for (Sentence& s : sentences) {
             spare.resize(s.slots.size());
-            for (int64_t w = 0; w < beam; ++w)
+            for (int64_t w = 0; w < beam && s.capacity; ++w)
                 std::copy_n(s.slots.data() + parents[w] * s.capacity, s.steps, spare.data() + w * s.capacity);
             std::swap(spare, s.slots);
-            if (!s.written.empty()) {
-                spare_words = s.written;
-                for (int64_t w = 0; w < beam; ++w) s.written[w] = spare_words[parents[w]];
-            }
+            of_parents(s.states, spare_states, parents);
+            of_parents(s.written, spare_words, parents);
             parents += beam;
         }
     }
@@ -100,35 +101,53 @@ struct BeamHistory {
     }
 
     // Begin a step of the open hypotheses `open` (N,), ascending b * W + w: write each one's position, and choose a
-    // slot for its new keys and values. Return the number of slots.
+    // slot for its new keys and values, or find its state. Return the number of slots.
     int64_t step(int64_t count, const int64_t* open, int64_t* positions) {
         rows.assign(open, open + count);
+        before.resize(count);
         int64_t n = 0;
         for (int64_t b = 0; b < int64_t(sentences.size()); ++b) {
             Sentence& s = sentences[b];
             const int64_t begin = n;
             while (n < count && rows[n] / beam == b) ++n;
-            release(s, rows.data() + begin, n - begin);
-            if (s.steps == s.capacity) {
-                const int64_t capacity = 2 * s.capacity + 16;
-                std::vector<int32_t> wider(beam * capacity);
-                for (int64_t w = 0; w < beam; ++w)
-                    std::copy_n(s.slots.data() + w * s.capacity, s.steps, wider.data() + w * capacity);
-                s.slots.swap(wider);
-                s.capacity = capacity;
-            }
-            for (int64_t i = begin; i < n; ++i) {
-                const int32_t slot = take();
-                s.owned.push_back(slot);
-                s.slots[(rows[i] % beam) * s.capacity + s.steps] = slot;
-                positions[i] = s.steps;
-            }
+            s.states.empty() ? choose_slots(s, begin, n) : find_states(s, begin, n);
+            std::fill(positions + begin, positions + n, s.steps);
             ++s.steps;
         }
         return int64_t(marks.size());
     }
 
 private:
+    // The rows from `begin` to `end` are those of sentence s.
+    void choose_slots(Sentence& s, int64_t begin, int64_t end) {
+        release(s, rows.data() + begin, end - begin);
+        if (s.steps == s.capacity) {
+            const int64_t capacity = 2 * s.capacity + 16;
+            std::vector<int32_t> wider(beam * capacity);
+            for (int64_t w = 0; w < beam; ++w)
+                std::copy_n(s.slots.data() + w * s.capacity, s.steps, wider.data() + w * capacity);
+            s.slots.swap(wider);
+            s.capacity = capacity;
+        }
+        for (int64_t i = begin; i < end; ++i) {
+            const int32_t slot = take();
+            s.owned.push_back(slot);
+            s.slots[(rows[i] % beam) * s.capacity + s.steps] = slot;
+        }
+    }
+
+    void find_states(Sentence& s, int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) before[i] = std::exchange(s.states[rows[i] % beam], int32_t(i + 1));
+    }
+
+    // Of each hypothesis what its parent had, if they have any.
+    template <class Number>
+    void of_parents(std::vector<Number>& all, std::vector<Number>& former, const int64_t* parents) const {
+        if (all.empty()) return;
+        former = all;
+        for (int64_t w = 0; w < beam; ++w) all[w] = former[parents[w]];
+    }
+
     int32_t take() {
         if (free.empty()) {
             marks.push_back(0);

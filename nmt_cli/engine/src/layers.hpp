@@ -4,11 +4,11 @@
 
 #include <vector>
 
-#include "activations.hpp"
 #include "history.hpp"
 #include "model.hpp"
 #include "norms.hpp"
 #include "positions.hpp"
+#include "ssru.hpp"
 
 namespace {
 
@@ -65,11 +65,11 @@ void feed_forward(const nmt_model& model, const Sublayer& sublayer, int64_t rows
 }
 
 // Take N rows of tokens at these positions, (N,), through the layers; `states` (N, D) are added to the embeddings, or
-// null. attend(sublayer, wide, context) attends with what a sub-layer's first map gave. The result goes to `out`, (N,
-// D).
-template <class Attend>
+// null. mix(sublayer, wide, context) attends, or recurs, with what a sub-layer's first map gave. The result goes to
+// `out`, (N, D).
+template <class Mix>
 void run_layers(const nmt_model& model, const Stack& stack, int64_t rows, const int64_t* ids, const int64_t* positions,
-                const float* states, const RowsOut& out, const Attend& attend) {
+                const float* states, const RowsOut& out, const Mix& mix) {
     Rows& r = rows_of_step;
     const nmt_config& config = model.config;
     const int64_t size = config.d_model;
@@ -94,9 +94,11 @@ void run_layers(const nmt_model& model, const Stack& stack, int64_t rows, const 
             multiply(first, rows, read(h), wide);
             if (sublayer.kind == SELF_ATTENTION && model.turns)
                 rotate(rows, first.d_out, 2 * config.heads, config.key_size, model.turns, positions, wide);
-            const RowsOut context = r.context.out(rows, last.d_in, input_of(last));
-            attend(sublayer, wide, context);
-            multiply(last, rows, read(context), result);
+            const bool recurs = sublayer.kind == SSRU;
+            const RowsOut context =
+                recurs ? RowsOut{result, nullptr, FP32} : r.context.out(rows, last.d_in, input_of(last));
+            mix(sublayer, wide, context);
+            if (!recurs) multiply(last, rows, read(context), result);
         }
         y = result;
     }

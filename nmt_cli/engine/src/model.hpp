@@ -98,9 +98,9 @@ struct Norm {
     const float *weight = nullptr, *bias = nullptr;
 };
 
-enum SublayerKind { SELF_ATTENTION, CROSS_ATTENTION, FEED_FORWARD };
+enum SublayerKind { SELF_ATTENTION, CROSS_ATTENTION, FEED_FORWARD, SSRU };
 
-// `first` reads the residual stream, `last` writes to it. `layer` is from 0.
+// `first` reads the residual stream, `last`, which SSRU lacks, writes to it. `layer` is from 0.
 struct Sublayer {
     SublayerKind kind;
     int64_t layer;
@@ -152,6 +152,7 @@ struct nmt_model {
 
     int64_t keys() const { return config.heads * config.key_size; }
     int64_t values() const { return config.heads * config.value_size; }
+    bool recurrent() const { return config.decoder == NMT_SSRU; }
     bool in_int8() const { return config.precision == NMT_INT8; }
     int cache() const { return in_int8() ? BF16 : FP32; }  // the dtype of keys and values that are kept
     int64_t cache_bytes() const { return in_int8() ? 2 : 4; }
@@ -176,7 +177,7 @@ public:
         model.encoder.table = table(tied ? "embeddings.shared" : "embeddings.source", config.source_vocab);
         model.decoder.table = tied ? model.encoder.table : table("embeddings.target", config.target_vocab);
         model.output =
-            map_of(tied ? "embeddings.shared" : "embeddings.output", "", config.d_model, config.target_vocab, false);
+            map_of(tied ? "embeddings.shared" : "embeddings.output", "", config.d_model, config.target_vocab);
         if (config.output_bias) model.output.bias = numbers("output_bias", config.target_vocab);
         if (config.monotonic) {
             model.begins = numbers("next_word.begins", config.source_vocab);
@@ -234,12 +235,12 @@ private:
         return one;
     }
 
-    // Numbers as fp32; zeros follow up to whole panels.
-    const float* numbers(const std::string& name, int64_t rows, int64_t columns = 0) {
+    // Numbers as fp32 behind so many zeros; zeros follow up to whole panels.
+    const float* numbers(const std::string& name, int64_t rows, int64_t columns = 0, int64_t zeros = 0) {
         const nmt_array& from = floats(name, rows, columns);
         const int64_t count = rows * std::max<int64_t>(1, columns);
-        float* const to = model.arena.take<float>(ceiling(count, LANES));
-        tasks.push_back([=, &from] { load_rows(from, 0, count, 1, to); });
+        float* const to = model.arena.take<float>(ceiling(zeros + count, LANES));
+        tasks.push_back([=, &from] { load_rows(from, 0, count, 1, to + zeros); });
         return to;
     }
 
@@ -330,13 +331,12 @@ private:
         return to;
     }
 
-    // The linear map whose weight is the array NAME + suffix.
-    Map map_of(const std::string& name, const std::string& suffix, int64_t d_in, int64_t d_out, bool relu) {
+    // The linear map, without a bias, whose weight is the array NAME + suffix.
+    Map map_of(const std::string& name, const std::string& suffix, int64_t d_in, int64_t d_out) {
         const Matrix from = matrix(name + suffix, name + ".scales", d_out, d_in);
         const int64_t outputs = ceiling(d_out, LANES);
         Map map;
-        map.d_in = d_in, map.d_out = d_out, map.relu = relu;
-        if (!suffix.empty()) map.bias = numbers(name + ".bias", d_out);
+        map.d_in = d_in, map.d_out = d_out;
         if (!model.in_int8()) {
             float* const to = model.arena.take<float>(outputs * d_in);
             map.weight = to;
@@ -382,7 +382,17 @@ private:
     }
 
     Map linear(const std::string& name, int64_t d_in, int64_t d_out, bool relu = false) {
-        return map_of(name, ".weight", d_in, d_out, relu);
+        Map map = map_of(name, ".weight", d_in, d_out);
+        map.bias = numbers(name + ".bias", d_out);
+        map.relu = relu;
+        return map;
+    }
+
+    // The candidate, and what the forget gate is the sigmoid of: only this has a bias.
+    Map candidate_forget(const std::string& ssru) {
+        Map map = map_of(ssru + "candidate_forget", ".weight", config.d_model, 2 * config.d_model);
+        map.bias = numbers(ssru + "forget_bias", config.d_model, 0, config.d_model);
+        return map;
     }
 
     Norm norm(const std::string& name) {
@@ -399,8 +409,12 @@ private:
             const std::string here = side + "." + std::to_string(layer) + ".";
             const std::string own = here + "self_attention.", other = here + "cross_attention.",
                               network = here + "feed_forward.";
-            stack.sublayers.push_back({SELF_ATTENTION, layer, linear(own + "query_key_value", size, 2 * keys + values),
-                                       linear(own + "output", values, size)});
+            if (decodes && model.recurrent())
+                stack.sublayers.push_back({SSRU, layer, candidate_forget(here + "ssru."), {}});
+            else
+                stack.sublayers.push_back({SELF_ATTENTION, layer,
+                                           linear(own + "query_key_value", size, 2 * keys + values),
+                                           linear(own + "output", values, size)});
             norms.push_back(norm(here + "around_self_attention.norm"));
             if (decodes) {
                 stack.sublayers.push_back({CROSS_ATTENTION, layer, linear(other + "query", size, keys),
@@ -464,6 +478,7 @@ void check(const nmt_config& c) {
                {"norm", c.norm, NMT_LAYER_NORM, NMT_RMS_NORM},
                {"activation", c.activation, NMT_RELU, NMT_SWIGLU},
                {"positions", c.positions, NMT_SINUSOIDAL, NMT_MARIAN},
+               {"decoder", c.decoder, NMT_SELF_ATTENTION, NMT_SSRU},
                {"post_norm", c.post_norm, 0, 1},
                {"tied", c.tied, 0, 1},
                {"monotonic", c.monotonic, 0, 1},

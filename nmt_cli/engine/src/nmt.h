@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-#define NMT_ABI 3 /* the number of this interface */
+#define NMT_ABI 4 /* the number of this interface */
 
 #if defined(_WIN32)
 #define NMT_API __declspec(dllexport)
@@ -36,6 +36,7 @@ enum { NMT_FP32 = 0, NMT_BF16 = 1, NMT_INT8 = 2 };                 /* dtypes of 
 enum { NMT_LAYER_NORM = 0, NMT_RMS_NORM = 1 };                     /* norm */
 enum { NMT_RELU = 0, NMT_GELU = 1, NMT_SILU = 2, NMT_SWIGLU = 3 }; /* activation */
 enum { NMT_SINUSOIDAL = 0, NMT_LEARNED = 1, NMT_ROTARY = 2, NMT_MARIAN = 3 }; /* positions */
+enum { NMT_SELF_ATTENTION = 0, NMT_SSRU = 1 }; /* decoder: how its layers read what is written */
 
 /* A named array of one or two dimensions, row by row. */
 typedef struct {
@@ -52,7 +53,7 @@ typedef struct {
 typedef struct {
     int64_t d_model, heads, key_size, value_size, d_ff, encoder_layers, decoder_layers, max_positions, source_vocab,
         target_vocab;
-    int64_t norm, activation, positions;
+    int64_t norm, activation, positions, decoder;
     int64_t post_norm;   /* 1: norms follow residual sums */
     int64_t tied;        /* 1: one matrix of embeddings for source, target and output */
     int64_t monotonic;   /* 1: hard monotonic attention: tables next_word.begins and next_word.ends */
@@ -135,7 +136,7 @@ NMT_API int64_t nmt_log_softmax(int64_t rows, int64_t vocabulary, float* logits)
    tokens, one translation after another; `next` are the tokens whose log-probability is asked for, as many. Write log P
    of each to `log_probs` (tokens,), unless it is NULL. Weights of attention, unless NULL, one sentence after another:
    `encoder` (layers, S, H, S), `decoder` (layers, T, H, T), `cross` (layers, T, H, S): what each row attends to.
-   Weights of later tokens are not written. */
+   Weights of later tokens are not written, and a decoder of SSRU has none: `decoder` is then as it was. */
 NMT_API int64_t nmt_pass(const nmt_model* model, int64_t count, const int64_t* source_lengths, const int64_t* sources,
                          const int64_t* target_lengths, const int64_t* targets, const int64_t* next, float* log_probs,
                          float* encoder, float* decoder, float* cross);

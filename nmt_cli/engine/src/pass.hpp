@@ -21,6 +21,7 @@ public:
         run_layers(model, model.decoder, rows, target.ids.data(), target.positions.data(),
                    model.begins ? read_states.data() : nullptr, h,
                    [&](const Sublayer& sublayer, const float* wide, const RowsOut& context) {
+                       if (sublayer.kind == SSRU) return recur_rows(rows, wide, static_cast<float*>(context.data));
                        const bool own = sublayer.kind == SELF_ATTENTION;
                        const int64_t of_layer = rows * model.config.heads * (own ? rows : columns);
                        float* const to = own ? decoder : cross;
@@ -35,7 +36,13 @@ private:
     const nmt_model& model;
     Buffer hidden;
     Aligned<char> own_rows;
-    Aligned<float> of_row;  // weights (H, count)
+    Aligned<float> of_row, state;  // weights (H, count); of SSRU, (D,)
+
+    void recur_rows(int64_t rows, const float* wide, float* out) {
+        const int64_t size = model.config.d_model;
+        state.assign(size, 0.0f);
+        for (int64_t n = 0; n < rows; ++n) recur(size, wide + 2 * n * size, state.data(), state.data(), out + n * size);
+    }
 
     // Row n attends to the target's rows up to itself, or to the source.
     template <class T>
