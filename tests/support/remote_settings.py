@@ -4,49 +4,25 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import sentencepiece
 from backports import zstd
-from marian_models import marian
+from marian_models import student, students_files
 from website import Site, serve
-
-from nmt_cli.data.demo_corpus import pairs
-
-
-@functools.cache
-def vocabulary() -> bytes:
-    """As Marian trains it: </s> is 0, <unk> is 1, and there is no <s>."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([one for pair in pairs(train=600, valid=0, test=0)["train"] for one in pair]),
-        model_writer=model,
-        vocab_size=300,
-        bos_id=-1,
-        eos_id=0,
-        unk_id=1,
-        hard_vocab_limit=False,
-        minloglevel=2,
-        num_threads=1,
-    )
-    return model.getvalue()
 
 
 @functools.cache
 def model_files(seed: int = 1) -> dict[str, tuple[str, bytes]]:
     """Name and content of each file of a small model, by their types."""
-    processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary())
-    table = processor.id_to_piece(list(range(processor.get_piece_size())))
-    weights = marian(tables=[table], layers=(1, 1), seed=seed).files()["model.npz"]
-    return {
-        "model": ("model.npz", weights),
-        "lex": ("lex.50.50.ende.s2t.bin", b"a shortlist"),
-        "vocab": ("ende.vocab.spm", vocabulary()),
-    }
+    return by_type(students_files(student(layers=(1, 1), seed=seed)))
+
+
+def by_type(files: Mapping[str, bytes]) -> dict[str, tuple[str, bytes]]:
+    """Name and content of each file of a model, by the types that the names begin with."""
+    return {name.partition(".")[0]: (name, content) for name, content in files.items()}
 
 
 def publish(
