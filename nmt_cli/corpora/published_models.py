@@ -29,7 +29,7 @@ LICENSE = "MPL-2.0"
 """The licence of all of them, which no file names."""
 ARCHITECTURES = {"tiny": 1, "base-memory": 2, "base": 3}
 """The better, the larger the number; the smaller, the faster."""
-VERSION = re.compile(r"3\.(\d{1,9})([a-z]\w*)?", re.ASCII)
+VERSION = re.compile("3[.]([0-9]{1,9})([a-z][a-z0-9]*)?")
 """The versions in the format that is known: 3.N, or 3.Na1 before a release."""
 LARGEST = 1 << 26
 """Bytes of the largest answer that is read; all records have less than a tenth."""
@@ -37,7 +37,7 @@ LARGEST = 1 << 26
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Size = Annotated[int, Field(ge=1, le=1 << 31)]
 Language = Annotated[str, Field(pattern="^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$", max_length=35)]
-Name = Annotated[str, Field(pattern=r"^\w[\w.-]*$", max_length=100)]
+Name = Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 
 
 class Attachment(BaseModel):
@@ -45,7 +45,7 @@ class Attachment(BaseModel):
 
     hash: Digest
     size: Size
-    location: Annotated[str, Field(pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$")]
+    location: Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")]
 
 
 class Record(BaseModel, alias_generator=to_camel):
@@ -57,6 +57,8 @@ class Record(BaseModel, alias_generator=to_camel):
     architecture: Name
     version: Annotated[str, Field(pattern=f"^{VERSION.pattern}$")]
     file_type: Literal["model", "vocab", "srcvocab", "trgvocab"]
+    filter_expression: str = Field(default="", alias="filter_expression")
+    """For which versions and systems of Firefox it is: the files of a model have the same."""
     decompressed_size: Size
     decompressed_hash: Digest
     attachment: Attachment
@@ -103,10 +105,12 @@ def catalogue(url: str) -> list[PublishedModel]:
     for values in records:
         with suppress(ValidationError):
             one = Record.model_validate(values)
-            groups[one.source_language, one.target_language, one.architecture, one.version][one.file_type] = one
-    whole = [files for files in groups.values() if {"model", "vocab"} <= {*files} or len(files.keys() - {"vocab"}) == 3]
+            key = (one.source_language, one.target_language, one.architecture, one.version, one.filter_expression)
+            groups[key].setdefault(one.file_type, one)  # the server has the latest record first
+    needed: list[set[str]] = [{"model", "vocab"}, {"model", "srcvocab", "trgvocab"}]
+    found = [PublishedModel(one, server) for one in groups.values() if any(types <= one.keys() for types in needed)]
     newest: dict[tuple[str, str], PublishedModel] = {}
-    for model in sorted((PublishedModel(files, server) for files in whole), key=PublishedModel.rank, reverse=True):
+    for model in sorted(found, key=PublishedModel.rank, reverse=True):
         newest.setdefault((model.name, model.weights.architecture), model)
     return sorted(newest.values(), key=lambda model: model.name)
 

@@ -39,10 +39,10 @@ def models() -> list[dict[str, Any]]:
             except ModelError as error:
                 console.warn(str(error))
                 continue
-            languages = {key: data.get(key, "") for key in ("source_language", "target_language")}
+            languages = {key: str(data.get(key, "")) for key in ("source_language", "target_language")}
             size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
-            origin = next((metrics[key] for key in ("published", "imported", "origin") if key in metrics), "")
-            values = {"license": metrics.get("license", ""), "origin": origin, "folder": str(path)}
+            origin = next((str(metrics[key]) for key in ("published", "imported", "origin") if key in metrics), "")
+            values = {"license": str(metrics.get("license", "")), "origin": origin, "folder": str(path)}
             found.append({"name": path.name, **languages, "bytes": size, **values})
     return found
 

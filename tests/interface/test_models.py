@@ -83,6 +83,8 @@ def test_of_each_direction_the_best_released_model_comes_first(site: Site) -> No
         {"targetLanguage": "de/x"},
         {"version": "2.1"},
         {"version": "newest"},
+        {"version": "3.٣"},
+        {"filter_expression": None},
         {"decompressedHash": "x"},
         {"decompressedSize": -1},
         {"decompressedSize": 1 << 40},
