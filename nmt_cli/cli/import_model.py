@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..console import say, say_next, warn
@@ -51,6 +53,11 @@ def import_model(options: Given) -> None:
     imported.
     """
     done = commands.import_model(**options)
+    say_imported(done, [one.path for one in (done, *done.others)])
+
+
+def say_imported(done: Imported, models: Sequence[Path | str]) -> None:
+    """Print what was imported, and the command that translates with it as these --model."""
     every = (done, *done.others)
     for remark in dict.fromkeys(remark for one in every for remark in one.model.remarks):
         warn(remark)
@@ -64,9 +71,8 @@ def import_model(options: Given) -> None:
             say(line)
         say(verified(one.verification))
         say(f"both tokenizers divide {one.verification.lines:,} made-up lines of several scripts equally")
-    models = [word for one in every for word in ("--model", one.path)]
     more = ["--target-language", done.model.tags[0]] if len(done.model.tags) > 1 else []
-    say_next("nmt", "translate", *models, *more, end=" < input")
+    say_next("nmt", "translate", *(word for model in models for word in ("--model", model)), *more, end=" < input")
 
 
 def _described(done: Imported) -> list[str]:

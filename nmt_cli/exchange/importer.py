@@ -356,6 +356,8 @@ class ImportOptions:
     """Programs of preprocess.sh that are left out."""
     license: str = ""
     """The licence, for files that name none."""
+    published: str = ""
+    """The address that the files were fetched from, by `nmt models get`, and the SHA-256 of the weights."""
 
 
 @dataclass(frozen=True)

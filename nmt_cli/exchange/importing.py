@@ -78,7 +78,7 @@ def import_model(source: Path, out: Path, by: str, options: ImportOptions, text:
         with status("reading the model"):
             for name in members or [files.given]:
                 files.given = name
-                models.append(_licensed(importer.read(files, options), options.license))
+                models.append(_licensed(importer.read(files, options), options))
         done = list[Imported]()
         for path, foreign in zip(paths, models, strict=True):
             aside = folders.enter_context(output_folder(path, WHAT, not_imported, [source], ModelError))
@@ -97,11 +97,13 @@ def _imported(
 ) -> Imported:
     """Write a model to `aside`, which becomes `path`, and verify it. Raises ModelError."""
     recipe = Recipe.from_dict(
-        {"name": source.stem.removesuffix(".tar"), **foreign.recipe}, f"the recipe of {str(source)!r}"
+        {"name": source.name if source.is_dir() else source.stem.removesuffix(".tar"), **foreign.recipe},
+        f"the recipe of {str(source)!r}",
     )
     metrics = {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license}
+    metrics |= {"published": options.published} if options.published else {}
     parts = (recipe, foreign.vocabularies, foreign.tokenizers, metrics)
-    more = (options.safe_length or None, _card(foreign, files, recipe).encode())
+    more = (options.safe_length or None, _card(foreign, files, recipe, options.published).encode())
     write_model(aside, foreign.weights, *parts, "fp32", *more)
     model = SourceModel.load(aside)
     lines = _made_up(model.vocabulary.source)
@@ -172,14 +174,16 @@ def _refusal(files: SourceFiles) -> str:
     )
 
 
-def _licensed(foreign: ForeignModel, license: str) -> ForeignModel:
-    """Return the model with the licence that its files name, or that the user says. Raises UsageError for both."""
-    if foreign.license and license:
-        raise UsageError(f"--license {license!r}: the files name a licence, {foreign.license!r}. Leave the option out.")
-    return replace(foreign, license=f"{shown_name(license)} (said by --license)") if license else foreign
+def _licensed(foreign: ForeignModel, options: ImportOptions) -> ForeignModel:
+    """Return the model with the licence that its files name, or its publisher or user. Raises UsageError for both."""
+    name = options.license
+    if foreign.license and name:
+        raise UsageError(f"--license {name!r}: the files name a licence, {foreign.license!r}. Leave the option out.")
+    said = " (said by --license)" * (not options.published)
+    return replace(foreign, license=f"{shown_name(name)}{said}") if name else foreign
 
 
-def _card(foreign: ForeignModel, files: SourceFiles, recipe: Recipe) -> str:
+def _card(foreign: ForeignModel, files: SourceFiles, recipe: Recipe, published: str) -> str:
     """Return a model card: what the model is, and the README of its makers."""
     data = recipe.data
     into = ", ".join(foreign.tags) or data.target_language
@@ -189,6 +193,7 @@ def _card(foreign: ForeignModel, files: SourceFiles, recipe: Recipe) -> str:
         f"Imported from {files.path.name}, a model of {foreign.toolkit}, and verified: it computes the same.",
         "",
         f"- Licence: {foreign.license or 'its files name none'}. Whoever passes the model on names its makers.",
+        *([f"- Fetched from {published.partition('#')[0]}"] if published else []),
         "- Use: `nmt translate --model DIR < text`" + (" `--target-language CODE`" if foreign.tags else ""),
         *(f"- Note: {shown_name(remark)}." for remark in foreign.remarks),
         "",
