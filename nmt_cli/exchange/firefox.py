@@ -25,6 +25,8 @@ PAIR = re.compile(r"(?:^|\.)([a-z]{4,6})(?=[.-]|$)")
 """Where two codes may be, one after the other."""
 LENGTH_FACTOR = 2.5
 """How many times the tokens of a line an output has at most."""
+SHORT = 16
+"""Tokens of a line that may get a second choice."""
 KEYS = (("sourceLanguage", "targetLanguage"), ("srcTags", "trgTag"), ("src", "trg"))
 """Keys of metadata.json and model_info.json that name the languages."""
 BY_NAME = {name: code for code, name in NAMES.items()}
@@ -47,14 +49,15 @@ def vocabularies(files: SourceFiles) -> list[str]:
     return next((names for names in found if all(names)), [])
 
 
-def limit(decoder: Mapping[str, Any]) -> dict[str, float]:
-    """Return the keys of [decode] for the longest output. Marian counts the end symbols of both sides.
+def decode(decoder: Mapping[str, Any]) -> dict[str, float]:
+    """Return the keys of [decode] for the longest output, where Marian counts the end symbols of both sides, and for
+    single words and headings, which these models do not translate well.
 
     Raises ModelError for a factor that is not a number.
     """
     try:
         factor = float(decoder.get("max-length-factor", LENGTH_FACTOR))
-        return {"max_len_ratio": factor, "max_extra": max(1, math.ceil(factor))}
+        return {"max_len_ratio": factor, "max_extra": max(1, math.ceil(factor)), "second_choice": SHORT}
     except (TypeError, ValueError, OverflowError):
         found = shown(decoder["max-length-factor"])
         raise ModelError(f"the model has max-length-factor = {found}: expected a number.") from None

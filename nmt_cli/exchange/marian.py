@@ -373,7 +373,7 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     steps, left_out = steps_in(files.text("preprocess.sh", LARGEST_SCRIPT), options.skip_step)
     decode = decoding(decoder, ("beam-size", 1 if is_student else 12), ("normalize", 0), ("word-penalty", 0))
     if is_student:
-        decode |= firefox.limit(decoder)
+        decode |= firefox.decode(decoder)
     training = _settings(files, f"{CHECKPOINT.sub('', name)}.yml")
     is_guided = (is_student and bool(firefox.vocabularies(files))) or training.get("guided-alignment", "none") != "none"
     section |= {"guided_alignment_layer": guided_layer(config, section["decoder_layers"], is_guided)}
