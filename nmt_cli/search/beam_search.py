@@ -63,7 +63,7 @@ class BeamSearch(ArraySearch):
         self.on_host: np.ndarray  # (N,) the numbers of the open hypotheses
         self.rows: Array  # the same, in an array of the decoder's kind
         self.penalties: Array = ()  # lp by length
-        self.word_penalties: Array = ()  # W times the length
+        self.word_penalties: Array = ()  # word_penalty |Y| by length
 
     @property
     def open_hypotheses(self) -> int:

@@ -6,9 +6,9 @@ A search builds the outputs of sentences, one token per step. Sentences enter at
 finished: each has its own length. `nmt_cli.registry.SEARCHES` lists the searches over decoders by name: such a search
 sees a `Decoder` (`protocols`), never a model. The engine has plain beam search too.
 
-Score: (log P(Y) - W |Y|) / lp(Y) with a word penalty W, 0 by default, and a length penalty lp (`length_penalties`).
-log P is the sum of the model's own log-probabilities, end symbol included. Banned tokens (PAD, BOS, UNK) are never
-generated; the other tokens do not get their probability. `constraint` has rules for outputs.
+Score: (log P(Y) - word_penalty |Y|) / lp(Y) with a length penalty lp (`length_penalties`). log P is the sum of the
+model's own log-probabilities, end symbol included. Banned tokens (PAD, BOS, UNK) are never generated; the other tokens
+do not get their probability. `constraint` has rules for outputs.
 
 The result for a sentence does not depend on the other sentences. This file does not load torch.
 """
@@ -113,7 +113,7 @@ class SearchOptions(EngineOptions):
     length_penalty: Callable[[int, float], float] = gnmt
     """lp: (|Y|, alpha) → the divisor of log P. It must not fall when |Y| grows."""
     word_penalty: float = 0.0
-    """W, subtracted from log P for each token of an output, end symbol included."""
+    """Subtracted from log P for each token of an output, end symbol included."""
     constraints: tuple[Constraint, ...] = field(default_factory=_prefix)
     compact_below: float = COMPACT_BELOW
     """Finished sentences leave the search once at most this share of its sentences is unfinished. This changes no
