@@ -95,7 +95,7 @@ def get_model(name: str, *, architecture: str = "", url: str = "", progress: Pro
         model = _chosen(_catalogue(url, name), name, architecture)
         weights, out = model.weights, models_folder() / model.name
         check_output_folder(out, WHAT, not_fetched)
-        if str(read_metrics(out).get("published", "")).endswith(weights.decompressed_hash):
+        if out.exists() and str(read_metrics(out).get("published", "")).endswith(weights.decompressed_hash):
             console.say(f"nothing to do: {out} is this model")
             return None
         downloads = models_folder() / ".downloads" / model.name
