@@ -60,7 +60,7 @@ EPSILON = 1e-6
 BIAS, OUTPUT, EARLIER_OUTPUT = "decoder_ff_logit_out_b", "decoder_ff_logit_out_Wt", "decoder_ff_logit_out_W"
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}
 """Marian's names of our activations."""
-ACTIVATION = "transformer-ffn-activation"
+ACTIVATION, GUIDED = "transformer-ffn-activation", "transformer-guided-alignment-layer"
 TIES = ("tied-embeddings", "tied-embeddings-all", "tied-embeddings-src")
 CHECKPOINT = re.compile(r"\.(best-[^.]+|iter\d+)\.npz$|(?<=model)\.iter\d+(?=\.npz)")
 """The end of the name of a model that a training keeps beside its last one."""
@@ -355,6 +355,9 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     decode = decoding(decoder, ("beam-size", 1 if is_student else 12), ("normalize", 0))
     if is_student:
         decode |= firefox.limit(decoder)
+    training = _settings(files, f"{CHECKPOINT.sub('', name)}.yml")
+    is_guided = (is_student and bool(firefox.vocabularies(files))) or training.get("guided-alignment", "none") != "none"
+    section |= {"guided_alignment_layer": guided_layer(config, section["decoder_layers"], is_guided)}
     named = (_languages_in(files.about("README.md")), firefox.languages_of(files, name), files.languages)
     source, target = (next(filter(None, codes), "") for codes in zip(*named, strict=True))
     codes = languages(options, (source, target), tags_in(sides))
@@ -363,6 +366,19 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     if len(found) > 1 and not files.given:
         remarks.append(f"it is {name}, one of {len(found)} models that lie there")
     return replace(foreign, remarks=[*remarks, *firefox.remarks(files)])
+
+
+def guided_layer(config: Mapping[str, Any], layers: int, is_guided: bool) -> int:
+    """Return the decoder layer whose first head was trained to align words; 0 if there was no such training.
+
+    `is_guided`: whether there was, if Marian's option has its usual value. Raises ModelError.
+    """
+    named = config.get(GUIDED, "last")
+    if named == "last":
+        return layers if is_guided else 0
+    if not re.fullmatch(r"0*\d{1,4}", str(named)) or not 1 <= int(named) <= layers:
+        raise ModelError(f"the model has {GUIDED} = {shown(named)}, expected last or a layer from 1 to {layers}.")
+    return int(named)
 
 
 def untied(arrays: Mapping[str, LazyArray], tied: Sequence[str], section: Mapping[str, Any]) -> dict[str, LazyArray]:
@@ -599,7 +615,7 @@ def marian_options(config: ModelSection, sizes: Sequence[int], ties: Mapping[str
         **{key: values[0] or json.dumps(values[0]) for key, values in EXPECTED.items()},
         **({"transformer-decoder-autoreg": "rnn", "dec-cell": "ssru"} if config.decoder == "ssru" else {}),
         "transformer-decoder-dim-ffn": 0,
-        "transformer-guided-alignment-layer": "last",
+        GUIDED: config.guided_alignment_layer or "last",
         "transformer-tied-layers": "[]",
         "factors-combine": "sum",
         **{key: str(tied).lower() for key, tied in ties.items()},

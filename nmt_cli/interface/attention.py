@@ -108,8 +108,9 @@ def cross_attention_of(translator: Translator, translation: Translation) -> list
     """Return the weights of encoder-decoder attention: for each token of the translation, a list with a weight per
     token of the source.
 
-    The weights are the mean over the heads of the second-to-last decoder layer, from one pass in fp32 over the sentence
-    and its translation. The weights of the source's end symbol and of the tag of its target language are left out, so a
+    The weights are those of the head that was trained to align (`model.guided_alignment_layer`), else the mean over the
+    heads of the second-to-last decoder layer, from one pass in fp32 over the sentence and its translation. The weights
+    of the source's end symbol and of the tag of its target language are left out, so a
     row sums to at most 1. The list is empty if the line is blank, was translated in parts, or is longer than the
     model's maximum. For an ensemble, the first model's weights are returned.
     """

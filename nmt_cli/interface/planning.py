@@ -29,7 +29,7 @@ from ..data.tokenizer import Vocabulary
 from ..device.hardware import Hardware
 from ..device.processor import busy, cores
 from ..errors import ModelError, UsageError
-from ..model.folder_files import find_model, read_config, read_metrics
+from ..model.folder_files import find_model, is_rounded, read_config, read_metrics
 from ..recipe import Recipe, no_language
 from ..storage.output_paths import output_file, output_folder
 from ..text.compression import FORMATS
@@ -143,11 +143,11 @@ class Start:
 def start_from(path: Path) -> Start:
     """Return the model of a model or run folder.
 
-    Raises ModelError, also for a model in int8, which cannot be trained.
+    Raises ModelError, also for a model that was rounded to int8, which cannot be trained.
     """
     folder = find_model(path)
     config = read_config(folder)
-    if config.precision == "int8":
+    if is_rounded(config, read_metrics(folder)):
         raise ModelError(
             f"--from {str(folder)!r} is a model in int8, which translates only: name the model that it was made from."
         )

@@ -242,6 +242,9 @@ class ModelSection(Section):
     source_end: bool = True
     """The encoder reads an end symbol after each source text. Models of OpenNMT-py do not; they are imported, and
     translate only."""
+    guided_alignment_layer: int = number(0, 0, 1000)
+    """The decoder layer, counted from 1, whose first attention head was trained to align words (guided alignment, as in
+    Marian and in Firefox's models). Alignments are that head's. 0: none was, and they are read from all heads."""
     monotonic_attention: bool = False
     """For a parser: the decoder also reads the encoder's state of the next word (hard monotonic attention, Aharoni and
     Goldberg 2017)."""
@@ -265,6 +268,9 @@ class ModelSection(Section):
             yield f"d_model = {self.d_model} is odd: sinusoids come in pairs of sine and cosine"
         if self.positions == "marian" and (self.d_model % 2 or self.d_model < 4):
             yield f"d_model = {self.d_model}: Marian's positions need an even number from 4 on"
+        if self.guided_alignment_layer > self.decoder_layers:
+            layers = f"decoder_layers = {self.decoder_layers}"
+            yield f"guided_alignment_layer = {self.guided_alignment_layer} exceeds {layers}"
         if self.zero_start and not self.output_bias:
             yield "zero_start = true needs output_bias = true: else the zero vector is trained as an output"
         if self.positions == "rotary" and self.key_size % 2:

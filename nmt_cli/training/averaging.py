@@ -38,6 +38,7 @@ from ..model.folder_files import (
     WEIGHTS,
     ModelConfig,
     card_of,
+    is_rounded,
     not_an_average,
     origin_of,
     read_config,
@@ -186,7 +187,7 @@ def average(folders: Sequence[Path], out: Path, data: Path | None = None) -> tup
 
     Return the content of its metrics.json, and the validation of the mean.
 
-    `data`: see `compare`. Raises ModelError if a folder is damaged or in int8, if two folders have
+    `data`: see `compare`. Raises ModelError if a folder is damaged or was rounded to int8, if two folders have
     the same weights, or if architectures or vocabularies differ. Raises UsageError if `out` is neither free nor an
     earlier average, or is one of the inputs.
     """
@@ -240,7 +241,7 @@ def _check_together(folders: Sequence[Path], configs: Sequence[ModelConfig]) -> 
 
     first, digests = architecture(configs[0]), list[str]()
     for folder, config in zip(folders, configs, strict=True):
-        if config.precision != "fp32":
+        if is_rounded(config, read_metrics(folder)):
             raise ModelError(
                 f"the model {str(folder)!r} is in {config.precision}, which translates only: average the "
                 "models in fp32, and quantize the average."

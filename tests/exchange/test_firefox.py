@@ -15,6 +15,7 @@ from typing import Any
 import in_process
 import numpy as np
 import pytest
+import torch
 from backports import zstd
 from in_process import printed, refused
 from marian_models import (
@@ -37,8 +38,10 @@ from nmt_cli.exchange.convert import export
 from nmt_cli.exchange.importer import ImportOptions, SourceFiles
 from nmt_cli.exchange.importing import Imported, import_model
 from nmt_cli.exchange.marian_files import weights_in
+from nmt_cli.interface.planning import start_from
 from nmt_cli.model.folder import load_model, weights_of
 from nmt_cli.model.folder_files import read_config
+from nmt_cli.training.averaging import average
 from nmt_cli.translation.torch_forced import TorchForced
 
 pytestmark = pytest.mark.usefixtures("few_lines")
@@ -261,6 +264,13 @@ def test_what_a_folder_of_integers_can_do(tmp_path: Path) -> None:
     assert "in int8 already: it has the integers" in refused("quantize", folder, "--out", tmp_path / "q", code=1)
     done = export(folder, "marian", tmp_path / "back")
     assert done.verification.sentences >= 30
+    assert start_from(folder).recipe.model.decoder == "ssru"
+    other = imported(
+        written(tmp_path / "other" / "ende", students_files(student(layers=(1, 1), seed=2))), tmp_path / "2"
+    )
+    average([folder, other.path], tmp_path / "mean")
+    each = [weights_of(load_model(one).model)["embeddings.shared"] for one in (folder, other.path, tmp_path / "mean")]
+    assert torch.allclose(each[2], (each[0] + each[1]) / 2)
     again = imported(tmp_path / "back", tmp_path / "again", source_language="en", target_language="de")
     first = {name: tensor.numpy() for name, tensor in weights_of(load_model(folder).model).items()}
     second = load_file(again.path / "model.safetensors")
@@ -303,6 +313,21 @@ def test_marians_scores_of_its_ssru_model(name: str, tmp_path: Path) -> None:
     for ours, target, score in zip(found, targets, scores, strict=True):
         difference = float(np.sum(np.asarray(ours, np.float64))) - float(score.split()[-1])
         assert abs(difference) <= 1e-5 * len(target)
+
+
+def test_the_layer_that_was_trained_to_align(tmp_path: Path) -> None:
+    """Firefox's models have one. Marian names it, or its training's settings say that there was such a training."""
+    done = imported(written(tmp_path / "ende", students_files(student(layers=(1, 2)))), tmp_path / "firefox")
+    assert done.recipe.model.guided_alignment_layer == 2
+    export(done.path, "marian", tmp_path / "back")
+    again = imported(tmp_path / "back", tmp_path / "again", source_language="en", target_language="de")
+    assert again.recipe.model.guided_alignment_layer == 2
+    folder = marian(layers=(1, 2)).save(tmp_path / "opus")
+    assert imported(folder, tmp_path / "plain").recipe.model.guided_alignment_layer == 0
+    (folder / "model.npz.yml").write_text("guided-alignment: corpus.align.gz\n")
+    assert imported(folder, tmp_path / "trained").recipe.model.guided_alignment_layer == 2
+    named = marian(layers=(1, 2), **{"transformer-guided-alignment-layer": 1}).save(tmp_path / "named")
+    assert imported(named, tmp_path / "first").recipe.model.guided_alignment_layer == 1
 
 
 @needs_firefox

@@ -187,6 +187,8 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "rnn": (option(type="s2s"), "type = 's2s'"),
     "tied layers": (option(transformer_tied_layers=[1, 1]), "transformer-tied-layers"),
     "two sizes": (option(transformer_decoder_dim_ffn=32), "transformer-decoder-dim-ffn = '32'"),
+    "no layer": (option(transformer_guided_alignment_layer="first"), "alignment-layer = 'first', expected last or a"),
+    "a layer that is not there": (option(transformer_guided_alignment_layer=2), "alignment-layer = '2', expected last"),
     "factors": (option(factors_dim_emb=8), "factors-dim-emb = '8'"),
     "unknown option": (option(transformer_new="x"), "does not know: transformer-new = 'x'"),
     "gap in the vocabulary": (text("vocab.yml", "</s>: 0\n<unk>: 1\na: 3\n"), "vocab.yml .*0 to 2"),

@@ -59,10 +59,23 @@ def test_a_source_token_that_all_attend_to_is_no_tokens_alignment(monkeypatch: p
     assert aligned(TorchForced(make()), [7, 8, EOS], [20, 21, 22]) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("layer", [1, 3])
+def test_a_head_that_was_trained_to_align_is_the_alignment(layer: int) -> None:
+    model = make(guided_alignment_layer=layer)
+    _, weights = TorchForced(model).forced([SOURCE], [TARGET], attention=["cross"])
+    head = weights["cross"][layer - 1][0]
+    assert torch.equal(cross_attention(model, SOURCE, TARGET), torch.from_numpy(head))
+    assert aligned(TorchForced(model), SOURCE, [*TARGET[1:], 5]) == head.argmax(1).tolist()
+    with pytest.raises(ValueError, match="guided_alignment_layer = 4 exceeds decoder_layers = 3"):
+        make(guided_alignment_layer=4)
+
+
 @needs_engine
-@pytest.mark.parametrize("layers", [1, 3])
-def test_the_engine_aligns_alike(layers: int) -> None:
-    model = make(layers)
+@pytest.mark.parametrize(
+    ("layers", "features"), [(1, {}), (3, {}), (2, {"decoder": "ssru", "guided_alignment_layer": 2})]
+)
+def test_the_engine_aligns_alike(layers: int, features: dict[str, Any]) -> None:
+    model = make(layers, **features)
     for output in ([20, 7, 33, 12, 5], [8], []):
         assert aligned(engine_model(model, "fp32"), SOURCE, output) == aligned(TorchForced(model), SOURCE, output)
 
