@@ -95,7 +95,7 @@ def get_model(name: str, *, architecture: str = "", url: str = "", progress: Pro
         model = _chosen(_catalogue(url, name), name, architecture)
         weights, out = model.weights, models_folder() / model.name
         check_output_folder(out, WHAT, not_fetched)
-        if str(read_metrics(out).get("published", "")).endswith(weights.decompressed_hash):
+        if out.exists() and str(read_metrics(out).get("published", "")).endswith(weights.decompressed_hash):
             console.say(f"nothing to do: {out} is this model")
             return None
         downloads = models_folder() / ".downloads" / model.name
@@ -122,11 +122,9 @@ def _chosen(published: list[PublishedModel], name: str, architecture: str) -> Pu
         parts = wanted.split("-")
         pairs = [(f"{'-'.join(parts[:cut])}-en", f"en-{'-'.join(parts[cut:])}") for cut in range(1, len(parts))]
         pivots = [f"{names[one]} and {names[two]}" for one, two in pairs if one in names and two in names]
-        raise UsageError(
-            f"no model {shown(name)} is published: "
-            + (f"fetch {pivots[0]}, and translate into English first." if pivots else "expected languages as in en-de.")
-            + f"{did_you_mean(name, names) if not pivots else ''} `nmt models available` lists them."
-        )
+        other = f"expected languages as in en-de.{did_you_mean(name, names)}"
+        hint = f"fetch {pivots[0]}, and translate into English first." if pivots else other
+        raise UsageError(f"no model {shown(name)} is published: {hint} `nmt models available` lists them.")
     if architecture:
         check_choice("--architecture", architecture, found)
     model = found[architecture] if architecture else next(iter(found.values()))

@@ -155,6 +155,14 @@ def test_a_model_is_fetched_in_two_parts_and_translates_by_its_name(site: Site, 
     assert nmt.info("en-de")["name"] == "en-de-tiny-3.0"
 
 
+def test_a_file_in_the_place_of_the_folder_is_a_named_error(site: Site, folder: Path) -> None:
+    publish(site, "en-de")
+    folder.write_text("mine")
+    with pytest.raises(DataError, match="a part of its path is a file, not a folder"):
+        nmt.get_model("en-de", url=site.address)
+    assert (nmt.models(), folder.read_text()) == ([], "mine")
+
+
 def test_a_model_with_two_vocabularies_is_fetched(site: Site, folder: Path) -> None:
     files = students_files(student([own_spm(400, (0,)), own_spm(420, (1,))], layers=(1, 1)))
     publish(site, "en-de", files=by_type(files), filter_expression="env.appinfo.OS != 'Android'")
