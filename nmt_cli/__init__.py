@@ -34,6 +34,7 @@ _DEFINED = {
     "interface.planning": "Initialized",
     "interface.fetching": "fetch datasets",
     "interface.information": "info",
+    "interface.models": "models available get_model",
     "interface.commands": "preprocess train forecast average quantize export import_model Run",
     "interface.translator": "load Translator",
     "translation.line": "Line Translation Candidate",

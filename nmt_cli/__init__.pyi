@@ -24,6 +24,9 @@ from .interface.fetching import datasets as datasets
 from .interface.fetching import fetch as fetch
 from .interface.information import info as info
 from .interface.init import init as init
+from .interface.models import available as available
+from .interface.models import get_model as get_model
+from .interface.models import models as models
 from .interface.parsing import Parse as Parse
 from .interface.planning import Initialized as Initialized
 from .interface.progress import Progress as Progress

@@ -27,6 +27,7 @@ def main() -> None:
     """Run the command line."""
     leave_working_folder()
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it looks for them in every installed package
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # NumPy's idle threads would compute for 0.05 s at the start
     try:
         from .cli.process import run_guarded
     except KeyboardInterrupt:

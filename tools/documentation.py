@@ -39,7 +39,7 @@ CODE = re.compile(r"`([^`]+)`")
 FENCE = re.compile(r" *(```+)")
 LANGUAGES = {".py": "python", ".toml": "toml"}
 PYTHON = {
-    "translating": ["interface.translator"],
+    "translating": ["interface.translator", "interface.models"],
     "translations": ["translation.line", "interface.parsing", "interface.attention"],
     "training": [
         "interface.init",

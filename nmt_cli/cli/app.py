@@ -33,6 +33,7 @@ COMMANDS = {
         "score": ("score:score", "Score translations against references, or by a model."),
     },
     "Models": {
+        "models": ("models:group", "List models, and fetch ones that Mozilla publishes."),
         "import": ("import_model:import_model", "Convert a model of another toolkit, verified to be equal."),
         "export": ("export:export", "Convert a model for another library, verified to be equal."),
         "quantize": ("quantize:quantize", "Write a trained model in int8, in a quarter of the size."),

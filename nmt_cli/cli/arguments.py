@@ -66,7 +66,7 @@ def output_path(value: str | Path) -> Path:
     return Path(text)
 
 
-MODEL_FOLDER = "Model folder, or run folder (its averaged model, else the best, else the last)"
+MODEL_FOLDER = "Model folder, run folder (its averaged model, else the best, else the last), or a name in `nmt models`"
 DEFAULT_MODEL = "  [env var: NMT_MODEL; default: runs/latest]"
 """Parts of help texts."""
 ModelFolder = Annotated[Path, argument(f"{MODEL_FOLDER}.", "MODEL")]

@@ -37,7 +37,7 @@ def export(options: Given) -> None:
         "fp32"
     )
     say(verified(exported.verification))
-    say(_different(exported))
+    say(_different(exported, options["to"]))
     say(f"how to use it: {shlex.quote(str(out / 'README.md'))}")
 
 
@@ -51,13 +51,15 @@ def verified(verification: Verification) -> str:
     )
 
 
-def _different(exported: Export) -> str:
+def _different(exported: Export, to: str) -> str:
     """Return a remark on differences of the library in search, which exist for every model."""
     source_model = exported.source_model
     decode = source_model.recipe.decode
+    without = decode.word_penalty and to != "marian"
     return (
         "different there: beams are ranked by log P / |Y|^length_penalty; length_penalty = "
         f"{source_model.length_penalty} is nearest to "
         f"{source_model.divisor}. Outputs are limited by one number per batch, not by each line's length + "
         f"{decode.max_extra}."
+        + (f" There is no word penalty, which is {decode.word_penalty:g} in nmt." if without else "")
     )

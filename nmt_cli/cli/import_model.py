@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..console import say, say_next, warn
@@ -51,14 +53,26 @@ def import_model(options: Given) -> None:
     imported.
     """
     done = commands.import_model(**options)
-    for remark in done.model.remarks:
+    say_imported(done, [one.path for one in (done, *done.others)])
+
+
+def say_imported(done: Imported, models: Sequence[Path | str]) -> None:
+    """Print what was imported, and the command that translates with it as these --model."""
+    every = (done, *done.others)
+    for remark in dict.fromkeys(remark for one in every for remark in one.model.remarks):
         warn(remark)
-    for line in _described(done):
-        say(line)
-    say(verified(done.verification))
-    say(f"both tokenizers divide {done.verification.lines:,} made-up lines of several scripts equally")
+    if done.others:
+        warn(
+            f"they are an ensemble of {len(every)} models: {done.model.toolkit} adds up their log-probabilities, nmt "
+            "averages their probabilities, so translations may differ"
+        )
+    for one in every:
+        for line in _described(one):
+            say(line)
+        say(verified(one.verification))
+        say(f"both tokenizers divide {one.verification.lines:,} made-up lines of several scripts equally")
     more = ["--target-language", done.model.tags[0]] if len(done.model.tags) > 1 else []
-    say_next("nmt", "translate", "--model", options["out"], *more, end=" < input")
+    say_next("nmt", "translate", *(word for model in models for word in ("--model", model)), *more, end=" < input")
 
 
 def _described(done: Imported) -> list[str]:
@@ -67,10 +81,12 @@ def _described(done: Imported) -> list[str]:
     into = listed(done.model.tags, 20) if done.model.tags else data.target_language
     tokens = " + ".join(f"{size:,}" for size in dict.fromkeys(done.model.vocabularies))
     penalty = "" if decode.length_penalty == "none" else f", score / length^{decode.alpha:g}"
+    words = f", word penalty {decode.word_penalty:g}" if decode.word_penalty else ""
     return [
         f"wrote {done.path}: a model of {done.model.toolkit}, {data.source_language} to {into}",
         f"{model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, {tokens} tokens, "
-        f"{done.parameters:,} parameters, {'int8' if done.model.integers else 'fp32'}; beam {decode.beam}{penalty}",
+        f"{done.parameters:,} parameters, {'int8' if done.model.integers else 'fp32'}; "
+        f"beam {decode.beam}{words}{penalty}",
         f"licence: {done.model.license or 'its files name none: ask its makers'}",
         f"lines of several sentences are translated in parts from {done.safe_length} tokens on (--safe-length)",
     ]

@@ -157,6 +157,7 @@ KNOWN = (
     "origin",
     "toolkit",
     "license",
+    "published",
     "update",
     "nll",
     "ppl",

@@ -63,16 +63,34 @@ class _TemporaryError(Exception):
         self.wait = wait
 
 
+def get(url: str, most: int) -> bytes:
+    """Return what a server answers, of at most `most` bytes; there is one attempt. Raises DataError with the reason."""
+    try:
+        request = urllib.request.Request(url, headers={"User-Agent": AGENT, "Accept": "application/json"})
+        with urllib.request.build_opener().open(request, timeout=TIMEOUT) as response:
+            data: bytes = response.read(most + 1)
+    except urllib.error.HTTPError as error:
+        with error:
+            raise DataError(f"{url}: {_status(error)}.") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise DataError(f"{url}: {_reason(error)}.") from None
+    if len(data) > most:
+        raise DataError(f"{url}: the answer has more than {most:,} bytes.")
+    return data
+
+
 def fetch(
     archive: Archive,
     folder: Path,
     mirrors: Sequence[str] = (),
     verify: bool = True,
     known: Mapping[str, str] | None = None,
+    way_out: str = "give --mirror URL, or",
 ) -> ArchiveEntry:
     """Return which file of `folder` is the archive; download it if it is missing. Its `url` is None if it was there.
 
     `mirrors` are tried first: address + "/" + name. `known` has the SHA-256 of archives that were used before, by name.
+    `way_out` is what else the user can do where every address fails.
 
     If `verify` is False, a wrong checksum is reported and accepted. Raises DataError if every address fails (with the
     error of each), if a file in `folder` has the archive's name but is another file, and if `folder` cannot be written.
@@ -98,8 +116,8 @@ def fetch(
     raise DataError(
         f"cannot fetch {first.name!r}:\n"
         + "\n".join(reasons)
-        + "\nCheck the connection (a proxy is taken from https_proxy), give --mirror URL, "
-        f"or put the file into {str(folder)!r} yourself. {RESUME}"
+        + f"\nCheck the connection (a proxy is taken from https_proxy), {way_out} "
+        f"put the file into {str(folder)!r} yourself. {RESUME}"
     )
 
 
@@ -157,8 +175,8 @@ class _Part:
         self.path, self._origin_path = Path(f"{target}.part"), Path(f"{target}.part.json")
         if self.path.exists() and not self._origin_path.exists():  # nmt data writes the .json first
             raise DataError(
-                f"{str(self.path)!r} was not begun by nmt data: there is no file beside it that says where it "
-                "is from. Move it away, or choose another folder with --downloads."
+                f"{str(self.path)!r} was not begun by nmt: there is no file beside it that says where it is from. "
+                "Move it away, or choose another folder for downloads."
             )
         try:
             self.origin = _Origin.model_validate_json(self._origin_path.read_bytes())
@@ -202,7 +220,7 @@ class _Part:
             raise DataError(
                 f"no space for {self.target.name!r}: {rest / 1e6:,.1f} MB are missing, and at "
                 f"{str(self.path.parent)!r} the disk has {free / 1e6:,.1f} MB free. "
-                f"Free some space, or choose another folder with --downloads. {RESUME}"
+                f"Free some space, or choose another folder for downloads. {RESUME}"
             )
 
     def install(self) -> None:
@@ -289,16 +307,25 @@ def _receive(source: Source, part: _Part, verify: bool) -> bool:
         with error:
             return _refused(error, part, begin)
     except (OSError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", None) or error
-        if isinstance(reason, ssl.SSLCertVerificationError):
-            raise _AddressFailed(f"its certificate is not trusted: {reason.verify_message}") from None
-        text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-        raise _TemporaryError(text) from None
+        untrusted = isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError)
+        raise (_AddressFailed if untrusted else _TemporaryError)(_reason(error)) from None
     except ValueError as error:
         raise _AddressFailed(f"no address that can be fetched: {error}") from None
     if total is not None and part.size < total:
         raise _TemporaryError(f"the connection ended after {part.size:,} of {total:,} bytes")
     return begin > 0
+
+
+def _reason(error: Exception) -> str:
+    """Return why there was no answer."""
+    reason = getattr(error, "reason", None) or error
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {reason.verify_message}"
+    return getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+
+
+def _status(error: urllib.error.HTTPError) -> str:
+    return f"HTTP {error.code} {error.reason}".strip()
 
 
 def _copy(response: Any, part: _Part, total: int | None, name: str) -> None:
@@ -346,7 +373,7 @@ def _refused(error: urllib.error.HTTPError, part: _Part, begin: int) -> bool:
             return True
         part.discard()
         raise _TemporaryError("the server's file is shorter than the downloaded part")
-    status = f"HTTP {error.code} {error.reason}".strip()
+    status = _status(error)
     if error.code in TEMPORARY:
         wait = error.headers.get("Retry-After", "")
         raise _TemporaryError(status, float(wait) if wait.isdigit() else 0.0)

@@ -16,13 +16,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-PIECES = 1
-"""Field number of the pieces in ModelProto."""
+PIECES, PIECE_BEGINS = 1, 1 << 3 | 2
+"""Field number of the pieces in ModelProto, and the byte before the length of each."""
 TRAINER_SPEC, NORMALIZER_SPEC = 2, 3
 """Field numbers in ModelProto."""
 MODEL_TYPE, SPLIT_BY_WHITESPACE, TREAT_WHITESPACE_AS_SUFFIX = 3, 22, 24
@@ -52,63 +51,6 @@ VARINT, FIXED64, FIXED32 = 0, 1, 5
 """Wire types: how a field's value is encoded. Values of any other type in the file begin with their length."""
 LONGEST_VARINT = 10
 """Largest number of bytes of a varint, which has 64 bits."""
-
-
-def stays_in_words(model: bytes) -> bool:
-    """Return whether a model is BPE that was trained within words, with the usual treatment of spaces."""
-    trainer, normalizer = _settings(model)
-    within_words = trainer.get(SPLIT_BY_WHITESPACE, 1) and not trainer.get(TREAT_WHITESPACE_AS_SUFFIX, 0)
-    usual_spaces = all(
-        normalizer.get(field, 1) for field in (ADD_DUMMY_PREFIX, REMOVE_EXTRA_WHITESPACES, ESCAPE_WHITESPACES)
-    )
-    return bool(trainer.get(MODEL_TYPE, 1) == BPE and within_words and usual_spaces)
-
-
-def is_word_list(model: bytes) -> bool:
-    """Return whether a model's tokens are whole words, spelled as in the text."""
-    trainer, normalizer = _settings(model)
-    return bool(trainer.get(MODEL_TYPE, 1) == WORD and not normalizer.get(CHARACTER_MAP, b""))
-
-
-def _settings(model: bytes) -> tuple[dict[int, Any], dict[int, Any]]:
-    """Return the fields of TrainerSpec and NormalizerSpec. Raises ValueError if they cannot be read."""
-    parts = _parts(model)
-    trainer, normalizer = (parts.get(part, b"") for part in (TRAINER_SPEC, NORMALIZER_SPEC))
-    if not (isinstance(trainer, bytes) and isinstance(normalizer, bytes)):
-        raise ValueError("the settings are not messages")
-    return read_fields(trainer), read_fields(normalizer)
-
-
-def read_fields(message: bytes) -> dict[int, Any]:
-    """Return the last value of each field by its number: an int for a varint, bytes for everything else.
-
-    Raises ValueError for a cut message.
-    """
-    return {number: value for number, _, value in _fields(message)}
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int, Any]]:
-    """Yield number, wire type and value of each field. Raises ValueError for a cut message."""
-    position = 0
-    while position < len(message):
-        key, position = _varint(message, position)
-        number, wire_type = key >> 3, key & 7
-        if wire_type == VARINT:
-            value, position = _varint(message, position)
-            yield number, wire_type, value
-            continue
-        size = {FIXED64: 8, FIXED32: 4}.get(wire_type)
-        if size is None:
-            size, position = _varint(message, position)
-        yield number, wire_type, message[position : position + size]
-        position += size
-    if position > len(message):
-        raise ValueError("a field is longer than its message")
-
-
-_parts = lru_cache(2)(read_fields)
-"""The fields of a model. They are kept: reading all pieces takes longer than SentencePiece itself."""
-
 LONGEST_REPLACEMENT = 32
 """Characters, at most, that replace one: a line grows no longer than so many times."""
 
@@ -130,10 +72,63 @@ class Extension:
     """Whether control and format characters (Unicode's category C) become spaces then."""
 
 
-def extension_of(model: bytes) -> Extension:
-    """Return what nmt added to a model. Raises ValueError if it cannot be read."""
-    stored = _parts(model).get(EXTENSION)
-    return Extension() if stored is None else TypeAdapter(Extension).validate_json(stored)
+@dataclass(frozen=True)
+class Settings:
+    """What a tokenizer reads of a model file beside its pieces."""
+
+    of_words: bool
+    """Whether the tokens are whole words, spelled as in the text."""
+    stays_in_words: bool
+    """Whether it is BPE that was trained within words, with the usual treatment of spaces."""
+    extension: Extension
+
+
+def settings_of(model: bytes) -> Settings:
+    """Return the settings of a model, which it has after its pieces. Raises ValueError if they cannot be read."""
+    position, end = 0, len(model) - 1
+    while position < end and model[position] == PIECE_BEGINS and (size := model[position + 1]) < 128:
+        position += 2 + size  # without an object for each piece: that takes as long as SentencePiece itself
+    parts = read_fields(model, position)
+    trainer, normalizer = (parts.get(part, b"") for part in (TRAINER_SPEC, NORMALIZER_SPEC))
+    if not (isinstance(trainer, bytes) and isinstance(normalizer, bytes)):
+        raise ValueError("the settings are not messages")
+    trainer, normalizer = read_fields(trainer), read_fields(normalizer)
+    kind = trainer.get(MODEL_TYPE, 1)
+    within_words = trainer.get(SPLIT_BY_WHITESPACE, 1) and not trainer.get(TREAT_WHITESPACE_AS_SUFFIX, 0)
+    usual_spaces = all(
+        normalizer.get(field, 1) for field in (ADD_DUMMY_PREFIX, REMOVE_EXTRA_WHITESPACES, ESCAPE_WHITESPACES)
+    )
+    return Settings(
+        of_words=kind == WORD and not normalizer.get(CHARACTER_MAP, b""),
+        stays_in_words=bool(kind == BPE and within_words and usual_spaces),
+        extension=TypeAdapter(Extension).validate_json(parts[EXTENSION]) if EXTENSION in parts else Extension(),
+    )
+
+
+def read_fields(message: bytes, position: int = 0) -> dict[int, Any]:
+    """Return the last value of each field by its number: an int for a varint, bytes for everything else.
+
+    Fields before `position` are not read. Raises ValueError for a cut message.
+    """
+    return {number: value for number, _, value in _fields(message, position)}
+
+
+def _fields(message: bytes, position: int = 0) -> Iterator[tuple[int, int, Any]]:
+    """Yield number, wire type and value of each field. Raises ValueError for a cut message."""
+    while position < len(message):
+        key, position = _varint(message, position)
+        number, wire_type = key >> 3, key & 7
+        if wire_type == VARINT:
+            value, position = _varint(message, position)
+            yield number, wire_type, value
+            continue
+        size = {FIXED64: 8, FIXED32: 4}.get(wire_type)
+        if size is None:
+            size, position = _varint(message, position)
+        yield number, wire_type, message[position : position + size]
+        position += size
+    if position > len(message):
+        raise ValueError("a field is longer than its message")
 
 
 def pieces_of(model: bytes) -> dict[str, tuple[bytes, int]]:

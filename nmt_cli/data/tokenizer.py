@@ -30,7 +30,7 @@ from ..recipe import DataSection
 from ..registry import TOKENIZERS, load, tree_function
 from ..storage.files import read_bounded, write_named
 from .normalization import META_SPACE, kept, leaving_out, nfc, replacing
-from .sentencepiece_model import TAG, bytes_of, extension_of, is_word_list, stays_in_words
+from .sentencepiece_model import RAW_BYTES, TAG, bytes_of, settings_of
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
@@ -77,16 +77,16 @@ class Tokenizer:
             raise damaged
         try:
             self._processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
-            pieces: int = self._processor.get_piece_size()
-            self._of_words = is_word_list(model)
-            self.extension = extension_of(model)
-            self._processor.id_to_piece(list(range(pieces)))
+            pieces: list[str] = self._processor.id_to_piece(list(range(self._processor.get_piece_size())))
+            self._settings = settings_of(model)
         except (RuntimeError, ValueError):  # a ValueError: tokens that are not UTF-8, or settings that cannot be read
             raise damaged from None
-        self.model = model
-        self.vocab_size = self.extension.known or pieces
-        if not 0 < self.vocab_size <= pieces:
+        self.model, self.extension = model, self._settings.extension
+        self.vocab_size = self.extension.known or len(pieces)
+        if not 0 < self.vocab_size <= len(pieces):
             raise damaged
+        self.table = pieces[: self.vocab_size]
+        """SentencePiece's string of every token, by id."""
         self.sha256 = hashlib.sha256(model).hexdigest()
         self._check_specials(where)
         left_out = leaving_out(self._lacks)
@@ -137,7 +137,7 @@ class Tokenizer:
     @cached_property
     def _by_name(self) -> dict[str, int]:
         """The id of each token by its string, of those that a text may have."""
-        return {piece: number for number, piece in enumerate(self.table) if piece.encode() == bytes_of(piece)}
+        return {piece: number for number, piece in enumerate(self.table) if not RAW_BYTES.search(piece)}
 
     def normalized(self, text: str) -> str:
         """Return the text that the subwords of `text` spell, where the vocabulary has all of its characters."""
@@ -155,7 +155,7 @@ class Tokenizer:
                 for number, piece in enumerate(self.table)
                 if number not in self.not_text
             }
-            if self._of_words
+            if self._settings.of_words
             else None
         )
 
@@ -173,12 +173,6 @@ class Tokenizer:
     def pieces(self, text: str) -> list[str]:
         """Return the subwords of a text as SentencePiece writes them (▁ begins a word)."""
         pieces: list[str] = self._processor.encode(self._visible(text), out_type=str)
-        return pieces
-
-    @property
-    def table(self) -> list[str]:
-        """Return SentencePiece's string of every token, by id."""
-        pieces: list[str] = self._processor.id_to_piece(list(range(self.vocab_size)))
         return pieces
 
     @cached_property
@@ -202,23 +196,20 @@ class Tokenizer:
         A sequence with any other id has a text that is not blank. A byte counts as white space if it occurs in the
         UTF-8 of any white-space character.
         """
-        spaces = [character for character in map(chr, range(0x10000)) if character.isspace()]
-        bytes_of = {f"<0x{byte:02X}>" for byte in "".join(spaces).encode()}
-        table, processor = self.table, self._processor
-
-        def blank(number: int) -> bool:
-            if table[number] in bytes_of and processor.is_byte(number):
-                return True
-            return bool(processor.is_control(number)) or not table[number].replace(META_SPACE, " ").strip()
-
-        return tuple(number for number in range(self.vocab_size) if blank(number))
+        spaces = "".join(filter(str.isspace, map(chr, range(0x3001))))  # U+3000 is the last one
+        bytes_of, blank = {f"<0x{byte:02X}>" for byte in spaces.encode()}, spaces + META_SPACE
+        ids, processor = list(range(self.vocab_size)), self._processor
+        kinds = zip(self.table, processor.is_control(ids), processor.is_byte(ids), strict=True)
+        return tuple(
+            number
+            for number, (piece, is_control, is_byte) in enumerate(kinds)
+            if is_control or (piece in bytes_of if is_byte else not piece.strip(blank))
+        )
 
     @cached_property
     def tags(self) -> dict[str, int]:
         """The code of each target language that the model of this tokenizer has a tag for → the tag's id."""
-        if b">>" not in self.model:
-            return {}
-        tags = ((TAG.fullmatch(piece), number) for number, piece in enumerate(self.table))
+        tags = ((TAG.fullmatch(piece), number) for number, piece in enumerate(self.table) if piece.startswith(">>"))
         return {match[1]: number for match, number in tags if match and self._processor.is_control(number)}
 
     @cached_property
@@ -227,7 +218,7 @@ class Tokenizer:
 
         The settings in the model file and the vocabulary decide this.
         """
-        return stays_in_words(self.model) and not any(META_SPACE in piece[1:] for piece in self.table)
+        return self._settings.stays_in_words and not any(META_SPACE in piece[1:] for piece in self.table)
 
     def save(self, path: str | Path) -> None:
         write_named(Path(path), self.model, "the tokenizer")
@@ -348,6 +339,11 @@ def _explained(message: str, data: DataSection, side: str) -> DataError:
 
 
 JOINT_FILE, SOURCE_FILE, TARGET_FILE = "tokenizer.model", "tokenizer.source.model", "tokenizer.target.model"
+
+
+def files_of(source: bytes, target: bytes) -> dict[str, bytes]:
+    """Return the models of both sides by file name: one file if they are equal."""
+    return {JOINT_FILE: source} if source == target else {SOURCE_FILE: source, TARGET_FILE: target}
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ FUNCTIONS: dict[str, tuple[Any, Sequence[Any]]] = {
     "nmt_model_delete": (None, (_handle,)),
     "nmt_search_new": (_handle, (_handle, _at)),
     "nmt_search_delete": (None, (_handle,)),
-    "nmt_search_add": (_int, (_handle, _int, *(_Array,) * 4, _int, _Array)),
+    "nmt_search_add": (_int, (_handle, _int, *(_Array,) * 4, _int, _Array, _Array)),
     "nmt_search_step": (_at, (_handle, _int, ctypes.c_double)),
     "nmt_search_drop": (_int, (_handle, _int, _Array)),
     "nmt_search_sentences": (_int, (_handle,)),

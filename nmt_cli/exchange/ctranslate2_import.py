@@ -26,7 +26,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from ..data.sentencepiece_model import SPECIALS, with_pieces
-from ..data.tokenizer import BOS, JOINT_FILE, PAD, SOURCE_FILE, TARGET_FILE, Tokenizer
+from ..data.tokenizer import BOS, PAD, Tokenizer, files_of
 from ..errors import DataError, ModelError, extra_module, shown, shown_name
 from ..model.parameters import parameters
 from ..model.positions import marian_sinusoids, sinusoids
@@ -107,14 +107,12 @@ def _converted(
     source_side, target_side = map(partial(Segmenter.of, files), ("source", "target"), symbols)
     source = CTranslate2Model(variables, settings, symbols)
     section = source.section()
-    written = [source_side.written, target_side.written]
-    joint = written[0] == written[1]
-    tokenizers = {JOINT_FILE: written[0]} if joint else dict(zip((SOURCE_FILE, TARGET_FILE), written, strict=True))
+    tokenizers = files_of(source_side.written, target_side.written)
     origin, same = files.path.name, symbols[0].table == symbols[1].table
     sizes = (len(symbols[0].table), len(symbols[1].table))
     tags = tags_in([{piece: number for number, piece in enumerate(sides[0])}])
     codes = languages(options, found, tags)
-    data = data_of(origin, codes, sizes, same, same and not joint, section["max_positions"])
+    data = data_of(origin, codes, sizes, same, same and len(tokenizers) > 1, section["max_positions"])
     recipe = {"data": data, "model": section, "decode": dict(decode)}
     model = Recipe.from_dict(recipe, f"the configuration of {shown_name(origin)}").model
     for name in files.ending(CONFIG, *(f"{one}.{kind}" for one in VOCABULARIES for kind in ("json", "txt"))):

@@ -86,6 +86,8 @@ class SourceModel:
     def notes(self, library: str, greedy: str, most: str, least: str) -> str:
         """Return what the README says of the other library's search; the last three are its options."""
         first, last = LENGTHS[0], LENGTHS[-1]
+        words = self.recipe.decode.word_penalty
+        missing = f"\n- nmt's word penalty, {words:g} for each token, has no option in {library}." if words else ""
         return f"""\
 - Lines of more than {self.safe_length} tokens are longer than most lines of its training: split them into sentences.
 - `length_penalty`: nmt ranks by log P(Y) / {self.divisor}, {library} by log P(Y) / |Y|^length_penalty.
@@ -93,7 +95,7 @@ class SourceModel:
 translations; greedy
   search (`{greedy}`) gives the same, up to the longest output.
 - `{most}` is one number for the whole batch; nmt takes each line's own length plus {self.recipe.decode.max_extra}.
-- `{least}` counts every token; nmt's `min_length` counts those that are not white space."""
+- `{least}` counts every token; nmt's `min_length` counts those that are not white space.{missing}"""
 
 
 @dataclass(frozen=True)

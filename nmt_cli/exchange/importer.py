@@ -356,6 +356,8 @@ class ImportOptions:
     """Programs of preprocess.sh that are left out."""
     license: str = ""
     """The licence, for files that name none."""
+    published: str = ""
+    """The address that the files were fetched from, by `nmt models get`, and the SHA-256 of the weights."""
 
 
 @dataclass(frozen=True)
@@ -386,6 +388,9 @@ class Importer:
     recognizes: Callable[[SourceFiles], bool]
     read: Callable[[SourceFiles, ImportOptions], ForeignModel]
     """Raises ModelError for what it cannot convert, UsageError for options that do not fit."""
+    members: Callable[[SourceFiles], list[str]] = lambda files: []
+    """Return the names of an ensemble's models, of which `read` reads the one that is `given`; none: it is one model.
+    Raises ModelError for an ensemble that nmt cannot have."""
 
 
 def known_section(

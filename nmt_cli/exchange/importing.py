@@ -10,7 +10,7 @@ name.
 from __future__ import annotations
 
 import unicodedata
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -51,10 +51,14 @@ class Imported:
     verification: Verification
     safe_length: int
     """The length, in source tokens, up to which lines of several sentences are translated whole."""
+    others: tuple[Imported, ...] = ()
+    """The other models of an ensemble."""
 
 
 def import_model(source: Path, out: Path, by: str, options: ImportOptions, text: Path | None = None) -> Imported:
     """Write the model at `source` as a model folder to `out`, and verify it.
+
+    The models of an ensemble become `out`/1, `out`/2, …; the first one has the `others`.
 
     `by` names the importer; "": the one that recognizes the files. The lines of `text` are compared too.
 
@@ -64,26 +68,51 @@ def import_model(source: Path, out: Path, by: str, options: ImportOptions, text:
     return_freed_memory()
     if by:
         check_choice("--from", by, IMPORTERS)
-    check_output_folder(out, WHAT, not_imported, [source])
-    with closing(SourceFiles(source)) as files:
+    with closing(SourceFiles(source)) as files, ExitStack() as folders:
+        importer = _importer(files, by)
+        members = importer.members(files)
+        paths = [out / str(number) for number, _ in enumerate(members, 1)] or [out]
+        for path in paths:
+            check_output_folder(path, WHAT, not_imported, [source])
+        models = list[ForeignModel]()
         with status("reading the model"):
-            foreign = _licensed(_importer(files, by).read(files, options), options.license)
-        recipe = Recipe.from_dict(
-            {"name": source.stem.removesuffix(".tar"), **foreign.recipe}, f"the recipe of {str(source)!r}"
-        )
-        metrics = {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license}
-        parts = (recipe, foreign.vocabularies, foreign.tokenizers, metrics)
-        more = (options.safe_length or None, _card(foreign, files, recipe).encode())
-        with output_folder(out, WHAT, not_imported, [source], ModelError) as aside:
-            write_model(aside, foreign.weights, *parts, "fp32", *more)
-            model = SourceModel.load(aside)
-            lines = _made_up(model.vocabulary.source)
-            verification = verify(model, foreign.reader, sentences(model, text), WHAT, NOTHING, lines)
-            if foreign.integers:
-                forms = forms_of(recipe.model, foreign.vocabularies, "int8")
-                write_model(aside, quantize_weights(foreign.weights, forms, foreign.integers), *parts, "int8", *more)
-        parameters = count_parameters(model.model)["total"]
-        return Imported(out, foreign, recipe, parameters, verification, model.safe_length)
+            for name in members or [files.given]:
+                files.given = name
+                models.append(_licensed(importer.read(files, options), options))
+        done = list[Imported]()
+        for path, foreign in zip(paths, models, strict=True):
+            aside = folders.enter_context(output_folder(path, WHAT, not_imported, [source], ModelError))
+            done.append(_imported(files, foreign, aside, path, source, options, text))
+    return replace(done[0], others=tuple(done[1:]))
+
+
+def _imported(
+    files: SourceFiles,
+    foreign: ForeignModel,
+    aside: Path,
+    path: Path,
+    source: Path,
+    options: ImportOptions,
+    text: Path | None,
+) -> Imported:
+    """Write a model to `aside`, which becomes `path`, and verify it. Raises ModelError."""
+    recipe = Recipe.from_dict(
+        {"name": source.name if source.is_dir() else source.stem.removesuffix(".tar"), **foreign.recipe},
+        f"the recipe of {str(source)!r}",
+    )
+    metrics = {"imported": source.name, "toolkit": foreign.toolkit, "license": foreign.license}
+    metrics |= {"published": options.published} if options.published else {}
+    parts = (recipe, foreign.vocabularies, foreign.tokenizers, metrics)
+    more = (options.safe_length or None, _card(foreign, files, recipe, options.published).encode())
+    write_model(aside, foreign.weights, *parts, "fp32", *more)
+    model = SourceModel.load(aside)
+    lines = _made_up(model.vocabulary.source)
+    verification = verify(model, foreign.reader, sentences(model, text), WHAT, NOTHING, lines)
+    if foreign.integers:
+        forms = forms_of(recipe.model, foreign.vocabularies, "int8")
+        write_model(aside, quantize_weights(foreign.weights, forms, foreign.integers), *parts, "int8", *more)
+    parameters = count_parameters(model.model)["total"]
+    return Imported(path, foreign, recipe, parameters, verification, model.safe_length)
 
 
 def _importer(files: SourceFiles, by: str) -> Importer:
@@ -145,14 +174,16 @@ def _refusal(files: SourceFiles) -> str:
     )
 
 
-def _licensed(foreign: ForeignModel, license: str) -> ForeignModel:
-    """Return the model with the licence that its files name, or that the user says. Raises UsageError for both."""
-    if foreign.license and license:
-        raise UsageError(f"--license {license!r}: the files name a licence, {foreign.license!r}. Leave the option out.")
-    return replace(foreign, license=f"{shown_name(license)} (said by --license)") if license else foreign
+def _licensed(foreign: ForeignModel, options: ImportOptions) -> ForeignModel:
+    """Return the model with the licence that its files name, or its publisher or user. Raises UsageError for both."""
+    name = options.license
+    if foreign.license and name:
+        raise UsageError(f"--license {name!r}: the files name a licence, {foreign.license!r}. Leave the option out.")
+    said = " (said by --license)" * (not options.published)
+    return replace(foreign, license=f"{shown_name(name)}{said}") if name else foreign
 
 
-def _card(foreign: ForeignModel, files: SourceFiles, recipe: Recipe) -> str:
+def _card(foreign: ForeignModel, files: SourceFiles, recipe: Recipe, published: str) -> str:
     """Return a model card: what the model is, and the README of its makers."""
     data = recipe.data
     into = ", ".join(foreign.tags) or data.target_language
@@ -162,6 +193,7 @@ def _card(foreign: ForeignModel, files: SourceFiles, recipe: Recipe) -> str:
         f"Imported from {files.path.name}, a model of {foreign.toolkit}, and verified: it computes the same.",
         "",
         f"- Licence: {foreign.license or 'its files name none'}. Whoever passes the model on names its makers.",
+        *([f"- Fetched from {published.partition('#')[0]}"] if published else []),
         "- Use: `nmt translate --model DIR < text`" + (" `--target-language CODE`" if foreign.tags else ""),
         *(f"- Note: {shown_name(remark)}." for remark in foreign.remarks),
         "",

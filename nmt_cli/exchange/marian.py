@@ -26,7 +26,7 @@ import numpy as np
 
 from .. import __version__
 from ..data.sentencepiece_model import SPECIALS, is_tag, with_pieces
-from ..data.tokenizer import BOS, EOS, JOINT_FILE, PAD, SOURCE_FILE, TARGET_FILE, UNK
+from ..data.tokenizer import BOS, EOS, PAD, UNK, files_of
 from ..errors import ModelError, UsageError, shown, shown_name
 from ..model.parameters import SCALES, Parameter, parameters
 from ..model.transformer import NO_PROBABILITY
@@ -277,20 +277,41 @@ def _model_name(files: SourceFiles) -> str:
 
     Of a training's, it is the last one, not a checkpoint or the best one so far.
     """
-    if files.given.endswith((".npz", ".bin")) and files.given != "pytorch_model.bin":
+    if _is_model(files.given):
         return files.given
-    if "decoder.yml" in files.names:
-        listed = _names(_settings(files, "decoder.yml"), "models")
-        if len(listed) > 1:
-            raise ModelError(
-                f"decoder.yml names {len(listed)} models, an ensemble: give the path of one of them, such as "
-                f"{shown(listed[0])}."
-            )
-        if listed and listed[0] in files.names:
-            return listed[0]
+    listed = _names(_settings(files, "decoder.yml"), "models")
+    if listed and listed[0] in files.names:
+        return listed[0]
     found = _weights(files)
     last = [name for name in found if not CHECKPOINT.search(name)]
     return found[0] if len(found) == 1 else last[0] if len(last) == 1 else ""
+
+
+def _is_model(name: str) -> bool:
+    """Return whether this is the name of a file as Marian saves models."""
+    return name.endswith((".npz", ".bin")) and name != "pytorch_model.bin"
+
+
+def _members(files: SourceFiles) -> list[str]:
+    """Return the names of the models of decoder.yml if they are an ensemble, see `Importer`. Raises ModelError."""
+    decoder = {} if _is_model(files.given) else _settings(files, "decoder.yml")
+    names, weights = _names(decoder, "models"), _names(decoder, "weights")
+    if len(names) < 2:
+        return []
+    where, penalty = f"decoder.yml names {len(names)} models, an ensemble,", decoder.get("word-penalty", "0")
+    if len({*filter(_is_model, names)} & {*files.names}) < len(names):
+        raise ModelError(
+            f"{where} and not all are .npz or .bin files beside it: import each by its path, "
+            f"{shown(decoder['models'][:6])}, and give nmt translate a --model for each."
+        )
+    if len({*weights}) > 1:
+        raise ModelError(f"{where} with the weights {shown(weights[:6])}: nmt has ensembles of equal weights.")
+    if penalty not in ("0", "0.0"):
+        raise ModelError(
+            f"{where} and word-penalty = {shown(penalty)}, which counts beside the sum of their log-probabilities: set "
+            "it to 0, and give nmt translate --word-penalty, divided by their number."
+        )
+    return names
 
 
 def _settings(files: SourceFiles, name: str) -> dict[str, Any]:
@@ -348,13 +369,13 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     sides = [by_name[one] for one in names]
     if sides[0] != sides[1] and section["tie_embeddings"]:
         raise ModelError("the embeddings are tied, and source and target have two vocabularies.")
-    if (penalty := decoder.get("word-penalty", "0")) not in ("0", "0.0"):
-        raise ModelError(f"decoder.yml has word-penalty = {shown(penalty)}, which nmt does not have: set it to 0.")
     steps, left_out = steps_in(files.text("preprocess.sh", LARGEST_SCRIPT), options.skip_step)
     is_firefox = firefox.recognizes(files, name)
-    decode = decoding(decoder, ("beam-size", 1 if is_firefox else 12), ("normalize", 0))
+    decode = decoding(decoder, ("beam-size", 1 if is_firefox else 12), ("normalize", 0), ("word-penalty", 0))
     if is_firefox or firefox.LENGTH in decoder:
         decode |= firefox.limit(decoder)
+    if is_firefox:
+        decode["second_choice"] = firefox.SHORT
     training = _settings(files, f"{CHECKPOINT.sub('', name)}.yml")
     is_guided = is_firefox or training.get("guided-alignment", "none") != "none"
     section |= {"guided_alignment_layer": guided_layer(config, section["decoder_layers"], is_guided)}
@@ -467,22 +488,19 @@ def assembled(
 
 
 def tokenizers_of(models: Sequence[bytes], ids: Mapping[str, Ids], steps: Sequence[Step]) -> dict[str, bytes]:
-    """Return the tokenizers of a model folder, one if both are the same. `models`: SentencePiece's of both sides.
-
-    Raises ModelError.
-    """
+    """Return the tokenizer files of a model folder. `models`: SentencePiece's of both sides. Raises ModelError."""
     import sentencepiece
 
     replacements, controls = replacements_in(steps)
     extensions: list[dict[str, Any]] = [{"replacements": replacements, "controls": controls}, {}]
-    written = {}
-    for name, side, model, extension in zip((SOURCE_FILE, TARGET_FILE), ids, models, extensions, strict=True):
+    written = []
+    for side, model, extension in zip(ids, models, extensions, strict=True):
         try:
             sentencepiece.SentencePieceProcessor(model_proto=model)
-            written[name] = with_pieces(model, ids[side].table, extension)
+            written.append(with_pieces(model, ids[side].table, extension))
         except (ValueError, KeyError, AttributeError, TypeError, RuntimeError) as error:
             raise ModelError(f"{side}.spm is not a SentencePiece model, or a damaged one ({error}).") from None
-    return written if written[SOURCE_FILE] != written[TARGET_FILE] else {JOINT_FILE: written[SOURCE_FILE]}
+    return files_of(*written)
 
 
 def _languages_in(about: str) -> tuple[str, str]:
@@ -502,7 +520,7 @@ def license_in(text: str, about: str) -> str:
     return shown_name(named[1].strip() if named else first)
 
 
-IMPORTER = Importer(recognizes, read)
+IMPORTER = Importer(recognizes, read, _members)
 
 
 # Export
@@ -555,7 +573,8 @@ def write(source_model: SourceModel, folder: Path) -> None:
     (folder / "decoder.yml").write_text(
         "relative-paths: true\nmodels:\n  - model.npz\nvocabs:\n"
         + "".join(f"  - {name}\n" for name in names.values())
-        + f"beam-size: {decode.beam}\nnormalize: {source_model.length_penalty:g}\nword-penalty: 0\n"
+        + f"beam-size: {decode.beam}\nnormalize: {source_model.length_penalty:g}\n"
+        f"word-penalty: {decode.word_penalty}\n"
         + (f"{firefox.LENGTH}: {decode.max_len_ratio:g}\n" if decode.max_len_ratio > 1 else ""),
         encoding="utf-8",
     )

@@ -144,14 +144,17 @@ def own_ids(model: bytes, name: str) -> list[tuple[bytes, int]]:
     return [(token, number) for number, token in enumerate(tokens)]
 
 
-def decoding(values: Mapping[str, Any], beam: tuple[str, int], exponent: tuple[str, float]) -> dict[str, Any]:
-    """Return the keys of [decode] for a toolkit that divides log P by |Y| ** exponent. `beam` and `exponent` are its
-    names of both, each with the value if there is none. Raises ModelError.
+def decoding(
+    values: Mapping[str, Any], beam: tuple[str, int], exponent: tuple[str, float], words: tuple[str, float] = ("", 0)
+) -> dict[str, Any]:
+    """Return the keys of [decode] for a toolkit that divides log P by |Y| ** exponent. `beam`, `exponent` and `words`,
+    the word penalty, are its names, each with the value if there is none. Raises ModelError.
     """
     try:
-        width, alpha = int(values.get(*beam)), float(values.get(*exponent))
+        width, alpha, of_word = int(values.get(*beam)), float(values.get(*exponent)), float(values.get(*words))
     except (TypeError, ValueError):
-        found = ", ".join(f"{key} = {shown(values.get(key, default))}" for key, default in (beam, exponent))
+        names = [(key, default) for key, default in (beam, exponent, words) if key]
+        found = ", ".join(f"{key} = {shown(values.get(key, default))}" for key, default in names)
         raise ModelError(f"the model has {found}: expected numbers.") from None
     penalty = {"length_penalty": "power", "alpha": alpha} if alpha else {"length_penalty": "none"}
-    return {"beam": width, **penalty}
+    return {"beam": width, **penalty, **({"word_penalty": of_word} if of_word else {})}

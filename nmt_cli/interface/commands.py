@@ -382,6 +382,8 @@ def import_model(
 ) -> Imported:
     """Write the model of another toolkit at `source` as the model folder `out`, and verify that both are equal.
 
+    The models of an ensemble become `out`/1, `out`/2, …: the result is the first one, with the `others`.
+
     `nmt import --help` describes the options.
 
     Raises UsageError, and ModelError if the model cannot be imported, or computes something else as a model folder.

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..device.hardware import loading_torch
 from ..errors import NeedsTorch, UsageError
+from ..model.folder_files import named_model
+from ..recipe import recipe_names
 from .commands import Overrides, changes_of
 from .progress import ProgressOption, showing
 
@@ -42,6 +44,8 @@ def info(
     the checkpoints of a run, too. Raises UsageError, RecipeError, ModelError, DataError.
     """
     folder, changes = Path(what), changes_of(overrides)
+    if str(what) not in recipe_names():
+        folder = named_model(folder)
     with showing(progress):
         if folder.is_dir():
             if changes:

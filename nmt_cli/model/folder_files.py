@@ -230,6 +230,7 @@ def foreign(folder: Path, expected: Mapping[str, str]) -> str:
 WRITTEN_BY: dict[str, Callable[[ModelConfig, Mapping[str, Any]], bool]] = {
     "nmt quantize": is_rounded,
     "nmt average": lambda _, metrics: isinstance(metrics.get("averaged"), list),
+    "nmt models get": lambda _, metrics: "published" in metrics,
     "nmt import": lambda config, metrics: not is_rounded(config, metrics) and "imported" in metrics,
 }
 """Whether a model folder's config.json and metrics.json are those of a command."""
@@ -248,7 +249,7 @@ def not_written_by(command: str, folder: Path) -> str:
         return f"{command} did not write it"
 
 
-not_quantized, not_an_average, not_imported = (partial(not_written_by, command) for command in WRITTEN_BY)
+not_quantized, not_an_average, not_fetched, not_imported = (partial(not_written_by, command) for command in WRITTEN_BY)
 
 
 def checking(folder: Path, config: ModelConfig) -> Future[None]:
@@ -285,14 +286,27 @@ def checked_recipe(folder: Path, config: ModelConfig, checked: Future[None] | No
         raise ModelError(str(error)) from None
 
 
+def models_folder() -> Path:
+    """Return the folder of the models that have names: $NMT_MODELS, by default nmt/models among the user's data."""
+    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return Path(os.environ.get("NMT_MODELS") or Path(data, "nmt", "models"))
+
+
+def named_model(path: Path) -> Path:
+    """Return the path of the model of that name in `models_folder` if there is nothing at `path`, else `path`."""
+    named = models_folder() / path
+    return named if path.name == str(path) and not os.path.lexists(path) and os.path.lexists(named) else path
+
+
 def find_model(path: Path) -> Path:
-    """Return the model folder at `path`.
+    """Return the model folder at `path`, or of that name (`named_model`).
 
     For a run folder, return its averaged model, else its best, else its last checkpoint.
 
     Warn if the average is older than the last checkpoint. Raises ModelError when there is no model, and when the first
     of these exists and is damaged: another one would translate differently.
     """
+    path = named_model(path)
     if os.path.lexists(path / CONFIG):
         return path
     present = [choice for choice in CHOICES if os.path.lexists(path / choice)]
@@ -307,8 +321,10 @@ def find_model(path: Path) -> Path:
         if not (choice == AVERAGED and _is_worse(path)):
             return path / choice
     if not path.exists():
+        named = f" (nor at {str(models_folder() / path)!r})" * (path.name == str(path))
         raise ModelError(
-            f"no model at {str(path)!r}. Train one (`nmt train`), or name a model or run folder with --model."
+            f"no model at {str(path)!r}{named}. Train one (`nmt train`), fetch a published one, such as "
+            "`nmt models get en-de`, or name a model or run folder with --model."
         )
     raise ModelError(
         f"{str(path)!r} holds no model: neither {CONFIG} nor any of {', '.join(CHOICES)} is in it. Name a model "

@@ -426,6 +426,10 @@ class DecodeSection(Section):
         0.6, 0.0, 5.0
     )
     """Up to 5, the penalty of the longest output is a number in fp32."""
+    word_penalty: Annotated[
+        float, _search("Subtracted from log P for each token; below 0, longer outputs are better.", "P")
+    ] = number(0.0, -1000.0, 1000.0)
+    """The score of an output Y is (log P(Y) - word_penalty |Y|) / its length penalty, as Marian's."""
     max_extra: Annotated[
         int, _search("Longest output: tokens of the line, and of its prefix and terms, plus N.", "N")
     ] = number(50, 1, 1_000_000)
@@ -435,6 +439,10 @@ class DecodeSection(Section):
     min_length: Annotated[
         int, _search("Shortest output: N tokens that are not white space; 0 allows an empty output.", "N")
     ] = number(1, 0, 1_000_000)
+    second_choice: int = number(0, 0, 1_000_000)
+    """A line of at most this number of tokens whose translation has a plain fault, such as a doubled word or a changed
+    number, gets the best of four that has none, if there is one. 0: never. For small models that fail on single words
+    and headings (`translation.second_choice`)."""
     lookahead: int = number(12, 0, 1_000_000)
     """Search drops a hypothesis that cannot reach the n best within this number of further tokens, end symbol counted,
     even if their log-probabilities were 0. 0: no limit, so that the best hypothesis is never lost."""
@@ -493,6 +501,7 @@ class DecodeOptions(TypedDict, total=False):
     beam: int | None
     length_penalty: str | None
     alpha: float | None
+    word_penalty: float | None
     max_extra: int | None
     max_len_ratio: float | None
     min_length: int | None

@@ -10,10 +10,11 @@ at least W stay open. With a beam of one each step ranks one candidate: this is 
 end symbol.
 
 An open hypothesis is given up as soon as it cannot reach its sentence's n best within `lookahead` tokens. log P only
-falls and lp only grows, so a hypothesis of n tokens ends with log P / lp(n + lookahead) at most. The hypotheses behind
-it in the beam are worse. With a lookahead up to the longest output the n best are never lost. A shorter lookahead saves
-a third of the steps, because the tokens that follow a translation that could end have probabilities below 1. The
-decoder computes only open hypotheses. A sentence is finished when it has no open hypothesis.
+falls and lp only grows, so a hypothesis of n tokens ends with log P / lp(n + lookahead) at most; with a word penalty,
+with the highest score that its log P has at any length up to that one. The hypotheses behind it in the beam are worse.
+With a lookahead up to the longest output the n best are never lost. A shorter lookahead saves a third of the steps,
+because the tokens that follow a translation that could end have probabilities below 1. The decoder computes only open
+hypotheses. A sentence is finished when it has no open hypothesis.
 
 An output that has reached its longest length gets the end symbol, at the model's own log-probability. Equal scores are
 ordered by (hypothesis, token id).
@@ -62,6 +63,7 @@ class BeamSearch(ArraySearch):
         self.on_host: np.ndarray  # (N,) the numbers of the open hypotheses
         self.rows: Array  # the same, in an array of the decoder's kind
         self.penalties: Array = ()  # lp by length
+        self.word_penalties: Array = ()  # word_penalty |Y| by length
 
     @property
     def open_hypotheses(self) -> int:
@@ -80,8 +82,8 @@ class BeamSearch(ArraySearch):
         self._enter(beam)
         longest = int(max_lengths.max())
         if len(self.penalties) < longest + 2:
-            penalties = penalties_of(self.options.length_penalty, self.options.alpha, longest)
-            self.penalties = arrays.array(penalties, arrays.float32)
+            both = penalties_of(options.length_penalty, options.alpha, options.word_penalty, longest)
+            self.penalties, self.word_penalties = (arrays.array(each, arrays.float32) for each in both)
 
     def _step(self, beam: Beam) -> None:
         candidates = self._candidates(beam)
@@ -171,7 +173,7 @@ class BeamSearch(ArraySearch):
                 lengths=parents * 0 + (lengths - 1),
                 log_probs=arrays.where(ends, candidates.own_log_probs, NONE),
                 # finished sentences may stay for long: their lengths go on
-                scores=log_probs / self.penalties[lengths.clip(None, len(self.penalties) - 1)],
+                scores=self._scores(log_probs, lengths.clip(None, len(self.penalties) - 1)),
                 lacking=None if missing is None else arrays.gather(missing, parents),
                 path=None if path is None else arrays.gather(path, parents),
             )
@@ -217,13 +219,21 @@ class BeamSearch(ArraySearch):
         """Return whether hypotheses with these log-probabilities (B, W) cannot reach the n best within `lookahead`
         tokens: bool, (B, W).
         """
-        ahead = beam.sentences.lengths + (self.options.lookahead or UNLIMITED)
-        longest = self.arrays.minimum(beam.sentences.max_lengths + 1, ahead)
+        arrays, lookahead = self.arrays, self.options.lookahead or UNLIMITED
+        longest = arrays.minimum(beam.sentences.max_lengths + 1, beam.sentences.lengths + lookahead)
         if self.constraints.progresses:
-            longest = self.arrays.where(self.constraints.demands(beam.constraints), beam.sentences.lengths + 1, longest)
-        attainable = log_probs / self.penalties[longest][:, None]
+            longest = arrays.where(self.constraints.demands(beam.constraints), beam.sentences.lengths + 1, longest)
+        lengths = longest[:, None]  # (B, R) at which the score is highest: without a word penalty, at the largest one
+        if self.options.word_penalty:
+            within = arrays.arange(min(lookahead, len(self.penalties)))
+            lengths = arrays.minimum(lengths, beam.sentences.lengths[:, None] + 1 + within)
+        attainable = arrays.amax(self._scores(log_probs[:, :, None], lengths[:, None]), 2)
         worse = attainable <= beam.finished.scores[:, -1:]
         return worse if beam.finished.lacking is None else worse & (beam.finished.lacking[:, -1:] == 0)
+
+    def _scores(self, log_probs: Array, lengths: Array) -> Array:
+        """Return the scores of outputs with these log-probabilities and numbers of tokens |Y|."""
+        return (log_probs - self.word_penalties[lengths]) / self.penalties[lengths]
 
     def _results(self, leaving: Beam) -> FinishedSentences:
         return list(zip(leaving.sentences.ids.tolist(), leaving.finished.hypotheses(), strict=True))

@@ -12,7 +12,7 @@ up over the steps of a hypothesis, and a group ranks by these sums, as in fairse
 the hypotheses that count are those that stay open: a hypothesis that ends, or that cannot reach the best of its group
 any more, penalises nobody. A required token, as in a prefix, is not penalised: no other token could be chosen.
 
-The result is the W' best of each group together, ranked by the model's own log P / lp, without
+The result is the W' best of each group together, ranked by the scores of the model's own log P, without
 repeated outputs.
 
 For `BeamSearch` the groups are "sentences" of width W': hypothesis w of group g of sentence b has the number
@@ -134,7 +134,7 @@ class DiverseBeamSearch(BeamSearch):
         """Return the best hypotheses of all groups of each sentence."""
         finished = leaving.finished
         if self.penalty:
-            scores = finished.log_probs / self.penalties[finished.lengths + 1]
+            scores = self._scores(finished.log_probs, finished.lengths + 1)
             finished.scores = self.arrays.where(finished.scores == NONE, NONE, scores)
         ids = leaving.sentences.ids[:: self.groups].tolist()
         count = self.groups * finished.scores.shape[1]

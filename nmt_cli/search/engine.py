@@ -76,9 +76,11 @@ class EngineSearch(Owner, Search):
         numbers = integers([number for number, _ in pairs])
         lengths, tokens = flattened([[*sentence.tokens, *[options.eos] * sentence.ended] for sentence in sentences])
         longest = integers([sentence.max_length for sentence in sentences])
-        penalties = penalties_of(options.length_penalty, options.alpha, int(longest.max(initial=0)))
+        penalties = penalties_of(
+            options.length_penalty, options.alpha, options.word_penalty, int(longest.max(initial=0))
+        )
         of_sentences = len(numbers), numbers, lengths, tokens, longest
-        self.library.nmt_search_add(self.handle, *of_sentences, len(penalties), penalties)
+        self.library.nmt_search_add(self.handle, *of_sentences, penalties.shape[1], *penalties)
 
     def step(self) -> FinishedSentences:
         options, count = self.options, max(1, self.open_hypotheses)

@@ -1,5 +1,7 @@
 """Length penalties: log P(Y) is divided by the penalty, so that long outputs are not at a disadvantage.
 
+The score of an output Y is (log P(Y) - word_penalty |Y|) / lp(Y), as in Marian.
+
 Each penalty is a function (|Y|, alpha) → lp(Y) > 0 that never falls when |Y| grows. |Y| counts the end symbol.
 `nmt_cli.registry.LENGTH_PENALTIES` lists them by name.
 """
@@ -38,6 +40,9 @@ def none(length: int, alpha: float) -> float:
 
 
 @lru_cache(16)
-def penalties_of(length_penalty: Callable[[int, float], float], alpha: float, longest: int) -> npt.NDArray[np.float32]:
-    """Return the length penalties of outputs of 0, 1, … tokens, up to some more than `longest` + 2, fp32."""
-    return np.array([length_penalty(length, alpha) for length in range(1 << (longest + 2).bit_length())], np.float32)
+def penalties_of(
+    length_penalty: Callable[[int, float], float], alpha: float, word_penalty: float, longest: int
+) -> npt.NDArray[np.float32]:
+    """Return lp and word_penalty |Y| for |Y| = 0, 1, …, up to some more than `longest` + 2: two rows, fp32."""
+    lengths = range(1 << (longest + 2).bit_length())
+    return np.array([[length_penalty(n, alpha) for n in lengths], [word_penalty * n for n in lengths]], np.float32)

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import CancelledError
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from .protocols import SearchModels
-from .search import SearchOptions
-from .sentence import SearchResult, Sentence
+from .search import Accepts, SearchOptions
+from .sentence import FinishedSentences, Hypothesis, SearchResult, Sentence
 
 HALF = 0.5
 """A search that is at most so full takes more sentences."""
@@ -29,17 +30,20 @@ class RunningSearch(Generic[T]):
     """
 
     def __init__(self, models: SearchModels, options: SearchOptions, in_engine: bool) -> None:
-        self.models, self.options = models, options
+        self.models, self.options, self.in_engine = models, options, in_engine
         with models.computing():
             self.search, self.decoder = models.new_search(options, in_engine)
         self.tasks: dict[int, T] = {}
         self.sentences: dict[int, Sentence] = {}
         self.next, self.tokens = 0, 0  # the next number, and the source tokens of all sentences
+        self.doubted: dict[int, list[Hypothesis]] = {}  # what was found for sentences that are searched again
+        self.again: RunningSearch[int] | None = None
 
     @property
     def load(self) -> float:
         """How full the search is; 1: full."""
-        return max(self.search.open_hypotheses / self.models.rows, self.tokens / self.options.batch_tokens)
+        own = max(self.search.open_hypotheses / self.models.rows, self.tokens / self.options.batch_tokens)
+        return own + self.again.load if self.again else own
 
     def add(self, tasks: Sequence[T], sentences: Sequence[Sentence]) -> None:
         """Begin to search a sentence for each task."""
@@ -56,16 +60,39 @@ class RunningSearch(Generic[T]):
     def step(self) -> list[tuple[T, SearchResult]]:
         """Take a step. Return the tasks that it finishes, with their results."""
         with self.models.computing():
+            finished = self.search.step() if self.search.busy else []
+        if self.options.accepts:
+            finished = self._accepted(finished, self.options.accepts)
+        with self.models.computing():
             results = [
                 (number, SearchResult(found, self._alignment(number, found[0].tokens) if self.options.align else []))
-                for number, found in self.search.step()
+                for number, found in finished
             ]
         return [(self._remove(number), result) for number, result in results]
+
+    def _accepted(self, finished: FinishedSentences, accepts: Accepts) -> FinishedSentences:
+        """Search again for sentences whose best output is not accepted. Return those that are done."""
+        done = [(number, found) for number, found in finished if accepts(self.sentences[number], found[0].tokens)]
+        doubted = {number: found for number, found in finished if number not in dict(done)}
+        self.doubted |= doubted
+        if doubted:
+            self.again = self.again or RunningSearch(self.models, self.options.second, self.in_engine)
+            self.again.add([*doubted], [self.sentences[number] for number in doubted])
+        for number, others in self.again.step() if self.again and self.again.tasks else []:
+            first, sentence = self.doubted.pop(number), self.sentences[number]
+            chosen = next((one for one in others.hypotheses if accepts(sentence, one.tokens)), None)
+            done.append((number, [self._scored(chosen)] if chosen else first))
+        return done
+
+    def _scored(self, hypothesis: Hypothesis) -> Hypothesis:
+        return replace(hypothesis, score=self.options.score(hypothesis.log_prob, len(hypothesis.tokens) + 1))
 
     def drop(self, numbers: Collection[int]) -> None:
         """Remove these tasks without results."""
         with self.models.computing():
             self.search.drop(list(numbers))
+        if self.again:
+            self.again.drop([own for own, number in self.again.tasks.items() if number in numbers])
         for number in numbers:
             self._remove(number)
 

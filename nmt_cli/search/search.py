@@ -6,9 +6,9 @@ A search builds the outputs of sentences, one token per step. Sentences enter at
 finished: each has its own length. `nmt_cli.registry.SEARCHES` lists the searches over decoders by name: such a search
 sees a `Decoder` (`protocols`), never a model. The engine has plain beam search too.
 
-Score: log P(Y) / lp(Y) with a length penalty lp (`length_penalties`). log P is the sum of the model's own
-log-probabilities, end symbol included. Banned tokens (PAD, BOS, UNK) are never generated; the other tokens do not get
-their probability. `constraint` has rules for outputs.
+Score: (log P(Y) - word_penalty |Y|) / lp(Y) with a length penalty lp (`length_penalties`). log P is the sum of the
+model's own log-probabilities, end symbol included. Banned tokens (PAD, BOS, UNK) are never generated; the other tokens
+do not get their probability. `constraint` has rules for outputs.
 
 The result for a sentence does not depend on the other sentences. This file does not load torch.
 """
@@ -16,10 +16,11 @@ The result for a sentence does not depend on the other sentences. This file does
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .length_penalties import gnmt
+from .length_penalties import gnmt, none
 from .sentence import FinishedSentences, Sentence
 
 if TYPE_CHECKING:
@@ -58,8 +59,12 @@ UNLIMITED = 1 << 30
 """A number of tokens that no output reaches."""
 AT_ONCE = 1.0
 """With this `compact_below`, a sentence leaves in the step in which it is finished."""
+SECOND = 4
+"""Outputs that are looked at if the best one is not accepted."""
 COMPACT_BELOW = 0.7
 """Finished sentences leave once at most this share of the sentences is unfinished, because leaving costs a copy."""
+
+Accepts = Callable[[Sentence, Sequence[int]], bool]
 
 
 def _prefix() -> tuple[Constraint, ...]:
@@ -107,6 +112,8 @@ class SearchOptions(EngineOptions):
     """Ids that do not count in `min_length`: white space."""
     length_penalty: Callable[[int, float], float] = gnmt
     """lp: (|Y|, alpha) → the divisor of log P. It must not fall when |Y| grows."""
+    word_penalty: float = 0.0
+    """Subtracted from log P for each token of an output, end symbol included."""
     constraints: tuple[Constraint, ...] = field(default_factory=_prefix)
     compact_below: float = COMPACT_BELOW
     """Finished sentences leave the search once at most this share of its sentences is unfinished. This changes no
@@ -124,12 +131,20 @@ class SearchOptions(EngineOptions):
     """λ of diverse beam search: the penalty of a token for each hypothesis of an earlier group that gets the same token
     in the same step."""
     mbr: MbrOptions = field(default_factory=MbrOptions)
+    accepts: Accepts | None = None
+    """(sentence, the tokens of its best output) → whether this stays; else the best of SECOND outputs that is accepted
+    takes its place, if there is one. None: every output stays."""
     detokenize: Any = None
     """(token ids of outputs) → their texts; searches that compare texts need it."""
 
+    @cached_property
+    def second(self) -> SearchOptions:
+        """The options of the search for another output: the most probable ones, whatever their length."""
+        return replace(self, beam=SECOND, nbest=SECOND, length_penalty=none, accepts=None, align=False)
+
     def score(self, log_prob: float, length: int) -> float:
-        """Return log P / lp of an output; `length` is |Y|, the end symbol counted."""
-        return log_prob / self.length_penalty(length, self.alpha)
+        """Return the score of an output; `length` is |Y|, the end symbol counted."""
+        return (log_prob - self.word_penalty * length) / self.length_penalty(length, self.alpha)
 
 
 class Search(Protocol):

@@ -28,7 +28,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A finished output: its tokens without the end symbol, log P with the end symbol, and log P / lp."""
+    """A finished output: its tokens without the end symbol, log P with the end symbol, and its score."""
 
     tokens: list[int]
     log_prob: float

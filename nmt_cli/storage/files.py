@@ -20,6 +20,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import mmap
 import os
 import re
 import shutil
@@ -31,7 +32,7 @@ from typing import BinaryIO, Self
 
 from ..errors import NmtError, UsageError, writing
 
-PIECE = 1 << 24
+PIECE = 1 << 23
 """Number of bytes that are read at a time."""
 ASIDE = re.compile(r"\.(?P<name>.+)\.(?P<what>partial|old)-\d+", re.DOTALL)
 """Pattern of the names that `_aside` gives to files that are not complete yet."""
@@ -44,9 +45,9 @@ LONGEST_NAME = 150
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file in hex.
 
-    It is read in large blocks, so that there are few switches between threads.
+    It is read in large blocks, so that there are few switches between threads. Their memory goes back to the system.
     """
-    digest, piece = hashlib.sha256(), bytearray(PIECE)
+    digest, piece = hashlib.sha256(), mmap.mmap(-1, PIECE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with path.open("rb", buffering=0) as stream:
         while size := stream.readinto(piece):
             digest.update(memoryview(piece)[:size])

@@ -127,8 +127,8 @@ def read_record(path: Path, kind: type[RecordT], error: type[NmtError], remedy: 
         ) from None
 
 
-def parse_json(data: bytes, path: Path, error: type[NmtError], remedy: str) -> dict[str, Any]:
-    """Return the JSON object in `data`.
+def parse_json(data: bytes, path: Path | str, error: type[NmtError], remedy: str) -> dict[str, Any]:
+    """Return the JSON object in `data`, which is from `path`.
 
     Raises `error` for data that is not UTF-8 or not JSON, for NaN and infinite numbers, and for too deep nesting.
     """

@@ -99,7 +99,9 @@ def compute_attention(
                 "(model.max_positions, less one for the end symbol). Give a shorter one."
             )
     read_source = ended(source, model.config.source_end)
-    [log_probs], weights = model.forced([read_source], [[BOS, *target]], [[*target, EOS]], attention=kinds_of(model.config))
+    [log_probs], weights = model.forced(
+        [read_source], [[BOS, *target]], [[*target, EOS]], attention=kinds_of(model.config)
+    )
     source_table, target_table = vocabulary.source.table, vocabulary.target.table
     source_pieces = [source_table[i] for i in read_source]
     read, output = [target_table[i] for i in (BOS, *target)], [target_table[i] for i in (*target, EOS)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from ..recipe import DecodeSection
 from ..registry import CONSTRAINTS, LENGTH_PENALTIES, SEARCHES, load
-from ..search.search import UNLIMITED, MbrOptions, SamplingOptions, SearchOptions
+from ..search.search import UNLIMITED, Accepts, MbrOptions, SamplingOptions, SearchOptions
 
 if TYPE_CHECKING:
     from ..search.constraint import Constraint
@@ -48,8 +48,8 @@ class TranslationOptions:
     """A line of more tokens is translated sentence by sentence, unless a constraint reads whole lines (`split`); 0: the
     same as `longest`."""
 
-    def search_options(self, target: Tokenizer) -> SearchOptions:
-        """Return what a search needs of these options. `target` is the tokenizer of the outputs.
+    def search_options(self, source: Tokenizer, target: Tokenizer) -> SearchOptions:
+        """Return what a search needs of these options, given the tokenizers of the lines and of the outputs.
 
         A key of [decode] that `SearchOptions` has too is taken as it is.
         """
@@ -70,12 +70,21 @@ class TranslationOptions:
             "sampling": self.sampling or getattr(search, "SAMPLING", None) or SamplingOptions(),
             "lookahead": decode.lookahead or UNLIMITED,
             "mbr": self.mbr,
+            "accepts": self.accepts(source, target) if search is None else None,
             "detokenize": target.decode,
             "length_penalty": load(LENGTH_PENALTIES, decode.length_penalty, "length penalty"),
             "constraints": rules,
             "token_log_probs": self.calibration is not None,
         }
         return SearchOptions(**{**same, **more})
+
+    def accepts(self, source: Tokenizer, target: Tokenizer) -> Accepts | None:
+        """Return which outputs stay; None: all do. Whoever asks for several outputs sees the others anyway."""
+        if self.nbest > 1 or not self.decode.second_choice:
+            return None
+        from .second_choice import SecondChoice
+
+        return SecondChoice(source, target, self.decode.second_choice).accepts
 
     def rules(self, target: Tokenizer) -> tuple[Constraint, ...]:
         """Return the prefix constraint, the constraints of the recipe's section, and those of `constraints`.

@@ -67,7 +67,7 @@ class LineTranslator:
         self.longest_output = models.max_positions - 1  # one for the end symbol, or the begin symbol
         self.longest = min(options.longest or self.longest_output, self.longest_output)
         self.safe_length = min(options.safe_length or self.longest, self.longest)
-        self.search = options.search_options(self.target)
+        self.search = options.search_options(self.source, self.target)
         self.readers = {rule.name for rule in self.search.constraints if rule.reads_source}
         for rule in self.search.constraints:
             rule.encode([], self.target, self.longest_output)  # an error of the rule's own value, before any line

@@ -123,6 +123,7 @@ COMMANDS = {
         prints=False,
         setup=QUICK,
     ),
+    "models": Command("models --json", "nmt_cli.cli.output:write"),
     "quantize": Command("quantize model --out {out}", "nmt_cli.exchange.quantizing:write_model", prints=False),
     "info": Command("info model", "nmt_cli.training.estimate:estimate"),
     "info of a recipe": Command("info count.toml --json", "nmt_cli.training.estimate:estimate"),
@@ -148,7 +149,7 @@ COMMANDS = {
 }
 ELSEWHERE = {"serve": "serving/test_command.py"}
 """A server does not end by itself, and its signals do something else."""
-WITHOUT_OUTPUT = {"score", "serve", "info"}
+WITHOUT_OUTPUT = {"score", "serve", "info", "models"}
 LOCAL = [name for name, command in COMMANDS.items() if command.writes and name != "data tatoeba-en-de"]
 """All that write and need no network."""
 

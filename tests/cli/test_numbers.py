@@ -139,7 +139,17 @@ def test_a_value_beyond_is_refused_with_the_value(model: Path) -> None:
             below = lowest - 1 if whole else math.nextafter(lowest, -math.inf)
             above = highest + 1 if whole else math.nextafter(highest, math.inf)
             search = {key: value for key, value in TOGETHER.get(name, {}).items() if key in ("search", "sample")}
-            for value in (below, above, -1, math.nan, math.inf, 10**31, "x", True, *([0.5] if whole else [])):
+            for value in (
+                below,
+                above,
+                *([-1] if lowest >= 0 else []),
+                math.nan,
+                math.inf,
+                10**31,
+                "x",
+                True,
+                *([0.5] if whole else []),
+            ):
                 with pytest.raises(UsageError) as refusal:
                     translator.translate(LINES, **search, **given(name, value))
                 said = str(refusal.value)

@@ -202,7 +202,7 @@ def test_a_part_is_dropped_where_it_is_too_long_or_its_notes_cannot_be_read(site
 
 def test_a_part_that_another_program_left_is_not_touched(site: Site, tmp_path: Path) -> None:
     (tmp_path / f"{NAME}.part").write_bytes(b"a browser's")
-    with pytest.raises(DataError, match=r"\.part' was not begun by nmt data"):
+    with pytest.raises(DataError, match=r"\.part' was not begun by nmt:"):
         fetch(archive(site), tmp_path)
     assert (tmp_path / f"{NAME}.part").read_bytes() == b"a browser's"
 

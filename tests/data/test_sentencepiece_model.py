@@ -10,7 +10,7 @@ import sentencepiece
 from marian_models import ODD, SCRIPT, pieces, spm
 
 from nmt_cli.data.normalization import replacing
-from nmt_cli.data.sentencepiece_model import Extension, extension_of, pieces_of, with_pieces
+from nmt_cli.data.sentencepiece_model import Extension, pieces_of, settings_of, with_pieces
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from nmt_cli.errors import DataError, ModelError
 from nmt_cli.exchange.importer import SourceFiles
@@ -71,13 +71,13 @@ def test_a_tag_is_never_made_from_a_text() -> None:
 
 def test_the_new_model_keeps_scores_kinds_and_settings() -> None:
     model = spm(0, 200, ("no",))
-    table = [*SPECIALS, *pieces(model)[::-1], "other"]
+    table = [*SPECIALS, "long" * 99, *pieces(model)[::-1], "other"]
     written = with_pieces(model, table, {"replacements": {"，": ","}, "controls": True})
     before, after = pieces_of(model), pieces_of(written)
     assert {piece: after[piece] for piece in pieces(model)} == {piece: before[piece] for piece in pieces(model)}
     assert after["other"][1] == 5  # unused
-    assert extension_of(written) == Extension(len(table), {"，": ","}, True)
-    assert extension_of(model) == Extension()
+    assert settings_of(written).extension == Extension(len(table), {"，": ","}, True)
+    assert settings_of(model).extension == Extension()
     again = with_pieces(written, table, {"replacements": {"，": ","}, "controls": True})
     assert again == written
     processor = sentencepiece.SentencePieceProcessor(model_proto=written)

@@ -392,8 +392,9 @@ void try_search(const nmt_model* model, const nmt_config& config, Choices& choos
             bool added;
             {
                 const Shortage shortage(choose);
-                added = done(nmt_search_add(search.get(), passed, exact_ids.data(), lengths.data(), tokens.data(),
-                                            most.data(), penalty_count, exact_penalties.data()));
+                added =
+                    done(nmt_search_add(search.get(), passed, exact_ids.data(), lengths.data(), tokens.data(),
+                                        most.data(), penalty_count, exact_penalties.data(), exact_penalties.data()));
             }
             if (added) waiting += passed;
         } else if (what == 2) {
@@ -617,7 +618,7 @@ std::vector<float> answers_of(const nmt_model* model, const nmt_config& config, 
     options.beam = 4, options.nbest = 2, options.bos = 1, options.eos = 2;
     const std::unique_ptr<nmt_search, Free> search(nmt_search_new(model, &options));
     require(search && !nmt_search_add(search.get(), count, ids.data(), lengths.data(), tokens.data(), longest.data(),
-                                      int64_t(penalties.size()), penalties.data()),
+                                      int64_t(penalties.size()), penalties.data(), penalties.data()),
             "a search is refused");
     while (nmt_search_sentences(search.get())) {
         const nmt_results* const results = nmt_search_step(search.get(), 3, 0.9);

@@ -277,10 +277,11 @@ Hash translations(const std::string& what, const nmt_config& c) {
         for (int64_t i = 1; i < lengths.back(); ++i) tokens.push_back(4 + random.next() % (c.source_vocab - 4));
         tokens.push_back(eos);
     }
-    Numbers penalties(64);
+    Numbers penalties(64), word_penalties(64);
     for (size_t i = 0; i < penalties.size(); ++i) penalties[i] = 1.0f + 0.125f * float(i);
     Hash hash;
-    if (nmt_search_add(search, count, ids.data(), lengths.data(), tokens.data(), longest.data(), 64, penalties.data()))
+    if (nmt_search_add(search, count, ids.data(), lengths.data(), tokens.data(), longest.data(), 64, penalties.data(),
+                       word_penalties.data()))
         stop(what);
     while (nmt_search_sentences(search)) {
         const nmt_results* const found = nmt_search_step(search, 8, 0.7);

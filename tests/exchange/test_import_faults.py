@@ -85,6 +85,16 @@ def text(name: str, content: str | bytes) -> Change:
     return lambda folder, _: (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+def ensemble(decoder: str) -> Change:
+    """Two models, and what decoder.yml says of them."""
+
+    def changed(folder: Path, _: Marian) -> None:
+        (folder / "copy.npz").write_bytes((folder / "model.npz").read_bytes())
+        (folder / "decoder.yml").write_text(f"{decoder}\nvocabs: [vocab.yml]\n", encoding="utf-8")
+
+    return changed
+
+
 def token(piece: str) -> Change:
     """A vocabulary with one token more."""
     return lambda folder, model: text("vocab.yml", yaml([*model.vocabularies[0], piece]))(folder, model)
@@ -207,10 +217,22 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "source.spm is damaged": (text("source.spm", b"\xff" * 99), "source.spm is not a SentencePiece model"),
     "BPE": (lambda folder, _: (folder / "source.spm").rename(folder / "source.bpe"), "BPE codes of subword-nmt"),
     "BPE in the script": (text("preprocess.sh", "apply_bpe.py -c $2 |\n${SPMENCODE} --model $2\n"), "BPE codes"),
-    "an ensemble": (text("decoder.yml", "models: [model.npz, model2.npz]\nvocabs: [vocab.yml]\n"), "names 2 models"),
+    "models elsewhere": (
+        ensemble("models: [a/model.npz, b/model.npz]"),
+        r"by its path, \['a/model.npz', 'b/model.npz'\]",
+    ),
+    "a missing model": (
+        ensemble("models: [model.npz, model2.npz]"),
+        "names 2 models, .* not all are .npz or .bin files beside it",
+    ),
+    "weights of models": (ensemble("models: [model.npz, copy.npz]\nweights: [0.7, 0.3]"), r"\['0.7', '0.3'\]: .*equal"),
+    "an ensemble's word penalty": (ensemble("models: [model.npz, copy.npz]\nword-penalty: 0.2"), "divided by their"),
+    "a member that is none": (ensemble("models: [model.npz, vocab.yml]"), "not all are .npz"),
     "a name twice": (text("decoder.yml", "beam-size: 1\nbeam-size: 2\n"), "decoder.yml, line 2: .*once"),
     "values of values": (text("decoder.yml", BOMB), "decoder.yml, line 1"),
-    "a word penalty": (text("decoder.yml", "vocabs: [vocab.yml]\nword-penalty: 0.2\n"), "word-penalty = '0.2'"),
+    "a word penalty of words": (text("decoder.yml", "vocabs: [vocab.yml]\nword-penalty: a\n"), "word-penalty = 'a'"),
+    "a word penalty of any size": (text("decoder.yml", "vocabs: [vocab.yml]\nword-penalty: 1e9\n"), "word_penalty"),
+    "a word penalty that is none": (text("decoder.yml", "vocabs: [vocab.yml]\nword-penalty: nan\n"), "word_penalty"),
     "a beam of words": (text("decoder.yml", "vocabs: [vocab.yml]\nbeam-size: many\n"), "beam-size = 'many'"),
     "no length": (text("decoder.yml", "vocabs: [vocab.yml]\nmax-length-factor: [2]\n"), r"max-length-factor = \['2'\]"),
     "an infinite length": (

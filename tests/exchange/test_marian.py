@@ -6,19 +6,22 @@ import gzip
 import json
 import re
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from in_process import printed
+from in_process import printed, warnings
 from marian_models import ABOUT, SHARED, container, marian, needs_marian
 from safetensors.numpy import load_file
 from shared import shared
 from small_models import needs_engine, searched
 
+import nmt_cli as nmt
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Vocabulary
+from nmt_cli.errors import ModelError
 from nmt_cli.exchange import importing, verification
 from nmt_cli.exchange import marian as marian_importer
 from nmt_cli.exchange.convert import export
@@ -131,13 +134,14 @@ def test_every_container_gives_the_same_weights(kind: str, tmp_path: Path, monke
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_what_the_files_say_becomes_the_recipe_the_card_and_what_info_says(precision: str, tmp_path: Path) -> None:
     original = marian(layers=(1, 1))
-    original.decoder = {"beam-size": 5, "normalize": 0.7, "word-penalty": 0}
+    original.decoder = {"beam-size": 5, "normalize": 0.7, "word-penalty": -0.25}
     done = imported(original.zip(tmp_path / "opus.zip"), tmp_path / "model", safe_length=40)
     data, model, decode = done.recipe.data, done.recipe.model, done.recipe.decode
     assert (data.source_language, data.target_language) == ("en", "de")
     assert (data.joint_vocab, data.separate_tokenizers) == (True, True)
     assert (model.positions, model.output_bias, model.zero_start, model.epsilon) == ("marian", True, True, 1e-6)
     assert (decode.beam, decode.length_penalty, decode.alpha, decode.min_length) == (5, "power", 0.7, 1)
+    assert decode.word_penalty == -0.25
     assert done.safe_length == 40
     card = (done.path / "README.md").read_text(encoding="utf-8")
     assert "- Licence: CC-BY 4.0." in card
@@ -147,6 +151,21 @@ def test_what_the_files_say_becomes_the_recipe_the_card_and_what_info_says(preci
     assert re.search(r"^  imported +opus\.zip$\n^  toolkit +Marian$\n^  license +", said, re.MULTILINE), said
     assert not re.search("update|train|dropout", said.replace(str(tmp_path), "")), said  # nobody did that here
     assert set(json.loads(printed("info --json", folder))["recipe"]) == {"name", "data", "model", "decode"}
+
+
+def test_a_word_penalty_goes_back_to_marian_and_is_missed_elsewhere(tmp_path: Path) -> None:
+    original = marian(layers=(1, 1))
+    original.decoder = {"beam-size": 5, "normalize": 0.7, "word-penalty": 0.2}
+    source, folder = original.save(tmp_path / "opus"), tmp_path / "model"
+    said = " ".join(warnings("import", source, "--out", folder))
+    assert "beam 5, word penalty 0.2, score / length^0.7" in said
+    said = " ".join(warnings("export", folder, "--to", "marian", "--out", tmp_path / "back"))
+    assert "word penalty" not in said
+    decoder = yaml.safe_load((tmp_path / "back" / "decoder.yml").read_text(encoding="utf-8"))
+    assert (decoder["normalize"], decoder["word-penalty"]) == (0.7, 0.2)
+    said = " ".join(warnings("export", folder, "--to", "ctranslate2", "--out", tmp_path / "other"))
+    assert "There is no word penalty, which is 0.2 in nmt." in said
+    assert "word penalty, 0.2 for each token" in (tmp_path / "other" / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -160,6 +179,47 @@ def test_what_decoder_yml_does_not_say_is_as_in_marian(
     original.decoder = decoder
     decode = imported(original.save(tmp_path / "opus"), tmp_path / "model").recipe.decode
     assert (decode.beam, decode.length_penalty, decode.alpha) == expected
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_the_models_of_an_ensemble_become_folders_that_translate_together(kind: str, tmp_path: Path) -> None:
+    first, second = (marian(layers=(1, 1), seed=seed) for seed in (1, 2))
+    first.decoder = {"beam-size": 3, "models": ["/x/model.npz", "model2.npz"], "weights": [0.5, 0.5]}
+    files = {**first.files(), "model2.npz": second.files()["model.npz"]}
+    source = tmp_path / ("opus.zip" if kind == "zip" else "opus")
+    if kind == "zip":
+        with zipfile.ZipFile(source, "w") as archive:
+            for name, content in files.items():
+                archive.writestr(name, content)
+    else:
+        first.save(source)
+        (source / "model2.npz").write_bytes(files["model2.npz"])
+    out = tmp_path / "out"
+    said = warnings("import", source, "--out", out)
+    assert "they are an ensemble of 2 models: Marian adds up their log-probabilities" in said[0]
+    assert [line.split(":")[0] for line in said if line.startswith("wrote")] == [f"wrote {out}/1", f"wrote {out}/2"]
+    assert said[-1] == f"next: nmt translate --model {out}/1 --model {out}/2 < input"
+    for number, one in enumerate((first, second), 1):
+        one.decoder = {"beam-size": 3}
+        alone = imported(one.save(tmp_path / f"original{number}"), tmp_path / f"alone{number}").path
+        ours, theirs = (load_file(path / "model.safetensors") for path in (out / str(number), alone))
+        assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+    done = imported(source, out)
+    assert [one.path for one in (done, *done.others)] == [out / "1", out / "2"]
+    with nmt.load([done.path, done.others[0].path], device="cpu") as translator:
+        assert len(translator.translate(["a dog"])) == 1
+    if kind == "folder":
+        assert not imported(source / "model2.npz", tmp_path / "one").others
+
+
+def test_of_an_ensemble_nothing_is_written_if_its_last_model_is_damaged(tmp_path: Path) -> None:
+    original = marian(layers=(1, 1))
+    original.decoder = {"models": ["model.npz", "model2.npz"]}
+    source, out = original.save(tmp_path / "opus"), tmp_path / "out"
+    (source / "model2.npz").write_bytes((source / "model.npz").read_bytes()[:-100])
+    with pytest.raises(ModelError, match=r"model2.npz is neither an .npz"):
+        imported(source, out)
+    assert not out.exists()
 
 
 # --- what Marian computed ---

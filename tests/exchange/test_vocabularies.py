@@ -170,6 +170,8 @@ def test_a_training_is_imported_as_it_lies(tmp_path: Path) -> None:
     assert (done.recipe.decode.beam, done.recipe.decode.alpha) == (6, 0.6)
     assert done.model.remarks == ["it is model.npz, one of 3 models that lie there"]
     vocabulary = Vocabulary.load(done.path)
+    assert vocabulary.joint  # one file, which is read once
+    assert not done.recipe.data.separate_tokenizers
     lines = ["the dog sees 漢字 <s>", "é ▁▁ x", "</s> a"]
     ours = [[vocabulary.source.table[number] for number in row] for row in vocabulary.source.encode(lines)]
     assert ours == processor.encode(lines, out_type=str)

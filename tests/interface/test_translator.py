@@ -76,6 +76,7 @@ CASES: dict[str, dict[str, Any]] = {
     "beam": {"beam": 3},
     "length_penalty": {"length_penalty": "average"},
     "alpha": {"alpha": 1.5},
+    "word_penalty": {"word_penalty": -0.5},
     "max_extra": {"max_extra": 1},
     "max_len_ratio": {"max_len_ratio": 0.5},
     "min_length": {"min_length": 3},

@@ -94,6 +94,37 @@ def test_a_wide_beam_is_brute_force(limit: int, alpha: float, min_length: int, t
     toy.check_brute_force(limit, long_enough, alpha=alpha, min_length=min_length, textless=textless)
 
 
+WORDS = (-3.0, -0.4, 0.3, 2.0)
+"""Word penalties: among them ones with which the longest and the shortest output win."""
+
+
+@pytest.mark.parametrize("words", WORDS)
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+def test_a_word_penalty_is_brute_force(words: float, alpha: float) -> None:
+    """Every token costs it, the end symbol too; what is given up could not win at any length."""
+    toy = ToySearch(7, (4, 5, 6), ())
+    toy.check_brute_force(
+        4, score=lambda tokens, log_probs: sum(log_probs) - words * len(log_probs), alpha=alpha, word_penalty=words
+    )
+
+
+@pytest.mark.parametrize("words", WORDS)
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+@pytest.mark.parametrize("kind", [Toy, pytest.param(NumPyToy, marks=needs_engine)])
+def test_with_a_word_penalty_too_nothing_is_lost_that_could_win(words: float, alpha: float, kind: Any) -> None:
+    """Within the lookahead: hypotheses are given up, and the n best are those of the search that gives none up."""
+    asked, found = [], []
+    for lookahead in (1, 3, 13, UNLIMITED, 0):
+        toy = kind(list(range(20)), 4, 9)
+        more = {"nbest": 2, "lookahead": lookahead, "word_penalty": words}
+        found.append(beam_search(toy, [12] * 20, options(beam=4, alpha=alpha, **more)))
+        asked.append(toy.asked)
+    assert asked == sorted(asked)
+    assert asked[2] == asked[3]
+    assert words < 0 or asked[3] < 0.95 * asked[4]
+    assert found[2] == found[3] == found[4]
+
+
 SHORT: dict[str, Any] = {"min_length": 2, "textless": (5, 7)}
 """Options with which many hypotheses are too short, for a model that ends early."""
 
@@ -256,7 +287,7 @@ def test_a_model_whose_logits_are_nan_is_named(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
-@pytest.mark.parametrize("more", [{}, SHORT])
+@pytest.mark.parametrize("more", [{}, SHORT, {"word_penalty": -0.4}])
 def test_sentences_that_come_and_go_are_searched_as_if_alone(alpha: float, more: dict[str, Any]) -> None:
     """They enter at any step, also after all others have left, with limits and prefixes of their own."""
     opts, numbers = options(3, alpha=alpha, nbest=2, **more), range(9)

@@ -86,6 +86,7 @@ CASES = {
     "average": Case(options={"length_penalty": "average"}),
     "none": Case(options={"length_penalty": "none"}),
     "power": Case(options={"length_penalty": "power", "alpha": 0.8}),
+    "words": Case(options={"word_penalty": -0.3, "nbest": 2}),
     "longest": Case(options={"max_extra": 2, "max_len_ratio": 0.5}),
     "shortest": Case(options={"min_length": 9}),
     "diverse": Case(

@@ -31,7 +31,7 @@ class Site:
     headers: dict[str, str] = field(default_factory=dict)
     """Said with every error."""
     held: threading.Event | None = None
-    """After the first 1,000 bytes of a body the rest comes when this is set; None: at once."""
+    """After the first 1,000 bytes of a .zst the rest comes when this is set; None: at once."""
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     """Path and headers of every request, in lower case."""
 
@@ -108,7 +108,7 @@ def answer(site: Site, request: BaseHTTPRequestHandler) -> None:
     request.end_headers()
     body = content[begin : begin + site.cuts.pop(0)] if site.cuts else content[begin:]
     try:
-        if site.held:
+        if site.held and name.endswith(".zst"):
             request.wfile.write(body[:1000])
             body = body[1000:]
             site.held.wait()

@@ -110,9 +110,10 @@ nmt_search* nmt_search_new(const nmt_model* model, const nmt_search_options* opt
 }
 void nmt_search_delete(nmt_search* search) { delete search; }
 int64_t nmt_search_add(nmt_search* search, int64_t count, const int64_t* ids, const int64_t* lengths,
-                       const int64_t* tokens, const int64_t* max_lengths, int64_t penalty_count,
-                       const float* penalties) {
-    return done([&] { search->add(count, ids, lengths, tokens, max_lengths, penalty_count, penalties); });
+                       const int64_t* tokens, const int64_t* max_lengths, int64_t penalty_count, const float* penalties,
+                       const float* word_penalties) {
+    return done(
+        [&] { search->add(count, ids, lengths, tokens, max_lengths, penalty_count, penalties, word_penalties); });
 }
 const nmt_results* nmt_search_step(nmt_search* search, int64_t steps, double stay) {
     return guarded<const nmt_results*>(nullptr, [&] { return search->step(steps, stay); });

@@ -86,18 +86,18 @@ typedef struct {
 typedef struct {
     int64_t count, nbest, longest;         /* F, K, L */
     const int64_t *ids, *lengths, *tokens; /* (F,), (F, K), (F, K, L): without end symbol */
-    const float *log_probs, *scores; /* (F, K): log P, and log P over the penalty; -inf: there is no such hypothesis */
-    const float* paths;              /* (F, K, L), or NULL */
+    const float *log_probs, *scores;       /* (F, K): -inf: there is no such hypothesis */
+    const float* paths;                    /* (F, K, L), or NULL */
 } nmt_results;
 
 NMT_API nmt_search* nmt_search_new(const nmt_model* model, const nmt_search_options* options);
 NMT_API void nmt_search_delete(nmt_search* search);
 /* Add sentences: their ids, numbers of source tokens, tokens one sentence after another, longest outputs without end
-   symbol; and the length penalties of outputs of 0, 1, … tokens, end symbol counted, at least two more than the longest
-   output. */
+   symbol; and the penalties of outputs of 0, 1, … tokens, end symbol counted, at least two more than the longest
+   output: the score is (log P - word_penalties[tokens]) / penalties[tokens]. */
 NMT_API int64_t nmt_search_add(nmt_search* search, int64_t count, const int64_t* ids, const int64_t* lengths,
                                const int64_t* tokens, const int64_t* max_lengths, int64_t penalty_count,
-                               const float* penalties);
+                               const float* penalties, const float* word_penalties);
 /* Take up to `steps` steps; stop when at most the share `stay` of the sentences is unfinished, and let the finished
  * ones leave. */
 NMT_API const nmt_results* nmt_search_step(nmt_search* search, int64_t steps, double stay);

@@ -96,7 +96,7 @@ struct nmt_search {
     }
 
     void add(int64_t count, const int64_t* ids, const int64_t* lengths, const int64_t* tokens,
-             const int64_t* max_lengths, int64_t penalty_count, const float* given) {
+             const int64_t* max_lengths, int64_t penalty_count, const float* given, const float* given_of_words) {
         const int64_t beam = options.beam;
         double numbers = 0.0;
         for (int64_t s = 0; s < counted("sentences", count); ++s) {
@@ -107,7 +107,10 @@ struct nmt_search {
             numbers += double(beam + options.nbest) * double(max_lengths[s]);
         }
         afford(numbers * (sizeof(int64_t) + (options.paths ? sizeof(float) : 0)));
-        if (penalty_count > int64_t(penalties.size())) penalties.assign(given, given + penalty_count);
+        if (penalty_count > int64_t(word_penalties.size())) {  // those that are copied last
+            penalties.assign(given, given + penalty_count);
+            word_penalties.assign(given_of_words, given_of_words + penalty_count);
+        }
         std::vector<Searched> more;
         for (int64_t s = 0; s < count; ++s) {
             const int64_t most = max_lengths[s];
@@ -154,7 +157,7 @@ private:
     std::vector<int64_t> banned;        // never generated; the end symbol; without text
     int64_t always = 0, too_early = 0;  // how many of them may not follow: any output, one that misses tokens
     int64_t candidates = 1;             // C
-    std::vector<float> penalties;       // by length
+    std::vector<float> penalties, word_penalties;  // by length
     // The rows of a step, and what it finds.
     std::vector<int64_t> open, tokens, only, bans, numbers, parents;
     std::vector<float> so_far, values;
@@ -237,16 +240,28 @@ private:
             if (value[c] == NOTHING) continue;
             const int64_t from = number[c] / vocabulary, token = number[c] % vocabulary;
             if (token == options.eos)
-                s.done.finish(value[c] / penalties[s.length], value[c], before, from, written);
+                s.done.finish(score(value[c], s.length), value[c], before, from, written);
             else if (w < beam)
                 extended(from, token, value[c]);
         }
         while (w < beam) extended(0, options.bos, NOTHING);
         const bool complete = s.most < s.length;
-        const float penalty = penalties[s.length + std::min(options.lookahead, s.most + 1 - s.length)];
         for (float& log_prob : s.open.log_probs)
-            if (complete || (options.lookahead && log_prob / penalty <= s.done.scores.back())) log_prob = NOTHING;
+            if (complete || (options.lookahead && hopeless(s, log_prob))) log_prob = NOTHING;
         ++s.length;
+    }
+
+    float score(float log_prob, int64_t length) const {
+        return (log_prob - word_penalties[length]) / penalties[length];
+    }
+
+    // Whether a hypothesis cannot become one of the K best at any length. Without a word penalty, the longest output
+    // has the highest score.
+    bool hopeless(const Searched& s, float log_prob) const {
+        const int64_t longest = s.length + std::min(options.lookahead, s.most + 1 - s.length);
+        for (int64_t length = longest; length > s.length; --length)
+            if (!(score(log_prob, length) <= s.done.scores.back())) return false;
+        return true;
     }
 
     // Keep the sentences that `stays` accepts, here and in the decoder.
