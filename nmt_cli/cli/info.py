@@ -117,7 +117,9 @@ def _described(values: dict[str, Any]) -> str:
         f"{values['kind']} {shown_name(values['name'])}",
         f"  model       {model['encoder_layers']} + {model['decoder_layers']} layers, d_model "
         f"{model['d_model']}, d_ff {model['d_ff']}, {model['num_heads']} heads, {model['residual']}-norm, "
-        f"{model['positions']} positions" + f", dropout {model['dropout']}" * ("updates" in values),
+        f"{model['positions']} positions"
+        + ", SSRU decoder" * (model["decoder"] == "ssru")
+        + f", dropout {model['dropout']}" * ("updates" in values),
         f"  parameters  {values['parameters']:,} "
         f"({', '.join(f'{name} {count:,}' for name, count in parts.items() if count)})",
         f"  vocabulary  {vocabulary}",
@@ -142,7 +144,8 @@ def _described(values: dict[str, Any]) -> str:
         written = f"{shown_name(values['model'])}, written by nmt {shown_name(values['package_version'])}"
         lines.append(f"  files       {WHOLE} ({written}{read})")
     if values.get("weights", "fp32") != "fp32":
-        lines.append(f"  weights     {values['weights']}: for translation only")
+        only = ": for translation only" * ("quantized" in values["scores"])
+        lines.append(f"  weights     {values['weights']}{only}")
     if "updates_done" in values:
         lines.append(
             f"  done        {values['updates_done']:,} updates; checkpoints {', '.join(values['checkpoints'])}"

@@ -287,7 +287,10 @@ def test_what_a_folder_of_integers_can_do(tmp_path: Path) -> None:
     assert with_fp32 == printed(
         "translate --precision fp32 --set decode.second_choice=0 --model", again.path, stdin="The dog sees a house.\n"
     )
-    assert re.search(r"^  imported +ende$", printed("info", folder), re.MULTILINE)
+    described = printed("info", folder)
+    assert re.search(r"^  imported +ende$", described, re.MULTILINE)
+    assert re.search(r"^  weights +int8$", described, re.MULTILINE)
+    assert ", SSRU decoder\n" in described
 
 
 def test_a_licence_that_the_files_name_is_not_replaced(tmp_path: Path) -> None:
@@ -307,6 +310,11 @@ def test_marians_scores_of_its_ssru_model(name: str, tmp_path: Path) -> None:
     out = imported(folder / name, tmp_path / "model", source_language="en", target_language="de").path
     assert read_config(out).precision == ("fp32" if name == "model.npz" else "int8")
     if name != "model.npz":
+        numbers, _ = weights_in(SourceFiles(folder / name), name)
+        with np.load(SHARED / "ssru" / "model.npz") as original:
+            for one, array in numbers.items():  # the converter rounded them
+                step = array.integers.scale if array.integers else 0
+                np.testing.assert_allclose(np.asarray(array), original[one], rtol=1e-6, atol=0.5001 * step)
         return
     model, vocabulary = TorchForced(load_model(out).model), Vocabulary.load(out)
     texts = {side: gzip.decompress((SHARED / f"all.{side}.gz").read_bytes()).decode() for side in ("en", "de")}
