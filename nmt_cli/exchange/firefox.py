@@ -23,8 +23,8 @@ VOCABULARIES = (r"srcvocab\..*\.?spm", r"trgvocab\..*\.?spm"), (r"vocab\.(?:.*\.
 SHORTLIST, DECODER = r"lex\..*\.bin", r"config\b.*\.yml"
 PAIR = re.compile(r"(?:^|\.)([a-z]{4,6})(?=[.-]|$)")
 """Where two codes may be, one after the other."""
-LENGTH_FACTOR = 2.5
-"""How many times the tokens of a line an output has at most."""
+LENGTH, LENGTH_FACTOR = "max-length-factor", 2.5
+"""Marian's option and its value if no file has it: how many times the tokens of a line an output has at most."""
 KEYS = (("sourceLanguage", "targetLanguage"), ("srcTags", "trgTag"), ("src", "trg"))
 """Keys of metadata.json and model_info.json that name the languages."""
 BY_NAME = {name: code for code, name in NAMES.items()}
@@ -33,6 +33,11 @@ BY_NAME = {name: code for code, name in NAMES.items()}
 def models(files: SourceFiles) -> list[str]:
     """Return the names of the models."""
     return [name for name in files.names if MODEL.search(name)]
+
+
+def recognizes(files: SourceFiles, model: str) -> bool:
+    """Return whether the files are such a model: students of larger ones, whose first head was trained to align."""
+    return bool(MODEL.search(model) and vocabularies(files))
 
 
 def one_like(files: SourceFiles, form: str) -> str:
@@ -53,11 +58,10 @@ def limit(decoder: Mapping[str, Any]) -> dict[str, float]:
     Raises ModelError for a factor that is not a number.
     """
     try:
-        factor = float(decoder.get("max-length-factor", LENGTH_FACTOR))
+        factor = float(decoder.get(LENGTH, LENGTH_FACTOR))
         return {"max_len_ratio": factor, "max_extra": max(1, math.ceil(factor))}
     except (TypeError, ValueError, OverflowError):
-        found = shown(decoder["max-length-factor"])
-        raise ModelError(f"the model has max-length-factor = {found}: expected a number.") from None
+        raise ModelError(f"the model has {LENGTH} = {shown(decoder[LENGTH])}: expected a number.") from None
 
 
 def remarks(files: SourceFiles) -> list[str]:
