@@ -23,8 +23,8 @@ VOCABULARIES = (r"srcvocab\..*\.?spm", r"trgvocab\..*\.?spm"), (r"vocab\.(?:.*\.
 SHORTLIST, DECODER = r"lex\..*\.bin", r"config\b.*\.yml"
 PAIR = re.compile(r"(?:^|\.)([a-z]{4,6})(?=[.-]|$)")
 """Where two codes may be, one after the other."""
-LENGTH_FACTOR = 2.5
-"""How many times the tokens of a line an output has at most."""
+LENGTH, LENGTH_FACTOR = "max-length-factor", 2.5
+"""Marian's option and its value if no file has it: how many times the tokens of a line an output has at most."""
 SHORT = 16
 """Tokens of a line that may get a second choice."""
 KEYS = (("sourceLanguage", "targetLanguage"), ("srcTags", "trgTag"), ("src", "trg"))
@@ -35,6 +35,11 @@ BY_NAME = {name: code for code, name in NAMES.items()}
 def models(files: SourceFiles) -> list[str]:
     """Return the names of the models."""
     return [name for name in files.names if MODEL.search(name)]
+
+
+def recognizes(files: SourceFiles, model: str) -> bool:
+    """Return whether the files are such a model: students of larger ones, whose first head was trained to align."""
+    return bool(MODEL.search(model) and vocabularies(files))
 
 
 def one_like(files: SourceFiles, form: str) -> str:
@@ -49,18 +54,16 @@ def vocabularies(files: SourceFiles) -> list[str]:
     return next((names for names in found if all(names)), [])
 
 
-def decode(decoder: Mapping[str, Any]) -> dict[str, float]:
-    """Return the keys of [decode] for the longest output, where Marian counts the end symbols of both sides, and for
-    single words and headings, which these models do not translate well.
+def limit(decoder: Mapping[str, Any]) -> dict[str, float]:
+    """Return the keys of [decode] for the longest output. Marian counts the end symbols of both sides.
 
     Raises ModelError for a factor that is not a number.
     """
     try:
-        factor = float(decoder.get("max-length-factor", LENGTH_FACTOR))
-        return {"max_len_ratio": factor, "max_extra": max(1, math.ceil(factor)), "second_choice": SHORT}
+        factor = float(decoder.get(LENGTH, LENGTH_FACTOR))
+        return {"max_len_ratio": factor, "max_extra": max(1, math.ceil(factor))}
     except (TypeError, ValueError, OverflowError):
-        found = shown(decoder["max-length-factor"])
-        raise ModelError(f"the model has max-length-factor = {found}: expected a number.") from None
+        raise ModelError(f"the model has {LENGTH} = {shown(decoder[LENGTH])}: expected a number.") from None
 
 
 def remarks(files: SourceFiles) -> list[str]:

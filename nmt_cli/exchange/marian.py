@@ -357,7 +357,6 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     decoder = next(filter(None, (_settings(files, one) for one in usual)), {})
     arrays, config = weights_in(files, name)
     section, ties = section_of(config)
-    is_student = section["decoder"] == "ssru"
     arrays = untied(arrays, config.get("transformer-tied-layers") or [], section)
     names = _vocabularies(files, name, decoder)
     own = [one if one.endswith(".spm") else "" for one in names]
@@ -371,11 +370,14 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     if sides[0] != sides[1] and section["tie_embeddings"]:
         raise ModelError("the embeddings are tied, and source and target have two vocabularies.")
     steps, left_out = steps_in(files.text("preprocess.sh", LARGEST_SCRIPT), options.skip_step)
-    decode = decoding(decoder, ("beam-size", 1 if is_student else 12), ("normalize", 0), ("word-penalty", 0))
-    if is_student:
-        decode |= firefox.decode(decoder)
+    is_firefox = firefox.recognizes(files, name)
+    decode = decoding(decoder, ("beam-size", 1 if is_firefox else 12), ("normalize", 0), ("word-penalty", 0))
+    if is_firefox or firefox.LENGTH in decoder:
+        decode |= firefox.limit(decoder)
+    if is_firefox:
+        decode["second_choice"] = firefox.SHORT
     training = _settings(files, f"{CHECKPOINT.sub('', name)}.yml")
-    is_guided = (is_student and bool(firefox.vocabularies(files))) or training.get("guided-alignment", "none") != "none"
+    is_guided = is_firefox or training.get("guided-alignment", "none") != "none"
     section |= {"guided_alignment_layer": guided_layer(config, section["decoder_layers"], is_guided)}
     named = (_languages_in(files.about("README.md")), firefox.languages_of(files, name), files.languages)
     source, target = (next(filter(None, codes), "") for codes in zip(*named, strict=True))
@@ -572,7 +574,8 @@ def write(source_model: SourceModel, folder: Path) -> None:
         "relative-paths: true\nmodels:\n  - model.npz\nvocabs:\n"
         + "".join(f"  - {name}\n" for name in names.values())
         + f"beam-size: {decode.beam}\nnormalize: {source_model.length_penalty:g}\n"
-        f"word-penalty: {decode.word_penalty}\n",
+        f"word-penalty: {decode.word_penalty}\n"
+        + (f"{firefox.LENGTH}: {decode.max_len_ratio:g}\n" if decode.max_len_ratio > 1 else ""),
         encoding="utf-8",
     )
     (folder / "README.md").write_text(README.format(vocab=" ".join(names.values())), encoding="utf-8")

@@ -12,6 +12,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import in_process
 import numpy as np
 import pytest
-from marian_models import Marian, container, marian, npz, yaml
+from marian_models import Marian, container, marian, npz, of_integers, students_container, yaml
 
 from nmt_cli.errors import ModelError, NmtError, RecipeError
 from nmt_cli.exchange import importing
@@ -233,6 +234,11 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "a word penalty of any size": (text("decoder.yml", "vocabs: [vocab.yml]\nword-penalty: 1e9\n"), "word_penalty"),
     "a word penalty that is none": (text("decoder.yml", "vocabs: [vocab.yml]\nword-penalty: nan\n"), "word_penalty"),
     "a beam of words": (text("decoder.yml", "vocabs: [vocab.yml]\nbeam-size: many\n"), "beam-size = 'many'"),
+    "no length": (text("decoder.yml", "vocabs: [vocab.yml]\nmax-length-factor: [2]\n"), r"max-length-factor = \['2'\]"),
+    "an infinite length": (
+        text("decoder.yml", "vocabs: [vocab.yml]\nmax-length-factor: inf\n"),
+        "length-factor = 'inf'",
+    ),
     "no beam": (text("decoder.yml", "vocabs: [vocab.yml]\nbeam-size: 0\n"), "beam"),
     "a README of any size": (lambda folder, _: os.truncate(folder / "README.md", 6 << 30), "README.md .*67,108,864"),
     "a script of any size": (text("preprocess.sh", " 'a'" * 20_000), "80,000 bytes, expected at most 32,768"),
@@ -488,14 +494,16 @@ def test_damaged_weights_raise_nothing_else(model: Marian, tmp_path: Path) -> No
     rng = random.Random(1)
     small = dict(list(model.arrays.items())[2:6])
     whole = [container(small, model.config), npz({**small, "special:model.yml": np.frombuffer(model.config, np.int8)})]
-    for number in range(600):
-        content = bytearray(whole[number % 2])
+    whole.append(students_container(replace(model, arrays=small), of_integers(small)))
+    for number in range(900):
+        content = bytearray(whole[number % 3])
         for _ in range(rng.randint(1, 4)):
             at = rng.randrange(rng.choice([64, 400, len(content)]))
             content[at : at + rng.choice([1, 1, 4, 8])] = rng.randbytes(rng.choice([0, 1, 4, 8]))
         (tmp_path / "model.npz").write_bytes(content[: rng.choice([len(content), rng.randrange(len(content))])])
         with suppress(ModelError):
-            weights_in(SourceFiles(tmp_path / "model.npz"), "model.npz")
+            for array in weights_in(SourceFiles(tmp_path / "model.npz"), "model.npz")[0].values():
+                assert np.asarray(array).dtype == np.float32
 
 
 def test_the_command_says_what_was_imported_and_replaces_only_that(model: Marian, tmp_path: Path) -> None:
