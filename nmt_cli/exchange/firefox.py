@@ -26,7 +26,7 @@ PAIR = re.compile(r"(?:^|\.)([a-z]{4,6})(?=[.-]|$)")
 LENGTH, LENGTH_FACTOR = "max-length-factor", 2.5
 """Marian's option and its value if no file has it: how many times the tokens of a line an output has at most."""
 SHORT = 16
-"""Tokens of a line that may get a second choice."""
+"""Tokens of a line that may get a second choice: these models do not translate single words and headings well."""
 KEYS = (("sourceLanguage", "targetLanguage"), ("srcTags", "trgTag"), ("src", "trg"))
 """Keys of metadata.json and model_info.json that name the languages."""
 BY_NAME = {name: code for code, name in NAMES.items()}

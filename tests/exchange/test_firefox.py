@@ -281,8 +281,12 @@ def test_what_a_folder_of_integers_can_do(tmp_path: Path) -> None:
         assert "model.decoder = 'ssru'" in refused(
             "export", folder, "--to", library, "--out", tmp_path / library, code=1
         )
-    with_fp32 = printed("translate --precision fp32 --model", folder, stdin="The dog sees a house.\n")
-    assert with_fp32 == printed("translate --precision fp32 --model", again.path, stdin="The dog sees a house.\n")
+    with_fp32 = printed(
+        "translate --precision fp32 --set decode.second_choice=0 --model", folder, stdin="The dog sees a house.\n"
+    )
+    assert with_fp32 == printed(
+        "translate --precision fp32 --set decode.second_choice=0 --model", again.path, stdin="The dog sees a house.\n"
+    )
     assert re.search(r"^  imported +ende$", printed("info", folder), re.MULTILINE)
 
 
