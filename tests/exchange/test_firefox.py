@@ -338,19 +338,18 @@ def test_the_layer_that_was_trained_to_align(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("pair", ["enpt", "pten"])
 def test_the_references_translations(pair: str, tmp_path: Path) -> None:
-    import nmt_cli
-
     (source,) = MODELS.glob(f"{pair}-*")
     out = imported(source, tmp_path / "model").path
     content = gzip.decompress((REFERENCES / f"{pair}.tsv.gz").read_bytes()).decode()
     rows = [line.split("\t") for line in content.split("\n")[:100]]
-    with nmt_cli.load(out, precision="fp32") as translator:
-        found = translator.translate([row[0] for row in rows])
-    for one, (_, log_prob, tokens, text, *_) in zip(found, rows, strict=True):
-        assert one.text == text
-        assert abs(one.log_prob - float(log_prob)) <= 1e-5 * int(tokens)
-    with nmt_cli.load(out) as translator:
-        found = translator.translate([row[0] for row in rows])
-    assert sum(one.text == row[3] for one, row in zip(found, rows, strict=True)) >= sum(
-        row[3] == row[4] for row in rows
-    )
+
+    def translations(precision: str) -> list[dict[str, Any]]:
+        options = f"--json --set decode.second_choice=0 --precision {precision}"
+        said = printed(f"translate {options} --model", out, stdin="".join(f"{row[0]}\n" for row in rows))
+        return [json.loads(line) for line in said.splitlines()]
+
+    for one, (_, log_prob, tokens, text, *_) in zip(translations("fp32"), rows, strict=True):
+        assert one["translation"] == text
+        assert abs(one["log_prob"] - float(log_prob)) <= 1e-5 * int(tokens)
+    equal = sum(one["translation"] == row[3] for one, row in zip(translations("int8"), rows, strict=True))
+    assert equal >= sum(row[3] == row[4] for row in rows)
