@@ -294,8 +294,10 @@ def _receive(source: Source, part: _Part, verify: bool) -> bool:
         request = urllib.request.Request(source.url, headers=headers)
         with urllib.request.build_opener().open(request, timeout=TIMEOUT) as response:
             begin, total = _agreed(response, part, begin, same)
-            if verify and source.size is not None and total not in (None, source.size):
-                raise _AddressFailed(f"the server has {total:,} bytes, expected {source.size:,}")
+            if verify and source.size is not None:
+                if total not in (None, source.size):
+                    raise _AddressFailed(f"the server has {total:,} bytes, expected {source.size:,}")
+                total = source.size  # no more is read
             if begin == 0:
                 part.restart(_Origin(url=source.url, mark=_mark(response), total=total))
             part.check_disk_space(total)

@@ -129,15 +129,13 @@ class Tokenizer:
         if self.extension.known:
             for number, (text, ids) in enumerate(zip(visible, encoded, strict=True)):
                 if UNK in ids or max(ids, default=0) >= self.vocab_size:
-                    encoded[number] = [
-                        self._by_name.get(piece, UNK) for piece in self._processor.encode(text, out_type=str)
-                    ]
+                    encoded[number] = [*map(self._named, self._processor.encode(text, out_type=str))]
         return encoded
 
-    @cached_property
-    def _by_name(self) -> dict[str, int]:
-        """The id of each token by its string, of those that a text may have."""
-        return {piece: number for number, piece in enumerate(self.table) if not RAW_BYTES.search(piece)}
+    def _named(self, piece: str) -> int:
+        """Return the id of the token with this string, if the vocabulary has it and a text may have it, else UNK."""
+        number: int = self._processor.piece_to_id(piece)
+        return number if number < self.vocab_size and not RAW_BYTES.search(piece) else UNK
 
     def normalized(self, text: str) -> str:
         """Return the text that the subwords of `text` spell, where the vocabulary has all of its characters."""

@@ -25,8 +25,9 @@ PAIR = re.compile(r"(?:^|\.)([a-z]{4,6})(?=[.-]|$)")
 """Where two codes may be, one after the other."""
 LENGTH, LENGTH_FACTOR = "max-length-factor", 2.5
 """Marian's option and its value if no file has it: how many times the tokens of a line an output has at most."""
-SHORT = 16
-"""Tokens of a line that may get a second choice: these models do not translate single words and headings well."""
+DECODE = {"second_choice": 16, "batch_tokens": 1024}
+"""Keys of [decode]: these models do not translate single words and headings well; and they are as fast in small
+batches, which take less memory."""
 KEYS = (("sourceLanguage", "targetLanguage"), ("srcTags", "trgTag"), ("src", "trg"))
 """Keys of metadata.json and model_info.json that name the languages."""
 BY_NAME = {name: code for code, name in NAMES.items()}

@@ -375,7 +375,7 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     if is_firefox or firefox.LENGTH in decoder:
         decode |= firefox.limit(decoder)
     if is_firefox:
-        decode["second_choice"] = firefox.SHORT
+        decode |= firefox.DECODE
     training = _settings(files, f"{CHECKPOINT.sub('', name)}.yml")
     is_guided = is_firefox or training.get("guided-alignment", "none") != "none"
     section |= {"guided_alignment_layer": guided_layer(config, section["decoder_layers"], is_guided)}

@@ -60,18 +60,17 @@ class RunningSearch(Generic[T]):
     def step(self) -> list[tuple[T, SearchResult]]:
         """Take a step. Return the tasks that it finishes, with their results."""
         with self.models.computing():
-            finished = self.search.step() if self.search.busy else []
-        if self.options.accepts:
-            finished = self._accepted(finished, self.options.accepts)
-        with self.models.computing():
+            accepts = self.options.accepts
+            finished = self._accepted(accepts) if accepts else self.search.step()
             results = [
                 (number, SearchResult(found, self._alignment(number, found[0].tokens) if self.options.align else []))
                 for number, found in finished
             ]
         return [(self._remove(number), result) for number, result in results]
 
-    def _accepted(self, finished: FinishedSentences, accepts: Accepts) -> FinishedSentences:
-        """Search again for sentences whose best output is not accepted. Return those that are done."""
+    def _accepted(self, accepts: Accepts) -> FinishedSentences:
+        """Take a step, and search again for sentences whose best output is not accepted. Return those that are done."""
+        finished = self.search.step() if self.search.busy else []
         done = [(number, found) for number, found in finished if accepts(self.sentences[number], found[0].tokens)]
         doubted = {number: found for number, found in finished if number not in dict(done)}
         self.doubted |= doubted

@@ -129,6 +129,8 @@ def test_a_length_that_is_not_said_is_no_matter_and_another_one_is_refused(site:
     assert here(tmp_path) == set()  # before a byte is kept
     site.lengths = False
     assert fetched(tmp_path, site) == CONTENT
+    with pytest.raises(DataError, match="wrong checksum"):
+        fetch(archive(site, size=99), tmp_path)  # no more is read
     site.files[NAME] = b""
     assert fetched(tmp_path, site, digest=None) == b""
     with pytest.raises(DataError, match="wrong checksum"):
