@@ -169,8 +169,9 @@ def _refusal(files: SourceFiles) -> str:
     folders = [f"{one.name}/" for one in files.path.iterdir() if one.is_dir()] if files.path.is_dir() else []
     return (
         f"{where} holds no model that nmt knows: expected a Marian or OPUS-MT model (*.npz, *.vocab.yml, source.spm, "
-        "target.spm), or one of Firefox (*.intgemm*.bin, vocab.*.spm), Hugging Face (config.json, model.safetensors), "
-        f"CTranslate2 (model.bin, *_vocabulary.json) or Argos Translate. It holds {shown(sorted([*names, *folders])[:8])}."
+        "target.spm), or one of Firefox (*.intgemm*.bin, vocab.*.spm), Hugging Face (config.json, "
+        "model.safetensors), CTranslate2 (model.bin, *_vocabulary.json) or Argos Translate. "
+        f"It holds {shown(sorted([*names, *folders])[:8])}."
     )
 
 
