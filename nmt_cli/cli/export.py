@@ -59,7 +59,6 @@ def _different(exported: Export, to: str) -> str:
     return (
         "different there: beams are ranked by log P / |Y|^length_penalty; length_penalty = "
         f"{source_model.length_penalty} is nearest to "
-        f"{source_model.divisor}. Outputs are limited by one number per batch, not by each line's length + "
-        f"{decode.max_extra}."
+        f"{source_model.divisor}. Outputs are limited by one number per batch, not by {source_model.longest}."
         + (f" There is no word penalty, which is {decode.word_penalty:g} in nmt." if without else "")
     )

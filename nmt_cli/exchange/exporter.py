@@ -83,6 +83,13 @@ class SourceModel:
             "none": "1",
         }.get(decode.length_penalty, f"{decode.length_penalty}(|Y|)")
 
+    @property
+    def longest(self) -> str:
+        """The largest number of tokens of an output, as text for people."""
+        decode = self.recipe.decode
+        times = f"{decode.max_len_ratio:g} × " * (decode.max_len_ratio != 1)
+        return f"{times}each line's length + {decode.max_extra}"
+
     def notes(self, library: str, greedy: str, most: str, least: str) -> str:
         """Return what the README says of the other library's search; the last three are its options."""
         first, last = LENGTHS[0], LENGTHS[-1]
@@ -94,7 +101,7 @@ class SourceModel:
   {self.length_penalty} comes nearest for outputs of {first} to {last} tokens. Beams may therefore end in other \
 translations; greedy
   search (`{greedy}`) gives the same, up to the longest output.
-- `{most}` is one number for the whole batch; nmt takes each line's own length plus {self.recipe.decode.max_extra}.
+- `{most}` is one number for the whole batch; nmt takes {self.longest}.
 - `{least}` counts every token; nmt's `min_length` counts those that are not white space.{missing}"""
 
 
