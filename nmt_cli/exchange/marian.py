@@ -386,7 +386,7 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
     remarks = [f"it was trained on text after {one}, a step of preprocess.sh that is left out" for one in left_out]
     if len(found) > 1 and not files.given:
         remarks.append(f"it is {name}, one of {len(found)} models that lie there")
-    return replace(foreign, remarks=[*remarks, *firefox.remarks(files)])
+    return replace(foreign, remarks=[*remarks, *firefox.remarks(files), *foreign.remarks])
 
 
 def guided_layer(config: Mapping[str, Any], layers: int, is_guided: bool) -> int:
@@ -474,11 +474,15 @@ def assembled(
     model = Recipe.from_dict(recipe, f"the configuration of {shown_name(origin)}").model
     convert = partial(converted, config=model, ties=ties, ids=ids, called=called)
     orders = {side: one.order for side, one in ids.items()}
+    integers = integers_in(arrays, convert)
+    others = [name for name, one in parameters(model, sizes).items() if one.in_int8 and name not in integers]
+    rounded = f"{others[0]}, which the file has in fp32, is rounded to int8" if integers and others else ""
     return ForeignModel(
         toolkit="Marian",
         recipe=recipe,
         weights=convert(arrays),
-        integers=integers_in(arrays, convert),
+        integers=integers,
+        remarks=[rounded] * bool(rounded),
         vocabularies=sizes,
         tokenizers=tokenizers,
         reader=MarianReader(arrays, section, ties, orders, models, sides, steps, [*map(bool, own)]),

@@ -186,6 +186,8 @@ def test_the_languages_are_those_of_files_and_names(
 
 FORMS: dict[str, Callable[[], Marian]] = {
     "two vocabularies": lambda: student([own_spm(400, (0,)), own_spm(420, (1,))], layers=(1, 2)),
+    "an output of its own": lambda: student([own_spm(400, (0,)), own_spm(420, (1,))], layers=(1, 1), ties="none"),
+    "self-attention": lambda: student(layers=(1, 1), ssru=False),
     "symbols of its own": lambda: student([own_spm(420, (0, 1), ("__source__", "__target__"))], layers=(1, 1)),
     "tiny": lambda: student(layers=(6, 2), sizes=(256, 1536, 8), scale=0.06),
     "base-memory": lambda: student(layers=(6, 4), sizes=(384, 1536, 8), scale=0.05),
@@ -200,7 +202,7 @@ def test_every_size_is_verified(form: str, tmp_path: Path) -> None:
     made = FORMS[form]()
     done = imported(written(tmp_path / "ende", students_files(made)), tmp_path / "out")
     assert done.verification.sentences >= 30
-    assert done.recipe.model.decoder == "ssru"
+    assert done.recipe.model.decoder == ("self_attention" if form == "self-attention" else "ssru")
     assert done.recipe.data.joint_vocab == (len(made.models) == 1)
     assert read_config(done.path).precision == "int8"
 
@@ -250,6 +252,7 @@ def test_wider_integers_and_embeddings_in_fp32(tmp_path: Path) -> None:
     inner = rounded["encoder_l1_ffn_W1"].integers.T
     np.testing.assert_array_equal(stored["encoder.0.feed_forward.inner.weight"], inner)
     assert np.abs(stored["embeddings.shared"][EOS]).max() == 127
+    assert done.model.remarks[-1] == "embeddings.shared, which the file has in fp32, is rounded to int8"
 
 
 def test_what_a_folder_of_integers_can_do(tmp_path: Path) -> None:
