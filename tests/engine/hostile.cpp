@@ -333,7 +333,7 @@ void try_search(const nmt_model* model, const nmt_config& config, Choices& choos
     options.bos = choose.often_below(config.target_vocab), options.eos = choose.often_below(config.target_vocab);
     options.lookahead = choose.below(3) ? choose.below(20) : choose.one_of(3) ? choose.strange() : 0;
     options.min_length = choose.below(3) ? choose.below(4) : choose.one_of(3) ? choose.strange() : 0;
-    options.paths = choose.below(2);
+    options.paths = choose.below(2), options.scores = choose.below(2);
     std::vector<int64_t> banned = some_ids(choose, choose.below(4), config.target_vocab), textless;
     if (choose.one_of(16))
         for (int64_t v = 0; v < config.target_vocab; ++v) banned.push_back(v);

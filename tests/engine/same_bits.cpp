@@ -278,7 +278,7 @@ Hash translations(const std::string& what, const nmt_config& c) {
     }
     nmt_model* const model = nmt_model_new(&c, int64_t(arrays.size()), arrays.data());
     const int64_t count = 50, bos = 2, eos = 3, banned[] = {0, 1, 2};
-    const nmt_search_options options{4, 2, bos, eos, 20, 1, 1, 3, 0, banned, nullptr};
+    const nmt_search_options options{4, 2, bos, eos, 20, 1, 1, 1, 3, 0, banned, nullptr};
     nmt_search* const search = model ? nmt_search_new(model, &options) : nullptr;
     if (!search) stop(what);
     std::vector<int64_t> ids, lengths, tokens, longest;
