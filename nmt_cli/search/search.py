@@ -91,7 +91,7 @@ class EngineOptions:
     token_log_probs: bool = False
     """Whether hypotheses have `token_log_probs`."""
     scores: bool = True
-    """Whether somebody reads log P and scores. If not, the engine's search of one hypothesis has zeros, and is faster."""
+    """Whether somebody reads log P and scores. If not, greedy search in the engine has zeros, and is faster."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
