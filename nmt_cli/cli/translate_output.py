@@ -103,6 +103,7 @@ class OutputForm:
         """Return these options as a translator has them."""
         return {
             "nbest": self.nbest,
+            "scores": self.scores or self.as_json or self.nbest > 1,
             "alignment": self.alignment,
             "confidence": self.confidence,
             "calibration": self.calibration,

@@ -43,6 +43,8 @@ class TranslateKeywords(DecodeOptions, total=False):
     """The keywords of one call. For an option that is None or not given, the recipe's value is used."""
 
     nbest: Annotated[int, NBEST]
+    scores: bool
+    """False: nobody reads scores and log-probabilities. A beam of 1 is then faster, and they may be 0."""
     alignment: bool
     confidence: bool
     calibration: Path | Calibration | None
@@ -125,6 +127,7 @@ def choose(options: Mapping[str, Any], recipe: Recipe, safe_length: int = 0, lon
             **recipe.constraint_values,
             **{key: given[key] for key in ("terms", "banned_words", "outputs") if given.get(key) not in (None, False)},
         },
+        scores=bool(given.get("scores", True)),
         align=bool(given.get("alignment")),
         calibration=calibration,
         target_language=recipe.data.target_language,

@@ -257,7 +257,7 @@ class Translator:
         lacking = Counter[str]()
 
         def translate(lines: Sequence[str], align: bool) -> Generator[list[Translation], None, None]:
-            return self.windows(lines, {**options, "alignment": align}, lacking)
+            return self.windows(lines, {**options, "scores": False, "alignment": align}, lacking)
 
         translated = translate_document(translate, text, format, self.source_language, split_sentences)
         self.stored.tags.warn(lacking)

@@ -90,6 +90,8 @@ class EngineOptions:
     min_length: int = 0
     token_log_probs: bool = False
     """Whether hypotheses have `token_log_probs`."""
+    scores: bool = True
+    """Whether somebody reads log P and scores. If not, greedy search in the engine has zeros, and is faster."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

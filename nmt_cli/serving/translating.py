@@ -61,7 +61,7 @@ async def translate(
     except NmtError as error:
         raise Refusal(400, str(error)) from None
     check_count("sentences", sum(max(1, len(document.lines)) for document in documents), limits.max_sentences)
-    options: dict[str, object] = {"alignment": True} if any(document.aligned for document in documents) else {}
+    options: dict[str, object] = {"scores": False, "alignment": any(document.aligned for document in documents)}
     if alternatives:
         options |= {"nbest": alternatives + 1, "beam": max(model.beam, alternatives + 1)}
     lines = [line for document in documents for line in document.lines]

@@ -36,6 +36,8 @@ class TranslationOptions:
     mbr: MbrOptions = field(default_factory=MbrOptions)
     constraints: Mapping[str, Any] = field(default_factory=dict)
     """Values of constraints, by names of the registry's CONSTRAINTS: of those in `decode.constraints`, and of more."""
+    scores: bool = True
+    """Whether somebody reads scores and log-probabilities; see `SearchOptions`."""
     align: bool = False
     """Whether translations have alignments."""
     calibration: Calibration | None = None
@@ -75,6 +77,7 @@ class TranslationOptions:
             "length_penalty": load(LENGTH_PENALTIES, decode.length_penalty, "length penalty"),
             "constraints": rules,
             "token_log_probs": self.calibration is not None,
+            "scores": self.scores or self.calibration is not None,
         }
         return SearchOptions(**{**same, **more})
 

@@ -107,8 +107,8 @@ struct Named {
     int64_t count() const { return rows * std::max<int64_t>(1, columns); }
     int64_t bytes() const { return count() * (dtype == NMT_FP32 ? 4 : dtype == NMT_BF16 ? 2 : 1); }
 
-    // Small numbers, of which a scale is positive.
-    void fill(uint32_t seed) {
+    // Small numbers, of which a scale is positive. Of integers, only one in 256 is large, if most are `small`.
+    void fill(uint32_t seed, bool small = false) {
         char* const block = static_cast<char*>(std::malloc(size_t(std::max<int64_t>(1, bytes() + odd))));
         data = std::shared_ptr<char>(block, std::free);
         const bool is_scale = name.size() > 7 && name.compare(name.size() - 7, 7, ".scales") == 0;
@@ -120,7 +120,7 @@ struct Named {
             else if (dtype == NMT_BF16)
                 put(i, to_bf16(x));
             else
-                put(i, std::max<int8_t>(-127, int8_t(seed >> 24)));
+                put(i, int8_t(std::max(-127, int8_t(seed >> 24) / (small && i % 256 ? 8 : 1))));
         }
     }
 
@@ -277,9 +277,10 @@ std::vector<Named> filled_arrays(const nmt_config& config, Choices& choose) {
         arrays.push_back({name + ".scales", NMT_FP32, arrays[i].rows, 0, false, nullptr});
     }
     uint32_t seed = 7;
+    const bool small = choose.below(2);
     for (Named& one : arrays) {
         if (choose.one_of(64) && one.dtype == NMT_FP32) one.dtype = NMT_BF16;
-        one.fill(seed += 77);
+        one.fill(seed += 77, small);
     }
     return arrays;
 }
@@ -332,7 +333,7 @@ void try_search(const nmt_model* model, const nmt_config& config, Choices& choos
     options.bos = choose.often_below(config.target_vocab), options.eos = choose.often_below(config.target_vocab);
     options.lookahead = choose.below(3) ? choose.below(20) : choose.one_of(3) ? choose.strange() : 0;
     options.min_length = choose.below(3) ? choose.below(4) : choose.one_of(3) ? choose.strange() : 0;
-    options.paths = choose.below(2);
+    options.paths = choose.below(2), options.scores = choose.below(2);
     std::vector<int64_t> banned = some_ids(choose, choose.below(4), config.target_vocab), textless;
     if (choose.one_of(16))
         for (int64_t v = 0; v < config.target_vocab; ++v) banned.push_back(v);

@@ -166,11 +166,13 @@ Numbers attended(int64_t key, int64_t value, int64_t count, Source& source) {
 
 // The products of the first 1, 2, … rows with a matrix of `size` rows and a bias; ReLU follows if they are even in
 // number. The matrix is packed as a model packs it, and rows are in the grid that it reads, or in that of ReLU's
-// results.
-Numbers products(bool in_int8, bool after_relu, int64_t size, Source& source) {
+// results. With `cubed`, most of its numbers are small.
+Numbers products(bool in_int8, bool after_relu, bool cubed, int64_t size, Source& source) {
     const bool small = size <= MOST;
-    const int64_t d_in = small ? ceiling(size, 4) : 512, most = small ? MOST : 16, outputs = ceiling(size, LANES);
-    const Numbers w = source.take(size * d_in);
+    const int64_t d_in = small ? ceiling(size, cubed ? 8 : 4) : 512, most = small ? MOST : 16,
+                  outputs = ceiling(size, LANES);
+    Numbers w = source.take(size * d_in);
+    for (float& one : w) one = cubed ? one * one * one : one;
     Numbers bias = source.take(size), x = source.take(most * d_in), scales(outputs), all;
     bias.resize(outputs);
     Aligned<char> packed(outputs * d_in * (in_int8 ? 1 : 4));
@@ -180,10 +182,14 @@ Numbers products(bool in_int8, bool after_relu, int64_t size, Source& source) {
     if (in_int8) {
         for (int64_t o = 0; o < size; ++o) {
             scales[o] = rounded(w.data() + o * d_in, d_in, rows.data() + o * d_in);
-            sums[o] = shift_of(rows.data() + o * d_in, d_in);
+            sums[o] = shift_of(rows.data() + o * d_in, d_in, cubed ? ShortSums::SHIFTED : Bytes::SHIFTED);
         }
         map.scales = scales.data(), map.sums = sums.data();
-        pack<Bytes::ADJACENT>(size, d_in, 0, outputs, rows.data(), reinterpret_cast<int8_t*>(packed.data()));
+        if (cubed && HAS_SHORT_SUMS) map.rests = std::make_shared<std::vector<std::vector<Rest>>>(outputs / LANES);
+        for (int64_t o = 0; map.rests && o < size; o += LANES)
+            shorten(std::min<int64_t>(LANES, size - o), d_in, rows.data() + o * d_in, (*map.rests)[o / LANES]);
+        const auto pack_bytes = map.rests ? pack<ShortSums::ADJACENT, int8_t> : pack<Bytes::ADJACENT, int8_t>;
+        pack_bytes(size, d_in, 0, outputs, rows.data(), reinterpret_cast<int8_t*>(packed.data()));
     } else {
         pack<1>(size, d_in, 0, outputs, w.data(), reinterpret_cast<float*>(packed.data()));
     }
@@ -248,10 +254,14 @@ std::map<std::string, Kernel> kernels() {
         const std::string name = "attention " + std::to_string(key) + " " + std::to_string(value);
         all[name + " fp32"] = sizes(attended<float>), all[name + " bf16"] = sizes(attended<bf16>);
     }
-    for (const auto& [name, in_int8, after_relu] : std::vector<std::tuple<std::string, bool, bool>>{
-             {"fp32", false, false}, {"int8", true, false}, {"int8 after ReLU", true, true}})
-        all["products " + name] = [i = in_int8, r = after_relu](int64_t size, Source& source) {
-            return products(i, r, size, source);
+    for (const auto& [name, in_int8, after_relu, cubed] :
+         std::vector<std::tuple<std::string, bool, bool, bool>>{{"fp32", false, false, false},
+                                                                {"int8", true, false, false},
+                                                                {"int8 after ReLU", true, true, false},
+                                                                {"small int8", true, false, true},
+                                                                {"small int8 after ReLU", true, true, true}})
+        all["products " + name] = [i = in_int8, r = after_relu, c = cubed](int64_t size, Source& source) {
+            return products(i, r, c, size, source);
         };
     return all;
 }
@@ -268,7 +278,7 @@ Hash translations(const std::string& what, const nmt_config& c) {
     }
     nmt_model* const model = nmt_model_new(&c, int64_t(arrays.size()), arrays.data());
     const int64_t count = 50, bos = 2, eos = 3, banned[] = {0, 1, 2};
-    const nmt_search_options options{4, 2, bos, eos, 20, 1, 1, 3, 0, banned, nullptr};
+    const nmt_search_options options{4, 2, bos, eos, 20, 1, 1, 1, 3, 0, banned, nullptr};
     nmt_search* const search = model ? nmt_search_new(model, &options) : nullptr;
     if (!search) stop(what);
     std::vector<int64_t> ids, lengths, tokens, longest;

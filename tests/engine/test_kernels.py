@@ -171,16 +171,25 @@ def attention(key: int, value: int, dtype: str, count: int, take: Take) -> Array
 
 def products(kind: str, size: int, take: Take) -> Array:
     """The products of 1, 2, … rows with a matrix, and ReLU of every second one."""
-    d_in, most = (-(-size // 4) * 4, 70) if size <= 70 else (512, 16)
-    matrix, bias, x = take(size, d_in), take(1, size), take(most, d_in)
-    if kind == "int8 after ReLU":
-        x = np.maximum(x, 0)
+    small, relu = kind.startswith("small"), kind.endswith("ReLU")
+    fours = 8 if small else 4
+    d_in, most = (-(-size // fours) * fours, 70) if size <= 70 else (512, 16)
+    matrix, bias, x = take(size, d_in).astype(np.float32), take(1, size), take(most, d_in)
+    matrix = matrix * matrix * matrix if small else matrix
+    x = np.maximum(x, 0) if relu else x
     if kind != "fp32":
-        scales, x = in_8_bits(x, 127 if kind == "int8" else 255)
-        steps = abs(matrix.astype(np.float32)).max(1, keepdims=True) / np.float32(127)
-        x, matrix = scales * x, steps.astype(np.float64) * np.rint(matrix.astype(np.float32) / steps)
+        scales, x = in_8_bits(x, 255 if relu else 127)
+        steps = abs(matrix).max(1, keepdims=True) / np.float32(127)
+        x, matrix = scales * x, steps.astype(np.float64) * np.rint(matrix / steps)
     found = x.astype(np.float64) @ matrix.T + bias
     return np.concatenate([found[:n] if n % 2 else np.maximum(found[:n], 0) for n in range(1, most + 1)])
+
+
+def ssru(size: int, take: Take) -> Array:
+    candidate, gate = take(1, 2 * size, 8).reshape(2, size)
+    forget = 1 / (1 + np.exp(-gate))
+    after = forget * take(1, size, 3)[0] + (1 - forget) * candidate
+    return np.concatenate([after, np.maximum(after, 0)])
 
 
 # The name of each kernel in same_bits.cpp → its values (size, take), and how far its numbers may be from them.
@@ -197,7 +206,9 @@ KERNELS: dict[str, tuple[Callable[..., Array], float]] = {
 }
 KERNELS |= {f"activation {kind}": (partial(activation, kind), 1e-6) for kind in (1, 2, 3)}
 KERNELS |= {f"rows {kind}": (partial(rows, kind), 0) for kind in ROWS}
-KERNELS |= {f"products {kind}": (partial(products, kind), 2e-5) for kind in ("fp32", "int8", "int8 after ReLU")}
+PRODUCTS = ("fp32", "int8", "int8 after ReLU", "small int8", "small int8 after ReLU")
+KERNELS |= {f"products {kind}": (partial(products, kind), 2e-5) for kind in PRODUCTS}
+KERNELS["ssru"] = ssru, 1e-6
 for kind, post in itertools.product((0, 1, 2), (False, True)):
     KERNELS[f"{'post' if post else 'pre'}-norm {kind}"] = partial(norm, kind, post), 1e-4
 for (key, value), dtype in itertools.product(HEADS, ("fp32", "bf16")):

@@ -90,6 +90,18 @@ def test_the_search_is_beam_search(options: SearchOptions, precision: str, form:
         same(ours, searched(over(lambda: CachedDecoder(torch_model, [], options.beam), options), SENTENCES, ENTERING))
 
 
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_without_scores_the_outputs_are_the_same(precision: str, form: dict[str, Any]) -> None:
+    """Of one hypothesis, log P and scores are then 0; wider beams, and the numbers of tokens, need them."""
+    packed = engine_model(model(**form), precision)
+    for options in (*SEARCHES.values(), replace(OPTIONS, beam=1, token_log_probs=True)):
+        expected = searched(EngineSearch(packed, options), SENTENCES, ENTERING)
+        if options.beam == 1 and not options.token_log_probs:
+            expected = [[Hypothesis(h.tokens, 0.0, 0.0) for h in one] for one in expected]
+        assert searched(EngineSearch(packed, replace(options, scores=False)), SENTENCES, ENTERING) == expected
+
+
 @pytest.mark.parametrize(("beam", "vocabulary"), [(1, VOCABULARY), (4, VOCABULARY), (12, VOCABULARY), (12, 7)])
 def test_equal_scores_and_small_vocabularies(beam: int, vocabulary: int) -> None:
     """If all logits are 0, the order is that of hypotheses and tokens. A vocabulary may be smaller than the beam."""
@@ -201,5 +213,6 @@ def test_weights_that_are_no_numbers_are_an_error(where: str, value: float, prec
     with torch.no_grad():
         torch_model.state_dict()[where].view(-1)[::7] = value
     packed = engine_model(torch_model, precision)
-    with pytest.raises(ModelError, match="the model's output is not a number"):
-        searched(EngineSearch(packed, OPTIONS), SENTENCES)
+    for options in (OPTIONS, replace(OPTIONS, beam=1, scores=False)):
+        with pytest.raises(ModelError, match="the model's output is not a number"):
+            searched(EngineSearch(packed, options), SENTENCES)

@@ -33,7 +33,7 @@ from nmt_cli.translation.confidence import DEFAULT
 from nmt_cli.translation.pool import PoolClosed
 
 OF_THE_COMMAND = {"model", "device", "devices", "precision"}  # of load
-OF_THE_COMMAND |= {"input_file", "output_file", "as_json", "scores", "prefix_column", "prefix_file", "terms_columns"}
+OF_THE_COMMAND |= {"input_file", "output_file", "as_json", "prefix_column", "prefix_file", "terms_columns"}
 OF_THE_COMMAND |= {"document_format", "split_sentences"}  # what goes in and out
 """Parameters of the command that are no options of a call."""
 
@@ -137,7 +137,13 @@ def test_a_call_is_the_command(
 def test_every_option_of_the_command_is_one_of_a_call() -> None:
     names = set(TranslateKeywords.__annotations__)
     assert names == set(inspect.signature(command).parameters) - OF_THE_COMMAND
-    assert names - {"terms"} == set(CASES)
+    assert names - {"terms", "scores"} == set(CASES)
+
+
+def test_without_scores_the_texts_are_the_same(lines: list[str], translator: nmt.Translator) -> None:
+    scored, plain = (translator.translate(lines, beam=1, scores=scores) for scores in (True, False))
+    assert [one.text for one in plain] == [one.text for one in scored]
+    assert {one.score for one in plain} == {0.0} != {one.score for one in scored}
 
 
 def test_prefixes_and_terms(model: Path, lines: list[str], translator: nmt.Translator, tmp_path: Path) -> None:

@@ -51,19 +51,23 @@ struct nmt_decoder {
         check_beam(beam);
     }
 
-    // Add sentences behind the others.
+    // Add sentences behind the others. Few at once are encoded, so that what a layer writes stays in the caches.
     void add(int64_t count, const int64_t* lengths, const int64_t* tokens) {
-        const Packed packed("source", count, lengths, tokens, model.config.source_vocab, model.config.max_positions);
-        if (!packed.size()) return;
-        const Aligned<float> states = encode(model, packed);
-        const std::shared_ptr<const Memory> memory = memory_of(model, packed.size(), states.data());
         std::vector<Sentence> more;
-        for (int64_t s = 0, first = 0; s < count; first += lengths[s++]) {
-            Sentence one;
-            one.memory = memory, one.first = first, one.size = lengths[s];
-            if (model.begins) find_words(packed, states.data(), one);
-            if (model.recurrent()) one.states.assign(beam, 0);
-            more.push_back(std::move(one));
+        for (int64_t here = 0; counted("sentences", count) > 0; count -= here, lengths += here) {
+            int64_t left = ENCODED - std::clamp<int64_t>(lengths[0], 0, ENCODED);
+            for (here = 1; here < count && lengths[here] > 0 && lengths[here] <= left; ++here) left -= lengths[here];
+            const Packed packed("source", here, lengths, tokens, model.config.source_vocab, model.config.max_positions);
+            const Aligned<float> states = encode(model, packed);
+            const std::shared_ptr<const Memory> memory = memory_of(model, packed.size(), states.data());
+            for (int64_t s = 0, first = 0; s < here; first += lengths[s++]) {
+                Sentence one;
+                one.memory = memory, one.first = first, one.size = lengths[s];
+                if (model.begins) find_words(packed, states.data(), one);
+                if (model.recurrent()) one.states.assign(beam, 0);
+                more.push_back(std::move(one));
+            }
+            tokens += packed.size();
         }
         history.sentences.reserve(history.sentences.size() + more.size());
         for (Sentence& one : more) history.sentences.push_back(std::move(one));
@@ -108,7 +112,7 @@ struct nmt_decoder {
     void logits(const RowsOut& h, int64_t rows, float* out) const { multiply(model.output, rows, read(h), out); }
 
 private:
-    static constexpr int64_t FIRST_SLOTS = 256;
+    static constexpr int64_t FIRST_SLOTS = 256, ENCODED = 512;  // source tokens
     std::vector<int64_t> positions;
     Buffer hidden;
     Aligned<float> states;  // that hard monotonic attention reads, (N, D)

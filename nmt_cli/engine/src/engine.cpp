@@ -142,7 +142,7 @@ int64_t nmt_decoder_best(nmt_decoder* decoder, int64_t rows, const int64_t* open
         const nmt_model& model = decoder->model;
         const int64_t batch = int64_t(decoder->history.sentences.size());
         const Request request{decoder->beam, model.config.target_vocab,
-                              candidates,    false,
+                              candidates,    LOG_SUMS,
                               open,          so_far,
                               banned_count,  banned,
                               banned_counts, only,
@@ -176,8 +176,9 @@ int64_t nmt_rank(int64_t batch, int64_t beam, int64_t rows, const int64_t* open,
                  const int64_t* banned_counts, const int64_t* only, int64_t candidates, float* values,
                  int64_t* numbers) {
     return done([&] {
-        const Request request{beam,   vocabulary,    candidates, normalized != 0, open,   so_far, banned_count,
-                              banned, banned_counts, only,       values,          numbers};
+        const Sums sums = normalized ? NORMALIZED : LOG_SUMS;
+        const Request request{beam,   vocabulary,    candidates, sums,   open,   so_far, banned_count,
+                              banned, banned_counts, only,       values, numbers};
         check(request, batch, rows);
         rank(request, batch, rows, logits);
     });

@@ -153,6 +153,7 @@ struct nmt_model {
     int64_t keys() const { return config.heads * config.key_size; }
     int64_t values() const { return config.heads * config.value_size; }
     bool recurrent() const { return config.decoder == NMT_SSRU; }
+    bool short_sums = false;  // whether `ShortSums` multiplies
     bool in_int8() const { return config.precision == NMT_INT8; }
     int cache() const { return in_int8() ? BF16 : FP32; }  // the dtype of keys and values that are kept
     int64_t cache_bytes() const { return in_int8() ? 2 : 4; }
@@ -188,6 +189,26 @@ public:
         layers(model.decoder, "decoder", config.decoder_layers, true);
         for (const auto& one : given)
             if (one.second) fail("the array %.100s is not part of such a model", one.first.c_str());
+    }
+
+    // Whether int8 matrices that are given are those of which `ShortSums` multiplies most weights. The arrays are
+    // checked.
+    static bool are_short(const nmt_config& config, int64_t count, const nmt_array* arrays) {
+        constexpr int64_t SAMPLED = 16, MOST = 100;  // one in so many rows, and one in so many fours
+        if (!HAS_SHORT_SUMS || config.precision != NMT_INT8) return false;
+        int64_t fours = 0, large = 0;
+        std::vector<int8_t> row;
+        for (const nmt_array* one = arrays; one < arrays + count; ++one) {
+            if (!one->columns) continue;
+            if (one->dtype != NMT_INT8 || one->columns % ShortSums::TOGETHER) return false;
+            for (int64_t i = 0; i < one->rows; i += SAMPLED) {
+                const int8_t* const from = static_cast<const int8_t*>(one->data) + i * one->columns;
+                row.assign(from, from + one->columns);
+                each_large(row.data(), one->columns, [&](auto, auto, auto) { ++large; });
+                fours += one->columns / 4;
+            }
+        }
+        return large * MOST < fours;
     }
 
     void pack_all() {
@@ -358,13 +379,17 @@ private:
         float* const scales = model.arena.take<float>(outputs);
         int32_t* const sums = model.arena.take<int32_t>(outputs);
         map.weight = to, map.scales = scales, map.sums = sums;
-        each_task(*from.array, [=](int64_t first, int64_t last) {
+        if (model.short_sums) map.rests = std::make_shared<std::vector<std::vector<Rest>>>(outputs / LANES);
+        each_task(*from.array, [=, rests = map.rests](int64_t first, int64_t last) {
             std::vector<int8_t> rows(d_in * LANES);
             for (; first < last; first += LANES) {
                 const int64_t here = std::min<int64_t>(LANES, d_out - first);
                 integers(from, first, here, d_in, rows.data(), scales + first);
-                pack<Bytes::ADJACENT>(here, d_in, 0, LANES, rows.data(), to + first * d_in);
-                for (int64_t i = 0; i < here; ++i) sums[first + i] = shift_of(rows.data() + i * d_in, d_in);
+                const Grid shifted = rests ? ShortSums::SHIFTED : Bytes::SHIFTED;
+                for (int64_t i = 0; i < here; ++i) sums[first + i] = shift_of(rows.data() + i * d_in, d_in, shifted);
+                if (rests) shorten(here, d_in, rows.data(), (*rests)[first / LANES]);
+                const auto packed = rests ? pack<ShortSums::ADJACENT, int8_t> : pack<Bytes::ADJACENT, int8_t>;
+                packed(here, d_in, 0, LANES, rows.data(), to + first * d_in);
             }
         });
         return map;
@@ -513,6 +538,7 @@ nmt_model* new_model(const nmt_config& config, int64_t count, const nmt_array* a
     nmt_model measured(config, 0);
     Builder(measured, count, arrays).lay_out();
     std::unique_ptr<nmt_model> model(new nmt_model(config, measured.arena.taken()));
+    model->short_sums = Builder::are_short(config, count, arrays);
     Builder builder(*model, count, arrays);
     builder.lay_out();
     builder.pack_all();

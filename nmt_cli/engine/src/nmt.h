@@ -77,7 +77,8 @@ typedef struct {
     int64_t lookahead; /* a hypothesis is given up if it cannot become one of the n best within so many tokens; 0: none
                           is */
     int64_t min_length;
-    int64_t paths; /* 1: results have the log-probability of the output up to each token */
+    int64_t paths;  /* 1: results have the log-probability of the output up to each token */
+    int64_t scores; /* 0: nobody reads log-probabilities; with one hypothesis they are 0, and the search is faster */
     int64_t banned_count, textless_count;
     const int64_t *banned, *textless; /* tokens that are never generated; tokens that do not count in min_length */
 } nmt_search_options;

@@ -3,10 +3,18 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
+#include <vector>
 
 #include "vectors.hpp"
 
 namespace {
+
+// What the weights of a panel for one input have beside those that are packed.
+struct Rest {
+    int64_t input;
+    int32_t amounts[LANES];
+};
 
 // A linear map: max(0, W x + bias), the maximum where `relu`. It is of int8 if it has scales. Addresses are of packed
 // numbers.
@@ -17,6 +25,7 @@ struct Map {
     const float* scales = nullptr;  // of int8: what one step of each row of W is worth
     const float* bias = nullptr;    // may be null
     bool relu = false;
+    std::shared_ptr<std::vector<std::vector<Rest>>> rests;  // of each panel, if `ShortSums` multiplies
 };
 
 // Rows (N, d_in) that a map reads: floats, or bytes of a grid with one scale per row.

@@ -100,10 +100,13 @@ struct Tiles {
     static constexpr int most_rows(int panels) { return panels == 4 ? 1 : panels == 2 ? 3 : TILE; }
 };
 
+// The sums of sixteen 32-bit numbers.
+struct TwoSums {
+    __m256i low, high;
+};
+
 struct Bytes : Tiles {
-    struct Sum {
-        __m256i low, high;
-    };
+    using Sum = TwoSums;
 
 #ifdef __AVXVNNI__
     // The instruction multiplies unsigned numbers by signed ones.
@@ -146,5 +149,42 @@ struct Bytes : Tiles {
     }
     static Vector numbers(const Sum& sum) { return {_mm256_cvtepi32_ps(sum.low), _mm256_cvtepi32_ps(sum.high)}; }
 };
+
+#ifdef __AVXVNNI__
+using ShortSums = Bytes;
+#else
+struct ShortSums {
+    using Sum = TwoSums;
+    using X = uint8_t;
+    static constexpr int TOGETHER = 8, ADJACENT = 4, TILE = 5;  // ten registers are sums
+    static constexpr Grid SHIFTED = OFFSET;
+    static constexpr int most_rows(int panels) { return panels == 4 ? 1 : panels == 2 ? 2 : TILE; }
+
+    struct Eight {
+        __m256i first, second;
+    };
+    static const int8_t* load(const int8_t* w) { return w; }
+    static Eight spread(const X* x) { return {_mm256_set1_epi32(four_bytes(x)), _mm256_set1_epi32(four_bytes(x + 4))}; }
+    static void add(__m256i& sum, const Eight& x, const int8_t* w) {
+        const __m256i* const bytes = reinterpret_cast<const __m256i*>(w);
+        __m256i products, more;
+        asm("vpmaddubsw %3, %5, %1\n\tvpmaddubsw %4, %6, %2\n\tvpaddw %2, %1, %1\n\t"
+            "vpmaddwd %7, %1, %1\n\tvpaddd %1, %0, %0"
+            : "+x"(sum), "=&x"(products), "=&x"(more)
+            : "m"(bytes[0]), "m"(bytes[2]), "x"(x.first), "x"(x.second), "x"(_mm256_set1_epi16(1)));
+    }
+    static void add(Sum& sum, const Eight& x, const int8_t* w) {
+        add(sum.low, x, w);
+        add(sum.high, x, w + 32);
+    }
+    static void add(Sum& sum, X x, const int32_t* amounts) {
+        const Sum more = sums(amounts);
+        sum.low = _mm256_add_epi32(sum.low, _mm256_madd_epi16(_mm256_set1_epi32(x), more.low));
+        sum.high = _mm256_add_epi32(sum.high, _mm256_madd_epi16(_mm256_set1_epi32(x), more.high));
+    }
+    static Sum zero() { return Bytes::zero(); }
+    static Sum sums(const int32_t* x) { return Bytes::sums(x); }
+};
+#endif
 
 }  // namespace

@@ -104,4 +104,33 @@ struct Bytes : Tiles {
     static Vector numbers(const Sum& sum) { return _mm512_cvtepi32_ps(sum); }
 };
 
+#ifdef __AVX512VNNI__
+using ShortSums = Bytes;
+#else
+struct ShortSums : Tiles {
+    using Sum = __m512i;
+    using X = uint8_t;
+    static constexpr int TOGETHER = 8, ADJACENT = 4;
+    static constexpr Grid SHIFTED = OFFSET;
+
+    struct Eight {
+        Sum first, second;
+    };
+    static Eight load(const int8_t* w) { return {_mm512_loadu_si512(w), _mm512_loadu_si512(w + 64)}; }
+    static Eight spread(const X* x) { return {_mm512_set1_epi32(four_bytes(x)), _mm512_set1_epi32(four_bytes(x + 4))}; }
+    static void add(Sum& sum, const Eight& x, const Eight& w) {
+        Sum products, more;
+        asm("vpmaddubsw %3, %5, %1\n\tvpmaddubsw %4, %6, %2\n\tvpaddw %2, %1, %1\n\t"
+            "vpmaddwd %7, %1, %1\n\tvpaddd %1, %0, %0"
+            : "+v"(sum), "=&v"(products), "=&v"(more)
+            : "v"(w.first), "v"(w.second), "v"(x.first), "v"(x.second), "v"(_mm512_set1_epi16(1)));
+    }
+    static void add(Sum& sum, X x, const int32_t* amounts) {
+        sum = _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_set1_epi32(x), sums(amounts)));
+    }
+    static Sum zero() { return Bytes::zero(); }
+    static Sum sums(const int32_t* x) { return Bytes::sums(x); }
+};
+#endif
+
 }  // namespace

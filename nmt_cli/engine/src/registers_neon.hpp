@@ -176,4 +176,6 @@ struct Bytes : Tiles {
     }
 };
 
+using ShortSums = Bytes;
+
 }  // namespace

@@ -135,4 +135,6 @@ struct Bytes : Tiles {
     static Vector numbers(const Sum& sum) { return __builtin_convertvector(sum, Vector); }
 };
 
+using ShortSums = Bytes;
+
 }  // namespace

@@ -203,9 +203,13 @@ private:
                       vocabulary = decoder.model.config.target_vocab;
         const RowsOut hidden = decoder.step(rows, open.data(), tokens.data());
         values.resize(batch * candidates), numbers.resize(batch * candidates), parents.resize(batch * options.beam);
-        const Request request{options.beam, vocabulary,    candidates,  false,       open.data(),   so_far.data(),
+        const bool plain = options.beam == 1 && !options.paths && !options.scores;
+        const Sums sums = plain ? NO_SUMS : LOG_SUMS;
+        const Request request{options.beam, vocabulary,    candidates,  sums,        open.data(),   so_far.data(),
                               always,       banned.data(), bans.data(), only.data(), values.data(), numbers.data()};
         rank_outputs(decoder.model.output, read(hidden), request, batch, rows);
+        for (float& value : values)
+            if (plain && value > NOTHING) value = 0.0f;
         for (int64_t b = 0; b < batch; ++b) {
             int64_t* const parent = parents.data() + b * options.beam;
             if (sentences[b].unfinished())

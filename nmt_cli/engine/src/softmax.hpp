@@ -19,6 +19,15 @@ inline float sum_exp(const float* x, int64_t size, float largest) {
     return sum_of(fold(x, size, 0.0f, -INFINITE, step, [](const Vector& a, const Vector& b) { return a + b; }));
 }
 
+// Whether the sum of exp(x - largest) over x (size,) is a number: the sum of 0 * x is, if all of them are finite.
+inline bool is_number(const float* x, int64_t size, float largest) {
+    const auto step = [zero = broadcast(0.0f)](Vector& sum, const Vector& numbers) { sum = fused(numbers, zero, sum); };
+    const auto plus = [](const Vector& a, const Vector& b) { return a + b; };
+    const float none = sum_of(fold(x, size, 0.0f, 0.0f, step, plus)),
+                total = none == 0.0f ? 0.0f : sum_exp(x, size, largest);
+    return total == total;
+}
+
 // Of a chunk of logits: the largest, and the sum of exp(x - largest).
 struct Sum {
     float largest, total;

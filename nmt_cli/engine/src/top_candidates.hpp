@@ -27,10 +27,14 @@ void log_softmax(int64_t rows, int64_t size, float* logits) {
     }
 }
 
+// What is subtracted from logits: the logarithm of the sum of their exponentials, or nothing. Then either they are
+// log-probabilities, or nobody asks for these.
+enum Sums { LOG_SUMS, NORMALIZED, NO_SUMS };
+
 // What is asked for, see nmt_rank.
 struct Request {
     int64_t beam, size, count;
-    bool normalized;
+    Sums sums;
     const int64_t* open;
     const float* so_far;
     int64_t banned_count;
@@ -144,14 +148,14 @@ public:
           chunks((request.size + CHUNK - 1) / CHUNK),
           space(Largest::space(request.count)),
           crowd_space(Largest::crowd_space(request.count, request.size)) {
-        sums.resize(to.normalized ? 0 : rows * chunks);
+        sums.resize(to.sums == LOG_SUMS ? rows * chunks : 0);
         logits.assign(parts * rows * space, NOTHING);
         tokens.resize(parts * rows * space);
         crowds.resize(parts * rows * crowd_space);
         only.assign(rows, NOTHING);
         filled.assign(parts * rows, 0);
         limits.assign(parts * rows, NOTHING);
-        not_a_number.assign(rows, 0);
+        not_a_number.assign(parts * rows, 0);
     }
 
     int64_t chunk_count() const { return chunks; }
@@ -159,11 +163,11 @@ public:
     // Rank the tokens of chunk c for hypothesis n, whose logits are x. They may be written to.
     void take(int part, int64_t n, int64_t c, float* x) {
         const int64_t first = c * CHUNK, size = std::min(CHUNK, to.size - first);
-        const Sum sum = to.normalized ? Sum{largest_of(x, size), 0.0f} : Sum::of(x, size);
-        if (!to.normalized)
+        const Sum sum = to.sums == LOG_SUMS ? Sum::of(x, size) : Sum{largest_of(x, size), 0.0f};
+        if (to.sums == LOG_SUMS)
             sums[n * chunks + c] = sum;
-        else if (c == 0)
-            not_a_number[n] = x[0] != x[0];
+        else if (to.sums == NORMALIZED ? c == 0 && x[0] != x[0] : !is_number(x, size, sum.largest))
+            not_a_number[part * rows + n] = 1;
         if (to.only && to.only[n] >= 0) {
             if (to.only[n] / CHUNK == c) only[n] = x[to.only[n] - first];
             return;
@@ -211,7 +215,7 @@ private:
     std::vector<float> only;            // (N,): the logits of the only candidates
     std::vector<int64_t> filled;        // (parts, N)
     std::vector<float> limits;          // (parts, N)
-    std::vector<uint8_t> not_a_number;  // (N,): whether log-probabilities are NaN
+    std::vector<uint8_t> not_a_number;  // (parts, N): whether log-probabilities are NaN
 
     Largest of(int part, int64_t n) {
         const int64_t at = part * rows + n;
@@ -225,8 +229,10 @@ private:
 
     // What is subtracted from the logits of hypothesis n.
     float total_of(int64_t n) const {
-        if (!to.normalized) return log_sum(sums.data() + n * chunks, chunks);
-        return not_a_number[n] ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
+        if (to.sums == LOG_SUMS) return log_sum(sums.data() + n * chunks, chunks);
+        for (int64_t at = n; at < parts * rows; at += rows)
+            if (not_a_number[at]) return std::numeric_limits<float>::quiet_NaN();
+        return 0.0f;
     }
 
     // Insert a candidate, if it is among the best: the larger value comes first, of equal ones the smaller number.
