@@ -23,7 +23,6 @@ from waiting import LIMIT, wait_until
 
 from nmt_cli.data.normalization import META_SPACE
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
-from nmt_cli.errors import UsageError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DecodeSection
 from nmt_cli.registry import SEARCHES
@@ -154,13 +153,6 @@ def test_the_shortest_output_gives_way_and_counts_a_prefix() -> None:
         assert result.length == (len(ids) + 3 + 1 if ids else 0)
     [result] = translator().translate([Line("the cat", prefix="a dog")])
     assert result.text == "a dog"
-
-
-def test_no_character_and_no_output_ends_a_line() -> None:
-    odd = [f"the cat{c}the dog" for c in ("\u2028", "\u2029", "\x85", "\r", "\v", "\f", "\x1c", "\x00", "\ufffd", "🐈")]
-    results = list(translator().translate(odd))
-    assert len(results) == len(odd)
-    assert not any("\n" in result.text for result in results)
 
 
 def test_nbest_is_ranked_and_its_best_is_the_best() -> None:
@@ -315,12 +307,6 @@ def test_a_translation_begins_with_its_prefix() -> None:
             assert result.nbest[0] == expected()[number].nbest[0]  # an empty prefix is none
 
 
-def test_neighbours_with_prefixes_change_nothing() -> None:
-    given = [Line(line, prefix=" ".join(WORDS[: number % 5])) for number, line in enumerate(lines()[:30])]
-    together = list(translator().translate(given))
-    assert [result for line in given for result in translator().translate([line])] == together
-
-
 def test_the_longest_output_grows_by_its_prefix_up_to_the_models_length() -> None:
     [result] = translator(max_extra=1).translate([Line("the cat", prefix=" ".join(WORDS))])
     assert result.text.startswith(" ".join(WORDS))
@@ -339,8 +325,3 @@ def test_alignments_follow_the_attention() -> None:
     assert blank.alignment == ()
     assert other.alignment
     assert {result.alignment for result in expected()} == {None}
-
-
-def test_an_unknown_search_is_named() -> None:
-    with pytest.raises(UsageError, match=r"search 'bean': expected beam, sample, mbr or diverse\. Did you mean 'beam'"):
-        translator(more={"search": "bean"})
