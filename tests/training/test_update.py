@@ -298,12 +298,3 @@ def test_compiled_passes_give_the_same_gradient() -> None:
     plain.accumulate(batch)
     traced.accumulate(batch)
     close(traced.weights.main_grads, plain.weights.main_grads)
-
-
-def test_no_gradient_stays_over_from_the_update_before() -> None:
-    updater, batch = new_updater(), batch_of(300)
-    updater.accumulate(batch)
-    once = updater.weights.main_grads.clone()
-    updater.accumulate(batch)
-    assert torch.equal(updater.weights.main_grads, once)
-    assert all(parameter.grad is None for parameter in updater.weights.compute_model.parameters())
