@@ -291,9 +291,6 @@ def test_a_run_may_decay_after_it_was_resumed(start: Callable[..., Trainer]) -> 
     assert torch.equal(decayed.updater.weights.main_params, planned.updater.weights.main_params)
 
 
-# --- stopping ---
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
 def test_a_signal_saves_and_ends_with_its_number(start: Callable[..., Trainer], number: signal.Signals) -> None:
     before = signal.signal(number, signal.SIG_DFL)  # whoever started the tests may ignore it

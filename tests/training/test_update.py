@@ -181,23 +181,6 @@ def test_compute_params_are_main_params_in_fp32_and_rounded_in_bf16() -> None:
         assert torch.equal(names[name], parameter.bfloat16())
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_the_optimizer_state_can_be_loaded_by_another(precision: str) -> None:
-    one, batch = new_updater(precision=precision, model={"dropout": 0.1}), batch_of(300)
-    one(batch, 1)
-    other = new_updater(precision=precision, model={"dropout": 0.1})
-    other.weights.main_params.data.copy_(one.weights.main_params.data)
-    other.weights.refresh_compute_params()
-    other.load_optimizer_state({name: moment.clone() for name, moment in one.optimizer_state().items()}, 1)
-    assert [updater.loss_scale.state.tolist() for updater in (one, other) if updater.loss_scale] == (
-        [[FIRST_SCALE, 1.0]] * 2 if precision == "fp16" else []
-    )
-    for updater in (one, other):
-        torch.manual_seed(5)
-        updater(batch, 2)
-    assert torch.equal(one.weights.main_params, other.weights.main_params)
-
-
 def fail_on(updater: Updater, when: Callable[[int], bool]) -> list[int]:
     """Let every pass with a number of pairs for which `when` holds run out of memory; the passes tried."""
     tried: list[int] = []
