@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -131,22 +130,6 @@ def test_an_average_is_known_by_its_marker_and_contents(folder: Path, tmp_path: 
     assert not_an_average(tmp_path / "average") == ""
     assert not_an_average(folder) == "it is a model folder that nmt average did not write"
     assert "nmt average did not write it" in not_an_average(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda folder: (folder / "thesis.tex").touch(), "it holds 'thesis.tex'"),
-        (lambda folder: (folder / "tokenizer.model").write_bytes(b"mine"), "'tokenizer.model' was changed"),
-        (lambda folder: (folder / "metrics.json").write_text('{"averaged": ["x"]}'), "'metrics.json' was changed"),
-        (lambda folder: (folder / "config.json").write_text("{}"), "is damaged"),
-        (lambda folder: (folder / "checkpoints").mkdir(), "it holds 'checkpoints'"),
-    ],
-)
-def test_a_changed_average_is_not_replaced(change: Callable[[Path], object], said: str, tmp_path: Path) -> None:
-    written(tmp_path / "average", averaged=["step-00000001"])
-    change(tmp_path / "average")
-    assert said in not_an_average(tmp_path / "average")
 
 
 def test_a_run_gives_its_averaged_model_else_the_best_else_the_last(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import copy
 import random
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -183,20 +182,6 @@ def test_a_long_line_is_translated_in_parts() -> None:
     long, short = translator(max_positions=30).translate([" ".join(WORDS * 12), "the cat"])
     assert long.length > 30
     assert [short] == list(translator(max_positions=30).translate(["the cat"]))
-
-
-def test_output_begins_before_input_ends() -> None:
-    go_on = threading.Event()
-
-    def slow() -> Iterator[str]:
-        yield "the cat"
-        assert go_on.wait(LIMIT)
-        yield "the dog"
-
-    results = translator().translate(slow())
-    assert next(results).source == "the cat"
-    go_on.set()
-    assert [result.source for result in results] == ["the dog"]
 
 
 @cache
