@@ -83,9 +83,6 @@ def test_a_tokenizer_beside_the_listed_ones_is_not_read(folder: Path) -> None:
     assert nmt.info(folder)["source_vocab"] == 330
 
 
-# Sizes, and files that are not regular
-
-
 def run_of(folder: Path) -> Path:
     """Make a run whose average is the model in `folder`, and whose last checkpoint is a copy."""
     run = folder.parent / "run"
