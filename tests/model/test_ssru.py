@@ -14,7 +14,7 @@ D = 6
 
 def by_formula(unit: SSRU, x: Tensor) -> Tensor:
     """One sequence x (T, D), as the paper writes it."""
-    w, w_f = unit.candidate_forget.weight.split(D)
+    w, w_f = unit.candidate_forget.weight.split(D)  # type: ignore[no-untyped-call]
     c, outputs = torch.zeros(D), []
     for x_t in x:
         f = 1 / (1 + torch.exp(-(w_f @ x_t + unit.forget_bias)))
