@@ -67,9 +67,6 @@ SMALLER = {"nmt serve": "--port 0 --device cpu", "nmt train": "--device cpu"}
 """Options behind a command that make it small; the last one counts."""
 
 
-# --- what the documents show can be called ---
-
-
 def wrong_of(lines: Iterable[tuple[object, str]]) -> list[str]:
     """Command lines that cannot be called so, each with where it is and why."""
     return [f"{where}: {line}: {why}" for where, line in lines if (why := wrong(line))]
@@ -119,9 +116,6 @@ def test_benchmarks_their_tables_and_recipes_say_how_they_are_called() -> None:
         assert parts, f"{recipe}: expected a line that begins with # Command"
         lines += [(recipe, part) for part in parts]
     assert wrong_of(lines) == []
-
-
-# --- what the documents show runs ---
 
 
 @pytest.fixture(scope="session")

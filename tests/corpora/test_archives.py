@@ -65,9 +65,6 @@ def test_what_is_compressed_within_is_decompressed_too(pack: object, tmp_path: P
     assert contents(tmp_path / "alone") == {"": len(content)}
 
 
-# What is refused
-
-
 @pytest.mark.parametrize("name", ["./dot", "../climbs", "/etc/absolute", "a/../../b", "..", "a\\..\\b", "C:/windows"])
 def test_a_name_that_climbs_out_is_a_name_and_no_path(name: str, tmp_path: Path) -> None:
     for kind, pack in PACKED.items():
@@ -106,9 +103,6 @@ def test_more_content_than_text_has_is_refused_where_it_swells(tmp_path: Path, m
     contents(tmp_path / "x.tar")
     with pytest.raises(DataError, match="more than 200 times"):
         read(tmp_path / "x.tar", "a.gz")
-
-
-# What is damaged
 
 
 def damaged(data: bytes) -> dict[str, bytes]:

@@ -218,9 +218,6 @@ def test_after_a_kill_the_same_bytes_are_taken_and_what_was_left_is_cleared_away
     assert (tmp_path / "out/test.en").read_text() == "my own\n"
 
 
-# What is refused
-
-
 @pytest.mark.parametrize(
     ("name", "content", "said", "left"),
     [
@@ -258,9 +255,6 @@ def test_text_without_any_pair_is_refused(make: Make, downloads: Path) -> None:
     assert isinstance(text, Joined)
     with pytest.raises(DataError, match="come to no pair at all: 1 were read"):
         make(replace(MADE, texts=(replace(text, parts=text.parts[:1]),)))
-
-
-# Tatoeba
 
 
 def test_tab_separated_pairs_are_cut_into_three(

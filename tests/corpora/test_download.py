@@ -75,9 +75,6 @@ def here(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-# The whole at once
-
-
 @pytest.mark.parametrize("digest", [SHA, MD5, None])
 def test_an_archive_is_fetched_checked_and_written_down(
     digest: str | None, site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -135,9 +132,6 @@ def test_a_length_that_is_not_said_is_no_matter_and_another_one_is_refused(site:
     assert fetched(tmp_path, site, digest=None) == b""
     with pytest.raises(DataError, match="wrong checksum"):
         fetched(tmp_path, site)
-
-
-# Interrupted
 
 
 def test_a_cut_download_goes_on_where_it_ended(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -209,9 +203,6 @@ def test_a_part_that_another_program_left_is_not_touched(site: Site, tmp_path: P
     assert (tmp_path / f"{NAME}.part").read_bytes() == b"a browser's"
 
 
-# Faults of the server
-
-
 def test_a_fault_that_may_pass_is_tried_again_and_a_server_may_ask_to_wait(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,7 +250,9 @@ def test_what_one_address_began_another_ends_also_under_another_name(site: Site,
     assert here(tmp_path) == {"corpus.zip"}
 
 
-def test_a_wrong_checksum_is_refused_and_the_next_address_tried(site: Site, second: Site, tmp_path: Path) -> None:
+def test_a_wrong_checksum_is_refused_and_the_next_address_tried_or_taken_on_demand(
+    site: Site, second: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     site.files[NAME] = OTHER
     assert fetched(tmp_path, site, second) == CONTENT
     assert len(site.requests) == 1
@@ -271,10 +264,7 @@ def test_a_wrong_checksum_is_refused_and_the_next_address_tried(site: Site, seco
     with pytest.raises(DataError, match="wrong checksum"):
         fetched(tmp_path, site)
     assert len(site.requests) == 4
-
-
-def test_a_wrong_checksum_is_taken_on_demand(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    site.files[NAME] = OTHER
+    site.cuts = []
     entry = fetch(archive(site, size=3), tmp_path, verify=False)
     assert ((tmp_path / entry.file).read_bytes(), entry.verified) == (OTHER, False)
     assert "accepted because of --no-verify" in capsys.readouterr().err
@@ -300,9 +290,6 @@ def test_a_proxy_is_taken_from_the_environment(site: Site, tmp_path: Path, monke
     monkeypatch.delenv("NO_PROXY", raising=False)
     fetch(Archive((Source(url=f"http://corpora.example/wmt/{NAME}", digest=SHA),)), tmp_path)
     assert [path for path, _ in site.requests] == [f"http://corpora.example/wmt/{NAME}"]
-
-
-# Faults of the disk
 
 
 def test_too_little_room_is_told_before_a_byte_comes(

@@ -27,9 +27,6 @@ def plan_of(batch_tokens: int = 16_384, seed: int = 1, pairs: int = PAIRS) -> Ep
     return EpochPlan(*lengths(pairs), batch_tokens, seed)
 
 
-# An epoch
-
-
 @pytest.mark.parametrize(
     ("pairs", "batch_tokens"), [(PAIRS, 25_000), (PAIRS, 4096), (PAIRS, 500), (300, 16_384), (1, 1000)]
 )
@@ -58,9 +55,6 @@ def test_another_epoch_or_seed_has_other_updates() -> None:
         first, second = ({frozenset(update.tolist()) for update in plan.updates(epoch)} for epoch in (0, 1))
         assert not first & second
         assert not first & {frozenset(update.tolist()) for update in plan_of(seed=2).updates(0)}
-
-
-# Windows of a corpus that is larger than one
 
 
 def windowed(window: int = 3000, pairs: int = PAIRS) -> EpochPlan:
@@ -122,9 +116,6 @@ def test_a_plan_holds_one_window_however_large_the_corpus() -> None:
     plan = EpochPlan(source, source, 25_000, 1, window=10_000)
     assert sum(len(update) for update in islice(plan.updates(0), 20)) > 5000
     assert 0 < source.most <= 10_000 + 256
-
-
-# Micro-batches
 
 
 def plain_spans(
@@ -197,9 +188,6 @@ def test_padding_stays_below_8_percent(batch_tokens: int, tokens: int, pairs: in
             real += int(source.sum() + target.sum())
             padded += len(part) * int(source.max() + target.max())
     assert 0.001 < 1.0 - real / padded < 0.08
-
-
-# Tensors
 
 
 def test_a_batch_has_its_symbols_and_padding_in_place() -> None:

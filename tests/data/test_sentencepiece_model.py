@@ -107,8 +107,6 @@ def test_a_damaged_extension_is_refused(value: bytes) -> None:
         Tokenizer(with_pieces(spm(0), [*SPECIALS, *pieces(spm(0))], {}) + field)
 
 
-# --- preprocess.sh; exchange/test_preprocess.py runs such scripts ---
-
 REPLACED = {
     "a，b。 c。   d、e": "a,b. c. d,e",
     "”x“ ∶ ：？《a》）！（；": '"x" : :?"a")!(;',
@@ -159,9 +157,6 @@ def test_a_tokenizer_replaces_before_it_encodes() -> None:
     assert tokenizer.encode(["the…dog’"]) == plain.encode(["the...dog'"]) != plain.encode(["the…dog’"])
     assert tokenizer.pieces("the１dog") == plain.pieces('the"dog')
     assert tokenizer.normalized("the１dog？") == 'the"dog?'
-
-
-# --- vocab.yml ---
 
 
 def test_every_key_is_a_piece(tmp_path: Path) -> None:

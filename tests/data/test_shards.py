@@ -165,17 +165,6 @@ def test_damaged_shards_are_named_when_they_are_opened(tmp_path: Path, damage: s
         Corpus(tmp_path, "train")
 
 
-def test_changed_bytes_are_found_by_verify(tmp_path: Path) -> None:
-    make(tmp_path, some_pairs(9), some_pairs(2))
-    for name in ("train-00001.safetensors", "valid.target.txt"):
-        data = bytearray((tmp_path / name).read_bytes())
-        data[-1] ^= 1
-        (tmp_path / name).write_bytes(data)
-    open_index(tmp_path)
-    with pytest.raises(DataError, match=r"contents have changed .*: valid.target.txt, train-00001.safetensors"):
-        verify(tmp_path)
-
-
 def test_trainings_share_a_folder_and_a_writer_has_it_alone(tmp_path: Path) -> None:
     make(tmp_path, some_pairs(3), [])
     with hold(tmp_path), hold(tmp_path), pytest.raises(DataError, match=r"are in use"), held_alone(tmp_path):

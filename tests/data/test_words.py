@@ -35,9 +35,6 @@ def pieces(tokenizer: Tokenizer) -> list[tuple[str, float]]:
     return [(processor.id_to_piece(i), processor.get_score(i)) for i in range(tokenizer.vocab_size)]
 
 
-# Learning
-
-
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
 def test_words_teach_what_sentences_teach(text: list[str], normalization: str) -> None:
     lines = text + [line.replace("\t", " ").replace("\u2581", "") for line in garbage(300, 1)]
@@ -82,9 +79,6 @@ def test_the_most_frequent_words_within_so_many_characters() -> None:
     assert len(six) == 3
     assert len(dict(counts.most_frequent(10))) == 6
     assert WordCounts().most_frequent() == []
-
-
-# Encoding
 
 
 @pytest.fixture(scope="module")

@@ -21,9 +21,6 @@ def faults(source: str, output: str, *references: str) -> tuple[str, ...]:
     return check_outputs([*good, source], [*good_outputs, output], streams)[-1]
 
 
-# --- loops ---
-
-
 def brute_force(units: str | list[str], least: int) -> int:
     """Count the copies of every n-gram from every index. At the end, half of a third copy counts."""
     most = 1
@@ -57,20 +54,14 @@ def test_loops_are_those_of_brute_force() -> None:
     ("text", "count"),
     [
         ("", 1),
-        ("Ha, ha, HA!", 3),
         ("er sagte , er sagte , er sagte , er sagte , er", 5),
-        (" ".join([SENTENCE] * 5), 5),
         (SENTENCE + SENTENCE, 1),  # "today.The" is one word
         ("the cat and the dog and the cat and the dog", 1),
         ("the cat and the dog, the cat and the dog, the cat and the", 3),  # cut off
         ("der Hund, der Mann, der Weg, der Baum, der", 5),  # half of the words
         ("der Hund, der Mann, der Weg, der Baum, ein Haus", 1),
-        ("我我我我", 4),
         ("好。好。好。好。好。", 5),
         ("की का के की का", 1),  # words that differ in a vowel sign
-        ("えーーーーっ、もう……", 1),  # a long vowel and dots
-        ("Sienienienien-Schwimmer", 4),
-        ("hahahahahahahaha", 8),
         ("Aaaaaah!", 1),
         ("nnnnnnnnnnnnnnnnnnnn", 20),
         ("------------------------", 1),
@@ -96,9 +87,6 @@ def test_long_loops_take_linear_time() -> None:
     assert repetitions(" ".join(map(str, range(50_000)))) == 1
 
 
-# --- copies ---
-
-
 @pytest.mark.parametrize(
     ("source", "output", "copied"),
     [
@@ -107,18 +95,10 @@ def test_long_loops_take_linear_time() -> None:
         (SENTENCE, SENTENCE.replace("lazy dog", "faule Hund"), False),  # 13 of 15
         (SENTENCE, "Near the river bank today the quick brown fox jumps over the lazy dog!", True),  # 14 of 15 tokens
         (SENTENCE, f"{SENTENCE} Das heißt auf Deutsch:", False),  # 15 of 20
-        ("Good morning!", "Good evening!", False),
         ("Hotel", "hotel", True),
         ("की", "का", False),
         ("1,234.56 - 2 000 = 17 / 4 (88 %)", "1,234.56 - 2 000 = 17 / 4 (88 %)", False),
-        ("https://example.org/a/b?c=d", "https://example.org/a/b?c=d", False),
-        (
-            "www.example.org me@example.org a://b c@d {name} %s A380",
-            "www.example.org me@example.org a://b c@d {name} %s A380",
-            False,
-        ),
         ("see https://example.org/a/b?c=d", "see https://example.org/a/b?c=d", True),
-        ("今天天气很好。", "今天天气很好。", True),
         ("", "", False),
     ],
 )
@@ -141,9 +121,6 @@ def test_what_a_reference_copies_or_lacks_too_is_no_fault() -> None:
     assert faults("Go to {here} now", "Ein Text", "Ein Text", "Ein {here}") == ()
     assert faults("Go to {here} now", "Ein Text", "Nun {here}", "Ein {here}") == ("placeholders",)
     assert faults("{a} {a} %s", "{a} %s", "{a} {a} %s") == ("placeholders",)
-
-
-# --- numbers, addresses and placeholders ---
 
 
 @pytest.mark.parametrize("script", ["٠١٢٣٤٥٦٧٨٩", "०१२३४५६७८९", "０１２３４５６７８９", "๐๑๒๓๔๕๖๗๘๙", "0123456789"])
@@ -177,9 +154,6 @@ def test_labelled_lines(fault: str, source: str, output: str, references: list[s
     assert set(found) - {"length"} == {fault} - {"-"}
 
 
-# --- blank lines and lengths ---
-
-
 @pytest.mark.parametrize(
     ("source", "output", "expected"),
     [
@@ -210,9 +184,6 @@ def test_the_usual_ratio_is_that_of_the_first_reference() -> None:
     assert count_faults(check_outputs(source, twice, [source, twice]))["length"] == 40
     assert check_outputs(["A dog."], ["Ein Hund " * 20], [[" "]]) == [("loops",)]
     assert check_outputs(["A dog barks."], ["Ein Hund bellt laut."], [["Ein Hund bellt."]]) == [()]
-
-
-# --- all of them ---
 
 
 def test_faults_are_counted_by_name_and_a_line_can_have_several() -> None:

@@ -52,17 +52,6 @@ def test_both_ways_of_attending_follow_equation_1(targets: int, sources: int, ma
     torch.testing.assert_close(attend(query, key, value, mask, causal), expected, atol=1e-6, rtol=1e-5)
 
 
-def test_what_a_masked_position_holds_changes_nothing() -> None:
-    query, key, value = inputs()
-    mask = attention_mask(LENGTHS, S)
-    other_key, other_value = key.clone(), value.clone()
-    for row, length in enumerate(LENGTHS.tolist()):
-        other_key[row, :, length:] = 1e4
-        other_value[row, :, length:] = -1e4
-    for function in (attend, attend_plain):
-        assert torch.equal(function(query, key, value, mask), function(query, other_key, other_value, mask))
-
-
 def test_heads_take_their_own_sizes() -> None:
     """Two heads of d_k 3 and d_v 5 in a model of width 8, by hand: split, attend, join, project."""
     torch.manual_seed(6)
@@ -86,13 +75,3 @@ def test_each_projection_is_drawn_as_a_matrix_of_its_own() -> None:
     bound = math.sqrt(6 / 128)
     for part in weight.split(64):  # type: ignore[no-untyped-call]
         assert 0.99 * bound < part.abs().max().item() <= bound
-
-
-def test_a_mask_of_unequal_lengths_marks_the_tokens_and_a_batch_without_padding_needs_none() -> None:
-    mask = attention_mask(torch.tensor([3, 1, 2]), 3)
-    assert mask is not None
-    assert mask.shape == (3, 1, 1, 3)
-    assert mask.dtype == torch.bool
-    assert mask[:, 0, 0].tolist() == [[True, True, True], [True, False, False], [True, True, False]]
-    assert attention_mask(torch.tensor([4, 4]), 4) is None
-    assert attention_mask(torch.tensor([4, 4]), 5) is not None

@@ -31,6 +31,7 @@ def padded(lengths: list[int]) -> Tensor:
         {"positions": "learned", "tie_embeddings": False},
         {"d_k": 5, "d_v": 7},
         {"positions": "rotary"},
+        {"decoder": "ssru"},
     ],
     ids=str,
 )
@@ -54,17 +55,3 @@ def test_values_and_gradients_are_the_padded_blocks(
     for a, b in zip(ours, theirs, strict=True):
         if b is not None:  # the output matrix, when it is not tied, is the loss's
             torch.testing.assert_close(a, b, atol=2e-5, rtol=2e-5)
-
-
-def test_every_token_has_a_row_and_padding_reads_a_spare_one() -> None:
-    lengths = torch.tensor([3, 1, 2])
-    packing = Packing(lengths)
-    assert (packing.tokens, packing.size) == (6, ROWS)
-    assert packing.rows.tolist() == [[0, 1, 2], [3, 6, 6], [4, 5, 6]]
-    assert packing.slots[:6].tolist() == [0, 1, 2, 3, 6, 7]
-    assert packing.positions[:6].tolist() == [0, 1, 2, 0, 0, 1]
-    assert packing.pack(torch.arange(9).view(3, 3))[:6].tolist() == [0, 1, 2, 3, 6, 7]
-    assert packing.mask is not None
-    assert packing.mask.flatten(1).sum(1).tolist() == [3, 1, 2]
-    assert Packing(torch.tensor([2, 2])).mask is None
-    assert Packing(torch.full((ROWS,), 1)).size == 2 * ROWS

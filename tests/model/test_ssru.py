@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
-from small_models import section, small
+from small_models import section
 from torch import Tensor
 
-from nmt_cli.model.packing import Packing
 from nmt_cli.model.ssru import SSRU, states_of
-from nmt_cli.model.transformer import attention_mask
 
 D = 6
 
 
 def by_formula(unit: SSRU, x: Tensor) -> Tensor:
     """One sequence x (T, D), as the paper writes it."""
-    w, w_f = unit.candidate_forget.weight.split(D)
+    w, w_f = unit.candidate_forget.weight.split(D)  # type: ignore[no-untyped-call]
     c, outputs = torch.zeros(D), []
     for x_t in x:
         f = 1 / (1 + torch.exp(-(w_f @ x_t + unit.forget_bias)))
@@ -42,17 +40,3 @@ def test_sequences_that_follow_one_another_do_not_mix() -> None:
     kept[[0, 4, 5]] = 0
     parts = [states_of(kept[a:b], added[a:b], b - a) for a, b in ((0, 4), (4, 5), (5, 9))]
     assert torch.equal(states_of(kept, added, 4), torch.cat(parts))
-
-
-def test_a_packed_batch_trains_as_a_padded_one() -> None:
-    model = small(dropout=0.0, decoder="ssru")
-    lengths, longest = torch.tensor([[6, 5], [3, 5], [4, 2]]), torch.tensor([6, 5])
-    source, target = (Packing(side) for side in lengths.T)
-    src, tgt = (torch.randint(4, 30, (side.size,)) for side in (source, target))
-    packed = model.forward_packed(src, source, tgt, target)[: target.tokens]
-    padded = model(source.unpack(src, 0), attention_mask(lengths[:, 0], int(longest[0])), target.unpack(tgt, 0))
-    rows = torch.arange(5) < lengths[:, 1:]
-    torch.testing.assert_close(packed, padded[rows], atol=1e-5, rtol=1e-5)
-    gradients = [torch.autograd.grad(h.square().sum(), list(model.parameters())) for h in (packed, padded[rows])]
-    for own, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(own, other, atol=1e-3, rtol=1e-4)

@@ -64,9 +64,6 @@ def refusals(folder: Path) -> str:
     return "\n".join(said)
 
 
-# Files that config.json does not list
-
-
 @pytest.mark.parametrize("name", [TOKENIZER, "metrics.json", WEIGHTS])
 def test_a_file_that_is_needed_and_not_listed_is_refused(folder: Path, name: str) -> None:
     hashes = json.loads((folder / "config.json").read_text())["sha256"]
@@ -84,9 +81,6 @@ def test_a_tokenizer_beside_the_listed_ones_is_not_read(folder: Path) -> None:
     (folder / TOKENIZER).write_bytes(b"another one")
     assert translated(folder) == before
     assert nmt.info(folder)["source_vocab"] == 330
-
-
-# Sizes, and files that are not regular
 
 
 def run_of(folder: Path) -> Path:
@@ -129,9 +123,6 @@ def test_a_file_that_is_huge_or_not_regular_is_refused_and_not_waited_for(folder
     with pytest.raises(NmtError, match=rf"{HUGE:,} bytes, expected at most|not a regular file|Is a directory") as said:
         read()
     assert str(path) in str(said.value)
-
-
-# Weights
 
 
 def stored(header: bytes | dict[str, Any], data: bytes = b"") -> bytes:
@@ -200,11 +191,9 @@ def repeated(data: bytes) -> bytes:
 WRONG: dict[str, tuple[Change, str]] = {
     "8 bits": (in_dtype(torch.float8_e4m3fn), "F8_E4M3, expected F32"),
     "16 bits": (in_dtype(torch.bfloat16), "BF16, expected F32"),
-    "complex": (in_dtype(torch.complex64), "C64, expected F32"),
     "no numbers": (one("F32", [0, 1 << 62], 0), UNFIT),
     "too many numbers": (one("F32", [1 << 62] * 2, 0), DAMAGED),
     "sub-byte": (one("F4", [2], 1), UNFIT),
-    "dimensions": (one("F32", [1] * 100, 4), UNFIT),
     "unknown": (one("\x1b[2J", [], 4), "unknown variant"),
     "nonsense": (other(stored(b"\xff{nonsense")), DAMAGED),
     "nested": (other(stored(b"[" * 100_000)), DAMAGED),
@@ -213,20 +202,12 @@ WRONG: dict[str, tuple[Change, str]] = {
     "direction": (with_name("encoder.0.\u202e"), UNFIT),
     "long name": (with_name("x" * 10_000), UNFIT),
     "overlap": (offsets(lambda begin, end: [begin - 128, end - 128]), DAMAGED),
-    "beyond": (offsets(lambda begin, end: [begin + (1 << 40), end + (1 << 40)]), DAMAGED),
     "overflow": (offsets(lambda begin, end: [(1 << 64) - 8, (1 << 64) - 4]), DAMAGED),
-    "negative": (offsets(lambda begin, end: [-8, end]), DAMAGED),
-    "reversed": (offsets(lambda begin, end: [end, begin]), DAMAGED),
     "text": (offsets(lambda begin, end: [str(begin), str(end)]), DAMAGED),
-    "other shape": (shape(330, 31), DAMAGED),
     "huge shape": (shape(1 << 63, 1 << 63), DAMAGED),
     "turned": (shape(32, 330), "(32, 330)"),
-    "null": (header_with(lambda header: header.update({EMBEDDINGS: None})), DAMAGED),
     "repeated": (repeated, DAMAGED),
     "cut": (lambda data: data[:-4], DAMAGED),
-    "longer": (lambda data: data + bytes(4), DAMAGED),
-    "cut header": (lambda data: data[:200], DAMAGED),
-    "header beyond": (lambda data: size(len(data))(data), DAMAGED),
     "huge header": (size(1 << 63), "a header of 9,223,372,036,854,775,808 bytes"),
     "long header": (size(100_000_000, 100_000_000), "a header of 100,000,000 bytes"),
 }
@@ -258,9 +239,6 @@ def test_weights_and_scales_that_are_no_numbers_give_an_error_and_no_translation
             translated(model, "auto")
 
 
-# Tokenizers
-
-
 CAT = "▁cat".encode()
 
 
@@ -281,9 +259,6 @@ def test_a_tokenizer_of_nonsense_is_refused(folder: Path, change: Change) -> Non
     said = refusals(folder)
     assert said.count("is not a SentencePiece model") + said.count("the special ids pad = 0, unk = -1") == 2
     assert str(folder) in said
-
-
-# Runs
 
 
 def emptied(folder: Path) -> Path:
@@ -323,9 +298,6 @@ def test_an_average_with_other_values_in_its_metrics_is_read_or_refused(folder: 
     assert nmt.info(path.parent)["model"] == str(path)
 
 
-# Values
-
-
 GONE = object()
 
 
@@ -333,17 +305,12 @@ GONE = object()
     ("key", "value", "said"),
     [
         ("source_vocab", 10**30, ""),
-        ("source_vocab", -1, ""),
         ("source_vocab", GONE, ""),
         ("source_vocab", "text", ""),
         ("source_vocab", 331, "331"),
-        ("target_vocab", 0, ""),
-        ("parameters", -1, ""),
         ("safe_length", 2**70, ""),
         ("format_version", 99, "Install a newer nmt"),
         ("recipe.model.d_model", 10**12, ""),
-        ("recipe.model.encoder_layers", -1, ""),
-        ("recipe.model.num_heads", 0, ""),
         ("recipe.model.dropout", "0.1", ""),
         ("recipe.model.gates", 3, "model.gates"),
         ("recipe.model.d_ff", 63, "feed_forward.inner.weight has "),
@@ -351,10 +318,8 @@ GONE = object()
         ("recipe.model.positions", "learned", "source_positions.weight"),
         ("recipe.data.source_language", ["en"], ""),
         ("recipe.decode.beam", 10**9, ""),
-        ("recipe", [], ""),
         ("recipe", GONE, ""),
         ("sha256", {"../../x": ""}, ""),
-        ("sha256", None, ""),
         ("sha256", GONE, ""),
     ],
 )
@@ -371,12 +336,6 @@ def test_a_value_that_is_not_this_models_is_refused_by_name(folder: Path, key: s
     text = refusals(folder)
     assert text.count(said or key.removeprefix("recipe.")) >= 2
     assert text.count(str(folder)) >= 2
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe", b"{}", b"null"])
-def test_a_config_that_is_no_record_is_refused(folder: Path, content: bytes) -> None:
-    (folder / "config.json").write_bytes(content)
-    assert refusals(folder).count(f"{str(folder / 'config.json')!r} is ") == 2
 
 
 PEAK = """
@@ -396,9 +355,6 @@ def test_a_model_that_is_larger_than_its_weights_is_refused_before_it_takes_memo
         said = " ".join(done.stderr.decode().split())
         assert re.search(r"embeddings\.shared has (shape|the dimensions) \(330, 32\), expected \(330, 65536\)", said)
         assert (done.returncode, int(done.stdout) < 1 << 19) == (1, True)  # the table of positions has 1 GiB
-
-
-# Anything
 
 
 VALUES: list[Any] = [None, True, 0, -1, 10**12, 2**64, 1e308, "", "x", "\x1b[31m\n\u202e", "\ud800", "9" * 400]

@@ -271,9 +271,6 @@ def test_a_prefix_begins_the_tree_and_none_makes_a_sentence_fail(prefix: str, so
         assert not sound or is_tree(shown("words", h.tokens), "words", ["the", "dog", "barks"])
 
 
-# --- a joint vocabulary of subwords ---
-
-
 @cache
 def subwords(kind: str) -> Tokenizer:
     """A joint vocabulary with few merges, so that most words have several tokens."""
@@ -332,9 +329,6 @@ def test_the_first_subword_gets_the_probability_of_all_that_begin_a_word_and_the
         opening = [n for n, piece in enumerate(tokenizer.table) if piece in {f"\u2581({label}" for label in LABELS}]
         assert allowed == sorted([token, *opening] if index == 0 else [token])
         state = tree.advance(state, torch.tensor([[token]]))
-
-
-# --- lines, through the LineTranslator ---
 
 
 @cache

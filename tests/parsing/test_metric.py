@@ -98,8 +98,6 @@ def test_a_file_counts_the_sum_of_its_lines() -> None:
     assert (score.name, score.signature) == ("EVALB", BRACKETS)
 
 
-# --- a twin that reads and counts in the way of EVALB's C: a character at a time, loops instead of sets ---
-
 SPACES, DELETE_LABEL = " \t\n\v\f\r", ["TOP", "-NONE-", ",", ":", "``", "''", "."]
 
 
@@ -234,9 +232,6 @@ def test_random_trees_count_as_with_evalb() -> None:
     assert matched > 2500
 
 
-# --- what is said of the lines ---
-
-
 def scorer(gold: Sequence[str], repair: bool = False) -> Scorer:
     return Scorer("evalb", [gold], MetricOptions(evalb_repair=repair))
 
@@ -283,8 +278,6 @@ def test_what_is_no_tree_in_brackets_is_named(gold: str, parse: str, named: str)
     with pytest.raises(UsageError, match="2 references"):
         compute("evalb", [GOLD], [[GOLD], [GOLD]])
 
-
-# --- over the words of the reference: --evalb-repair ---
 
 PUNCTUATED = [
     f"punctuation {tag} takes no position | (TOP (S (NP (NN a)) ({tag} x) (VP (VB b)) ({tag} y))) | {parse} | 3 3 3"

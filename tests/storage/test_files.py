@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import re
 import stat
@@ -13,19 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.errors import DataError, UsageError
+from nmt_cli.errors import UsageError
 from nmt_cli.storage import files
-from nmt_cli.storage.files import (
-    clear_partial,
-    link_atomic,
-    lock,
-    new_files,
-    new_folder,
-    read_bounded,
-    sha256,
-    write_atomic,
-    write_named,
-)
+from nmt_cli.storage.files import clear_partial, link_atomic, new_files, new_folder, write_atomic
 
 
 class Fault(Exception):
@@ -42,9 +31,6 @@ def failing(*_: object, **__: object) -> None:
 
 def ours(_: Path) -> str:
     return ""
-
-
-# A file
 
 
 def test_readers_see_the_old_file_until_the_new_one_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,13 +59,6 @@ def test_a_file_that_is_replaced_keeps_its_mode(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
-def test_write_named_makes_the_folder_and_names_errors(tmp_path: Path) -> None:
-    write_named(tmp_path / "new" / "file", b"data", "a file")
-    assert names(tmp_path / "new") == ["file"]
-    with pytest.raises(DataError, match=r"cannot write a thing at .*inside"):
-        write_named(tmp_path / "new" / "file" / "inside", b"", "a thing")
-
-
 @pytest.mark.parametrize("where", ["lock", "block", "fsync", "replace"])
 def test_of_new_files_none_is_there_after_a_fault(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "one").write_text("old")
@@ -98,9 +77,6 @@ def test_of_new_files_none_is_there_after_a_fault(where: str, tmp_path: Path, mo
     assert (tmp_path / "one").read_text() == "old"
 
 
-# A link
-
-
 def test_a_link_is_made_and_replaced_and_nothing_else(tmp_path: Path) -> None:
     for target in ("one", "two"):
         (tmp_path / target).mkdir()
@@ -112,18 +88,6 @@ def test_a_link_is_made_and_replaced_and_nothing_else(tmp_path: Path) -> None:
             link_atomic(tmp_path / name, "one")
     assert names(tmp_path) == ["file", "last", "one", "two"]
     assert names(tmp_path / "one") == names(tmp_path / "two") == []
-
-
-# A folder
-
-
-def test_a_file_is_read_up_to_its_bound_and_hashed(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(b"12345" * 100_000)
-    assert sha256(file) == hashlib.sha256(b"12345" * 100_000).hexdigest()
-    assert read_bounded(file, 500_000) == b"12345" * 100_000
-    with pytest.raises(OSError, match="it has 500,000 bytes, expected at most 499,999"):
-        read_bounded(file, 499_999)
 
 
 @pytest.mark.parametrize("fault", ["", "in the block", "in rename 1", "in rename 2"])
@@ -216,14 +180,6 @@ def test_a_folder_that_is_being_replaced_does_not_come_back(tmp_path: Path, monk
     assert (names(tmp_path), names(tmp_path / "folder")) == (["folder"], ["new"])
 
 
-def test_a_folder_that_was_moved_aside_comes_back(tmp_path: Path) -> None:
-    (tmp_path / ".folder.old-99999999").mkdir()
-    (tmp_path / ".folder.old-99999999" / "kept").touch()
-    with pytest.raises(UsageError, match="folder' is not replaced: it exists"), new_folder(tmp_path / "folder"):
-        pass
-    assert names(tmp_path / "folder") == ["kept"]
-
-
 def test_clearing_leaves_other_names_alone(tmp_path: Path) -> None:
     kept = [".thesis.old-2024", ".folder.partial-x", ".folder.old", "folder.partial-1", ".step-x.partial-3"]
     for name in [*kept, ".folder.partial-1", ".step-7.old-2"]:
@@ -238,18 +194,6 @@ def test_a_folder_that_fills_up_meanwhile_is_not_replaced(tmp_path: Path) -> Non
     with pytest.raises(UsageError, match="it exists"), new_folder(path):
         (path / "mine").mkdir(parents=True)
     assert (names(path), names(tmp_path)) == (["mine"], ["folder"])
-
-
-@pytest.mark.parametrize("shared", [True, False])
-def test_locks_are_shared_or_held_alone(shared: bool, tmp_path: Path) -> None:
-    first, second, third = (os.open(tmp_path, os.O_RDONLY) for _ in range(3))
-    assert lock(first, shared=shared)
-    assert lock(second, shared=True) is shared
-    os.close(second)
-    assert not lock(third)
-    os.close(first)
-    assert lock(third)
-    os.close(third)
 
 
 def test_all_in_a_folder_is_flushed_before_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

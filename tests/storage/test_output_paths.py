@@ -35,9 +35,6 @@ def names(folder: Path) -> list[str]:
     return sorted(item.name for item in folder.iterdir())
 
 
-# A file
-
-
 def test_a_new_file_and_its_folders_are_made_and_a_file_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "file"
     for _ in range(2):
@@ -123,9 +120,6 @@ def test_what_cannot_be_a_file_is_named(path: str, said: str, tmp_path: Path) ->
     with pytest.raises((UsageError, DataError), match=said) as caught:
         write(tmp_path / path)
     assert len(str(caught.value)) < 1000
-
-
-# A folder
 
 
 def test_a_new_an_empty_and_an_own_folder_are_filled_and_links_are_followed(tmp_path: Path) -> None:

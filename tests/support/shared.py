@@ -64,6 +64,30 @@ keep = 4
 keep_best = 3
 average = 3
 """
+TINY = """
+[data]
+train_source = ["text"]
+train_target = ["text"]
+valid_source = ["text"]
+valid_target = ["text"]
+vocab_size = 300
+max_length = 60
+
+[model]
+encoder_layers = 1
+decoder_layers = 1
+d_model = 16
+d_ff = 32
+num_heads = 2
+max_positions = 64
+
+[train]
+batch_tokens = 512
+updates = 2
+warmup = 1
+valid_every = 1
+"""
+"""A recipe of two updates whose only text, `text`, is validation text too."""
 CLOCKS = ("seconds", "tokens_per_second", "began")
 HASHES = ("content_sha256", "metrics.json", "config.json")
 

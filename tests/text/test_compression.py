@@ -138,9 +138,6 @@ def test_a_small_file_that_swells_is_read_in_pieces(suffix: str) -> None:
     assert (total, most) == (50_000_000, 10_000)
 
 
-# Content decides
-
-
 def test_text_with_such_a_name_and_text_about_archives_is_read(tmp_path: Path) -> None:
     for content in (b"plain words\n", b"Gr\xfc\xdfe\n", "größer\t東京\f\n".encode(), b"BZh9 is how this text begins\n"):
         for suffix in FORMATS:
@@ -187,9 +184,6 @@ def test_archives_of_several_files_are_refused(kind: str, pack: Callable[[bytes]
     (tmp_path / "text").write_bytes(pack(content))
     with open_binary(tmp_path / "text") as stream, pytest.raises(DataError, match=rf"text' is {message}"):
         stream.read()
-
-
-# Written
 
 
 @every_format

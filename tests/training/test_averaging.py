@@ -57,9 +57,6 @@ def names(folders: list[Path]) -> list[int]:
     return [int(folder.name.removeprefix("step-")) for folder in folders]
 
 
-# The mean
-
-
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_the_average_is_numpys_mean_with_the_tokenizer_and_recipe_of_its_parts(count: int, tmp_path: Path) -> None:
     folders = [written(tmp_path / f"step-{seed}", seed, tokenizer=b"this one") for seed in range(count)]
@@ -89,9 +86,6 @@ def test_averaging_again_replaces_the_average_and_the_newest_decode_section_coun
     assert sorted(item.name for item in tmp_path.iterdir()) == ["averaged", "step-1", "step-2"]
 
 
-# What is refused
-
-
 def test_what_is_no_mean_is_refused_and_what_stood_there_stays(tmp_path: Path) -> None:
     first, second, copy = written(tmp_path / "a", 1), written(tmp_path / "b", 2), written(tmp_path / "c", 1)
     (tmp_path / "link").symlink_to("b")
@@ -112,9 +106,6 @@ def test_what_is_no_mean_is_refused_and_what_stood_there_stays(tmp_path: Path) -
             average(parts, tmp_path / "averaged")
         assert all(repr(str(part)) in str(raised.value) for part in named)
         assert (tmp_path / "averaged" / "model.safetensors").read_bytes() == before
-
-
-# Choosing
 
 
 SCORES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,34 +12,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
+from shared import TINY
 
 import nmt_cli as nmt
 from nmt_cli import registry
 from nmt_cli.errors import NmtError, UsageError
-
-RECIPE = """
-[data]
-train_source = ["text"]
-train_target = ["text"]
-valid_source = ["{valid}"]
-valid_target = ["{valid}"]
-vocab_size = 300
-max_length = 60
-
-[model]
-encoder_layers = 1
-decoder_layers = 1
-d_model = 16
-d_ff = 32
-num_heads = 2
-max_positions = 64
-
-[train]
-batch_tokens = 512
-updates = 2
-warmup = 1
-valid_every = 1
-"""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +29,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in texts.items():
         (folder / name).write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
     for name in ("short", "long", "mixed", "none"):
-        recipe = RECIPE.format(valid=name).replace('["none"]', "[]")
+        recipe = re.sub(r'(valid_\w+ =) \["text"\]', rf"\1 {[name] if texts[name] else []}", TINY)
         (folder / f"{name}.toml").write_text(recipe, encoding="utf-8")
         nmt.preprocess(folder / f"{name}.toml", out=folder / "data" / name)
     return folder

@@ -66,9 +66,6 @@ def test_no_tokens_have_no_loss_and_equal_passes_no_divergence() -> None:
     assert symmetric_divergence(log_probs, log_probs.flip(1)).item() > 1.0
 
 
-# --- R-Drop ---
-
-
 def test_r_drop_adds_torchs_divergences_of_both_passes() -> None:
     hidden, weight, target = case(14, 8, 13)
     twice = target[:7].repeat(2)

@@ -47,9 +47,6 @@ def test_an_error_of_a_pass_stays_what_it_is(error: Exception) -> None:
         raise error
 
 
-# --- the report of a rank that ends ---
-
-
 @pytest.fixture
 def store(tmp_path: Path) -> Any:
     return dist.FileStore(str(tmp_path / "store"), 4)  # type: ignore[attr-defined]

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -291,9 +292,6 @@ def test_a_run_may_decay_after_it_was_resumed(start: Callable[..., Trainer]) -> 
     assert torch.equal(decayed.updater.weights.main_params, planned.updater.weights.main_params)
 
 
-# --- stopping ---
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
 def test_a_signal_saves_and_ends_with_its_number(start: Callable[..., Trainer], number: signal.Signals) -> None:
     before = signal.signal(number, signal.SIG_DFL)  # whoever started the tests may ignore it
@@ -341,18 +339,12 @@ def test_on_a_terminal_a_bar_moves_with_every_micro_batch(
     monkeypatch.setattr("nmt_cli.console.on_terminal", lambda: True)
     monkeypatch.setattr("tqdm.std.tqdm.monitor_interval", 0)
     trainer = start(micro_batch_tokens=128)
-    moved: list[float] = []
-    advance = trainer.report.advance
-
-    def noted(updates: float, describe: Any) -> None:
-        moved.append(updates)
-        advance(updates, describe)
-
-    monkeypatch.setattr(trainer.report, "advance", noted)
+    moved = Mock(wraps=trainer.report.advance)
+    monkeypatch.setattr(trainer.report, "advance", moved)
     trainer.train()
-    assert len(moved) >= 2 * 20
-    assert moved == sorted(moved)
-    assert moved[-1] == 20.0
+    updates = [call.args[0] for call in moved.call_args_list]
+    assert len(updates) >= 2 * 20
+    assert (updates, updates[-1]) == (sorted(updates), 20.0)
     shown = capsys.readouterr().err
     assert re.search(r"update \d+/20 · epoch \d · loss \d\.\d+ · [\d,]+ tok/s \|", shown)
     assert "gradient norm" not in shown

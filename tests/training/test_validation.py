@@ -7,34 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shared import TINY
 
 import nmt_cli as nmt
 from nmt_cli.errors import NmtError
 
 CHARACTERS = "天地人山水火木金土日月星风云雨雪"
-RECIPE = """
-[data]
-target_language = "{language}"
-train_source = ["text"]
-train_target = ["text"]
-valid_source = ["text"]
-valid_target = ["text"]
-vocab_size = 280
-
-[model]
-encoder_layers = 1
-decoder_layers = 1
-d_model = 16
-d_ff = 32
-num_heads = 2
-
-[train]
-batch_tokens = 512
-updates = 2
-warmup = 1
-valid_every = 1
-best_metric = "bleu"
-"""
 
 
 def chinese(lines: int) -> list[str]:
@@ -45,7 +23,8 @@ def written(folder: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], lan
     """A recipe, its text and its shards, in `folder`, which becomes the working directory."""
     monkeypatch.chdir(folder)
     (folder / "text").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    (folder / "mine.toml").write_text(RECIPE.format(language=language), encoding="utf-8")
+    recipe = TINY.replace("[data]", f'[data]\ntarget_language = "{language}"') + 'best_metric = "bleu"\n'
+    (folder / "mine.toml").write_text(recipe, encoding="utf-8")
     nmt.preprocess("mine.toml")
     return folder
 

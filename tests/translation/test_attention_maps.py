@@ -172,20 +172,3 @@ def test_layers_and_heads_are_chosen_by_number() -> None:
     for view, all_heads in zip(select_views(views, head=4), views, strict=True):
         assert (view.layers, view.heads) == (all_heads.layers, (4,))
         assert np.array_equal(view.weights[:, 0], all_heads.weights[:, 3])
-
-
-@pytest.mark.parametrize(
-    ("choice", "words"),
-    [
-        (("middle", None, None), "--kind 'middle': expected encoder, decoder or cross."),
-        ((None, 4, None), "--layer 4: expected 1 to 3"),
-        (("encoder", 3, None), "--layer 3: expected 1 to 2"),
-        ((None, 0, None), "--layer 0: expected 1 to 3"),
-        (("cross", 3, 5), "--head 5: expected 1 to 4"),
-    ],
-)
-def test_what_the_model_has_not_is_named(choice: tuple[Any, Any, Any], words: str) -> None:
-    check_selection(section(), "cross", 3, 4)
-    with pytest.raises(UsageError) as fault:
-        check_selection(section(), *choice)
-    assert words in str(fault.value)

@@ -6,7 +6,6 @@ import copy
 import random
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -23,7 +22,6 @@ from waiting import LIMIT, wait_until
 
 from nmt_cli.data.normalization import META_SPACE
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
-from nmt_cli.errors import UsageError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import DecodeSection
 from nmt_cli.registry import SEARCHES
@@ -156,13 +154,6 @@ def test_the_shortest_output_gives_way_and_counts_a_prefix() -> None:
     assert result.text == "a dog"
 
 
-def test_no_character_and_no_output_ends_a_line() -> None:
-    odd = [f"the cat{c}the dog" for c in ("\u2028", "\u2029", "\x85", "\r", "\v", "\f", "\x1c", "\x00", "\ufffd", "🐈")]
-    results = list(translator().translate(odd))
-    assert len(results) == len(odd)
-    assert not any("\n" in result.text for result in results)
-
-
 def test_nbest_is_ranked_and_its_best_is_the_best() -> None:
     for result, best in zip(translator(nbest=4).translate(lines()), expected(), strict=True):
         scores = [candidate.score for candidate in result.nbest]
@@ -191,20 +182,6 @@ def test_a_long_line_is_translated_in_parts() -> None:
     long, short = translator(max_positions=30).translate([" ".join(WORDS * 12), "the cat"])
     assert long.length > 30
     assert [short] == list(translator(max_positions=30).translate(["the cat"]))
-
-
-def test_output_begins_before_input_ends() -> None:
-    go_on = threading.Event()
-
-    def slow() -> Iterator[str]:
-        yield "the cat"
-        assert go_on.wait(LIMIT)
-        yield "the dog"
-
-    results = translator().translate(slow())
-    assert next(results).source == "the cat"
-    go_on.set()
-    assert [result.source for result in results] == ["the dog"]
 
 
 @cache
@@ -315,12 +292,6 @@ def test_a_translation_begins_with_its_prefix() -> None:
             assert result.nbest[0] == expected()[number].nbest[0]  # an empty prefix is none
 
 
-def test_neighbours_with_prefixes_change_nothing() -> None:
-    given = [Line(line, prefix=" ".join(WORDS[: number % 5])) for number, line in enumerate(lines()[:30])]
-    together = list(translator().translate(given))
-    assert [result for line in given for result in translator().translate([line])] == together
-
-
 def test_the_longest_output_grows_by_its_prefix_up_to_the_models_length() -> None:
     [result] = translator(max_extra=1).translate([Line("the cat", prefix=" ".join(WORDS))])
     assert result.text.startswith(" ".join(WORDS))
@@ -339,8 +310,3 @@ def test_alignments_follow_the_attention() -> None:
     assert blank.alignment == ()
     assert other.alignment
     assert {result.alignment for result in expected()} == {None}
-
-
-def test_an_unknown_search_is_named() -> None:
-    with pytest.raises(UsageError, match=r"search 'bean': expected beam, sample, mbr or diverse\. Did you mean 'beam'"):
-        translator(more={"search": "bean"})

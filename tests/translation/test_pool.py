@@ -103,15 +103,6 @@ def test_requests_without_sentences_with_prefixes_and_with_terms(one: nmt.Transl
     assert found[0].text.startswith("a dog")
 
 
-@pytest.mark.parametrize(
-    ("lines", "options", "said"),
-    [("a text", {}, "expected a list of lines"), (["a\nb"], {}, "contains a line end"), (["a"], {"beam": 0}, "beam")],
-)
-def test_wrong_options_are_named_at_once(one: nmt.Translator, lines: Any, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(nmt.NmtError, match=said):
-        one.submit(lines, **options)
-
-
 @needs_engine
 def test_a_single_sentence_does_not_wait_for_a_document(gate: Gate, one: nmt.Translator) -> None:
     document = long_work(one)
@@ -190,12 +181,6 @@ future = translator.submit(["the cat sees the dog " * 9] * 500, beam=30)
 def test_python_ends_while_threads_work(model: Path) -> None:
     done = subprocess.run([sys.executable, "-c", CALLER, str(model)], capture_output=True, text=True, timeout=LIMIT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "\n", "")
-
-
-def test_finishing_waits_for_what_is_under_way(one: nmt.Translator, lines: list[str]) -> None:
-    future = one.submit(lines)
-    assert one.finish(LIMIT)
-    assert len(future.result(0)) == len(lines)
 
 
 def test_finishing_waits_until_results_are_there(one: nmt.Translator, monkeypatch: pytest.MonkeyPatch) -> None:

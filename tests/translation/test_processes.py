@@ -297,25 +297,19 @@ def pids_of(program: subprocess.Popen[str]) -> list[int]:
     return [int(word) for word in program.stdout.readline().split()]
 
 
+@pytest.mark.parametrize("ends", ["unread", "SIGINT", "SIGKILL"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_script_ends_where_results_are_kept_unread(kind: str, script: Callable[..., subprocess.Popen[str]]) -> None:
-    program = script(kind, 400, "")
-    pids = pids_of(program)
-    out, err = program.communicate(timeout=LIMIT)
-    assert (program.returncode, out, err) == (0, "", "")
-    gone(pids)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
-@pytest.mark.parametrize("kind", KINDS)
-def test_processes_end_with_their_caller(
-    kind: str, number: signal.Signals, script: Callable[..., subprocess.Popen[str]]
-) -> None:
-    program = script(kind, 4000, "    list(results)", start_new_session=True)
+def test_processes_end_with_their_caller(kind: str, ends: str, script: Callable[..., subprocess.Popen[str]]) -> None:
+    """Also where a script ends that keeps results unread."""
+    unread = ends == "unread"
+    program = script(kind, 400 if unread else 4000, "" if unread else "    list(results)", start_new_session=True)
     pids = pids_of(program)
     assert len(pids) == 2
-    if number == signal.SIGINT:  # as a terminal sends it: to all of them
-        os.killpg(program.pid, number)
+    if unread:
+        out, err = program.communicate(timeout=LIMIT)
+        assert (program.returncode, out, err) == (0, "", "")
+    elif ends == "SIGINT":  # as a terminal sends it: to all of them
+        os.killpg(program.pid, signal.SIGINT)
         _, err = program.communicate(timeout=LIMIT)
         assert err.rstrip().endswith("KeyboardInterrupt")
         assert err.count("Traceback") == 1

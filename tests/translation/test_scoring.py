@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -16,7 +15,6 @@ from torch.nn import functional as F
 
 from nmt_cli.data.tokenizer import BOS, EOS, Vocabulary
 from nmt_cli.engine.model import EngineModel
-from nmt_cli.errors import DataError
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.translation import scoring as module
@@ -136,17 +134,6 @@ def test_what_fits_is_scored_to_the_last_position_and_what_does_not_has_no_score
     assert [result.perplexity is None for result in results] == [False, True, True, False]
     assert [result.tokens for result in results] == [longest, 3, longest + 1, 3]
     assert list(scorer(by, max_positions=longest).score([(fits, fits)])) == results[:1]
-
-
-def test_an_error_of_the_input_comes_after_the_pairs_before_it(by: str) -> None:
-    def given() -> Iterator[tuple[str, str]]:
-        yield from pairs()[:70]
-        raise DataError("unequal")
-
-    results: list[Scored] = []
-    with pytest.raises(DataError, match="unequal"):
-        results.extend(scorer(by).score(given()))  # what came before the error is kept
-    assert results == expected(by)[:70]
 
 
 def test_perplexity_is_always_a_number_and_bf16_near_fp32() -> None:

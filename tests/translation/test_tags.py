@@ -164,17 +164,6 @@ def test_scores(several: nmt.Translator) -> None:
         several.score(pairs, target_language="xx")
 
 
-def test_documents(several: nmt.Translator) -> None:
-    document = "<p>the <b>small cat</b> sees a red house. a dog likes the <i>cat</i>.</p>"
-    of = {code: several.translate_document(document, "html", target_language=code) for code in TAGS}
-    assert len(set(of.values())) == 3
-    for code, translated in of.items():
-        assert all(translated.count(tag) == 1 for tag in ("<p>", "<b>", "</b>", "<i>", "</i>", "</p>"))
-        plain = [one.text for one in several.translate([LINE, "a dog likes the cat."], target_language=code)]
-        texts = several.translate_document(f"{LINE} a dog likes the cat.", "text", target_language=code)
-        assert texts.split() == " ".join(plain).split()
-
-
 def test_attention(folder: Path, several: nmt.Translator) -> None:
     for code in ("deu", "fra"):
         [one] = several.translate([LINE], target_language=code)
