@@ -64,6 +64,19 @@ void feed_forward(const nmt_model& model, const Sublayer& sublayer, int64_t rows
     }
 }
 
+// See `embed`; `table` is the output map of a model with tied embeddings.
+template <class Number>
+void embed_packed(const Map& table, int64_t rows, const int64_t* ids, float factor, const float* positions,
+                  const int64_t* at, float* out) {
+    static thread_local Aligned<Number> row;
+    row.resize(table.d_in);
+    for (int64_t n = 0, first = 0; n < rows; ++n) {
+        unpack(table, ids[n], row.data());
+        embed(1, table.d_in, row.data(), table.scales ? table.scales + ids[n] : nullptr, &first, factor, positions,
+              at + n, out + n * table.d_in);
+    }
+}
+
 // Take N rows of tokens at these positions, (N,), through the layers; `states` (N, D) are added to the embeddings, or
 // null. mix(sublayer, wide, context) attends, or recurs, with what a sub-layer's first map gave. The result goes to
 // `out`, (N, D).
@@ -74,8 +87,12 @@ void run_layers(const nmt_model& model, const Stack& stack, int64_t rows, const 
     const nmt_config& config = model.config;
     const int64_t size = config.d_model;
     float *const x = sized(r.x, rows * size), *const result = sized(r.y, rows * size);
-    embed(rows, size, stack.table.numbers, stack.table.scales, ids, std::sqrt(float(size)), stack.positions, positions,
-          x);
+    const float factor = std::sqrt(float(size));
+    if (stack.table.numbers)
+        embed(rows, size, stack.table.numbers, stack.table.scales, ids, factor, stack.positions, positions, x);
+    else
+        (model.in_int8() ? embed_packed<int8_t> : embed_packed<float>)(model.output, rows, ids, factor, stack.positions,
+                                                                       positions, x);
     if (states) add(x, states, rows * size);
     const float* y = nullptr;
     const auto normed = [&](size_t i, const RowsOut& to) {

@@ -315,6 +315,21 @@ int32_t shift_of(const int8_t* row, int64_t d_in, Grid shifted) {
     return (shifted == OFFSET ? -128 : 128) * std::accumulate(row, row + d_in, int32_t{0});
 }
 
+// A row of W as it was before it was packed.
+template <class Number>
+void unpack(const Map& map, int64_t output, Number* row) {
+    const auto copy = [&](auto adjacent) {
+        const Number* from = static_cast<const Number*>(map.weight) + output / LANES * LANES * map.d_in +
+                             output % LANES * adjacent.value;
+        for (int64_t i = 0; i < map.d_in; i += adjacent.value, from += LANES * adjacent.value)
+            std::memcpy(row + i, from, adjacent.value * sizeof(Number));
+    };
+    if (!map.scales) return copy(std::integral_constant<int, 1>());
+    if (!map.rests) return copy(std::integral_constant<int, Bytes::ADJACENT>());
+    copy(std::integral_constant<int, ShortSums::ADJACENT>());
+    for (const Rest& rest : (*map.rests)[output / LANES]) row[rest.input] += Number(rest.amounts[output % LANES]);
+}
+
 constexpr int64_t MOST_IN_16_BITS = 32767 / 255;  // the sum of weights of one sign, whose products are added in 16 bits
 
 // Call found(four, excess) for each four numbers of a row of W that `ShortSums` adds in 16 bits, if the sum of those

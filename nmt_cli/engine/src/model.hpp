@@ -107,7 +107,7 @@ struct Sublayer {
     Map first, last;
 };
 
-// Embeddings (V, D): fp32, or int8 with the scales of rows.
+// Embeddings (V, D): fp32, or int8 with the scales of rows. Null: the output map has them, embeddings are tied.
 struct Table {
     const void* numbers = nullptr;
     const float* scales = nullptr;
@@ -175,8 +175,10 @@ public:
     // Check the arrays, and take memory for what `pack_all` writes.
     void lay_out() {
         const bool tied = config.tied;
-        model.encoder.table = table(tied ? "embeddings.shared" : "embeddings.source", config.source_vocab);
-        model.decoder.table = tied ? model.encoder.table : table("embeddings.target", config.target_vocab);
+        if (!tied) {
+            model.encoder.table = table("embeddings.source", config.source_vocab);
+            model.decoder.table = table("embeddings.target", config.target_vocab);
+        }
         model.output =
             map_of(tied ? "embeddings.shared" : "embeddings.output", "", config.d_model, config.target_vocab);
         if (config.output_bias) model.output.bias = numbers("output_bias", config.target_vocab);
@@ -297,10 +299,8 @@ private:
     struct Matrix {
         const nmt_array *array, *scales;
     };
-    std::unordered_map<std::string, Matrix> shared;  // matrices that serve twice, by name
 
     Matrix matrix(const std::string& name, const std::string& scales, int64_t rows, int64_t columns) {
-        if (const auto found = shared.find(name); found != shared.end()) return found->second;
         Matrix one{&array(name, rows, columns), nullptr};
         if (one.array->dtype == NMT_INT8) {
             if (!model.in_int8()) fail("%.100s is in int8, and the model computes in fp32", name.c_str());
@@ -310,7 +310,6 @@ private:
         } else if (given.count(scales)) {
             fail("%.100s is in %s and has scales, expected int8", name.c_str(), dtype(*one.array).c_str());
         }
-        if (config.tied && name == "embeddings.shared") shared.emplace(name, one);
         return one;
     }
 
