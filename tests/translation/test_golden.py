@@ -16,7 +16,7 @@ from nmt_cli.interface.options import TranslateKeywords
 
 MOST_TIES = 2
 """Of the lines of a case, at most so many may be near ties."""
-NO_OUTPUT = {"calibration", "batch_tokens", "overrides", "target_language"}
+NO_OUTPUT = {"calibration", "batch_tokens", "overrides", "scores", "target_language"}
 """Options that no case needs: they choose no output, are a form of another option, or need a model with tags."""
 
 
