@@ -27,12 +27,15 @@ struct RowIndex {
     const uint8_t* common;
     const int32_t* next;  // the list of the first row that attends after these, or null
     int64_t next_count;
+    int64_t next_at =
+        0;  // without lists: how many numbers behind these keys those of the next rows are, if it is known
 
     int64_t operator()(int r, int64_t i) const { return lists[0] ? lists[r][i] : first + i; }
     bool shared(int64_t i) const { return !lists[0] || common[i]; }
-    // The index of the i-th keys and values of the rows that attend next; these rows have `count`.
-    int64_t upcoming(int64_t i, int64_t count) const {
-        return !lists[0] ? first + count + i : i < next_count ? next[i] : lists[0][i];
+    // Where the i-th keys and values of the rows that attend next are, in rows of `stride` numbers; these have `count`.
+    int64_t upcoming(int64_t i, int64_t count, int64_t stride) const {
+        if (!lists[0]) return next_at ? next_at + i * stride : (first + count + i) * stride;
+        return (i < next_count ? next[i] : lists[0][i]) * stride;
     }
 };
 
@@ -111,7 +114,7 @@ void attend_fast(const Shape& shape, const float* q, const T* keys, const T* val
             for (int p = 0; p < REGISTERS; ++p) query[r][p] = vector(q + r * width + h * SIZE + p * LANES);
         for (int64_t i = 0; i < count; ++i) {
             const bool common = at.shared(i);
-            const int64_t next = at.upcoming(i, count) * stride + h * SIZE;
+            const int64_t next = at.upcoming(i, count, stride) + h * SIZE;
             fetch(keys + next, SIZE);
             fetch(values + next, SIZE);
             Vector products[GROUP] = {}, k[REGISTERS] = {};

@@ -144,9 +144,14 @@ private:
                 attend<T>(shape_of(model), int(group), wide + n * queries, queries, cache, cache + keys, stride, at,
                           s.steps, context, n);
             } else {
-                const T* const memory =
-                    reinterpret_cast<const T*>((*s.memory)[sublayer.layer].data()) + s.first * stride;
-                const RowIndex at{0, {}, nullptr, nullptr, 0};
+                const auto memory_of = [&](const Sentence& one) {
+                    return reinterpret_cast<const T*>((*one.memory)[sublayer.layer].data()) + one.first * stride;
+                };
+                const T* const memory = memory_of(s);
+                RowIndex at{0, {}, nullptr, nullptr, 0};
+                if (n + group < rows)
+                    at.next_at =
+                        (intptr_t(memory_of(history.sentence_of(n + group))) - intptr_t(memory)) / int64_t(sizeof(T));
                 attend<T>(shape_of(model), int(group), wide + n * queries, queries, memory, memory + keys, stride, at,
                           s.size, context, n);
             }

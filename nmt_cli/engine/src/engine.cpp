@@ -177,8 +177,8 @@ int64_t nmt_rank(int64_t batch, int64_t beam, int64_t rows, const int64_t* open,
                  int64_t* numbers) {
     return done([&] {
         const Sums sums = normalized ? NORMALIZED : LOG_SUMS;
-        const Request request{beam,   vocabulary,    candidates, sums,   open,   so_far, banned_count,
-                              banned, banned_counts, only,       values, numbers};
+        const Request request{beam,         vocabulary, candidates,    sums, open,   so_far,
+                              banned_count, banned,     banned_counts, only, values, numbers};
         check(request, batch, rows);
         rank(request, batch, rows, logits);
     });
