@@ -176,15 +176,6 @@ def test_a_stream_whose_translator_is_closed_does_not_end_as_if_it_were_complete
             list(translator.translate(given(), **options))
 
 
-def test_scores(translator: nmt.Translator, lines: list[str]) -> None:
-    found = translator.translate(lines, beam=1, max_extra=50)
-    scored = translator.score([(one.source, one.text) for one in found])
-    for one, score in zip(found, scored, strict=True):
-        assert score.log_prob is not None
-        if one.source and len(one.tokens) + 1 == score.tokens:
-            assert score.log_prob == pytest.approx(one.log_prob, abs=1e-3)
-
-
 def test_several_threads_at_once(model: Path, lines: list[str]) -> None:
     with nmt.load(model, precision="fp32", device="cpu", devices=1) as translator, ThreadPoolExecutor(6) as threads:
         expected = {beam: as_json(translator.translate(lines, beam=beam)) for beam in (1, 2, 3)}

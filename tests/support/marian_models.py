@@ -123,16 +123,7 @@ class Marian:
         return path
 
     def tar(self, path: Path, entries: Iterable[tarfile.TarInfo] = (), top: str = "opus/") -> Path:
-        """`entries` come first; each has zeros."""
-        kind: Any = {".gz": "w:gz", ".xz": "w:xz"}.get(path.suffix, "w:")
-        with tarfile.open(path, kind) as archive:
-            for entry in entries:
-                archive.addfile(entry, io.BytesIO(bytes(entry.size)))
-            for name, content in self.files().items():
-                entry = tarfile.TarInfo(top + name)
-                entry.size = len(content)
-                archive.addfile(entry, io.BytesIO(content))
-        return path
+        return tarred(path, self.files(), entries, top)
 
 
 def marian(
@@ -296,6 +287,19 @@ def written(folder: Path, files: Mapping[str, bytes]) -> Path:
     for name, content in files.items():
         (folder / name).write_bytes(content)
     return folder
+
+
+def tarred(path: Path, files: Mapping[str, bytes], entries: Iterable[tarfile.TarInfo] = (), top: str = "") -> Path:
+    """Files below the folder `top` of a tar. `entries` come first; each has zeros."""
+    kind: Any = {".gz": "w:gz", ".xz": "w:xz"}.get(path.suffix, "w:")
+    with tarfile.open(path, kind) as archive:
+        for entry in entries:
+            archive.addfile(entry, io.BytesIO(bytes(entry.size)))
+        for name, content in files.items():
+            entry = tarfile.TarInfo(top + name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return path
 
 
 def _container(items: Sequence[tuple[str, int, tuple[int, ...], bytes]]) -> bytes:
