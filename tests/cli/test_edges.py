@@ -128,7 +128,6 @@ def real(folder: Path, command: str, **environment: str) -> subprocess.Completed
     [
         ("--help > /dev/full", (1, "", 1)),
         ("data >&-", (1, "", 1)),
-        ("score - --ref ref <&-", (1, "", 1)),
         ("score hyp --ref ref <&- >&- 2>&-", (1, "", 0)),
         ("--version <&- 2>&-", (0, "nmt 0.1.0\n", 0)),
     ],

@@ -97,7 +97,7 @@ import sys
 from nmt_cli.registry import METRICS
 METRICS["of-my-own"] = "my_package:SPEC"
 from nmt_cli.cli.app import COMMANDS, run
-heavy = {"torch", "numpy", "sacrebleu", "sentencepiece", "safetensors", "matplotlib", "nltk", "urllib.request", "tqdm"}
+heavy = {"torch", "numpy", "sacrebleu", "sentencepiece", "safetensors", "matplotlib", "nltk", "urllib.request", "tqdm", "fastapi", "uvicorn", "prometheus_client"}
 others = {"nmt_cli.cli.score", "nmt_cli.recipe", "pydantic", "rich"}
 for line in ("--help", "data", *(f"{name} --help" for commands in COMMANDS.values() for name in commands), *sys.argv[1:]):
     sys.argv = ["nmt", *line.split()]

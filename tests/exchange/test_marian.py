@@ -53,19 +53,12 @@ FORMS: dict[str, dict[str, Any]] = {
         "activation": "relu",
         "layers": (1, 3),
     },
-    "separate, tied target and output": {"separate": True, "ties": "target"},
     "tied source and target": {"ties": "src"},
-    "untied": {"ties": "none"},
     "untied, as earlier versions name it": {"ties": "none", "older": True},
 }
 
 
-QUICK = ("OPUS-MT's", "separate vocabularies, relu, 1 + 3 layers", "untied, as earlier versions name it")
-
-
-@pytest.mark.parametrize(
-    "form", [form if form in QUICK else pytest.param(form, marks=pytest.mark.slow) for form in FORMS]
-)
+@pytest.mark.parametrize("form", FORMS)
 def test_every_form_is_verified_and_comes_back_from_an_export_bit_for_bit(form: str, tmp_path: Path) -> None:
     """The verification compares with Marian's formulas in NumPy, from Marian's own arrays."""
     original = marian(**FORMS[form])

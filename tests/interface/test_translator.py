@@ -236,15 +236,12 @@ def test_wrong_use(lines: Any, options: dict[str, Any], named: str, translator: 
     "result",
     [
         lambda t, text: t.translate([text])[0].text,
-        lambda t, text: [one.text for one in t.translate(iter([text] * 20))],
         lambda t, text: t.submit([nmt.Line("a cat", prefix=text, terms=[text])]).result()[0].text,
         lambda t, text: t.score([("a cat", text), (text, "a cat")])[1].log_prob,
-        lambda t, text: t.translate_document(text),
         lambda t, text: t.translate_document(f"<p id='{text}'>{text}</p>", "html"),
-        lambda t, text: t.translate_document(f"<p id='{text}'>{text}</p>", "xml"),
         lambda t, text: nmt.attend(text, target=text, model=t.folders[0]).record.source,
     ],
-    ids=["list", "stream", "submit", "score", "text", "html", "xml", "attend"],
+    ids=["list", "submit", "score", "html", "attend"],
 )
 def test_half_of_a_surrogate_pair_is_a_replacement_character(result: Any, translator: nmt.Translator) -> None:
     assert result(translator, "a \ud800 dog.") == result(translator, "a \ufffd dog.")
