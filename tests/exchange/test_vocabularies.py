@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tarfile
 import zipfile
 from pathlib import Path
@@ -184,14 +183,6 @@ def test_tied_layers_and_gelu(tmp_path: Path) -> None:
     done = import_model(made.save(tmp_path / "opus"), tmp_path / "model", "", ImportOptions("en", "de"))
     assert done.recipe.model.activation == "gelu"
     assert done.recipe.model.decoder_layers == 3
-
-
-def test_json_vocabularies(odd: Marian, tmp_path: Path) -> None:
-    folder = odd.save(tmp_path / "opus")
-    (folder / "vocab.yml").unlink()
-    (folder / "vocab.json").write_text(json.dumps({one: number for number, one in enumerate(odd.vocabularies[0])}))
-    (folder / "decoder.yml").write_text("models: [model.npz]\nvocabs: [vocab.json, vocab.json]\n")
-    import_of(folder, tmp_path / "model")
 
 
 def test_zips_and_folders_of_other_systems(tmp_path: Path) -> None:
