@@ -68,13 +68,13 @@ def spm(side: int, size: int = 200, more: tuple[str, ...] = ()) -> bytes:
 @functools.cache
 def own_spm(size: int = 200, sides: tuple[int, ...] = (0, 1), symbols: tuple[str, ...] = ()) -> bytes:
     """As Marian trains it, from these sides: </s> is 0, <unk> is 1, and there is no <s>."""
-    own = {"bos_id": -1, "eos_id": 0, "unk_id": 1, "byte_fallback": True}
+    own: dict[str, Any] = {"bos_id": -1, "eos_id": 0, "unk_id": 1, "byte_fallback": True}
     return _learned(sides, vocab_size=size, user_defined_symbols=list(symbols), **own)
 
 
 def _learned(sides: tuple[int, ...], **options: Any) -> bytes:
     text = [pair[side] for pair in pairs(train=600, valid=0, test=0)["train"] for side in sides]
-    model, quiet = io.BytesIO(), {"hard_vocab_limit": False, "minloglevel": 2, "num_threads": 1}
+    model, quiet = io.BytesIO(), dict[str, Any](hard_vocab_limit=False, minloglevel=2, num_threads=1)
     sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(text), model_writer=model, **quiet, **options)
     return model.getvalue()
 
