@@ -29,6 +29,15 @@ if (
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but this machine is asked: all other addresses go to a proxy that is not there."""
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "127.0.0.1")
+
+
 @pytest.hookimpl(tryfirst=True)  # then pytest joins the tests that share a parameter of a module
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if seed := os.environ.get("NMT_TEST_ORDER"):

@@ -14,16 +14,8 @@ from website import Site, serve, sgm, tgz, zipped
 
 from nmt_cli.registry import DATASETS
 
+pytestmark = pytest.mark.usefixtures("offline")
 QUICK = "import nmt_cli.corpora.download as download; download.PAUSE = 0.0"
-
-
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing but this machine is asked: the official addresses go to a proxy that is not there."""
-    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
 @pytest.fixture

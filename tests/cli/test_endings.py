@@ -240,16 +240,8 @@ def test_an_error_is_reported_once_and_ends_all_with_its_status(start: Callable[
 def test_an_unexpected_error_is_shown_as_it_is(place: Path, tmp_path: Path, world: int) -> None:
     prelude = "before(Updater, 'forward_backward', lambda u: torch.ones(2, 3) @ torch.ones(4, 5) if last() and u.adam.param_groups[0]['lr'] else None)"
     line = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)"
-    done = run(
-        place,
-        "train",
-        "numbers.toml",
-        "--run",
-        tmp_path / "run",
-        "--devices",
-        world,
-        prelude=FORKED + PATIENT + prelude,
-    )
+    options = ("--run", tmp_path / "run", "--devices", world)
+    done = run(place, "train", "numbers.toml", *options, prelude=FORKED + PATIENT + prelude)
     said = done.stderr.decode()
     assert done.returncode == 1
     assert said.count("Traceback") == 1

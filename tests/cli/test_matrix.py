@@ -67,7 +67,6 @@ importlib.import_module("nmt_cli.interface.planning")._measured = lambda *_: Spe
 COMMANDS = {
     "help": Command("--help", "nmt_cli.cli.command:write_parameters"),
     "version": Command("--version", "nmt_cli.cli.output:write"),
-    "help of a command": Command("score --help", "nmt_cli.cli.command:write_parameters"),
     "score": Command("score hyp --ref ref", "nmt_cli.evaluation.metrics:Scorer.score"),
     "score stdin": Command("score - --ref ref --json", "nmt_cli.evaluation.metrics:Scorer.score", TEXT),
     "score several": Command("score hyp ref --ref ref --samples 5", "nmt_cli.evaluation.significance:compare"),
@@ -80,7 +79,6 @@ COMMANDS = {
         "nmt_cli.translation.translator:LineTranslator.results",
         TEXT,
     ),
-    "translate by mbr": Command("translate --model model --devices 1 --search mbr --mbr-samples 4", SUBMIT, TEXT),
     "translate with terms": Command(
         "translate --model model --devices 1 --terms terms --banned-words banned", SUBMIT, TEXT
     ),

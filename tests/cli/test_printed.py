@@ -1,4 +1,5 @@
-"""The lines that commands print, in README's order and out of it: a shell can read the commands in them."""
+"""The lines that commands print, in README's order and out of it: a shell can read the commands in them; tables;
+and what a shell is answered after Tab."""
 
 from __future__ import annotations
 
@@ -17,6 +18,8 @@ from forked import nmt, run
 from shared import number_words
 
 from nmt_cli.cli.app import app
+from nmt_cli.cli.app import run as main
+from nmt_cli.cli.table import Column, Table, show
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +97,7 @@ import sys
 from nmt_cli.registry import METRICS
 METRICS["of-my-own"] = "my_package:SPEC"
 from nmt_cli.cli.app import COMMANDS, run
-heavy = {"torch", "numpy", "sacrebleu", "sentencepiece", "safetensors", "matplotlib", "nltk", "urllib.request", "tqdm"}
+heavy = {"torch", "numpy", "sacrebleu", "sentencepiece", "safetensors", "matplotlib", "nltk", "urllib.request", "tqdm", "fastapi", "uvicorn", "prometheus_client"}
 others = {"nmt_cli.cli.score", "nmt_cli.recipe", "pydantic", "rich"}
 for line in ("--help", "data", *(f"{name} --help" for commands in COMMANDS.values() for name in commands), *sys.argv[1:]):
     sys.argv = ["nmt", *line.split()]
@@ -120,3 +123,45 @@ def test_a_recipe_that_lies_here_is_found_by_its_name_or_nearly_its_name(folder:
     for name in ("my own", "my ownn.toml"):
         assert "Did you mean " in (said := nmt(folder, "train", name, code=1))
         assert "'my own.toml'?" in said
+
+
+TABLE = Table(
+    "BLEU  nrefs:1  [x]",
+    [Column("score", 6), Column("p", 7, left=True), Column("system", left=True)],
+    [["28.98", "-", "a [b] c"], ["8.2", "0.0010*", "d"]],
+)
+
+
+def test_columns(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    show(["first", TABLE])
+    assert capfdbinary.readouterr().out == (
+        b"first\n\nBLEU  nrefs:1  [x]\n score  p        system\n 28.98  -        a [b] c\n   8.2  0.0010*  d\n"
+    )
+
+
+def test_names_that_are_not_utf8_do_not_stop_the_output(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    table = Table("t", [Column("system", left=True)], [["caf\udce9 ü"]])
+    show([table])
+    assert capfdbinary.readouterr().out == "t\nsystem\ncaf\\udce9 ü\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("nmt tran", ["translate"]),
+        ("nmt impo", ["import"]),
+        ("nmt train multi30k_en_de", ["multi30k_en_de", "multi30k_en_de_tok"]),
+        ("nmt train mi", []),  # the shell completes names of files
+        ("nmt translate --model ", []),
+    ],
+    ids=str,
+)
+def test_completion(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str, expected: list[str]
+) -> None:
+    number = len(line.split(" ")) - 1
+    for name, value in {"_NMT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(number)}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (ended.value.code, capsys.readouterr().out.split()) == (0, expected)

@@ -146,19 +146,15 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_offered(place: Path, run: Path) -> None:
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_offered_if_there_is_one(place: Path, run: Path) -> None:
     """Whatever is damaged: test_damage.py."""
     cut(run / "checkpoints/step-00000050/state.safetensors")
     said = train(place, run, *SHORT, code=1)
     assert f"the newest checkpoint, '{run}/checkpoints/step-00000050', is damaged:" in said
     assert "The one before it is step-00000045: to resume from there, remove" in said
-
-
-def test_of_a_damaged_first_checkpoint_it_is_said_that_there_is_none_before(place: Path, run: Path) -> None:
     for folder in (run / "checkpoints").iterdir():
         if folder.name != "step-00000050":
             shutil.rmtree(folder)
-    cut(run / "checkpoints/step-00000050/state.json")
     assert "There is none before it: to start again, remove" in train(place, run, *SHORT, code=1)
 
 

@@ -12,30 +12,19 @@ from sacrebleu.metrics.chrf import CHRF
 
 from nmt_cli.cli.output_checks import shortened
 
-SOURCE = [
-    "A dog barks at the postman.",
-    "",
-    "The old cat sleeps on the warm mat.",
-    "Two men are playing chess in the park.",
-    "",
-    "She sings a song.",
+LINES = [
+    ("A dog barks at the postman.", "", "Ein Hund bellt den Postboten an."),
+    ("", "Hallo.", ""),
+    (CAT := "The old cat sleeps on the warm mat.", CAT, "Die alte Katze schläft auf der warmen Matte."),
+    (
+        "Two men are playing chess in the park.",
+        f"Zwei Männer{' spielen' * 4} Schach.",
+        "Zwei Männer spielen im Park Schach.",
+    ),
+    ("", "", ""),
+    ("She sings a song.", "Sie singt ein Lied.", "Sie singt ein Lied."),
 ]
-OUTPUT = [
-    "",
-    "Hallo.",
-    "The old cat sleeps on the warm mat.",
-    "Zwei Männer spielen spielen spielen spielen Schach.",
-    "",
-    "Sie singt ein Lied.",
-]
-REFERENCE = [
-    "Ein Hund bellt den Postboten an.",
-    "",
-    "Die alte Katze schläft auf der warmen Matte.",
-    "Zwei Männer spielen im Park Schach.",
-    "",
-    "Sie singt ein Lied.",
-]
+SOURCE, OUTPUT, REFERENCE = (list(side) for side in zip(*LINES, strict=True))
 COUNTS = {"lines": 6, "empty": 1, "invented": 1, "loops": 1, "copies": 1, "length": 0, "numbers": 0, "placeholders": 0}
 
 

@@ -1,6 +1,6 @@
 """What each command refuses, "arguments → what it names": one table a command, in one process. Nothing is printed or changed.
 
-Numbers out of their bounds are in test_numbers.py, options given twice in test_repeated_options.py.
+Numbers out of their bounds and options given twice are in test_numbers.py.
 """
 
 from __future__ import annotations

@@ -30,16 +30,8 @@ from nmt_cli.registry import EXPORTERS, NORMS, load
 from nmt_cli.search.length_penalties import average, gnmt, none
 
 ODD = [
-    *(
-        "",
-        " ",
-        "  two  spaces ",
-        "\ttab\tend\t",
-        "ﬁne ²",
-        "emoji 😀👩‍👩‍👧",
-        "line\u2028separator \u0085 x",
-        "漢字 かな",
-    ),
+    *("", " ", "  two  spaces ", "\ttab\tend\t", "ﬁne ²"),
+    *("emoji 😀👩‍👩‍👧", "line\u2028separator \u0085 x", "漢字 かな"),
     *("e\u0301 a\u0308", "</s> <unk> <pad> <s>", "a</s>b", "<0x41> <0xE2>", "▁x ▁▁", "\u200bzero\u200d width"),
     *("ÄÖÜß “quotes” … –", "a\x01b", "\u00a0no break\u00a0", "\r", "A" * 200, "\ufeffmark", "\ufffd"),
     *("[CLS] <mask>", "> > a << b"),
@@ -286,18 +278,13 @@ def test_a_missing_library_is_named(to: str, made: Any, tmp_path: Path, monkeypa
 def test_what_is_wrong_with_model_place_or_text_is_named(made: Any, tmp_path: Path) -> None:
     """Places that are somebody's: `cli/test_matrix.py`; damaged models: `cli/test_damage.py`."""
     model, out = made(), tmp_path / "out"
-    (tmp_path / "full/mine").mkdir(parents=True)
     (tmp_path / "file").write_text("\n \n" + "far too long " * 100 + "\n")
     with pytest.raises(ModelError, match="cannot write the export at"):
         export(model, "ctranslate2", tmp_path / "file" / "out")
     with pytest.raises(DataError, match=r"no line to compare: .* 60 tokens"):
         export(model, "ctranslate2", out, tmp_path / "file")
-    with pytest.raises(DataError, match="nowhere"):
-        export(model, "ctranslate2", out, tmp_path / "nowhere")
     with pytest.raises(UsageError, match=r"--to 'ctranslate': .*'ctranslate2'"):
         export(model, "ctranslate", out)
-    with pytest.raises(UsageError, match="is not replaced: it is not empty"):
-        export(model, "ctranslate2", tmp_path / "full")
     assert not out.exists()
 
 

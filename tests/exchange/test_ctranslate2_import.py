@@ -152,7 +152,6 @@ def renamed(change: Callable[[list[str]], list[str]]) -> Callable[[Path], None]:
 
 FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "cut": (binary(lambda content: content[:-2000]), "is not a model of CTranslate2, or a damaged one"),
-    "empty": (binary(lambda _: b""), "is not a model of CTranslate2, or a damaged one"),
     "another version": (binary(lambda content: b"\3" + content[1:]), "the format version 3, expected 4 to 6"),
     "another model": (
         binary(lambda content: content.replace(b"TransformerSpec", b"WhisperModelSpc")),

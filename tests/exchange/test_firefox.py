@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
 import re
-import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from marian_models import (
     student,
     students_container,
     students_files,
+    tarred,
     written,
 )
 from safetensors.numpy import load_file
@@ -109,16 +108,6 @@ def packed(files: Mapping[str, bytes], ending: str) -> dict[str, bytes]:
     return {name + ending: compress(content) for name, content in files.items() if not name.endswith(".json")}
 
 
-def archive(path: Path, files: Mapping[str, bytes]) -> Path:
-    """A .tar.gz with a folder, as translateLocally has."""
-    with tarfile.open(path, "w:gz") as tar:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(f"ende.student.tiny11/{name}")
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
-    return path
-
-
 @pytest.mark.parametrize("form", ["folder", ".gz", ".zst", "tar", "file", "file.zst"])
 def test_files_are_found_by_their_names(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "unpacked").mkdir()
@@ -127,7 +116,9 @@ def test_files_are_found_by_their_names(form: str, tmp_path: Path, monkeypatch: 
     ending = "." + form.rpartition(".")[2]
     name = "model.ende.intgemm.alphas.bin"
     if form == "tar":
-        source = archive(tmp_path / "ende.student.tiny11.tar.gz", files)
+        source = tarred(
+            tmp_path / "ende.student.tiny11.tar.gz", files, top="ende.student.tiny11/"
+        )  # translateLocally's
     else:
         source = written(tmp_path / "model", packed(files, ending) if ending in (".gz", ".zst") else files)
         source = source / (name + ending * ("." in form)) if form.startswith("file") else source
@@ -190,14 +181,10 @@ FORMS: dict[str, Callable[[], Marian]] = {
     "self-attention": lambda: student(layers=(1, 1), ssru=False),
     "symbols of its own": lambda: student([own_spm(420, (0, 1), ("__source__", "__target__"))], layers=(1, 1)),
     "tiny": lambda: student(layers=(6, 2), sizes=(256, 1536, 8), scale=0.06),
-    "base-memory": lambda: student(layers=(6, 4), sizes=(384, 1536, 8), scale=0.05),
-    "base": lambda: student(layers=(6, 2), sizes=(512, 2048, 8), scale=0.04),
 }
 
 
-@pytest.mark.parametrize(
-    "form", [pytest.param(one, marks=pytest.mark.slow) if one in ("base-memory", "base") else one for one in FORMS]
-)
+@pytest.mark.parametrize("form", FORMS)
 def test_every_size_is_verified(form: str, tmp_path: Path) -> None:
     made = FORMS[form]()
     done = imported(written(tmp_path / "ende", students_files(made)), tmp_path / "out")

@@ -25,7 +25,6 @@ from transformers import MarianConfig, MarianMTModel
 from nmt_cli.data.normalization import replacing
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Vocabulary
 from nmt_cli.errors import ModelError, NmtError
-from nmt_cli.exchange.huggingface_import import names_in, section_of
 from nmt_cli.exchange.importer import ImportOptions
 from nmt_cli.exchange.importing import import_model
 from nmt_cli.exchange.preprocess import MOSES
@@ -207,6 +206,10 @@ def without(name: str) -> Change:
     return lambda folder: (folder / name).unlink()
 
 
+def renamed(name: str, new: str, content: str = "") -> Change:
+    return lambda folder: (folder / name).rename(folder / new).write_text(content)
+
+
 def retyped(folder: Path, dtype: str) -> None:
     """Call the numbers of one tensor those of another type, which has as many bytes."""
     path = folder / "model.safetensors"
@@ -280,6 +283,15 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "wrong shape": (put(**{f"{FC1}.weight": np.zeros((48, 7), "f4")}), "fc1.weight has the shape"),
     "few tokens": (put(**{"model.shared.weight": np.zeros((50, 32), "f4")}), "shared.weight has 50 tokens"),
     "NaN": (put(**{f"{FC1}.bias": np.full(48, np.nan, "f4")}), "fc1.bias .*not finite"),
+    "other numbers": (
+        tensors(lambda stored: stored.update({"lm_head.weight": stored["model.shared.weight"] + np.float32(1)})),
+        "config.json ties lm_head.weight to shared.weight, and the file has other numbers",
+    ),
+    "an added token": (text("added_tokens.json", '{"<mask>": 9}'), "added_tokens.json has the token '<mask>'"),
+    "quantized": (config(quantization_config={"bits": 4}), r"the weights are quantized \(\{'bits': 4\}\)"),
+    "no index": (renamed("model.safetensors", "model.safetensors.index.json", "{}"), "has no weight_map"),
+    "ONNX": (renamed("model.safetensors", "decoder_model.onnx"), "is a model in ONNX"),
+    "PEFT": (renamed("config.json", "adapter_config.json"), "is an adapter of PEFT"),
     "wide": (
         tensors(lambda t: t.update({"model.shared.weight": np.zeros((len(t["model.shared.weight"]), 99), "f2")})),
         r"shared.weight .*\(\d+, 99\), expected \(\d+, 32\)",
@@ -330,14 +342,6 @@ def test_the_command_that_rewrites_a_pickle_works(whole: Path, tmp_path: Path) -
     assert all(np.array_equal(first[name], second[name]) for name in second)
 
 
-def test_each_tensor_of_transformers_has_a_name_of_its_own_in_marian(whole: Path) -> None:
-    config = json.loads((whole / "config.json").read_text())
-    names = names_in(section_of(config, False))
-    assert len(set(names.values())) == len(names)
-    plain = {name.removeprefix("model.") for name in load_file(whole / "model.safetensors")}
-    assert {name for name in plain if "embed" not in name} <= names.keys()
-
-
 def split_in_shards(tensors: dict[str, Any], folder: Path) -> None:
     names = sorted(tensors)
     parts = {f"model-{i}.safetensors": names[i::2] for i in range(2)}
@@ -372,40 +376,3 @@ def test_weights_as_others_store_them_are_the_same(change: Any, tmp_path: Path) 
     ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
     assert len(done.model.remarks) == len(plain.model.remarks) + (change is add_rows)
-
-
-UNUSUAL: dict[str, tuple[Any, str]] = {
-    "other numbers": (
-        lambda folder: save_file(
-            (tensors := load_file(folder / "model.safetensors"))
-            | {"lm_head.weight": tensors["model.shared.weight"] + np.float32(1)},
-            folder / "model.safetensors",
-        ),
-        "config.json ties lm_head.weight to shared.weight, and the file has other numbers",
-    ),
-    "an added token": (
-        lambda folder: (folder / "added_tokens.json").write_text('{"<mask>": 9}'),
-        "added_tokens.json has the token '<mask>'",
-    ),
-    "quantized": (
-        lambda folder: (folder / "config.json").write_text(
-            '{"model_type": "marian", "quantization_config": {"bits": 4}}'
-        ),
-        r"the weights are quantized \(\{'bits': 4\}\)",
-    ),
-    "no index": (
-        lambda folder: (folder / "model.safetensors").rename(folder / "model.safetensors.index.json").write_text("{}"),
-        "has no weight_map",
-    ),
-    "ONNX": (lambda folder: (folder / "model.safetensors").rename(folder / "decoder_model.onnx"), "is a model in ONNX"),
-    "PEFT": (lambda folder: (folder / "config.json").rename(folder / "adapter_config.json"), "is an adapter of PEFT"),
-}
-
-
-@pytest.mark.parametrize("kind", UNUSUAL)
-def test_other_folders_are_named_as_what_they_are(kind: str, tmp_path: Path) -> None:
-    folder = write(tmp_path / "hf")
-    change, message = UNUSUAL[kind]
-    change(folder)
-    with pytest.raises(ModelError, match=message):
-        import_model(folder, tmp_path / "out", "", ImportOptions())

@@ -71,12 +71,11 @@ def config(content: bytes) -> Change:
 
 
 def option(**values: Any) -> Change:
-    """Options of the configuration; `_` for `-`, and None for none."""
+    """Options of the configuration; `_` for `-`."""
 
     def changed(folder: Path, model: Marian) -> None:
         options = {**model.options, **{name.replace("_", "-"): value for name, value in values.items()}}
-        kept = {name: value for name, value in options.items() if value is not None}
-        config(Marian(model.arrays, kept, model.vocabularies, model.models).config)(folder, model)
+        config(replace(model, options=options).config)(folder, model)
 
     return changed
 
@@ -93,6 +92,11 @@ def ensemble(decoder: str) -> Change:
         (folder / "decoder.yml").write_text(f"{decoder}\nvocabs: [vocab.yml]\n", encoding="utf-8")
 
     return changed
+
+
+def damaged_member(folder: Path, model: Marian) -> None:
+    ensemble("models: [model.npz, copy.npz]")(folder, model)
+    os.truncate(folder / "copy.npz", 20_000)
 
 
 def token(piece: str) -> Change:
@@ -168,10 +172,6 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "doubles": (arrays(lambda stored: stored.update(Wemb=stored["Wemb"].astype("f8"))), "Wemb .*float64"),
     "pickled": (put(Wemb=np.array([{}, open], object)), "Object arrays"),
     "a header that does not end": (array_with("{'descr': '<f4', ("), "something else than arrays of numbers"),
-    "a dtype of one part": (
-        array_with("{'descr': ('<f4',), 'fortran_order': False, 'shape': (1,)}"),
-        "something else than arrays of numbers",
-    ),
     "no dtype": (array_with("{'descr': '<f9', 'fortran_order': False, 'shape': (1,)}"), "'<f9'"),
     "arrays of any size together": (many_zeros, "unpacks from .* to 96,.* bytes"),
     "a size that is not true": (lying, "fewer bytes than its form needs"),
@@ -183,11 +183,8 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "a long name": (in_container(more="x" * 2000), "a name of more than 1,000 bytes"),
     "no configuration": (arrays(lambda stored: stored.pop("special:model.yml")), "no special:model.yml"),
     "configuration is no YAML": (config(b"a: [\0"), "special:model.yml, line 1"),
-    "configuration is a list": (config(b"- a\n\0"), "special:model.yml, line 1"),
     "no numbers": (option(dim_emb="wide"), "dim-emb = 'wide', expected a number"),
-    "no width": (option(dim_emb=None), "dim-emb = None, expected a number"),
     "no heads": (option(transformer_heads=0), "num_heads"),
-    "minus one layer": (option(enc_depth=-1), "encoder_layers"),
     "two activations": (option(transformer_ffn_activation=["swish"]), r"transformer-ffn-activation = \['swish'\]"),
     "a GRU": (option(transformer_decoder_autoreg="rnn", dec_cell="gru"), "transformer-decoder-autoreg = 'rnn'"),
     "an SSRU that is not there": (option(transformer_decoder_autoreg="rnn", dec_cell="ssru"), "lack decoder_l1_rnn_W"),
@@ -203,8 +200,6 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "factors": (option(factors_dim_emb=8), "factors-dim-emb = '8'"),
     "unknown option": (option(transformer_new="x"), "does not know: transformer-new = 'x'"),
     "gap in the vocabulary": (text("vocab.yml", "</s>: 0\n<unk>: 1\na: 3\n"), "vocab.yml .*0 to 2"),
-    "twice in the vocabulary": (text("vocab.yml", "</s>: 0\n<unk>: 1\na: 1\n"), "vocab.yml .*0 to 2"),
-    "a vocabulary that is a list": (text("vocab.yml", "- a\n- b\n"), "vocab.yml, line 1"),
     "a vocabulary without </s>": (text("vocab.yml", "<unk>: 0\na: 1\n"), "vocab.yml has no </s>"),
     "a token without a text": (token(""), "a token without a text"),
     "a token of any length": (text("vocab.yml", f"</s>: 0\n<unk>: 1\n? {'a' * 5000}\n: 2\n"), "'aaa.*a' of 5,000"),
@@ -227,14 +222,13 @@ FAULTS: dict[str, tuple[Change, str]] = {
     ),
     "weights of models": (ensemble("models: [model.npz, copy.npz]\nweights: [0.7, 0.3]"), r"\['0.7', '0.3'\]: .*equal"),
     "an ensemble's word penalty": (ensemble("models: [model.npz, copy.npz]\nword-penalty: 0.2"), "divided by their"),
+    "a member that is damaged": (damaged_member, "copy.npz is neither an .npz"),
     "a member that is none": (ensemble("models: [model.npz, vocab.yml]"), "not all are .npz"),
     "a name twice": (text("decoder.yml", "beam-size: 1\nbeam-size: 2\n"), "decoder.yml, line 2: .*once"),
     "values of values": (text("decoder.yml", BOMB), "decoder.yml, line 1"),
     "a word penalty of words": (text("decoder.yml", "vocabs: [vocab.yml]\nword-penalty: a\n"), "word-penalty = 'a'"),
     "a word penalty of any size": (text("decoder.yml", "vocabs: [vocab.yml]\nword-penalty: 1e9\n"), "word_penalty"),
-    "a word penalty that is none": (text("decoder.yml", "vocabs: [vocab.yml]\nword-penalty: nan\n"), "word_penalty"),
     "a beam of words": (text("decoder.yml", "vocabs: [vocab.yml]\nbeam-size: many\n"), "beam-size = 'many'"),
-    "no length": (text("decoder.yml", "vocabs: [vocab.yml]\nmax-length-factor: [2]\n"), r"max-length-factor = \['2'\]"),
     "an infinite length": (
         text("decoder.yml", "vocabs: [vocab.yml]\nmax-length-factor: inf\n"),
         "length-factor = 'inf'",
@@ -375,11 +369,9 @@ SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "an empty folder": (files(), "holds no model that nmt knows"),
     "a text": (lambda folder: files(text="x")(folder) / "text", "there is another or a damaged file at"),
     "M2M100": (files(config__json=M2M, model__safetensors=b"", sentencepiece__bpe__model=b""), "'m2m_100'"),
-    "M2M100 as pickle": (files(config__json=M2M, pytorch_model__bin=b""), "'m2m_100' of transformers"),
     "NLLB": (files(config__json=M2M, tokenizer__json="{}"), "'m2m_100' of transformers"),
     "pickle": (files(config__json='{"model_type": "marian"}', pytorch_model__bin=b"PK"), PICKLE),
     "a file of pickle": (lambda folder: files(pytorch_model__bin=b"PK")(folder) / "pytorch_model.bin", PICKLE),
-    "a checkpoint": (files(model__pt=b"PK"), PICKLE),
     "OpenNMT-py": (files(model_step_1__pt=b"PK"), "ct2-opennmt-py-converter --model_path"),
     "a model.bin": (files(model__bin=b"PK"), "has weights as model.bin, .* If Marian saved it, give its path"),
     "ONNX": (named("model.onnx", b""), "is a model in ONNX"),
@@ -397,23 +389,14 @@ SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "Firefox without weights": (files(**FIREFOX), "model.ende.intgemm.alphas.bin is neither"),
     "a truncated zip": (zip_with(lambda content: content.__delitem__(slice(-400, None))), "opus.zip"),
     "a damaged zip": (zip_with(damaged, zipfile.ZIP_DEFLATED), "cannot read vocab.yml of .*opus.zip"),
-    "LZMA that is damaged": (zip_with(damaged, zipfile.ZIP_LZMA), "cannot read vocab.yml of .*opus.zip"),
     "a name in a zip that is not UTF-8": (zip_with(name_of_other_bytes), "cannot read opus.zip of .*decode"),
     "a newer zip": (zip_with(newer_version), "cannot read opus.zip of .*version 9.9"),
     "an encrypted zip": (zip_with(encrypted), "cannot read .*encrypted"),
     "a zip of many files": (zip_and("", *map(str, range(10_000))), "10,008 files, expected at most 10,000"),
     "no tar": (lambda folder: zip_and("")(folder).rename(folder / "opus.tgz"), "cannot read opus.tgz of .*not a tar"),
-    "a truncated tar": (
-        tar_and(change=lambda content: content.__delitem__(slice(-60_000, None))),
-        "cannot read opus.tar",
-    ),
     "a tar that ends after a file": (
         tar_and(entry("more"), change=lambda content: content.__delitem__(slice(512, None))),
         "damaged or cut one .empty header",
-    ),
-    "a header of a tar that is damaged": (
-        tar_and(change=flipped(b"opus/vocab.yml", 5)),
-        "damaged or cut one .bad checksum",
     ),
     "a tar.gz that is damaged": (
         tar_and(name="opus.tar.gz", change=flipped(b"", -6)),
@@ -435,7 +418,6 @@ SOURCES: dict[str, tuple[Callable[[Path], Path], str]] = {
         "unpacks from .*, which no weights do",
     ),
     "several folders in a tar": (tar_and(entry("two/source.spm")), "several files called source.spm"),
-    "several folders in a zip": (zip_and("one/", "two/source.spm"), "several files called source.spm"),
     "several models": (files(**{"a.npz": b"", "b.npz": b""}), "several models: .*'a.npz'"),
 }
 

@@ -16,15 +16,7 @@ from nmt_cli.data.sentencepiece_model import Extension
 from nmt_cli.errors import ModelError
 from nmt_cli.exchange.preprocess import preprocess_script, program, replacements_in, steps_in
 
-HOSTILE = (
-    "'$(touch PWNED)",
-    "`touch PWNED`",
-    "'; touch PWNED #",
-    "\\'$(touch PWNED)",
-    '"; touch PWNED; "',
-    "-n",
-    "$HOME",
-)
+HOSTILE = ("'$(touch PWNED)", "`touch PWNED`", "\\'$(touch PWNED)", '"; touch PWNED; "', "-n", "$HOME")
 
 
 def run(script: str, text: str, folder: Path) -> str:
@@ -92,17 +84,14 @@ def test_only_programs_through_which_the_text_goes_are_steps() -> None:
     "step",
     [
         "tr '[:upper:]' '[:lower:]'",
-        "uconv -x any-nfkc",
         "awk '{ print tolower($0) }'",
         "./my-replace-unicode-punctuation.perl.sh",
         "sedate -e 's/，/,/g'",
         "sed -e 's/，/<&>/g'",
-        "sed -e 's/，/,/g' -e 's/[0-9]/0/g'",
         "sed -E -e 's/a+/b/g'",
         "sed -e 's/，/,/g' -e 's/a/b/2'",
         'sed -e "s/，/$(date)/g"',
         "perl -pe 's/\\p{C}/ /g; s/a/b/g'",
-        "cut -c -100",
     ],
 )
 @pytest.mark.parametrize("at", range(2))

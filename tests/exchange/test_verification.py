@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import sys
 from collections.abc import Callable
@@ -34,14 +33,6 @@ def in_matrix(name: str, by: float) -> Spoil:
     return spoil
 
 
-def swapped_features(folder: Path) -> None:
-    """Sinusoids in the wrong order: two columns of the embedding are swapped."""
-    tensors = load_file(folder / "model.safetensors")
-    weight = tensors["model.shared.weight"]
-    weight[:, [1, 17]] = weight[:, [17, 1]]
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-
-
 def other_start(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     (folder / "config.json").write_text(json.dumps({**config, "decoder_start_token": "</s>"}), encoding="utf-8")
@@ -65,11 +56,8 @@ def register(monkeypatch: pytest.MonkeyPatch, name: str, exporter: Exporter) -> 
     [
         (other_start, "logits at step 1"),
         (in_matrix("model.encoder.layers.1.fc2.weight", 0.05), "encoder state at position"),
-        (in_matrix("model.encoder.layers.0.self_attn.v_proj.bias", 0.05), "encoder state at position 1: "),
         (in_matrix("model.decoder.layers.0.encoder_attn.q_proj.weight", 0.5), "logits at step"),
         (in_matrix("model.decoder.layers.0.final_layer_norm.bias", 0.01), "logits at step 1: "),
-        (in_matrix("final_logits_bias", 0.001), "logits at step 1: "),
-        (swapped_features, "encoder state at position 1: "),
         (swapped_ids, "to our tokenizer, "),
     ],
 )
@@ -91,37 +79,6 @@ def test_a_spoiled_folder_is_found_and_left(
     assert repr(str(tmp_path / "out")) in str(fault.value)
     assert (tmp_path / "out" / file).is_file()
     assert fault.value.exit_code == 1
-
-
-@pytest.mark.parametrize(
-    "scaled",
-    [
-        pytest.param(lambda name, shape: shape == (32, 48), id="from d_ff to d_model"),
-        pytest.param(lambda name, shape: shape == (32, 32), id="from heads to d_model"),
-        pytest.param(lambda name, shape: "norm" in name and name.endswith("weight"), id="norms"),
-    ],
-)
-@pytest.mark.usefixtures("short")
-def test_a_spoiled_ctranslate2_folder_is_found_and_left(
-    scaled: Callable[[str, tuple[int, ...]], bool], made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    exporter = load(EXPORTERS, "ctranslate2", "--to")
-
-    def write_scaled(source_model: SourceModel, folder: Path) -> None:
-        model = copy.deepcopy(source_model.model)
-        parameters = [parameter for name, parameter in model.named_parameters() if scaled(name, tuple(parameter.shape))]
-        assert parameters
-        with torch.no_grad():
-            for parameter in parameters:
-                parameter.mul_(1.01)
-        exporter.write(replace(source_model, model=model), folder)
-
-    register(monkeypatch, "ctranslate2", replace(exporter, write=write_scaled))
-    with pytest.raises(
-        ModelError, match=r"sentence \d+ .*, logits at step 1: \S+ here, \S+ there, 0.0001 apart at most"
-    ):
-        export(made(), "ctranslate2", tmp_path / "out")
-    assert (tmp_path / "out" / "model.bin").is_file()
 
 
 # One sentence

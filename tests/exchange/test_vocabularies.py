@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tarfile
 import zipfile
 from pathlib import Path
@@ -178,26 +177,12 @@ def test_a_training_is_imported_as_it_lies(tmp_path: Path) -> None:
     assert vocabulary.target.decode(vocabulary.target.encode(lines)) == processor.decode(processor.encode(lines))
 
 
-@pytest.mark.parametrize("tied", [["1", "1", "2"], ["1", "1"]])
-def test_tied_layers_and_gelu(tied: list[str], tmp_path: Path) -> None:
+def test_tied_layers_and_gelu(tmp_path: Path) -> None:
     made = marian("gelu", layers=(1, 2))
-    made.options |= {"transformer-depth-scaling": True, "dec-depth": 3}
-    made.options["transformer-tied-layers"] = [int(one) for one in tied]
-    if len(tied) != 3:
-        with pytest.raises(ModelError, match=r"transformer-tied-layers = .*, expected one for each layer"):
-            import_of(made.save(tmp_path / "opus"), tmp_path / "model")
-        return
+    made.options |= {"transformer-depth-scaling": True, "dec-depth": 3, "transformer-tied-layers": [1, 1, 2]}
     done = import_model(made.save(tmp_path / "opus"), tmp_path / "model", "", ImportOptions("en", "de"))
     assert done.recipe.model.activation == "gelu"
     assert done.recipe.model.decoder_layers == 3
-
-
-def test_json_vocabularies(odd: Marian, tmp_path: Path) -> None:
-    folder = odd.save(tmp_path / "opus")
-    (folder / "vocab.yml").unlink()
-    (folder / "vocab.json").write_text(json.dumps({one: number for number, one in enumerate(odd.vocabularies[0])}))
-    (folder / "decoder.yml").write_text("models: [model.npz]\nvocabs: [vocab.json, vocab.json]\n")
-    import_of(folder, tmp_path / "model")
 
 
 def test_zips_and_folders_of_other_systems(tmp_path: Path) -> None:

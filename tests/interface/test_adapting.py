@@ -14,7 +14,6 @@ from untrained import write_untrained
 import nmt_cli as nmt
 from nmt_cli.data.demo_corpus import pairs
 from nmt_cli.data.tokenizer import Vocabulary, learn_bpe
-from nmt_cli.interface.planning import _scoring
 from nmt_cli.model.folder import weights_of
 from nmt_cli.model.folder_files import read_metrics
 from nmt_cli.model.transformer import Transformer
@@ -159,11 +158,3 @@ def test_the_recipe_has_the_commands_that_score_both_models(text: Path, tmp_path
         ("Before", f"{old} {files}"),
         ("After", f"runs/new {files}"),
     ]
-
-
-def test_a_test_set_of_several_or_compressed_files_has_no_command() -> None:
-    one = [Path("a b.en")]
-    command = "nmt translate --model 'runs/my new' < 'a b.en' | nmt score - --ref t.zh"
-    assert _scoring("runs/my new", [one, [Path("t.zh")]]) == command
-    assert _scoring("runs/my new", [one, [Path("t.zh.gz")]]) == ""
-    assert _scoring("runs/my new", [one * 2, [Path("t.zh")] * 2]) == ""

@@ -169,15 +169,6 @@ def test_a_text_arrives_as_it_was_sent_however_it_is_cut(
                 assert (answer.status, json.loads(answer.read())) == (200, {"translatedText": expected})
 
 
-@every_interface
-@pytest.mark.parametrize("host", ["[", "[::1", "a b", "\xff", "x:99999999", "x/../y"])
-def test_hosts(served: Served, path: str, host: str) -> None:
-    request = whole(path, "Connection: close").replace(b"Host: x", f"Host: {host}".encode("latin-1"))
-    assert answer_to(served, [request])[0] == 200
-    missing = request.replace(path.encode(), path.encode() + b"s", 1)
-    assert answer_to(served, [missing]) == (404, {INTERFACES[path][3]: "Not Found"})
-
-
 # --- encodings, numbers of items, nesting ---
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -116,9 +114,3 @@ def test_what_is_refused_before_serving(model: Path, tmp_path: Path, monkeypatch
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nmt_cli.cli.serve.find_spec", lambda name: None if name == "fastapi" else name)
     assert unnamed("serve", "--model x → fastapi & pip install & 'fastapi>=0.115'") == []
-
-
-def test_help_imports_no_server() -> None:
-    code = "import sys; sys.argv = ['nmt', 'serve', '-h']; from nmt_cli.cli.app import run; run(); print({'fastapi', 'uvicorn', 'torch', 'prometheus_client'} & {*sys.modules})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("\nset()\n")

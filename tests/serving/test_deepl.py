@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -105,35 +102,3 @@ def test_keys_and_quota(model: Path, tmp_path: Path) -> None:
         assert get(f"{served.url}/frontend/settings").json()["keyRequired"]
         assert get(f"{served.url}/metrics").status_code == 400
         assert get(f"{served.url}/metrics", headers={"Authorization": f"Bearer {KEY}"}).status_code == 200
-
-
-NODE = """
-const deepl = require('deepl-node');
-const client = new deepl.Translator('a-key-of-some-length', {serverUrl: process.argv[1], maxRetries: 0});
-(async () => {
-  const texts = await client.translateText(['the cat sees a dog.', 'a house.'], 'en', 'de');
-  const languages = await client.getSourceLanguages();
-  const usage = await client.getUsage();
-  let error = '';
-  try { await client.translateText('a', null, 'fr'); } catch (failed) { error = failed.message; }
-  console.log(JSON.stringify({texts: texts.map(one => one.text), languages: languages.map(one => one.code), usage: usage.character.count > 0, error}));
-})();
-"""
-
-
-@pytest.mark.slow
-def test_deepl_node(served: Served, translator: nmt.Translator, tmp_path: Path) -> None:
-    if not (shutil.which("node") and shutil.which("npm")):
-        pytest.skip("node and npm are not installed")
-    install = ["npm", "install", "--no-audit", "--no-fund", "deepl-node@1"]
-    installed = subprocess.run(install, cwd=tmp_path, capture_output=True, text=True, timeout=2 * LIMIT, check=False)
-    if installed.returncode:
-        pytest.skip(f"npm cannot install deepl-node: {installed.stderr[-200:]}")
-    done = subprocess.run(
-        ["node", "-e", NODE, served.url], cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
-    assert answer["texts"] == [translated(translator, text) for text in (TEXT, "a house.")]
-    assert (answer["languages"], answer["usage"]) == (["en", "de"], True)
-    assert "target_lang" in answer["error"]

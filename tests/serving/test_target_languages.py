@@ -59,15 +59,7 @@ def test_the_languages_of_the_interfaces(many: Served) -> None:
 
 def test_the_target_of_a_request(many: Served, expected: dict[str, str]) -> None:
     assert len(set(expected.values())) > 3
-    others = {
-        "DE": "deu",
-        "deu": "deu",
-        "ger": "deu",
-        "fr-CA": "fra",
-        "fre-FR": "fra",
-        "zh_hans": "cmn_Hans",
-        "ara": "ara",
-    }
+    others = {"DE": "deu", "deu": "deu", "ger": "deu", "fr-CA": "fra", "fre-FR": "fra", "zh_hans": "cmn_Hans"}
     for code, tag in {**NAMES, **others}.items():
         assert translate(many, target=code).json() == {"translatedText": expected[tag]}
     for code in ("it", "zh-Hant", "zh"):

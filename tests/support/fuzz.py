@@ -74,18 +74,8 @@ PARTS = _choices(
     'name="{} | name="{}"\r\nContent-Type: text/plain; charset=punycode | name="{}"; filename="../../\x00#%2f.htm"',
     'name="{}"; filename=""',
 )
-NOISE = [
-    b"\x00",
-    b"\xff",
-    b"\r\n",
-    b"\n",
-    b" ",
-    b"0\r\n\r\n",
-    b"\xed\xa0\x80",
-    b"9" * 30,
-    b"--x--",
-    *b': % & ; " {'.split(),
-]
+NOISE = [b"\x00", b"\xff", b"\r\n", b"\n", b" ", b"0\r\n\r\n", b"\xed\xa0\x80", b"9" * 30, b"--x--"]
+NOISE += b': % & ; " {'.split()
 
 
 def request_of(rng: random.Random) -> bytes:

@@ -28,8 +28,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import sentencepiece
-from marian_models import container, marian, pieces, spm, student, students_files, written
+from marian_models import container, marian, student, students_files, written
 
 from nmt_cli.errors import NmtError
 from nmt_cli.exchange import importing
@@ -136,42 +135,7 @@ def sources(folder: Path) -> list[Path]:
     model.tar(folder / "tar" / TAR)
     info = '{"src": "English", "trgTag": "de"}'
     firefox = written(folder / "firefox", students_files(student(layers=(1, 1)), model_info__json=info))
-    others = [
-        firefox,
-        folder / "huggingface",
-        folder / "tar",
-        training(folder / "training"),
-        of_bytes(folder / "bytes"),
-    ]
-    return [*found, binary, converted, argos, *others]
-
-
-def of_bytes(folder: Path) -> Path:
-    """Write a model with a vocab.yml as `marian-vocab` writes it, with tokens that are not UTF-8."""
-    vocabularies = importlib.import_module("test_vocabularies")
-    more = [*pieces(spm(0)), *pieces(spm(1))]
-    table = [
-        *vocabularies.SPELLED,
-        *(one for one in dict.fromkeys(map(str.encode, more)) if one not in vocabularies.SPELLED),
-    ]
-    marian(layers=(1, 1), tables=[[*map(str, range(len(table)))]]).save(folder)
-    lines = [b'"%s": %d' % (one, number) for number, one in enumerate(table)][len(vocabularies.SPELLED) :]
-    (folder / "vocab.yml").write_bytes(b"\n".join([vocabularies.MARIAN_VOCAB, *lines]))
-    return folder
-
-
-def training(folder: Path) -> Path:
-    """Write what a training of Marian leaves: its settings, and a SentencePiece model as the vocabulary."""
-    content = importlib.import_module("test_vocabularies").own_spm(400)
-    processor = sentencepiece.SentencePieceProcessor(model_proto=content)
-    marian(tables=[processor.id_to_piece(list(range(processor.get_piece_size())))], layers=(1, 1)).save(folder)
-    for name in ("decoder.yml", "vocab.yml", "source.spm", "target.spm"):
-        (folder / name).unlink()
-    (folder / "vocab.spm").write_bytes(content)
-    settings = "models:\n  - /x/model.npz\nvocabs:\n  - /x/vocab.spm\n  - vocab.spm\nbeam-size: 6\nnormalize: 0.6\n"
-    (folder / "model.npz.yml").write_text(settings)
-    (folder / "model.npz.decoder.yml").write_text(settings)
-    return folder
+    return [*found, binary, converted, argos, firefox, folder / "huggingface", folder / "tar"]
 
 
 def attempt(source: Path, place: Path) -> None:

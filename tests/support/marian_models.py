@@ -62,38 +62,20 @@ ${SPMENCODE} --model $2
 @functools.cache
 def spm(side: int, size: int = 200, more: tuple[str, ...] = ()) -> bytes:
     """A unigram model with SentencePiece's own ids, of one side of the teaching corpus. `more`: symbols of its own."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([pair[side] for pair in pairs(train=600, valid=0, test=0)["train"]]),
-        model_writer=model,
-        vocab_size=size,
-        hard_vocab_limit=False,
-        user_defined_symbols=list(more),
-        minloglevel=2,
-        num_threads=1,
-    )
-    return model.getvalue()
+    return _learned((side,), vocab_size=size, user_defined_symbols=list(more))
 
 
 @functools.cache
 def own_spm(size: int = 200, sides: tuple[int, ...] = (0, 1), symbols: tuple[str, ...] = ()) -> bytes:
     """As Marian trains it, from these sides: </s> is 0, <unk> is 1, and there is no <s>."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(
-            [one for pair in pairs(train=600, valid=0, test=0)["train"] for one in [pair[side] for side in sides]]
-        ),
-        model_writer=model,
-        vocab_size=size,
-        bos_id=-1,
-        eos_id=0,
-        unk_id=1,
-        byte_fallback=True,
-        user_defined_symbols=list(symbols),
-        hard_vocab_limit=False,
-        minloglevel=2,
-        num_threads=1,
-    )
+    own: dict[str, Any] = {"bos_id": -1, "eos_id": 0, "unk_id": 1, "byte_fallback": True}
+    return _learned(sides, vocab_size=size, user_defined_symbols=list(symbols), **own)
+
+
+def _learned(sides: tuple[int, ...], **options: Any) -> bytes:
+    text = [pair[side] for pair in pairs(train=600, valid=0, test=0)["train"] for side in sides]
+    model, quiet = io.BytesIO(), dict[str, Any](hard_vocab_limit=False, minloglevel=2, num_threads=1)
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(text), model_writer=model, **quiet, **options)
     return model.getvalue()
 
 
@@ -132,10 +114,7 @@ class Marian:
         return {**written, "model.npz": npz({**self.arrays, "special:model.yml": np.frombuffer(self.config, np.int8)})}
 
     def save(self, folder: Path) -> Path:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in self.files().items():
-            (folder / name).write_bytes(content)
-        return folder
+        return written(folder, self.files())
 
     def zip(self, path: Path, top: str = "") -> Path:
         with zipfile.ZipFile(path, "w") as archive:
@@ -144,16 +123,7 @@ class Marian:
         return path
 
     def tar(self, path: Path, entries: Iterable[tarfile.TarInfo] = (), top: str = "opus/") -> Path:
-        """`entries` come first; each has zeros."""
-        kind: Any = {".gz": "w:gz", ".xz": "w:xz"}.get(path.suffix, "w:")
-        with tarfile.open(path, kind) as archive:
-            for entry in entries:
-                archive.addfile(entry, io.BytesIO(bytes(entry.size)))
-            for name, content in self.files().items():
-                entry = tarfile.TarInfo(top + name)
-                entry.size = len(content)
-                archive.addfile(entry, io.BytesIO(content))
-        return path
+        return tarred(path, self.files(), entries, top)
 
 
 def marian(
@@ -313,10 +283,23 @@ def students_files(model: Marian, pair: str = "ende", kind: int = 0x4101, **more
 
 
 def written(folder: Path, files: Mapping[str, bytes]) -> Path:
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / name).write_bytes(content)
     return folder
+
+
+def tarred(path: Path, files: Mapping[str, bytes], entries: Iterable[tarfile.TarInfo] = (), top: str = "") -> Path:
+    """Files below the folder `top` of a tar. `entries` come first; each has zeros."""
+    kind: Any = {".gz": "w:gz", ".xz": "w:xz"}.get(path.suffix, "w:")
+    with tarfile.open(path, kind) as archive:
+        for entry in entries:
+            archive.addfile(entry, io.BytesIO(bytes(entry.size)))
+        for name, content in files.items():
+            entry = tarfile.TarInfo(top + name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return path
 
 
 def _container(items: Sequence[tuple[str, int, tuple[int, ...], bytes]]) -> bytes:

@@ -52,16 +52,7 @@ def publish(
                 "filter_expression": "",
                 "decompressedSize": len(content),
                 "decompressedHash": hashlib.sha256(content).hexdigest(),
-                "attachment": {
-                    "hash": hashlib.sha256(packed).hexdigest(),
-                    "size": len(packed),
-                    "filename": f"{file}.zst",
-                    "location": location,
-                    "mimetype": "application/zstd",
-                },
-                "id": location[-40:-4],
-                "schema": 1749570042331,
-                "last_modified": 1749570511392,
+                "attachment": {"hash": hashlib.sha256(packed).hexdigest(), "size": len(packed), "location": location},
                 **changes,
             }
         )
