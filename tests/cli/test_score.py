@@ -20,6 +20,14 @@ ENDS = f"bleu:multi-bleu|sacremoses:{version('sacremoses')}|{VERSION}"
 STEPS = "protocol:paper|punct:unicode|tok:moses-de|compounds:##AT##"
 PAPER = "score de --ref de.ref --protocol paper"
 SCORES = ["metric", "name", "score", "signature", "details", "higher_is_better"]
+WITHOUT_COMET = """
+import importlib.metadata as m
+def version(name, found=m.version):
+    if name == "unbabel-comet":
+        raise m.PackageNotFoundError(name)
+    return found(name)
+m.version = version
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -131,6 +139,12 @@ def test_the_environment_of_translate_does_not_choose_the_way_to_score(monkeypat
     assert printed("score ref --ref ref --metric ter").startswith("TER      0.00")
 
 
+COMET = "score hyp --ref ref --metric comet --src ref --comet-model x"
+
+
 def test_missing_packages_are_named() -> None:
-    said = forked.nmt(Path.cwd(), *PAPER.split(), prelude="import sys; sys.modules['sacremoses'] = None", code=2)
-    assert "pip install regex 'sacremoses>=0.1.1'" in said
+    for command, prelude, packages in (
+        (PAPER, "import sys; sys.modules['sacremoses'] = None", "pip install regex 'sacremoses>=0.1.1'"),
+        (COMET, WITHOUT_COMET, "pip install 'setuptools<81' 'unbabel-comet>=2.2'"),
+    ):
+        assert packages in forked.nmt(Path.cwd(), *command.split(), prelude=prelude, code=2)
