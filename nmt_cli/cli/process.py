@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Terminated
@@ -109,6 +110,10 @@ def _ignore(number: int, frame: FrameType | None) -> None:
     """Do nothing. Unlike SIG_IGN, child processes do not inherit this."""
 
 
+AGAIN = 0.1
+"""Seconds after which a signal is sent again: Python has then left the place where it drops exceptions."""
+
+
 def _send_again(otherwise: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a hook for interrupts that were raised where Python drops exceptions, such as in `__del__`.
 
@@ -120,8 +125,11 @@ def _send_again(otherwise: Callable[[Any], Any]) -> Callable[[Any], Any]:
             otherwise(dropped)
             return
         number = signal_of(dropped.exc_value)
-        if number in ENDING:
-            _raise_on_signals()
-        threading.Timer(0.01, os.kill, (os.getpid(), number)).start()
+        try:
+            if number in ENDING:
+                _raise_on_signals()
+            threading.Timer(AGAIN, os.kill, (os.getpid(), number)).start()
+        except KeyboardInterrupt as interrupt:  # it came here, where it would be dropped too: the machine is slow
+            hook(SimpleNamespace(exc_value=interrupt))
 
     return hook

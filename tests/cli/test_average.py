@@ -77,9 +77,6 @@ train numbers.toml --run second --set train.init=runs/numbers --set train.update
 """
 
 
-# The score
-
-
 def test_an_average_that_is_not_worse_is_scored_and_used(place: Path) -> None:
     printed = said(place, "average", "runs/numbers", "--last", "1")
     score = metrics_of(place / "runs/numbers/last")["nll"]
@@ -129,9 +126,6 @@ def test_without_the_shards_the_average_is_not_scored(place: Path) -> None:
     assert "nll" not in metrics_of(place / "runs/numbers/averaged")
     assert "validation nll: the average" in said(place, "average", "runs/numbers", "--data", "moved/numbers")
     assert "error: 'moved' " in said(place, "average", "runs/numbers", "--data", "moved", code=1)
-
-
-# The age
 
 
 def test_an_average_that_is_older_than_the_last_checkpoint_is_reported(place: Path) -> None:

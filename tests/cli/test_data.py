@@ -28,9 +28,6 @@ def numbered(count: int, word: str) -> list[str]:
     return [f"{word} {number} {'abcdefghij'[number % 10]}" for number in range(count)]
 
 
-# From the archives to the shards
-
-
 @pytest.fixture(scope="module")
 def wmt() -> dict[str, bytes]:
     """Small archives with the members of WMT's; the test sets have as many lines as the real ones."""
@@ -98,9 +95,6 @@ def test_wmt14_from_a_mirror_to_preprocess(site: Site, wmt: dict[str, bytes], tm
 
     said = nmt(tmp_path, "data", "wmt14-en-de", "--mirror", site.address, "--out", "checked", prelude=QUICK, code=1)
     assert "wrong checksum" in " ".join(said.split())
-
-
-# The command line
 
 
 def test_the_table_is_data() -> None:

@@ -37,9 +37,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# Moments and processes
-
-
 def test_a_second_signal_does_not_interrupt_the_cleaning_up(folder: Path) -> None:
     """Schedulers send it more than once: here while what was half-written is removed."""
     term = int(signal.SIGTERM)

@@ -86,9 +86,6 @@ def ends_equal(job: Job, untouched: Path) -> None:
     assert differences(job.folder, untouched) == []
 
 
-# --- all is done ---
-
-
 def content(folder: Path) -> tuple[list[tuple[str, int]], list[str], list[str]]:
     kinds = [(record["type"], record["update"]) for record in records(folder)]
     return (

@@ -167,9 +167,6 @@ def test_an_average_takes_no_checkpoint_that_is_there_because_of_a_stop(place: P
     assert "(step-00000015, step-00000030, step-00000045)" in place.nmt("average", run)
 
 
-# --- patience ---
-
-
 PATIENT = ("--set", "train.lr_factor=1e-9", "--set", "train.patience=1")
 
 

@@ -168,9 +168,6 @@ def test_numbers_of_numpy_and_whole_numbers_are_numbers(model: Path) -> None:
         assert translator.translate(LINES, sample=True, temperature=10**30, top_p=np.float32(0.5))  # type: ignore[call-overload]
 
 
-# Recipes: the sections of training
-
-
 def test_every_number_of_a_recipe_has_bounds() -> None:
     for section, model in SECTIONS.items():
         for name, field in model.model_fields.items():
@@ -194,9 +191,6 @@ def test_the_lowest_and_the_highest_numbers_of_the_optimizer_train(
     records = (tmp_path / "runs/numbers/metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert json.loads(records[-1])["update"] == 3
     assert not re.search("nan|infinity", "".join(records).lower())
-
-
-# Options that are given twice
 
 
 def test_two_values_of_an_option_are_refused_and_named() -> None:

@@ -39,9 +39,6 @@ def run(done: Path, tmp_path: Path) -> Path:
     return shutil.copytree(done, tmp_path / "run", symlinks=True)
 
 
-# --- the recipe ---
-
-
 REFUSED = {
     "model.dropout": ("0.1", "0.2"),
     "model.residual": ("'pre'", "'post'"),
@@ -119,9 +116,6 @@ def test_keys_that_may_change_are_those_of_the_recipe() -> None:
         assert key not in MAY_CHANGE.get(section, set())
 
 
-# --- what training refuses ---
-
-
 @pytest.mark.parametrize(
     ("code", "options", "words"),
     [
@@ -139,9 +133,6 @@ def test_what_training_refuses_is_named(place: Path, code: int, options: list[st
     assert [word for word in words if word not in said] == [], said
 
 
-# --- the newest checkpoint ---
-
-
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
@@ -156,9 +147,6 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_offered_if_there_is
         if folder.name != "step-00000050":
             shutil.rmtree(folder)
     assert "There is none before it: to start again, remove" in train(place, run, *SHORT, code=1)
-
-
-# --- its folder ---
 
 
 def test_pruning_leaves_a_checkpoint_that_holds_something_of_the_users(place: Path, run: Path) -> None:

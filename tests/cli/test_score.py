@@ -85,9 +85,6 @@ def test_json() -> None:
     assert [*first["scores"]["ter"]] == [*SCORES, "mean", "ci95", "p_value", "differing_lines"]
 
 
-# The protocol of the paper
-
-
 def test_the_papers_bleu_is_one_line_with_its_steps() -> None:
     """Line 1 as in tests/evaluation/test_protocols.py: 9 tokens against 11; matches 8/9, 6/8, 5/7, 4/6.
 
@@ -102,9 +99,6 @@ def test_the_papers_bleu_is_one_line_with_its_steps() -> None:
     steps = {"punct": "unicode", "tok": "moses-de", "compounds": "##AT##", "bleu": "multi-bleu"}
     expected = {"name": "paper", "language": "de", "steps": steps, "tokenized_references": False}
     assert json.loads(printed(f"{PAPER} --json"))["protocol"] == expected
-
-
-# Resampling, lengths
 
 
 def test_confidence_of_one_system() -> None:
@@ -129,9 +123,6 @@ def test_by_length() -> None:
     assert [part["words"] for part in value["by_length"]] == ["1-10", "11-20", "21-30", "31-40", "41-50", "51+"]
     assert value["by_length"][0]["scores"]["ter"] == value["scores"]["ter"]["score"]
     assert (value["by_length"][5]["longest"], value["by_length"][5]["scores"]) == (None, {})
-
-
-# Faults that need more than arguments
 
 
 def test_the_environment_of_translate_does_not_choose_the_way_to_score(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,9 +63,6 @@ def test_what_looks_wrong_is_said_by_the_name_of_the_file() -> None:
     says(tokenised.replace("bleu", "chrf"))
 
 
-# Missing references
-
-
 def test_a_blank_line_is_no_reference_where_another_has_text() -> None:
     """As sacrebleu scores None, whatever the order of the references."""
     expected = {
@@ -86,9 +83,6 @@ def test_where_all_references_are_blank_the_reference_is_empty_text() -> None:
     says(both, ("'second': 1 of 4",), ("'mixed': 1 of 4",), ("'hyp': 1 of 4", "all references are blank"))
     write("hyp", [*HYP[:1], "", HYP[2], ""])
     says("score hyp --ref second")  # blank translations of blank lines
-
-
-# Normal forms, subwords, scripts without spaces
 
 
 def decomposed(lines: list[str]) -> list[str]:

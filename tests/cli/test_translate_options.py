@@ -57,9 +57,6 @@ def run(line: str, *more: object) -> list[str]:
     return printed(line, *more).split("\n")[:-1]
 
 
-# Ensembles and searches
-
-
 def copy_of_one(name: str, **decode: object) -> str:
     """Return the command for a copy of `one` with another section [decode]."""
     shutil.copytree("one", name)
@@ -114,9 +111,6 @@ def test_devices_are_cores_or_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     for given, named in (("cuda", 3), "--devices 3"), (("cuda:1", 2), "--device 'cuda:1'"):
         with pytest.raises(UsageError, match=named):
             workers_on("cuda:0", *given)
-
-
-# Constraints that each line has its own of
 
 
 def test_terms_are_in_a_file_or_in_columns() -> None:

@@ -263,9 +263,6 @@ def test_the_nearest_length_penalty() -> None:
     assert nearest_length_penalty(0.6, none) == 0.0
 
 
-# Faults
-
-
 @pytest.mark.parametrize("to", BOTH)
 def test_a_missing_library_is_named(to: str, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = {"huggingface": "transformers"}.get(to, to)

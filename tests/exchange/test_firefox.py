@@ -73,9 +73,6 @@ def imported(source: Path, out: Path, **options: Any) -> Imported:
     return import_model(source, out, "", ImportOptions(**options))
 
 
-# --- the container ---
-
-
 @pytest.mark.parametrize("kind", [0x4101, 0x4102, 0x10001, 0x10002])
 def test_the_numbers_of_a_container_are_its_integers_times_one_scale(kind: int, tmp_path: Path) -> None:
     made = student(layers=(1, 1))
@@ -97,9 +94,6 @@ def test_an_integer_that_int8_does_not_hold_is_named(tmp_path: Path) -> None:
     folder = written(tmp_path / "source", {**students_files(made), "model.bin": students_container(made, rounded)})
     with pytest.raises(NmtError, match="Wemb has the integer -128, expected at least -127"):
         imported(folder / "model.bin", tmp_path / "out")
-
-
-# --- files ---
 
 
 def packed(files: Mapping[str, bytes], ending: str) -> dict[str, bytes]:
@@ -165,7 +159,7 @@ def test_a_model_and_a_vocabulary_are_enough(tmp_path: Path) -> None:
 def test_the_languages_are_those_of_files_and_names(
     names: dict[str, Any], folder: str, info: dict[str, Any], expected: Any, tmp_path: Path
 ) -> None:
-    texts = {name: json.dumps(values) for name, values in info.items()}
+    texts: dict[str, Any] = {name: json.dumps(values) for name, values in info.items()}
     source = written(tmp_path / folder, students_files(student(layers=(1, 1)), **names, **texts))
     if isinstance(expected, str):
         with pytest.raises(NmtError, match=re.escape(expected)):
@@ -194,17 +188,14 @@ def test_every_size_is_verified(form: str, tmp_path: Path) -> None:
     assert read_config(done.path).precision == "int8"
 
 
-# --- the integers ---
-
-
 def test_the_integers_are_those_of_the_file(tmp_path: Path) -> None:
     made = student(layers=(1, 1))
     rounded = of_integers(made.arrays)
     done = imported(written(tmp_path / "ende", students_files(made)), tmp_path / "out")
     stored = load_file(done.path / "model.safetensors")
     table, pieces = Vocabulary.load(done.path).source.table, made.vocabularies[0]
-    for name, numbers in (("weight", "integers"), ("scales", "factor")):
-        joined = [getattr(rounded[f"encoder_l1_self_W{part}"], numbers).T for part in "qkv"]
+    for name, values in (("weight", "integers"), ("scales", "factor")):
+        joined = [getattr(rounded[f"encoder_l1_self_W{part}"], values).T for part in "qkv"]
         joined = joined if name == "weight" else [np.full(16, np.float32(1 / one)) for one in joined]
         np.testing.assert_array_equal(
             stored[f"encoder.0.self_attention.query_key_value.{name}"], np.concatenate(joined)
@@ -223,7 +214,8 @@ def test_the_integers_are_those_of_the_file(tmp_path: Path) -> None:
         numbers["decoder.0.ssru.candidate_forget.weight"],
         np.concatenate([rounded[f"decoder_l1_rnn_{name}"].numbers.T for name in ("W", "Wf")]),
     )
-    assert load_model(done.path, quantized=True).model.encoder[0].feed_forward.inner.weight.dtype.itemsize == 1
+    loaded: Any = load_model(done.path, quantized=True).model
+    assert loaded.encoder[0].feed_forward.inner.weight.dtype.itemsize == 1
 
 
 def test_wider_integers_and_embeddings_in_fp32(tmp_path: Path) -> None:
@@ -289,9 +281,6 @@ def test_a_licence_that_the_files_name_is_not_replaced(tmp_path: Path) -> None:
         imported(folder, tmp_path / "out", license="MIT")
 
 
-# --- what Marian and the reference computed ---
-
-
 @needs_marian
 @pytest.mark.parametrize("name", ["model.npz", "model.intgemm8.bin"])
 def test_marians_scores_of_its_ssru_model(name: str, tmp_path: Path) -> None:
@@ -303,7 +292,7 @@ def test_marians_scores_of_its_ssru_model(name: str, tmp_path: Path) -> None:
         numbers, _ = weights_in(SourceFiles(folder / name), name)
         with np.load(SHARED / "ssru" / "model.npz") as original:
             for one, array in numbers.items():  # the converter rounded them
-                step = array.integers.scale if array.integers else 0
+                step = float(array.integers.scale) if array.integers else 0.0
                 np.testing.assert_allclose(np.asarray(array), original[one], rtol=1e-6, atol=0.5001 * step)
         return
     model, vocabulary = TorchForced(load_model(out).model), Vocabulary.load(out)
@@ -328,7 +317,8 @@ def test_the_layer_that_was_trained_to_align(tmp_path: Path) -> None:
     assert imported(folder, tmp_path / "plain").recipe.model.guided_alignment_layer == 0
     (folder / "model.npz.yml").write_text("guided-alignment: corpus.align.gz\n")
     assert imported(folder, tmp_path / "trained").recipe.model.guided_alignment_layer == 2
-    named = marian(layers=(1, 2), **{"transformer-guided-alignment-layer": 1}).save(tmp_path / "named")
+    first: dict[str, Any] = {"transformer-guided-alignment-layer": 1}
+    named = marian(layers=(1, 2), **first).save(tmp_path / "named")
     assert imported(named, tmp_path / "first").recipe.model.guided_alignment_layer == 1
 
 

@@ -184,9 +184,6 @@ def test_texts_are_read_as_marian_did_or_as_transformers_does(tmp_path: Path) ->
     ]
 
 
-# --- faults ---
-
-
 Change = Callable[[Path], object]
 
 

@@ -50,9 +50,6 @@ def refused(source: Path, out: Path, by: str = "", options: ImportOptions = LANG
     return str(error.value)
 
 
-# --- weights, options, vocabularies ---
-
-
 def arrays(change: Callable[[dict[str, Any]], Any]) -> Change:
     def changed(folder: Path, model: Marian) -> None:
         stored = {**model.arrays, "special:model.yml": np.frombuffer(model.config, np.int8)}
@@ -253,9 +250,6 @@ def test_a_fault_of_a_marian_model_is_named(fault: str, model: Marian, tmp_path:
     change(folder, model)
     message = refused(folder, tmp_path / "out", options=ImportOptions())
     assert re.search(said, message), message
-
-
-# --- sources ---
 
 
 def files(**contents: str | bytes) -> Callable[[Path], Path]:

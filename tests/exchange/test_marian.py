@@ -192,9 +192,6 @@ def test_the_models_of_an_ensemble_become_folders_that_translate_together(tmp_pa
     assert not imported(source / "model2.npz", tmp_path / "one").others
 
 
-# --- what Marian computed ---
-
-
 @pytest.fixture(scope="session")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model folder of the model that Marian trained."""

@@ -81,9 +81,6 @@ def test_a_spoiled_folder_is_found_and_left(
     assert fault.value.exit_code == 1
 
 
-# One sentence
-
-
 def output(tokens: list[int], best: list[float], second: list[float]) -> Output:
     """Step t's logits: `best` for the token 4 + t, `second` for 9, else -5."""
     logits = torch.full((len(best), 10), -5.0)

@@ -115,9 +115,6 @@ def test_other_yaml_is_refused_by_its_line(line: str) -> None:
         settings(line, "x.yml")
 
 
-# --- models ---
-
-
 def import_of(source: Path, out: Path) -> Path:
     return import_model(source, out, "", ImportOptions("en", "de")).path
 

@@ -213,9 +213,6 @@ def test_durations() -> None:
     assert [spoken(seconds) for seconds in (5, 150, 3700, 9000, 40_000, 10**6)] == said
 
 
-# What is written is TOML
-
-
 CHARACTERS = "a\"'\\#[]{}=,$ \t\n\r\b\f\v\0\x1b\x7f\x80\x85\u00a0ß漢\u2028\ufeff\ufffe😀\U0010ffff"
 
 
@@ -270,9 +267,6 @@ def test_a_recipe_with_what_is_no_language_is_refused(key: str) -> None:
             load_recipe("demo", [f"{key}={toml_value(code)}"])
     for code in ("de", "pt-BR", "zh_Hant", "x-klingon", "d" * 35):
         load_recipe("demo", [f"{key}={code}"])
-
-
-# What is written, `nmt preprocess` accepts
 
 
 SCRIPTS = {"en": (0x61, 26, " "), "el": (0x03B1, 25, " "), "ja": (0x4E00, 2500, ""), "ko": (0xAC00, 4000, " ")}

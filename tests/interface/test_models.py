@@ -39,9 +39,6 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-# The catalogue
-
-
 def test_of_each_direction_the_best_released_model_comes_first(site: Site) -> None:
     versions = {
         "tiny": ("3.0", "3.10", "3.9"),
@@ -107,9 +104,6 @@ def test_another_server_is_a_named_error(files: dict[str, bytes | None], said: s
         nmt.available(site.address)
     with pytest.raises(UsageError, match="begins with https://"):
         nmt.available("file:///etc")
-
-
-# Fetching
 
 
 def test_a_model_is_fetched_in_two_parts_and_translates_by_its_name(site: Site, folder: Path) -> None:
@@ -216,9 +210,6 @@ def test_a_direction_that_is_not_published_is_a_named_error(name: str, said: str
     publish(site, "zh-en", sourceLanguage="zh-Hans")
     with pytest.raises(UsageError, match=said):
         nmt.get_model(name, url=site.address)
-
-
-# Names
 
 
 def test_a_path_comes_before_a_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,9 +34,6 @@ def faults(text: str, tmp_path: Path, overrides: tuple[str, ...] = ()) -> list[s
 TEACHING = '[data]\ngenerator = "teaching"\n'
 
 
-# Those that ship
-
-
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_recipe_that_ships_loads_and_is_read_back_equal_as_stored(name: str) -> None:
     recipe = load_recipe(name)
@@ -98,9 +95,6 @@ def test_the_defaults_are_base_and_head_sizes_follow_d_model() -> None:
     assert (ModelSection(d_k=16).key_size, ModelSection(d_k=16).value_size) == (16, 64)
     assert (ModelSection(d_v=16).key_size, ModelSection(d_v=16).value_size) == (64, 16)
     assert (ModelSection(num_heads=32).key_size, ModelSection(num_heads=1).value_size) == (16, 512)
-
-
-# Faults
 
 
 FAULTS = """
@@ -199,9 +193,6 @@ def test_all_faults_are_reported_in_one_error(tmp_path: Path) -> None:
     ]
 
 
-# Files
-
-
 UNREADABLE: dict[str, tuple[bytes | None, str]] = {
     "a folder/": (None, r"cannot read recipe .*: Is a directory"),
     "latin.toml": (b"# K\xf6ln\n", r"latin\.toml' is not UTF-8 text"),
@@ -239,9 +230,6 @@ def test_an_unknown_name_is_told_the_nearest() -> None:
             load_recipe(name)
         assert "`nmt info --recipes` lists them" in str(error.value)
         assert sum(known in str(error.value) for known in recipe_names()) <= 4
-
-
-# Extending
 
 
 def chain(tmp_path: Path, **texts: str) -> str:
@@ -321,9 +309,6 @@ def test_overrides_are_checked_like_the_file(tmp_path: Path) -> None:
         load_recipe(own(tmp_path, "data = 3"), ["data.generator=teaching"])
 
 
-# Stored and read back
-
-
 @pytest.fixture
 def warned_anew() -> None:
     """As in a process that has not warned yet."""
@@ -349,9 +334,6 @@ def test_a_retired_key_is_ignored_with_a_warning_where_it_had_an_effect(
 def test_a_retired_key_does_not_hide_what_is_wrong_beside_it(tmp_path: Path) -> None:
     assert faults(TEACHING + "[decode]\nprune = 3.0\npruned = 1\n", tmp_path)[1:] == ["  - decode.pruned: unknown key."]
     assert "decode = 3" in faults("decode = 3\n" + TEACHING, tmp_path)[1]
-
-
-# Extremes: each is refused at once, before memory is taken
 
 
 NESTED = "is nested too deeply"

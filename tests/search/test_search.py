@@ -116,7 +116,7 @@ def test_with_a_word_penalty_too_nothing_is_lost_that_could_win(words: float, al
     asked, found = [], []
     for lookahead in (1, 3, 13, UNLIMITED, 0):
         toy = kind(list(range(20)), 4, 9)
-        more = {"nbest": 2, "lookahead": lookahead, "word_penalty": words}
+        more: dict[str, Any] = {"nbest": 2, "lookahead": lookahead, "word_penalty": words}
         found.append(beam_search(toy, [12] * 20, options(beam=4, alpha=alpha, **more)))
         asked.append(toy.asked)
     assert asked == sorted(asked)

@@ -85,9 +85,6 @@ def answer_to(served: Served, sent: Iterable[bytes]) -> tuple[int, Any]:
         return answer.status, json.loads(answer.read())
 
 
-# --- around the body ---
-
-
 @every_interface
 @pytest.mark.parametrize("where", ["target", "headers", "one header", "chunk extension", "trailers"])
 def test_what_is_around_a_body_has_an_end(served: Served, path: str, where: str) -> None:
@@ -167,9 +164,6 @@ def test_a_text_arrives_as_it_was_sent_however_it_is_cut(
                 answer = HTTPResponse(client)
                 answer.begin()
                 assert (answer.status, json.loads(answer.read())) == (200, {"translatedText": expected})
-
-
-# --- encodings, numbers of items, nesting ---
 
 
 @every_interface
@@ -292,9 +286,6 @@ def test_bodies_that_are_no_json_object(served: Served, path: str, body: bytes) 
     assert message_of(answer, path) == "Invalid JSON format"
 
 
-# --- names ---
-
-
 def test_the_name_of_a_file_is_made_of_the_models_language(served: Served) -> None:
     """Whatever the client gives as a language and as a name, the file can be fetched, and has a name of its own."""
     for target, name, expected in (
@@ -319,9 +310,6 @@ def test_paths(served: Served, below: str, name: str) -> None:
     request = f"GET {below}{name} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     status, answer = answer_to(served, [request.encode()])
     assert (status, [*answer]) == (404, ["message" if below == "/v2/" else "error"])
-
-
-# --- clients that do not read, or leave ---
 
 
 SPACES = " " * 5_000_000
@@ -366,9 +354,6 @@ def test_a_client_that_sends_two_requests_and_leaves(
             client.sendall(whole("/translate", q="the cat sees a dog " * 8) + whole("/translate"))
             gate.begun()
         wait_until(one.idle)
-
-
-# --- all together ---
 
 
 @pytest.mark.filterwarnings("ignore:Unclosed file <tempfile")  # starlette's, of a form that is cut within a file

@@ -79,9 +79,6 @@ def test_texts_are_shown_as_they_are_and_very_long_ones_have_no_words_to_point_a
     assert page.all(".word") == []
 
 
-# Errors
-
-
 @pytest.mark.parametrize(("status", "words"), [(429, "Too many requests for now."), (503, "The server is busy.")])
 def test_a_busy_server_is_asked_again(page: Page, status: int, words: str) -> None:
     page.open()
@@ -155,9 +152,6 @@ def test_a_key_is_asked_for_and_kept_for_the_session(page: Page) -> None:
     assert page.run("return [sessionStorage.api_key, localStorage.length]") == ["a-good-key", 0]
 
 
-# Languages
-
-
 def test_one_pair_is_named_and_offers_no_choice(page: Page) -> None:
     page.open()
     assert (page("source-name").text, page("target-name").text) == ("English", "German")
@@ -200,9 +194,6 @@ def test_texts_run_in_their_own_direction(page: Page) -> None:
             assert page.run(f"return arguments[0].matches(':dir({direction})')", page(name))
 
 
-# Alternatives, copying
-
-
 def test_an_alternative_takes_the_place_of_the_translation_and_is_copied(page: Page) -> None:
     page.site.alternatives = ["Ein Mann", "Der Mann"]
     page.open().type("a man")
@@ -215,9 +206,6 @@ def test_an_alternative_takes_the_place_of_the_translation_and_is_copied(page: P
     page("copy").click()
     page.until(lambda: page.status == "Copied.")
     assert page.run("return navigator.clipboard.readText()") == "Der Mann"
-
-
-# Words
 
 
 def test_pointing_at_a_word_marks_the_words_it_comes_from(page: Page) -> None:
@@ -288,9 +276,6 @@ def test_the_page_works_where_attention_is_refused_or_of_another_translation(pag
 
     page.until(again)
     assert len(page.site.asked("/nmt/attention")) == 4
-
-
-# Files
 
 
 def test_a_chosen_file_is_translated_and_linked(page: Page, tmp_path: Path) -> None:

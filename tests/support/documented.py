@@ -112,9 +112,6 @@ def _without_comment(line: str) -> tuple[str, bool, str]:
     return (split[1], True, split[2] or "") if split else (line, True, "")
 
 
-# --- whether a command can be called so ---
-
-
 def chosen(line: str) -> str:
     """Return a command line with a value for each of `PLACEHOLDERS`."""
     for placeholder, value in PLACEHOLDERS.items():

@@ -199,9 +199,6 @@ def read(name: str) -> list[str]:
     return lzma.decompress((FOLDER / f"{name}.xz").read_bytes()).decode().split("\n")[:-1]
 
 
-# --- the models ---
-
-
 def write(folder: Path, name: str, noise: int = 0) -> None:
     """Make `folder` the model folder of MODELS[name]. Each `noise` above 0 changes all weights a little, as rounding does."""
     trees = name in ("parser", "monotonic")

@@ -29,36 +29,36 @@ def commands(group: Any = None, path: str = "") -> dict[str, Any]:
     return found
 
 
-def invoke(line: str, *more: object, stdin: bytes = b"") -> Result:
+def invoke(line: str, *more: object, stdin: str | bytes = b"") -> Result:
     threads = torch.get_num_threads()
     result = CliRunner().invoke(app, [*shlex.split(line), *map(str, more)], input=stdin)
     torch.set_num_threads(threads)
     return result
 
 
-def ran(line: str, *more: object, stdin: bytes = b"") -> Result:
+def ran(line: str, *more: object, stdin: str | bytes = b"") -> Result:
     """A command that must succeed."""
     result = invoke(line, *more, stdin=stdin)
     assert result.exit_code == 0, (line, more, result.exception, result.output)
     return result
 
 
-def printed(line: str, *more: object, stdin: bytes = b"") -> str:
+def printed(line: str, *more: object, stdin: str | bytes = b"") -> str:
     """What it prints on stdout; it must succeed."""
     return ran(line, *more, stdin=stdin).stdout
 
 
-def objects(line: str, *more: object, stdin: bytes = b"") -> list[Any]:
+def objects(line: str, *more: object, stdin: str | bytes = b"") -> list[Any]:
     """The JSON that it prints, a value a line."""
     return [json.loads(one) for one in printed(line, *more, stdin=stdin).split("\n")[:-1]]
 
 
-def warnings(line: str, *more: object, stdin: bytes = b"") -> list[str]:
+def warnings(line: str, *more: object, stdin: str | bytes = b"") -> list[str]:
     """What it says on stderr; it must succeed."""
     return [one.removeprefix("warning: ") for one in ran(line, *more, stdin=stdin).stderr.splitlines()]
 
 
-def refused(line: str, *more: object, stdin: bytes = b"", code: int = 2) -> str:
+def refused(line: str, *more: object, stdin: str | bytes = b"", code: int = 2) -> str:
     """Why a command refuses what it is given, by a named error or by the parser, with nothing on stdout."""
     result = invoke(line, *more, stdin=stdin)
     error = result.exception

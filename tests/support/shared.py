@@ -129,9 +129,6 @@ def prepare(folder: Path) -> None:
     forked.nmt(folder, "preprocess", "numbers.toml", "--data-dir", ".")
 
 
-# --- what two runs must have in common ---
-
-
 def timeless(value: Any) -> Any:
     """JSON without its clock fields, and without the hashes of files that have some."""
     if isinstance(value, dict):

@@ -126,7 +126,7 @@ def test_it_depends_on_nothing_but_the_line_and_asked_for_alignments_are_its_own
     one, texts = translator(LONGEST, align=True), lines()
     together = list(one.translate(texts))
     assert found(one.submit(texts[::-1]).result(60)) == found(together[::-1])
-    assert [found(one.translate([text]))[0] for text in texts] == found(together)
+    assert [found([*one.translate([text])])[0] for text in texts] == found(together)
     for line, result in zip(texts, together, strict=True):
         [source] = tokenizer().encode([line])
         expected = aligned(TorchForced(model(64)), [*source, EOS], ids_of(result))
