@@ -71,8 +71,12 @@ class RunningSearch(Generic[T]):
     def _accepted(self, accepts: Accepts) -> FinishedSentences:
         """Take a step, and search again for sentences whose best output is not accepted. Return those that are done."""
         finished = self.search.step() if self.search.busy else []
-        done = [(number, found) for number, found in finished if accepts(self.sentences[number], found[0].tokens)]
-        doubted = {number: found for number, found in finished if number not in dict(done)}
+        done, doubted = FinishedSentences(), dict[int, list[Hypothesis]]()
+        for number, found in finished:
+            if accepts(self.sentences[number], found[0].tokens):
+                done.append((number, found))
+            else:
+                doubted[number] = found
         self.doubted |= doubted
         if doubted:
             self.again = self.again or RunningSearch(self.models, self.options.second, self.in_engine)
@@ -93,6 +97,7 @@ class RunningSearch(Generic[T]):
         if self.again:
             self.again.drop([own for own, number in self.again.tasks.items() if number in numbers])
         for number in numbers:
+            self.doubted.pop(number, None)
             self._remove(number)
 
     def _alignment(self, number: int, output: list[int]) -> list[int]:

@@ -12,6 +12,7 @@ from in_memory import line_translator
 
 from nmt_cli.data.tokenizer import EOS
 from nmt_cli.recipe import DecodeSection
+from nmt_cli.search.running import RunningSearch
 from nmt_cli.search.sentence import Sentence
 from nmt_cli.translation.alignment import aligned
 from nmt_cli.translation.line import Candidate, Translation
@@ -131,6 +132,19 @@ def test_it_depends_on_nothing_but_the_line_and_asked_for_alignments_are_its_own
         [source] = tokenizer().encode([line])
         expected = aligned(TorchForced(model(64)), [*source, EOS], ids_of(result))
         assert result.alignment == tuple((at, index) for index, at in enumerate(expected) if at < len(source))
+
+
+@pytest.mark.usefixtures("refusing")
+def test_what_is_searched_again_can_be_dropped() -> None:
+    one = translator(LONGEST)
+    sentences = one.prepare(lines(), "").sentences
+    running = RunningSearch[int](one.models, one.search, one.models.in_engine(one.search))
+    running.add(range(len(sentences)), sentences)
+    while not running.doubted:
+        running.step()
+    assert running.load > 0
+    running.drop(list(running.tasks))
+    assert (running.tasks, running.doubted, running.load) == ({}, {}, 0)
 
 
 def test_whoever_asks_for_several_outputs_gets_those_of_the_search() -> None:
