@@ -22,6 +22,11 @@ take the cores from those that they wait for: training took up to five times as 
 if "OMP_WAIT_POLICY" not in os.environ:  # GNU's OpenMP reads both when torch is loaded
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 
+# torch compiles a kernel for each shape of matrix product, some 0.4 MB each, and keeps 1,024 of them twice. A training
+# meets hundreds of shapes; to compile one again takes 0.2 ms.
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "192")
+os.environ.setdefault("LRU_CACHE_CAPACITY", "128")
+
 # In this mode MKL, torch's library for fp32 products, computes the same product whatever the number of rows, columns
 # and threads. A processor without AVX-512 takes the best that it has. MKL reads it when it first computes. On AMD's
 # processors it is the other way round: in any mode a product depends on the threads, and without one it does not.

@@ -13,7 +13,7 @@ import signal
 
 import pytest
 
-DECIDES = ("ATEN_", "DNNL_", "KMP_", "MKL_", "NMT_ENGINE", "NMT_KERNELS", "NMT_MODEL", "OMP_", "ONEDNN_")
+DECIDES = ("ATEN_", "DNNL_", "KMP_", "MKL_", "NMT_ENGINE", "NMT_MODEL", "OMP_", "ONEDNN_")
 
 for name in [name for name in os.environ if name.startswith(DECIDES)]:
     del os.environ[name]

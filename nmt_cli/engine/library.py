@@ -23,7 +23,7 @@ from ..errors import ModelError, UsageError, expected, printable, shown
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-ABI = 4
+ABI = 5
 """The number of the interface in src/nmt.h. The library reports its own one, and they must be equal."""
 FOLDER = Path(__file__).with_name("lib")
 SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
@@ -119,6 +119,16 @@ FUNCTIONS: dict[str, tuple[Any, Sequence[Any]]] = {
     "nmt_rank": (_int, (_int, _int, _int, _Array, _int, _Array, _int, *_ranking)),
     "nmt_log_softmax": (_int, (_int, _int, _Array)),
     "nmt_pass": (_int, (_handle, _int, *(_Array,) * 9)),
+    "nmt_train_threads": (None, (_at, _int)),
+    "nmt_residual_forward": (_int, (_at,)),
+    "nmt_residual_backward": (_int, (_at,) * 8),
+    "nmt_activation_forward": (_int, (_at,) * 2),
+    "nmt_activation_backward": (_int, (_at,) * 4),
+    "nmt_attention_forward": (_int, (_at,)),
+    "nmt_attention_backward": (_int, (_at,) * 8),
+    "nmt_loss_rows": (_int, (_at,) * 3),
+    "nmt_norm": (_int, (_int, _at, _at)),
+    "nmt_adam_step": (_int, (_at,)),
 }
 """Functions of the library → the types of the result and of the arguments, as in src/nmt.h. Each raises ModelError, or
 MemoryError, if it fails."""

@@ -1,47 +1,34 @@
-"""Faster replacements for parts of training, which stays complete without them.
+"""Faster parts of training, which stays complete without them.
 
-    apply_kernels(model)   compute model ──▶ the same model with faster modules (cpu_training/, gpu_training/)
+    apply_kernels(model, seed)   compute model ──▶ the same model with faster parts (cpu_training/, gpu_training/)
 
-The file of a kernel has `KINDS`, the modules that it may replace; `supports(module)`, which checks the exact type and
-returns "" or the reason why the kernel declines; and `replacement(module)`. Modules that no kernel supports stay plain
-torch. `KernelsInUse.summary` reports them; the log and `nmt info` print it. A kernel computes the same as the module
-that it replaces: a parity test compares both for all norms, residuals, activations and positions. NMT_KERNELS=off in
-the environment switches all kernels off.
-
-To add a kernel, add its file, and a line in `kernels_for`.
+On a CPU, a `FusedTransformer` replaces the passes through the model; its operations are the engine's, and
+NMT_ENGINE=off in the environment leaves them out. On a GPU, modules are replaced. What a kernel does not know stays
+plain torch. `KernelsInUse.summary` reports it; the log and `nmt info` print it. A kernel computes the same as plain
+torch: a parity test compares both for all norms, residuals, activations and positions.
 """
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from types import ModuleType
 from typing import cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from ..engine.library import library, missing
 from ..model.precision import replace_modules
 from ..model.transformer import Transformer
 from ..recipe import ModelSection
-from .cpu_training import attention, dropout, linear
+from .chunked_loss import chunked_loss
+from .cpu_training.calls import DTYPES, Counter
+from .cpu_training.loss import block_loss
+from .cpu_training.transformer import FusedTransformer, plain_parts
 from .gpu_training import attention as packed_attention
 
-
-def switched_off() -> bool:
-    """Return whether the environment forbids all kernels: NMT_KERNELS=off."""
-    return os.environ.get("NMT_KERNELS", "").lower() in ("off", "0", "no")
-
-
-def kernels_for(device: torch.device, dtype: torch.dtype) -> dict[str, ModuleType]:
-    """Return the files of the kernels for training on `device` in `dtype`, by the names that people read."""
-    if device.type == "cuda":
-        return {"packed attention": packed_attention}
-    if device.type != "cpu":
-        return {}
-    kernels = {"dropout by 16-bit draws": dropout, "short attention": attention}
-    return {**kernels, "fused bf16 linear maps": linear} if dtype == torch.bfloat16 else kernels
+BY_COUNTER = "dropout by counter"
+"""In a summary: dropout does not draw from torch's generator."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +38,7 @@ class KernelsInUse:
     model: Transformer
     used: tuple[str, ...] = ()
     declined: tuple[str, ...] = ()
-    """The reasons why kernels declined."""
+    """The reasons why other parts are plain torch."""
 
     @property
     def summary(self) -> str:
@@ -60,23 +47,46 @@ class KernelsInUse:
         return f"training: {'; '.join(parts) or 'plain torch'}"
 
 
-def apply_kernels(model: Transformer) -> KernelsInUse:
-    """Return the model with every kernel that supports its modules; `model` itself does not change."""
-    if switched_off():
-        return KernelsInUse(model, declined=("NMT_KERNELS=off",))
-    replaced: nn.Module = model
+def apply_kernels(model: Transformer, seed: int = 0, allowed: bool = True) -> KernelsInUse:
+    """Return the model with every kernel that supports its parts; `model` itself does not change.
+
+    `seed` is that of dropout by counter. Kernels are not `allowed` where torch compiles the passes for a CPU.
+    """
+    if not allowed:
+        return KernelsInUse(model, declined=("--compile",))
+    if model.device.type == "cuda":
+        return _on_gpu(model)
+    if model.device.type != "cpu":
+        return KernelsInUse(model)
+    if library() is None:
+        return KernelsInUse(model, declined=(missing(),))
+    if model.output_weight.dtype not in DTYPES:
+        return KernelsInUse(model, declined=(f"{model.output_weight.dtype} has no kernel",))
+    return KernelsInUse(
+        FusedTransformer(model, Counter(seed)),
+        (f"the engine's fused operations, {BY_COUNTER}",),
+        tuple(plain_parts(model)),
+    )
+
+
+def loss_function(model: Transformer) -> Callable[..., tuple[Tensor, Tensor]] | None:
+    """Return the faster function for `training.loss.label_smoothed_loss` over this model's vocabulary, or None."""
+    if isinstance(model, FusedTransformer):
+        return block_loss
+    return chunked_loss if model.device.type == "cuda" else None
+
+
+def _on_gpu(model: Transformer) -> KernelsInUse:
     used, declined = dict[str, None](), dict[str, None]()
 
-    def rule(name: str, kernel: ModuleType, module: nn.Module, _: str) -> nn.Module | None:
-        if not isinstance(module, kernel.KINDS):
+    def rule(module: nn.Module, _: str) -> nn.Module | None:
+        if not isinstance(module, packed_attention.KINDS):
             return None
-        reason = kernel.supports(module)
-        (declined if reason else used)[reason or name] = None
-        return None if reason else kernel.replacement(module)
+        reason = packed_attention.supports(module)
+        (declined if reason else used)[reason or "packed attention"] = None
+        return None if reason else packed_attention.replacement(module)
 
-    for name, kernel in kernels_for(model.device, model.output_weight.dtype).items():
-        replaced = replace_modules(replaced, partial(rule, name, kernel))
-    return KernelsInUse(cast(Transformer, replaced), tuple(used), tuple(declined))
+    return KernelsInUse(cast(Transformer, replace_modules(model, rule)), tuple(used), tuple(declined))
 
 
 def summary(config: ModelSection, device: str, dtype: torch.dtype) -> str:

@@ -1,4 +1,4 @@
-"""The loss of training/loss.py, chunk by chunk, with its gradient formed in the forward pass.
+"""The loss of training/loss.py on a GPU, chunk by chunk, with its gradient formed in the forward pass.
 
 With scores z = h W^T, normalizer Z = logsumexp(z) and c = e / (V - 1), the loss of one token is
 
@@ -7,14 +7,15 @@ With scores z = h W^T, normalizer Z = logsumexp(z) and c = e / (V - 1), the loss
 A chunk is R rows (tokens). Its scores exist in fp32 only while it is processed, so the whole (N, V) is never in memory.
 While a chunk's softmax is in memory, `_GradientSum` also forms the gradients of h and W from it. The constant c is
 never subtracted from (R, V): sum(z) is h times the column sums of W, and the part of c in both gradients is one row.
+On a CPU, `cpu_training/loss.py` computes the same.
 
 R-Drop needs both passes of a token at once: a chunk then has some tokens' rows of the first pass and, below them, the
-same tokens' rows of the second pass (`_paired`). Let D = log P1 - log P2, weight a and c1 = KL(P1 || P2). The
+same tokens' rows of the second pass (`paired`). Let D = log P1 - log P2, weight a and c1 = KL(P1 || P2). The
 divergence a / 2 * (c1 + c2) has the gradient a / 2 * (P1 (D - c1 + 1) - P2) in the scores of the first pass. In the
 scores of the second pass it has the same gradient with 1 and 2 exchanged and -D.
 
-In bf16 and fp16, the gradient of W is summed in fp32 over blocks of several chunks, and within a block by one matrix
-product. In fp16 its sum stays in fp32 until it is multiplied by the loss's factor, because it could overflow.
+In bf16 and fp16, the gradient of W is summed in fp32 over chunks. In fp16 its sum stays in fp32 until it is multiplied
+by the loss's factor, because it could overflow.
 
     N target tokens   D d_model   V vocabulary   R rows of a chunk
 """
@@ -26,11 +27,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-CHUNK_SCORES = {"cpu": 1_250_000, "cuda": 64_000_000}
-"""Scores of a chunk, R * V, by the device types that have this kernel: they fit into a CPU's last cache, and keep a
-GPU busy."""
-BLOCK_SCORES = 32_000_000
-"""Softmax values of a block in bf16 and fp16."""
+CHUNK_SCORES = 64_000_000
+"""Scores of a chunk, R * V: they keep a GPU busy."""
 
 
 def chunked_loss(
@@ -41,7 +39,7 @@ def chunked_loss(
     hidden (N, D) and weight (V, D) are multiplied in their dtype; sums are in fp32. target (N,) has token ids.
     """
     if r_drop:
-        order = _paired(hidden.size(0), _sizes(weight, passes=2)[0]).to(hidden.device)
+        order = paired(hidden.size(0), rows_for(CHUNK_SCORES, weight.size(0), 2)).to(hidden.device)
         hidden, target = hidden.index_select(0, order), target.index_select(0, order)
     loss, nll = _ChunkedLoss.apply(hidden, weight, target, smoothing, r_drop)  # type: ignore[no-untyped-call]
     return loss, nll.detach()
@@ -52,9 +50,9 @@ class _ChunkedLoss(torch.autograd.Function):
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float) -> Any:
         uniform = smoothing / (weight.size(0) - 1)  # c
         peak, column_sums = 1.0 - smoothing - uniform, weight.sum(0, dtype=torch.float32)
-        rows, block_rows = _sizes(weight, passes=2 if r_drop else 1)
+        rows = rows_for(CHUNK_SCORES, weight.size(0), 2 if r_drop else 1)
         for_hidden, for_weight, *_ = ctx.needs_input_grad
-        gradient = _GradientSum(hidden, weight, block_rows, for_weight) if for_hidden or for_weight else None
+        gradient = _GradientSum(hidden, weight, for_weight) if for_hidden or for_weight else None
         loss = nll = hidden.new_zeros((), dtype=torch.float32)
         for start in range(0, target.size(0), rows):
             chunk, chunk_target = hidden[start : start + rows], target[start : start + rows, None]
@@ -80,19 +78,12 @@ class _ChunkedLoss(torch.autograd.Function):
         return grad_hidden * factor, for_weight, None, None, None
 
 
-def _sizes(weight: Tensor, passes: int) -> tuple[int, int]:
-    """Return the number of rows of a chunk, a multiple of `passes`, and of a block, a multiple of the chunk's.
-
-    In fp32 both are equal.
-    """
-    vocabulary = weight.size(0)
-    rows = passes * max(1, CHUNK_SCORES[weight.device.type] // vocabulary // passes)
-    if weight.dtype == torch.float32:
-        return rows, rows
-    return rows, -(-max(rows, BLOCK_SCORES // vocabulary) // rows) * rows
+def rows_for(scores: int, vocabulary: int, passes: int) -> int:
+    """Return the number of rows that have about so many scores, a multiple of `passes`."""
+    return passes * max(1, scores // vocabulary // passes)
 
 
-def _paired(size: int, rows: int) -> Tensor:
+def paired(size: int, rows: int) -> Tensor:
     """Return an order of rows 0 to `size`, (N,), in which each chunk of `rows` has both passes of its tokens, one below
     the other.
     """
@@ -102,9 +93,8 @@ def _paired(size: int, rows: int) -> Tensor:
 
 def _forward_chunk(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return z (R, V), softmax(z) (R, V) and Z (R, 1) of a chunk, in fp32."""
-    shape = (hidden.size(0), weight.size(0))
-    scores = _scratch("scores", shape, weight, torch.float32).copy_(hidden @ weight.T)
-    softmax = torch.softmax(scores, -1, out=_scratch("softmax", shape, weight, torch.float32))
+    scores = (hidden @ weight.T).float()
+    softmax = torch.softmax(scores, -1)
     normalizer = scores.amax(-1, keepdim=True) - softmax.amax(-1, keepdim=True).log()
     return scores, softmax, normalizer
 
@@ -132,31 +122,27 @@ def _add_divergence(scores: Tensor, softmax: Tensor, normalizer: Tensor, factor:
 
 
 class _GradientSum:
-    """The gradients of hidden and weight, formed block by block from the gradient in the scores."""
+    """The gradients of hidden and weight, formed chunk by chunk from the gradient in the scores."""
 
-    def __init__(self, hidden: Tensor, weight: Tensor, rows: int, for_weight: bool) -> None:
-        """`rows`: number of rows of a block; `for_weight`: whether the gradient of weight is needed."""
-        self.hidden, self.weight, self.rows, self.for_weight = hidden, weight, rows, for_weight
-        self.block = _scratch("block", (min(rows, hidden.size(0)), weight.size(0)), weight, weight.dtype)
+    def __init__(self, hidden: Tensor, weight: Tensor, for_weight: bool) -> None:
+        """`for_weight`: whether the gradient of weight is needed."""
+        self.hidden, self.weight, self.for_weight = hidden, weight, for_weight
         self.grad_hidden = torch.empty_like(hidden)
         self.grad_weight: Tensor | None = None
 
     def add(self, first: int, grad_scores: Tensor) -> None:
         """Add the gradient in the scores of a chunk, (R, V), whose first row is row `first` of hidden."""
-        start, end = first // self.rows * self.rows, first + grad_scores.size(0)  # rows of the block so far
-        self.block[first - start : end - start] = grad_scores
-        if end - start == self.rows or end == self.hidden.size(0):
-            block = self.block[: end - start]
-            torch.mm(block, self.weight, out=self.grad_hidden[start:end])
-            hidden = self.hidden[start:end]
-            if not self.for_weight:
-                return
-            if self.grad_weight is None:
-                self.grad_weight = block.T @ hidden
-            elif hidden.dtype == torch.float32:
-                self.grad_weight.addmm_(block.T, hidden)
-            else:  # in fp32 from the second block on
-                self.grad_weight = self.grad_weight.float().add_(block.T @ hidden)
+        grad_scores = grad_scores.to(self.weight.dtype)
+        hidden = self.hidden[first : first + grad_scores.size(0)]
+        torch.mm(grad_scores, self.weight, out=self.grad_hidden[first : first + grad_scores.size(0)])
+        if not self.for_weight:
+            return
+        if self.grad_weight is None:
+            self.grad_weight = grad_scores.T @ hidden
+        elif hidden.dtype == torch.float32:
+            self.grad_weight.addmm_(grad_scores.T, hidden)
+        else:  # in fp32 from the second chunk on
+            self.grad_weight = self.grad_weight.float().add_(grad_scores.T @ hidden)
 
     def finish(self, uniform: float, column_sums: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the gradients of hidden (N, D) and weight (V, D), with the part of c, which is `uniform`.
@@ -171,20 +157,3 @@ class _GradientSum:
         return self.grad_hidden, grad_weight if self.weight.dtype == torch.float16 else grad_weight.to(
             self.weight.dtype
         )
-
-
-_scratch_buffers: dict[tuple[str, torch.device, torch.dtype], Tensor] = {}
-
-
-def _scratch(use: str, shape: tuple[int, int], like: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return uninitialized memory that is used until the end of the pass.
-
-    On a CPU the memory is kept from pass to pass, because new pages are expensive. A GPU's allocator does that itself.
-    """
-    size = shape[0] * shape[1]
-    if like.device.type != "cpu":
-        return torch.empty(shape, dtype=dtype, device=like.device)
-    key = (use, like.device, dtype)
-    if key not in _scratch_buffers or _scratch_buffers[key].numel() < size:
-        _scratch_buffers[key] = torch.empty(size, dtype=dtype)
-    return _scratch_buffers[key][:size].view(shape)

@@ -62,11 +62,15 @@ PADDED = Padded()
 class Packing:
     """The packed layout: x is (N, D). `lengths` (B,) are those of the sentences: int64 on the CPU, all above zero.
 
+    `numbers` (B,), int64 on the CPU, say which sentences they are, for dropout by counter; without them it counts from
+    0.
+
     L is rounded up to a multiple of `multiple`. With a `multiple` above 1, the mask exists even if there is no padding:
     the result for a sentence then does not depend on the other sentences.
     """
 
-    def __init__(self, lengths: Tensor, multiple: int = 1) -> None:
+    def __init__(self, lengths: Tensor, multiple: int = 1, numbers: Tensor | None = None) -> None:
+        self.numbers = numbers
         self.sentences, self.longest = lengths.numel(), -(-int(lengths.max()) // multiple) * multiple
         self.tokens = int(lengths.sum())
         self.size = -(-(self.tokens + 1) // ROWS) * ROWS

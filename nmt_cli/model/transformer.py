@@ -122,10 +122,14 @@ class Transformer(nn.Module):
         """Return Dropout(embedding * sqrt(d_model) + positions), (…, D), for ids (…,) of the "source" or "target" and
         positions (…, D).
         """
+        return self.dropout(self.without_dropout(ids, use, positions))  # type: ignore[no-any-return]
+
+    def without_dropout(self, ids: Tensor, use: str, positions: Tensor) -> Tensor:
+        """Return the same as `embed` without its dropout."""
         embedding = self.embedding(use)
         unchanged = BOS if self.config.zero_start else None
         rows = embedding(ids) if isinstance(embedding, Int8Embedding) else F.embedding(ids, embedding, unchanged)
-        return self.dropout(rows * math.sqrt(self.config.d_model) + positions)  # type: ignore[no-any-return]
+        return rows * math.sqrt(self.config.d_model) + positions
 
     def encode(self, src: Tensor, src_mask: Tensor | None) -> Tensor:
         """Encode src (B, S), ids, with src_mask from `attention_mask`. Return memory (B, S, D)."""

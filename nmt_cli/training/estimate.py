@@ -66,8 +66,8 @@ def estimate(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, 
     parts = count_numbers((name, shape) for name, (_, shape) in forms_of(recipe.model, vocabularies).items())
     train = recipe.train
     tokens = estimate_micro_batch(recipe, vocabularies, hardware, devices)
-    # on a CPU, the memory of the process, and of the kernels that are compiled for each shape of matrix product
-    kernels = 3 * 2**29 if is_host(hardware.device) else 0
+    # on a CPU, the memory of the process, with the kernels that torch keeps for shapes of matrix products
+    process = 2**29 if is_host(hardware.device) else 0
     buckets, bucket_tokens = buckets_of(train.batch_tokens)
     return {
         "parameters": parts.pop("total"),
@@ -83,6 +83,6 @@ def estimate(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, 
         "devices": devices,
         "micro_batch_tokens": tokens,
         "micro_batches_per_update": devices * max(1, -(-train.batch_tokens * train.passes // (tokens * devices))),
-        "memory_bytes": training_memory(recipe.model, tokens, vocabularies) + kernels,
+        "memory_bytes": training_memory(recipe.model, tokens, vocabularies) + process,
         "memory_free_bytes": hardware.memory,
     }

@@ -53,9 +53,16 @@ class PackedBatch:
     target: Packing
 
     @staticmethod
-    def of(batch: Batch, passes: int = 1) -> PackedBatch:
-        """Pack the padded `batch`, and repeat all its pairs for each pass, one pass after the other."""
-        source, target = Packing(batch.src_lengths.repeat(passes)), Packing(batch.tgt_lengths.repeat(passes))
+    def of(batch: Batch, passes: int = 1, numbers: Sequence[int] | None = None) -> PackedBatch:
+        """Pack the padded `batch`, and repeat all its pairs for each pass, one pass after the other.
+
+        `numbers` (B,) are the pairs' indices in the corpus; without them the pairs are numbered from 0.
+        """
+        pairs = torch.tensor(range(len(batch.src)) if numbers is None else numbers)
+        each = (pairs * passes + torch.arange(passes)[:, None]).flatten()  # every pass has a number of its own
+        source, target = (
+            Packing(lengths.repeat(passes), numbers=each) for lengths in (batch.src_lengths, batch.tgt_lengths)
+        )
         src, tgt_in, tgt_out = (side.repeat(passes, 1) for side in (batch.src, batch.tgt_in, batch.tgt_out))
         return PackedBatch(source.pack(src), target.pack(tgt_in), target.pack(tgt_out), source, target)
 
@@ -87,9 +94,9 @@ class MicroBatch:
     """How many times `packed` holds each pair: 2 for R-Drop."""
 
     @staticmethod
-    def of(batch: Batch, passes: int = 1, is_filler: bool = False) -> MicroBatch:
-        """Return the micro-batch of `batch`, packed."""
-        return MicroBatch(PackedBatch.of(batch, passes), 0.0 if is_filler else 1 / passes, passes)
+    def of(batch: Batch, passes: int = 1, is_filler: bool = False, numbers: Sequence[int] | None = None) -> MicroBatch:
+        """Return the micro-batch of `batch`, packed. `numbers`: see `PackedBatch.of`."""
+        return MicroBatch(PackedBatch.of(batch, passes, numbers), 0.0 if is_filler else 1 / passes, passes)
 
     @property
     def pairs(self) -> int:
@@ -111,8 +118,12 @@ class MicroBatch:
     def split(self) -> list[MicroBatch]:
         """Return two micro-batches with half of the pairs each. There are at least two."""
         batch, middle = self.padded(), self.pairs // 2
-        halves = batch.part(0, middle), batch.part(middle, self.pairs)
-        return [MicroBatch.of(half, self.passes) for half in halves]
+        assert self.packed.source.numbers is not None
+        numbers = (self.packed.source.numbers[: self.pairs] // self.passes).tolist()
+        return [
+            MicroBatch.of(batch.part(first, end), self.passes, numbers=numbers[first:end])
+            for first, end in ((0, middle), (middle, self.pairs))
+        ]
 
     def __str__(self) -> str:
         return (
@@ -247,7 +258,7 @@ def _strided(
             ids = {number: text.pair(number, epoch) for row in numbers for number in row}
             target_tokens = plan.target_tokens(pairs)
         batches = [
-            MicroBatch.of(collate([ids[number] for number in row]), passes, is_filler=not len(part))
+            MicroBatch.of(collate([ids[number] for number in row]), passes, not len(part), row)
             for row, part in zip(numbers, parts, strict=True)
         ]
         yield RankBatch(batches, target_tokens, pairs, epoch)

@@ -15,8 +15,8 @@ A model with an output bias gives padding and the begin symbol no probability; `
 
     N target tokens   D d_model   V vocabulary
 
-This is the reference implementation, in plain torch on any device. `kernels/chunked_loss.py` computes the same loss
-faster, in less memory.
+This is the reference implementation, in plain torch on any device. `kernels/chunked_loss.py` and
+`kernels/cpu_training/loss.py` compute the same loss faster, in less memory.
 """
 
 from __future__ import annotations

@@ -293,6 +293,13 @@ class RunFolder:
             progress.best, progress.since_best = None, 0
         return progress, weights, optimizer_state
 
+    def last_line_with(self, start: str) -> str:
+        """Return the last line of train.log that begins so, after its time; "" if there is none."""
+        with suppress(OSError), self.log.open(encoding="utf-8", errors="replace") as lines:
+            found = [line.strip() for line in lines if line.lstrip().startswith(start)]
+            return found[-1] if found else ""
+        return ""
+
     def best_score(self, metric: str) -> float | None:
         """Return the best score of the run's checkpoints by `metric`; None if none was validated."""
         return next((checkpoint.metrics[metric] for checkpoint in best_of(self.checkpoints(), metric)), None)

@@ -39,6 +39,7 @@ from ..data.tokenizer import Vocabulary
 from ..device.hardware import Hardware
 from ..device.torch_device import is_host
 from ..errors import DataError, ModelError, RecipeError, Stopped, TrainingError
+from ..kernels.choice import BY_COUNTER
 from ..model.folder import build, load_model, weights_of
 from ..model.folder_files import card_of, find_model, origin_of, read_metrics
 from ..model.transformer import Transformer, count_parameters
@@ -455,8 +456,15 @@ class Trainer:
     # --- start and end ---
 
     def _introduce(self) -> None:
-        """Report the recipe, model, data and hardware of this training."""
+        """Report the recipe, model, data and hardware of this training, and whether it goes on with other kernels."""
         train, group, plan = self.recipe.train, self.group, self.plan
+        kernels = f"kernels for {self.updater.kernels.summary}"
+        before = self.run.last_line_with("kernels for ") if group.is_main and self.progress.update else ""
+        if before and (BY_COUNTER in before) != (BY_COUNTER in kernels):
+            console.warn(
+                f"from update {self.progress.update + 1:,} on, dropout draws other random numbers than before, because "
+                f"training has other kernels ({before}). It goes on as well, but does not end with the same bits."
+            )
         if group.is_main and self.run.checkpoints():
             link_latest(self.run.path)
         start = (
@@ -479,7 +487,7 @@ class Trainer:
             f"here {group.world_size} × {self.hardware.device} in {self.hardware.precision}, "
             f"micro-batches of up to {self.progress.micro_batch_tokens:,} "
             f"tokens{', each pair in two passes' if train.passes > 1 else ''}\n"
-            f"kernels for {self.updater.kernels.summary}\nrun folder {self.run.path}"
+            f"{kernels}\nrun folder {self.run.path}"
         )
         if self.validator:
             self.report.line(self.validator.description)

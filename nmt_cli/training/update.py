@@ -12,6 +12,7 @@ without waiting for the CPU.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -27,8 +28,9 @@ from ..device.memory import out_of_memory, release_cached_memory
 from ..device.processor import expect_reproducible_products
 from ..device.torch_device import is_host, random_state, restore_random_state
 from ..errors import TrainingError
-from ..kernels.choice import apply_kernels, switched_off
-from ..kernels.chunked_loss import CHUNK_SCORES, chunked_loss
+from ..kernels.choice import apply_kernels, loss_function
+from ..kernels.cpu_training.adam import adam_step, norm
+from ..kernels.cpu_training.transformer import FusedTransformer
 from ..model.transformer import Transformer
 from ..recipe import Recipe
 from .data_parallel import ReplicatedGradients
@@ -71,15 +73,8 @@ class LossModel(nn.Module):
         scored = hidden[real], self.model.output_weight, rows.tgt_out[real]
         if self.model.output_bias is not None:
             scored = with_bias(*scored, self.model.output_bias)
-        return vocabulary_loss(*scored, self.smoothing, self.r_drop)
-
-
-def vocabulary_loss(
-    hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0
-) -> tuple[Tensor, Tensor]:
-    """Return the result of `label_smoothed_loss`, computed by the faster kernel if the device has it."""
-    has_kernel = hidden.device.type in CHUNK_SCORES and not switched_off()
-    return (chunked_loss if has_kernel else label_smoothed_loss)(hidden, weight, target, smoothing, r_drop)
+        loss = loss_function(self.model) or label_smoothed_loss
+        return loss(*scored, self.smoothing, self.r_drop)
 
 
 class LossScale:
@@ -142,7 +137,8 @@ class Updater:
         train = recipe.train
         freeze(model, train.freeze)
         self.weights = Weights(model, hardware.dtype)
-        self.kernels = apply_kernels(self.weights.compute_model)
+        compiled_by_torch = bool(backend) and is_host(hardware.device)
+        self.kernels = apply_kernels(self.weights.compute_model, train.seed, allowed=not compiled_by_torch)
         self.weights.compute_model = self.kernels.model
         loss_model = LossModel(self.weights.compute_model, train.label_smoothing, train.r_drop, backend)
         self.gradients: FlatGradients | ReplicatedGradients
@@ -169,6 +165,8 @@ class Updater:
 
         Raises TrainingError when a single pair does not fit into memory.
         """
+        if isinstance(self.kernels.model, FusedTransformer):
+            self.kernels.model.counter.update = update
         sums, batch = self.accumulate(batch)
         grad_norm, skipped, lr = self.step(update)
         return StepResult(sums, grad_norm, skipped, lr, batch)
@@ -176,6 +174,10 @@ class Updater:
     def step(self, update: int) -> tuple[Tensor, Tensor, float]:
         """Take a step of Adam with `main_grads`. Return grad_norm, skipped and lr, see `StepResult`."""
         gradient, train = self.weights.main_grads, self.recipe.train
+        lr = learning_rate(update, self.recipe.model.d_model, train)
+        self.adam.param_groups[0]["lr"] = lr
+        if isinstance(self.kernels.model, FusedTransformer):
+            return (*self._fused_step(lr), lr)
         if self.loss_scale:
             gradient.mul_(1.0 / self.loss_scale.scale)
         norm = torch.linalg.vector_norm(gradient)
@@ -183,14 +185,33 @@ class Updater:
         if train.clip_norm:
             factor = (train.clip_norm / (norm + 1e-6)).clamp(max=1.0)
             gradient.mul_(factor.nan_to_num(1.0))  # the gaps between parameters stay 0
-        lr = learning_rate(update, self.recipe.model.d_model, train)
-        self.adam.param_groups[0]["lr"] = lr
         self.adam.found_inf = skipped  # type: ignore[attr-defined]  # how torch's own GradScaler lets Adam skip a step
         self.adam.step()
         if self.loss_scale:
             self.loss_scale.update(skipped)
         self.weights.refresh_compute_params()
         return norm, skipped, lr
+
+    def _fused_step(self, lr: float) -> tuple[Tensor, Tensor]:
+        """Take the same step by the engine's operations: two passes over the flat tensors."""
+        weights, train, size = self.weights, self.recipe.train, norm(self.weights.main_grads)
+        state = self.adam.state[weights.main_params]
+        if math.isfinite(size):
+            state["step"] += 1
+            adam_step(
+                weights.main_params.data,
+                weights.main_grads,
+                state["exp_avg"],
+                state["exp_avg_sq"],
+                weights.compute_params if weights.compute_params.dtype == torch.bfloat16 else None,
+                step=int(state["step"]),
+                rate=lr,
+                beta1=train.adam_beta1,
+                beta2=train.adam_beta2,
+                epsilon=train.adam_epsilon,
+                scale=min(1.0, train.clip_norm / (size + 1e-6)) if train.clip_norm else 1.0,
+            )
+        return torch.tensor(size), torch.tensor(float(not math.isfinite(size)))
 
     def accumulate(self, batch: RankBatch) -> tuple[Tensor, RankBatch]:
         """Set `main_grads` to the gradient of the update's mean loss.

@@ -1,7 +1,5 @@
 """`nmt attend`: what it prints and what it writes. Wrong use is in test_wrong_use.py."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

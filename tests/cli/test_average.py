@@ -1,7 +1,5 @@
 """`nmt average`: the average is validated, and a run is never silently translated with an average that is old or worse."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Compressed text through the commands: read from files and stdin, written as the name says, and never read in part."""
 
-from __future__ import annotations
-
 import gzip
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`nmt translate --confidence` and `nmt calibrate`: their output and files. Wrong use is in test_wrong_use.py."""
 
-from __future__ import annotations
-
 import math
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What was damaged is noticed before it is used, by every command that reads it; what a training uses is not replaced."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """`nmt data` itself, against a server on this machine: from the archives to `nmt preprocess`, and every named fault."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shlex

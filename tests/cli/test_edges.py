@@ -1,7 +1,5 @@
 """Edges of the program that test_matrix.py's table cannot say: moments, real shells, and encodings."""
 
-from __future__ import annotations
-
 import io
 import os
 import select

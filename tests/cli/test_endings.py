@@ -5,8 +5,6 @@ themselves: the launcher, which ends ranks that hang, has to wait for an hour he
 user's are, and torchrun, are in test_ranks.py.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What a user reports when nmt fails, and what nmt says when the fault is its own."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

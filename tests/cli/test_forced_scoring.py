@@ -1,7 +1,5 @@
 """`nmt score --model`: a line a pair on stdout, the corpus on stderr, and its remarks. Wrong use is in test_wrong_use.py."""
 
-from __future__ import annotations
-
 import math
 import random
 from pathlib import Path

@@ -2,8 +2,6 @@
 training goes on and ends as the uninterrupted run did.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ A test names the moment: a prelude that runs in the training process itself puts
 `at(owner, "function", n)` before the function's n-th call.
 """
 
-from __future__ import annotations
-
 import shutil
 import signal
 from pathlib import Path

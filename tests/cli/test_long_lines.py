@@ -1,7 +1,5 @@
 """Every sentence of a long line comes back as if it stood alone. The model folder says which lines are long."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
@@ -48,23 +46,6 @@ def test_every_sentence_comes_back(model: Path, options: list[object]) -> None:
     assert all(alone)
     lines = [" ".join(texts(40)[:count]) for count in (5, 10, 40)]
     assert translate(lines, "-m", model, *options) == [" ".join(alone[:count]) for count in (5, 10, 40)]
-
-
-def test_nbest_confidence_and_alignment_of_a_split_line(model: Path) -> None:
-    options = ["-m", model, "--json", "--confidence", "--alignment", "--nbest", 2]
-    alone = [json.loads(line) for line in translate(texts(6), *options)]
-    [whole] = [json.loads(line) for line in translate([" ".join(texts(6))], *options)]
-    for key in ("tokens", "words", "source_tokens"):
-        assert whole[key] == [token for one in alone for token in one[key]]
-    assert whole["log_prob"] == pytest.approx(sum(one["log_prob"] for one in alone))
-    assert [best["translation"] for best in whole["nbest"]] == [
-        " ".join(one["nbest"][rank]["translation"] for one in alone) for rank in range(2)
-    ]
-    pairs, sources, targets = [], 0, 0
-    for one in alone:
-        pairs += [[sources + i, targets + j] for i, j in one["alignment"]]
-        sources, targets = sources + len(one["source_tokens"]), targets + len(one["tokens"])
-    assert whole["alignment"] == pairs
 
 
 def test_prefix_and_terms_belong_to_the_first_sentence(model: Path) -> None:

@@ -6,8 +6,6 @@ A command is a row of COMMANDS, an event a row of EVENTS or a test. Each command
 of Python puts the descriptor or the signal there.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -194,7 +192,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         (folder / name).write_text("years of work")
     (folder / "link").symlink_to("theirs")
-    (folder / "link.txt").symlink_to("file.txt")
     return folder
 
 
@@ -454,17 +451,6 @@ def test_its_own_earlier_output_is_replaced_unless_it_was_changed(name: str, pla
     code, _, said = run(place, name, "out")
     assert code in (1, 2), said
     assert everything(place) == before
-
-
-@pytest.mark.parametrize("target", ["/dev/null", "link.txt"])
-def test_a_device_is_written_to_and_a_link_is_followed(target: str, place: Path) -> None:
-    (place / "file.txt").chmod(0o640)
-    assert run(place, "translate to a file", target)[0] == 0
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
-    if target == "link.txt":
-        assert (place / "link.txt").is_symlink()
-        assert (place / "file.txt").read_text(encoding="utf-8").count("\n") == TEXT.count("\n")
-        assert stat.S_IMODE((place / "file.txt").stat().st_mode) == 0o640
 
 
 # kill -9, full and read-only disks

@@ -1,7 +1,5 @@
 """`nmt models` itself, against a server on this machine that answers as Mozilla's does."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

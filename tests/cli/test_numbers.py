@@ -2,8 +2,6 @@
 the bound. An option that takes one value is refused when it is given several: none of them is dropped.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -2,8 +2,6 @@
 ranks that join too late end at once. Ranks that train are in test_endings.py.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 from pathlib import Path

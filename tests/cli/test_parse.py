@@ -1,7 +1,5 @@
 """`nmt parse`: a tree for each line, whatever the lines and the model's output are. The models are untrained."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

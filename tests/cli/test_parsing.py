@@ -1,7 +1,5 @@
 """A parser by the real command line: trees, pairs, training, parses and F1, with trees ten times as long as their sentences."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,13 +1,12 @@
 """The same text under another name, compressed or not, is the same text: its shards stay, and its run resumes."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
 
 import pytest
 import sealed
+from shared import TINY
 
 import nmt_cli as nmt
 from nmt_cli.data.shards import read_index
@@ -16,38 +15,18 @@ from nmt_cli.storage.sealed_json import file_entry
 
 pytestmark = pytest.mark.slow
 
-RECIPE = """
-[data]
-train_source = ["{source}"]
-train_target = ["{target}"]
-valid_source = ["valid"]
-valid_target = ["valid"]
-vocab_size = 280
-
-[model]
-encoder_layers = 1
-decoder_layers = 1
-d_model = 16
-d_ff = 32
-num_heads = 2
-
-[train]
-batch_tokens = 512
-updates = 2
-warmup = 1
-valid_every = 1
-"""
-
 
 def write_recipe(folder: Path, source: str, target: str = "text.de") -> None:
-    (folder / "mine.toml").write_text(RECIPE.format(source=source, target=target), encoding="utf-8")
+    recipe = TINY.replace('train_source = ["text"', f'train_source = ["{source}"')
+    recipe = recipe.replace('train_target = ["text"', f'train_target = ["{target}"')
+    (folder / "mine.toml").write_text(recipe, encoding="utf-8")
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder: text, a recipe, its shards, and a run that has ended."""
     monkeypatch.chdir(tmp_path)
-    for name, word in (("text.en", "house"), ("text.de", "Haus"), ("valid", "dog")):
+    for name, word in (("text.en", "house"), ("text.de", "Haus"), ("text", "dog")):
         (tmp_path / name).write_text("".join(f"{word} {i % 7} {i % 5}\n" for i in range(60)), encoding="utf-8")
     write_recipe(tmp_path, "text.en")
     nmt.preprocess("mine.toml")

@@ -1,7 +1,5 @@
 """`nmt score` with metrics: its output to the byte, and what each option changes. Wrong use is in test_wrong_use.py."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math
@@ -86,9 +84,9 @@ def test_json() -> None:
 
 
 def test_the_papers_bleu_is_one_line_with_its_steps() -> None:
-    """Line 1 as in tests/evaluation/test_protocols.py: 9 tokens against 11; matches 8/9, 6/8, 5/7, 4/6.
-
-    Line 2, 7 tokens against 8: 7/7, 5/6, 3/5, 2/4. In all 15/16, 11/14, 8/12, 6/10, and exp(1 - 19/16).
+    """Line 1, "Das Rich @ Text @ Format ist alt ." against "… ist „ neu &quot; .", @ for ##AT##-##AT##: 9 tokens
+    against 11; matches 8/9, 6/8, 5/7, 4/6. Line 2, 7 tokens against 8: 7/7, 5/6, 3/5, 2/4. In all 15/16, 11/14, 8/12,
+    6/10, and exp(1 - 19/16).
     """
     value = 100 * math.exp(1 - 19 / 16) * (15 / 16 * 11 / 14 * 8 / 12 * 6 / 10) ** 0.25
     assert printed(PAPER) == (

@@ -1,7 +1,5 @@
 """`nmt score --metric evalb`: what it prints of statuses, in which files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

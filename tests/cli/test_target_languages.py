@@ -1,7 +1,5 @@
 """--target-language in the commands, and the shards and the training of a model of several languages."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

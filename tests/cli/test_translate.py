@@ -1,7 +1,5 @@
 """`nmt translate`: N lines in, N lines out, in every format; and what it does with a terminal, a pipe and Ctrl-C."""
 
-from __future__ import annotations
-
 import os
 import pty
 import random

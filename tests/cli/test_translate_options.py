@@ -4,8 +4,6 @@ That each option does in the command what it does in Python is in interface/test
 translation/test_golden.py, and wrong use in test_wrong_use.py.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """`nmt data trees`: files and output to the byte, and its remarks. Wrong use is in test_wrong_use.py."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,8 +1,6 @@
 """Commands in a Python that has no torch: what needs none gives what it gives with torch, what needs it says so by
 name."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -34,28 +32,69 @@ NEEDED = "needs torch, which is not installed: pip install torch"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model `model`, the texts `source` and `target`, and the Python without torch in `no_torch`."""
+    """A model `model`, the texts `source`, `target` and `words`, and the Python without torch in `no_torch`."""
     folder = tmp_path_factory.mktemp("folder")
     write_untrained(folder / "model", positions="learned", decoder_layers=2)
     (folder / "no_torch").mkdir()
     (folder / "no_torch" / "sitecustomize.py").write_text(NO_TORCH)
+    (folder / "words").write_text("cat\nred dog\n")
     rng = random.Random(5)
     for name in ("source", "target"):
         (folder / name).write_text("".join(f"{sentence(rng, rng.randint(1, 9))}\n" for _ in range(60)))
     return folder
 
 
-def nmt(folder: Path, line: str, torch: bool = False) -> subprocess.CompletedProcess[str]:
+def nmt(
+    folder: Path, line: str, torch: bool = False, text: str = "the cat sees a dog.\n\nthe red house.\n"
+) -> subprocess.CompletedProcess[str]:
     path = {} if torch else {"PYTHONPATH": str(folder / "no_torch")}
     return subprocess.run(
         [sys.executable, "-m", "nmt_cli", *line.split()],
         cwd=folder,
         env={**os.environ, **path},
-        input="the cat sees a dog.\n\nthe red house.\n",
+        input=text,
         capture_output=True,
         text=True,
         timeout=LIMIT,
     )
+
+
+OPTIONS = [
+    "--set decode.min_length=3",
+    "--sample --top-k 20 --temperature 0.8",
+    "--sample --top-p 0.9 --min-p 0.01",
+    "--search diverse --beam 4",
+    "--search mbr --mbr-samples 6",
+    "--search mbr --mbr-samples 6 --mbr-candidates beam --mbr-utility bleu",
+    "--no-repeat-ngram 2 --json",
+    "--repetition-penalty 1.2",
+    "--banned-words words",
+    "--outputs words",
+    "--prefix-column",
+    "--terms-columns",
+    "-m model",
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_no_search_and_no_constraint_needs_torch(options: str, folder: Path) -> None:
+    column = "\tthe cat" * ("column" in options)
+    lines = ["the red cat sees a dog.", "", "a house", "the small dog likes the big house under a cat."]
+    text = "".join(f"{line}{column}\n" for line in lines)
+    done = nmt(folder, f"translate -m model --devices 1 --device cpu {options}", text=text)
+    assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", len(lines))
+
+
+def test_constraints_are_imported_without_torch() -> None:
+    code = """
+import sys
+sys.modules["torch"] = None
+from nmt_cli.registry import CONSTRAINTS, SEARCHES, UTILITIES, load
+for registry in (CONSTRAINTS, SEARCHES, UTILITIES):
+    for name in registry:
+        load(registry, name, "entry")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 SCORE = "score --model=model --src source --ref target --device cpu"

@@ -3,8 +3,6 @@
 Numbers out of their bounds and options given twice are in test_numbers.py.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -216,6 +214,12 @@ TABLES = {
         multi30k --mirror mirror.example → 'mirror.example'""",
     ("data", 1): """
         multi30k --out in → 'in' & folder""",
+    ("train", 1): """
+        none.toml → 'none.toml'
+        demo --data none --run new → nmt preprocess
+        demo --set train.batch_token=3 → 'batch_tokens'""",
+    ("train", 2): """
+        demo --memory-limit plenty → 'plenty'""",
     ("info", 2): """
         runs/nothere → 'runs/nothere'
         in → 'in'

@@ -1,7 +1,5 @@
 """From archives to files: what is joined, what is dropped, what is refused, and going on."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

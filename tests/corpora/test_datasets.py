@@ -1,7 +1,5 @@
 """The data sets of the registry: they fit together, with the recipes and with sacrebleu's table."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

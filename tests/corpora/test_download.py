@@ -1,7 +1,5 @@
 """Downloads from a server that cuts, refuses, forgets ranges and changes its files."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

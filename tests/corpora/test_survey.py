@@ -1,7 +1,5 @@
 """What `nmt init` says about text, and what it holds out."""
 
-from __future__ import annotations
-
 import io
 import random
 from pathlib import Path

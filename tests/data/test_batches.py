@@ -1,7 +1,5 @@
 """Updates that depend on the experiment alone, micro-batches that hold each pair once, and padding that stays small."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice
 

@@ -1,7 +1,5 @@
 """BPE-dropout: SentencePiece's own segmentation without dropout, algorithm 1's probabilities with it, the same again after a stop."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any

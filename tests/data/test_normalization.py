@@ -1,7 +1,5 @@
 """The rule `nfc` keeps the text, and characters that no reader sees change nothing, whatever model reads the line."""
 
-from __future__ import annotations
-
 import random
 import re
 import unicodedata

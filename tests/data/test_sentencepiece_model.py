@@ -1,7 +1,5 @@
 """A SentencePiece model over another vocabulary: the same subwords, the ids of the vocabulary, replacements, decoding."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

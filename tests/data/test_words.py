@@ -1,7 +1,5 @@
 """Words counted and remembered give what whole sentences give: the same pieces learned, the same ids."""
 
-from __future__ import annotations
-
 import io
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """Random documents: their markup and its nesting survive, their words are those of the plain translation, and nothing is lost."""
 
-from __future__ import annotations
-
 import html
 import random
 import re

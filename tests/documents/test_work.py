@@ -1,7 +1,5 @@
 """The work for a document grows as its size: counted are the lines of code that run, and the characters that sentencex gets."""
 
-from __future__ import annotations
-
 import random
 import sys
 from collections.abc import Callable, Iterator

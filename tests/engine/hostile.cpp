@@ -558,8 +558,178 @@ void try_rank(Choices& choose) {
     if (choose.one_of(8)) done(nmt_log_softmax(choose.strange(), -choose.below(2), logits.data()));
 }
 
+// What a caller of the operations of training has: numbers that end where their counts say, and wrong forms.
+struct Trainer {
+    Choices& choose;
+    const int64_t dtype = choose.below(2);
+    std::vector<Named> memory{};
+    nmt_dropout dropout{};
+
+    // Numbers of which a few are strange; rarely NULL.
+    void* numbers(int64_t count, int64_t kind) {
+        if (choose.one_of(64)) return nullptr;
+        Named one{"", kind, count, 0, false, nullptr};
+        one.fill(uint32_t(choose.below(256)));
+        for (int64_t i = choose.one_of(4) && count ? choose.below(4) : 0; i > 0; --i)
+            one.put_float((choose.below(256) << 8 | choose.below(256)) % count, choose.strange_float());
+        memory.push_back(one);
+        return one.data.get();
+    }
+    void* rows(int64_t count) { return numbers(count, dtype); }
+    float* floats(int64_t count) { return static_cast<float*>(numbers(count, NMT_FP32)); }
+    const int32_t* integers(int64_t count) { return static_cast<const int32_t*>(numbers(count, NMT_FP32)); }
+    void* maybe_rows(int64_t count) { return choose.one_of(3) ? nullptr : rows(count); }
+    float* maybe_floats(int64_t count) { return choose.one_of(3) ? nullptr : floats(count); }
+    // (rows, stride), of which `size` numbers of each row are the caller's.
+    void* apart(int64_t count, int64_t stride, int64_t size) { return rows(count ? (count - 1) * stride + size : 0); }
+
+    int64_t size() {
+        static constexpr int64_t OFTEN[] = {48, 1, 2, 3, 15, 16, 17, 31, 33, 64, 127, 128, 129, 200, 257, 300};
+        return choose.below(2) ? 1 + choose.below(256) : OFTEN[choose.below(16)];
+    }
+    int64_t row_count() { return choose.below(2) ? choose.below(200) : 5 - choose.below(6); }
+
+    const nmt_dropout* dropout_of(int64_t count) {
+        if (choose.below(2)) return nullptr;
+        const int64_t dropped = choose.one_of(8) ? choose.strange() : 6554;
+        dropout = {choose.strange(), choose.strange(), choose.strange(), dropped, integers(count), integers(count)};
+        return &dropout;
+    }
+
+    // Make a number wrong, sometimes: negative, less than there are, or more than any may be.
+    void spoil(int64_t& dtype, std::initializer_list<int64_t*> counts) {
+        if (choose.one_of(16)) dtype = choose.below(2) ? NMT_INT8 : std::min<int64_t>(-1, choose.strange());
+        if (!choose.one_of(6)) return;
+        int64_t& one = *counts.begin()[choose.below(int64_t(counts.size()))];
+        const int64_t strange = choose.strange();
+        one = strange > int64_t(1) << 32 ? strange : std::min(one, strange);
+    }
+};
+
+// A team of up to three threads. Those that cannot be made are not missed.
+void team(void (*work)(void*), void* data, unsigned count, unsigned) {
+    std::thread others[2];
+    try {
+        for (unsigned t = 1; t < std::min(count, 3u); ++t) others[t - 1] = std::thread(work, data);
+    } catch (const std::bad_alloc&) {}
+    work(data);
+    for (std::thread& one : others)
+        if (one.joinable()) one.join();
+}
+
+void try_residual(Trainer& with) {
+    const int64_t rows = with.row_count(), size = with.size(), all = rows * size;
+    nmt_residual form{with.dtype, rows, size};
+    form.x = with.maybe_rows(all), form.y = with.rows(all), form.bias = with.maybe_rows(size);
+    form.dropout = with.dropout_of(rows), form.epsilon = with.choose.one_of(8) ? with.choose.strange_float() : 1e-5;
+    if (with.choose.one_of(4)) form.y = form.bias = form.dropout = nullptr;
+    form.weight = with.maybe_rows(size), form.shift = with.maybe_rows(size);
+    form.sum = with.rows(all), form.out = with.rows(all), form.moments = with.floats(2 * rows);
+    const void *const grad_out = with.maybe_rows(all), *const grad_sum = with.maybe_rows(all);
+    void *const grad_x = with.maybe_rows(all), *const grad_y = with.maybe_rows(all);
+    float *const grad_bias = with.maybe_floats(size), *const grad_weight = with.maybe_floats(size),
+                 *const grad_shift = with.maybe_floats(size);
+    with.spoil(form.dtype, {&form.rows, &form.size});
+    const Shortage shortage(with.choose);
+    done(nmt_residual_forward(&form));
+    done(nmt_residual_backward(&form, grad_out, grad_sum, grad_x, grad_y, grad_bias, grad_weight, grad_shift));
+}
+
+void try_activation(Trainer& with) {
+    const int64_t rows = with.row_count(), size = with.size(), activation = with.choose.below(4);
+    const int64_t columns = activation == NMT_SWIGLU ? 2 * size : size;
+    nmt_activation form{with.dtype, rows, size, activation, with.rows(rows * columns), with.maybe_rows(columns)};
+    form.dropout = with.dropout_of(rows);
+    void *const out = with.rows(rows * size), *const grad_x = with.rows(rows * columns);
+    float* const grad_bias = with.maybe_floats(columns);
+    with.spoil(form.dtype, {&form.rows, &form.size, &form.activation});
+    const Shortage shortage(with.choose);
+    done(nmt_activation_forward(&form, out));
+    done(nmt_activation_backward(&form, out, grad_x, grad_bias));
+}
+
+void try_attention(Trainer& with) {
+    Choices& choose = with.choose;
+    const int64_t heads = 1 + choose.below(3), key = 1 + with.size() % 70, value = 1 + with.size() % 70;
+    const int64_t key_width = heads * key, width = heads * value;
+    const bool causal = choose.below(2), cross = choose.one_of(3) && (!causal || choose.one_of(8));
+    std::vector<int64_t> starts{0}, key_starts{0};
+    int64_t longest = 0;
+    for (int64_t s = choose.below(6); s > 0; --s) {
+        const int64_t queries = 1 + choose.below(choose.one_of(4) ? 200 : 24), keys = cross ? with.size() : queries;
+        longest = std::max({longest, queries, keys});
+        starts.push_back(starts.back() + queries), key_starts.push_back(key_starts.back() + keys);
+    }
+    const int64_t rows = starts.back() + choose.below(4), key_rows = key_starts.back() + choose.below(4);
+    const int64_t sentences = int64_t(starts.size()) - 1;
+    for (std::vector<int64_t>* const one : {&starts, &key_starts})
+        for (int64_t i = choose.below(sentences + 1); i <= sentences && choose.one_of(16); ++i)
+            (*one)[size_t(i)] = choose.strange();
+    const Ids exact_starts(starts), exact_key_starts(key_starts);
+    nmt_attention form{with.dtype, rows, key_rows, sentences, heads, key, value, causal};
+    form.starts = choose.one_of(64) ? nullptr : exact_starts.data();
+    form.key_starts = choose.one_of(64) ? nullptr : exact_key_starts.data();
+    form.q_stride = key_width + choose.below(3) * width, form.k_stride = key_width + choose.below(3) * width;
+    form.v_stride = width + choose.below(3) * key_width;
+    form.grad_stride = choose.below(2) ? key_width + width : std::max(key_width, width);
+    form.q = with.apart(rows, form.q_stride, key_width), form.q_bias = with.maybe_rows(key_width);
+    form.k = with.apart(key_rows, form.k_stride, key_width), form.k_bias = with.maybe_rows(key_width);
+    form.v = with.apart(key_rows, form.v_stride, width), form.v_bias = with.maybe_rows(width);
+    form.rotation = choose.below(2) || (key % 2 && !choose.one_of(8)) ? nullptr : with.floats(longest * key);
+    form.positions = longest, form.dropout = with.dropout_of(rows);
+    form.out = with.rows(rows * width), form.normalizers = with.floats(rows * heads);
+    const void* const grad_out = with.rows(rows * width);
+    void* const grad_q = with.apart(rows, form.q_stride, key_width);
+    void* const grad_k = with.apart(key_rows, form.grad_stride, key_width);
+    void* const grad_v = with.apart(key_rows, form.grad_stride, width);
+    float *const q_bias = with.maybe_floats(key_width), *const k_bias = with.maybe_floats(key_width),
+                 *const v_bias = with.maybe_floats(width);
+    with.spoil(form.dtype, {&form.rows, &form.key_rows, &form.heads, &form.key, &form.value, &form.positions,
+                            &form.q_stride, &form.k_stride, &form.v_stride, &form.grad_stride});
+    if (choose.one_of(24)) form.sentences = std::min(form.sentences, choose.strange());
+    const Shortage shortage(choose);
+    if (choose.below(4)) done(nmt_attention_forward(&form));  // else normalizers are anything
+    done(nmt_attention_backward(&form, grad_out, grad_q, grad_k, grad_v, q_bias, k_bias, v_bias));
+}
+
+void try_loss(Trainer& with) {
+    const int64_t rows = with.row_count(), size = with.size();
+    const Ids targets(some_ids(with.choose, rows, std::min<int64_t>(size, 256)));
+    const Exact<double> sums(2);
+    nmt_loss form{with.dtype, rows, size, with.choose.one_of(64) ? nullptr : targets.data(), 0.1, 0.0};
+    if (with.choose.one_of(8)) form.smoothing = with.choose.strange_float();
+    if (with.choose.below(2)) form.divergence = with.choose.one_of(8) ? with.choose.strange_float() : 5.0f;
+    void* const scores = with.rows(rows * size);
+    with.spoil(form.dtype, {&form.rows, &form.size});
+    const Shortage shortage(with.choose);
+    done(nmt_loss_rows(&form, scores, with.choose.one_of(64) ? nullptr : sums.data()));
+}
+
+void try_adam(Trainer& with) {
+    int64_t count = with.row_count() * with.size();
+    nmt_adam form{count, with.choose.one_of(8) ? with.choose.strange() : 1 + with.choose.below(9)};
+    form.params = with.floats(count), form.first = with.floats(count), form.second = with.floats(count);
+    form.grads = with.floats(count), form.rounded = with.choose.below(2) ? nullptr : with.numbers(count, NMT_BF16);
+    form.scale = 1.0, form.rate = 1e-3, form.beta1 = 0.9, form.beta2 = with.choose.strange_float();
+    if (with.choose.one_of(8)) count = form.count = std::min(count, with.choose.strange());
+    const Exact<double> norm(1);
+    const Shortage shortage(with.choose);
+    done(nmt_norm(count, form.grads, with.choose.one_of(32) ? nullptr : norm.data()));
+    done(nmt_adam_step(&form));
+}
+
+void try_training(Choices& choose) {
+    static constexpr void (*TRIES[])(Trainer&) = {try_attention, try_residual, try_activation, try_loss, try_adam};
+    while (choose.more()) {
+        Trainer with{choose};
+        nmt_train_threads(choose.below(2) ? nullptr : team, choose.one_of(8) ? choose.strange() : 3);
+        TRIES[choose.below(5)](with);
+    }
+}
+
 void try_all(Choices choose) {
     if (choose.one_of(8)) return try_rank(choose);
+    if (choose.one_of(3)) return try_training(choose);
     nmt_use_threads(choose.one_of(8) ? choose.strange() % 9 : 1);
     nmt_config config = small_config(choose);
     bool changed = false;

@@ -1,7 +1,5 @@
 """COMET: which file is its model, what is missing, and, where the package is installed, the numbers of COMET's own `predict`."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

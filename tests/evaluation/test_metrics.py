@@ -23,19 +23,6 @@ HYPOTHESES = ["The cat sat on the mat .", "A dog barked loudly at the postman ."
 REFERENCES = ["The cat lay on the mat .", "The dog barked loudly at a postman ."]
 
 
-def test_a_score_carries_name_signature_and_details() -> None:
-    bleu, chrf, ter = (compute(metric, HYPOTHESES, [REFERENCES]) for metric in DEFAULT_METRICS)
-    assert (bleu.name, chrf.name, ter.name) == ("BLEU", "chrF2", "TER")
-    assert bleu.signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
-    assert chrf.signature.startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
-    assert ter.signature.startswith("nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:")
-    assert bleu.details == "80.0/61.5/36.4/22.2 (BP = 1.000 ratio = 1.000 hyp_len = 15 ref_len = 15)"
-    assert (chrf.details, ter.details) == ("", "")
-    assert (bleu.higher_is_better, chrf.higher_is_better, ter.higher_is_better) == (True, True, False)
-    assert list(bleu.as_dict()) == ["metric", "name", "score", "signature", "details", "higher_is_better"]
-    assert bleu.as_dict()["score"] == bleu.value == pytest.approx(44.66, abs=0.005)
-
-
 def test_tokenizer_none_leaves_tokenised_text_alone(capfd: pytest.CaptureFixture[str]) -> None:
     hypotheses, reference = ["well-known facts ."] * 200, ["well-known things ."] * 200
     score = compute("bleu", hypotheses, [reference], MetricOptions(tokenize="none"))

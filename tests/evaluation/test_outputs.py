@@ -1,7 +1,5 @@
 """The checks of outputs: against brute force, on cases written by hand."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from pathlib import Path

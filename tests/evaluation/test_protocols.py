@@ -3,7 +3,6 @@
 With $NMT_MOSES, a folder of mosesdecoder, and perl on the machine, tokens and scores are compared with those of the scripts.
 """
 
-import math
 import os
 import random
 import re
@@ -57,20 +56,6 @@ def test_a_step(step: str, language: str, line: str, expected: str) -> None:
 
 
 HYPOTHESIS, REFERENCE = ["Das Rich-Text-Format ist alt."], ["Das Rich-Text-Format ist „neu“."]
-
-
-def test_a_score_worked_by_hand() -> None:
-    """
-    Hypothesis, 9 tokens:  Das Rich @ Text @ Format ist alt .             (@ for ##AT##-##AT##)
-    Reference, 11 tokens:  Das Rich @ Text @ Format ist „ neu &quot; .
-    1-grams: all but "alt", 8 of 9.     2-grams: six up to "Format ist", then "ist alt", "alt .": 6 of 8.
-    3-grams: 5 of 7.                    4-grams: 4 of 6.
-    Brevity penalty exp(1 - 11/9) = 0.8007.  BLEU = 0.8007 · (8/9 · 6/8 · 5/7 · 4/6)^(1/4) = 0.8007 · 0.7506 = 0.6011
-    """
-    score = paper(HYPOTHESIS, [REFERENCE])
-    assert score.value == pytest.approx(100 * math.exp(1 - 11 / 9) * (8 / 9 * 6 / 8 * 5 / 7 * 4 / 6) ** 0.25)
-    assert f"{score.value:.2f}" == "60.11"
-    assert score.details == "88.9/75.0/71.4/66.7 (BP = 0.801 ratio = 0.818 hyp_len = 9 ref_len = 11)"
 
 
 def test_without_a_common_4_gram_it_is_0_for_nothing_is_smoothed() -> None:

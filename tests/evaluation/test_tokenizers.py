@@ -1,7 +1,5 @@
 """BLEU's default tokenizer, by codes of languages and by texts."""
 
-from __future__ import annotations
-
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 

@@ -1,7 +1,5 @@
 """Small models to export: of every kind with random weights, and one that was trained."""
 
-from __future__ import annotations
-
 import functools
 import os
 import warnings

@@ -1,7 +1,5 @@
 """Models of every kind go into both libraries and come out equal; what a library cannot express is refused by name."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

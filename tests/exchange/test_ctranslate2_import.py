@@ -1,7 +1,5 @@
 """Folders of CTranslate2 and packages of Argos Translate: those of the tools themselves, those of nmt, and damaged ones."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import struct

@@ -1,7 +1,5 @@
 """Firefox's models: Marian's container with integers, SSRUs, the names of files, and what a folder in int8 can do."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -2,8 +2,6 @@
 positions, at lengths up to 500.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

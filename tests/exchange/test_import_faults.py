@@ -1,7 +1,5 @@
 """`nmt import` refuses what it cannot convert: by name, in one line, and nothing is left of it."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Marian's models: forms, files, exact numbers of models that Marian trained, export back, and what is refused."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """preprocess.sh: what nmt reads in one is what bash, sed and perl do, and what it writes runs nothing of a model's."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 from contextlib import suppress

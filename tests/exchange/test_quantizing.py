@@ -1,7 +1,5 @@
 """A model folder in int8 translates as the model does with precision int8; what it cannot do is refused by name."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The verification finds what differs: a matrix, a norm, a token, an id. It does not delete the folder."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

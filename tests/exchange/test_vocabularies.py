@@ -1,7 +1,5 @@
 """Marian's vocabularies and the files that its training leaves, byte by byte as `marian-vocab` 1.12.42 writes them."""
 
-from __future__ import annotations
-
 import tarfile
 import zipfile
 from pathlib import Path

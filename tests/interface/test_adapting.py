@@ -1,7 +1,5 @@
 """`nmt init --from MODEL`: every kind of vocabulary, the rate for a model without a schedule, whose model it is."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

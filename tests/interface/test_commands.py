@@ -1,7 +1,5 @@
 """`nmt.preprocess`, `train`, `average`, `export` and `evaluate`: the path through all of them, what they report, and their options."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

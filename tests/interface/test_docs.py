@@ -2,8 +2,6 @@
 are used by the commands beside them. docs/tour.ipynb runs in a Jupyter kernel.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

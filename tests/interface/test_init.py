@@ -2,8 +2,6 @@
 wrong with the text is said.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 import random
@@ -297,17 +295,3 @@ def test_text_of_any_script_and_size(language: str, here: Path) -> None:
         assert shards.splits["train"].pairs > 0.85 * count
         data = load_recipe(str(recipe)).data
         assert (shards.source_size, shards.target_size) == (data.vocab_size, data.target_size)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick")
-def test_every_sentence_has_two_translations(here: Path) -> None:
-    one = sentences("en", 600, 1)
-    Path("a.en").write_text("\n".join(line for line in one for _ in range(2)), encoding="utf-8")
-    Path("a.el").write_text("\n".join(sentences("el", 1200, 2)), encoding="utf-8")
-    done = nmt.init("twice", "a.en", "a.el")
-    assert sum(done.pairs.values()) == 1200
-    assert done.pairs["valid"] >= 60
-    train, valid = (lines(here / "twice-text" / f"{kind}.en") for kind in ("train", "valid"))
-    assert not {*train} & {*valid}
-    assert nmt.preprocess(done.recipe, out="shards", workers=1).index.splits["train"].pairs > 1000

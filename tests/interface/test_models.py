@@ -1,7 +1,5 @@
 """Models that have names: which are published, fetching one, and where --model finds it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

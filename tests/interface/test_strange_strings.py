@@ -1,7 +1,5 @@
 """Texts from a model's files reach terminals and logs without acting on them: control characters and line ends are shown as numbers."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """`nmt.load(…).translate` and `.score`: the same as the commands for every option, in threads, after a fork, and when used wrongly."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import json
@@ -11,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -182,17 +179,6 @@ def test_a_stream_whose_translator_is_closed_does_not_end_as_if_it_were_complete
             list(translator.translate(given(), **options))
 
 
-def test_several_threads_at_once(model: Path, lines: list[str]) -> None:
-    with nmt.load(model, precision="fp32", device="cpu", devices=1) as translator, ThreadPoolExecutor(6) as threads:
-        expected = {beam: as_json(translator.translate(lines, beam=beam)) for beam in (1, 2, 3)}
-
-        def right(number: int) -> bool:
-            beam = number % 3 + 1
-            return as_json(translator.translate(lines[number % 6 :], beam=beam)) == expected[beam][number % 6 :]
-
-        assert all(threads.map(right, range(36), chunksize=1))
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_translates_too_and_leaves_its_parent_alone(model: Path, lines: list[str]) -> None:
@@ -206,13 +192,19 @@ def test_a_fork_translates_too_and_leaves_its_parent_alone(model: Path, lines: l
         if child == 0:
             status = 1
             try:
-                several, few = ([one.text for one in translator.translate(some)] for some in (many, many[:3]))
-                status = 0 if (several, few) == (expected, expected[:3]) else 2
+                found = (
+                    translator.translate(many),
+                    translator.translate(many[:3]),
+                    translator.submit(many[:3]).result(LIMIT),
+                )
+                texts = [[one.text for one in some] for some in found]
+                status = 0 if texts == [expected, expected[:3], expected[:3]] else 2
                 stream.close()
             finally:
                 os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert [first, *(one.text for one in stream)] == expected
+        assert [one.text for one in translator.submit(many[:3]).result(LIMIT)] == expected[:3]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The chunked loss equals the reference implementation, in values and gradients; without it the reference is used."""
+"""The chunked loss of GPUs, here on a CPU, equals the reference implementation, in values and gradients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch.profiler import ProfilerActivity, profile
 from nmt_cli.kernels import chunked_loss as kernel
 from nmt_cli.kernels.chunked_loss import chunked_loss
 from nmt_cli.training.loss import label_smoothed_loss
-from nmt_cli.training.update import vocabulary_loss
 
 
 def equals_the_reference(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0) -> None:
@@ -56,7 +55,7 @@ def test_the_size_of_a_chunk_does_not_matter(
     rows: float, smoothing: float, r_drop: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """40 tokens in chunks of 1, of 2, of 13 with one left over, of 39 and 1, as a whole; and with memory for less than a row."""
-    monkeypatch.setitem(kernel.CHUNK_SCORES, "cpu", int(rows * 101))
+    monkeypatch.setattr(kernel, "CHUNK_SCORES", int(rows * 101))
     hidden, weight, target = case(40, 16, 101)
     equals_the_reference(hidden, weight, target[:20].repeat(2), smoothing, r_drop)
 
@@ -66,7 +65,7 @@ def test_no_more_scores_than_of_a_chunk_at_once(
     rows: float, chunks: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hidden, weight, target = case(40, 16, 101)
-    monkeypatch.setitem(kernel.CHUNK_SCORES, "cpu", int(rows * 101))
+    monkeypatch.setattr(kernel, "CHUNK_SCORES", int(rows * 101))
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiled:
         chunked_loss(hidden, weight, target, 0.1)
     assert [event.input_shapes[0] for event in profiled.events() if event.name == "aten::_softmax"] == [
@@ -102,12 +101,11 @@ def test_large_scores_do_not_overflow(scale: float) -> None:
 
 
 @pytest.mark.parametrize("r_drop", [0.0, 2.5])
-@pytest.mark.parametrize(("chunk", "block"), [(5, 13), (13, 13), (7, 40), (40, 40), (1, 1)])
+@pytest.mark.parametrize("chunk", [1, 13, 40])
 def test_in_bf16_products_are_rounded_and_sums_stay_in_fp32(
-    r_drop: float, chunk: int, block: int, monkeypatch: pytest.MonkeyPatch
+    r_drop: float, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(kernel.CHUNK_SCORES, "cpu", chunk * 101)
-    monkeypatch.setattr(kernel, "BLOCK_SCORES", block * 101)
+    monkeypatch.setattr(kernel, "CHUNK_SCORES", chunk * 101)
     hidden, weight, target = case(40, 16, 101, 0.3)
     target = target[:20].repeat(2)
     loss, nll = chunked_loss(hidden.bfloat16(), weight.bfloat16(), target, 0.1, r_drop)
@@ -128,15 +126,3 @@ def test_evaluation_without_gradients_gives_the_same_values(r_drop: float) -> No
     trained = chunked_loss(hidden, weight, target, 0.1, r_drop)
     with torch.no_grad():
         assert torch.equal(torch.stack(chunked_loss(hidden, weight, target, 0.1, r_drop)), torch.stack(trained))
-
-
-@pytest.mark.parametrize("why", ["switched off", "a device without this kernel"])
-def test_without_the_kernel_the_loss_is_the_reference(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    hidden, weight, target = case(40, 16, 101)
-    if why == "switched off":
-        monkeypatch.setenv("NMT_KERNELS", "off")
-    else:
-        monkeypatch.delitem(kernel.CHUNK_SCORES, "cpu")
-    loss, nll = vocabulary_loss(hidden, weight, target, 0.1)
-    expected = label_smoothed_loss(hidden, weight, target, 0.1)
-    assert (loss.item(), nll.item()) == (expected[0].item(), expected[1].item())

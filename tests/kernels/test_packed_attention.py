@@ -87,6 +87,7 @@ def test_it_declines_what_flash_attention_does_not_compute() -> None:
     assert supports(Windowed(CONFIG).bfloat16()) == "attention 'Windowed' has no kernel"
     for kind, sizes, said in (
         (SelfAttention, {"d_v": 16}, "attention with d_k other than d_v has no kernel"),
+        (SelfAttention, {"attention_dropout": 0.1}, "dropout on attention weights has no kernel"),
         (SelfAttention, {"d_k": 4, "d_v": 4}, "d_k = 4 "),
         (CrossAttention, {"d_k": 264, "d_v": 264}, "d_k = 264 "),
         (CrossAttention, {}, "this torch has no variable-length attention"),  # on a CPU

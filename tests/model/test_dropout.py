@@ -8,9 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nmt_cli.kernels.choice import apply_kernels
 from nmt_cli.model.attention import SelfAttention
-from nmt_cli.model.residuals import DropoutAdd
 from nmt_cli.model.transformer import Transformer, attention_mask
 from nmt_cli.recipe import ModelSection
 
@@ -67,29 +65,14 @@ def test_dropout_inside_the_feed_forward_network_follows_the_activation(precisio
     )
     model = Transformer(config, 8, 8).to(precision)
     seen: list[Tensor] = []
-    feed_forward: Any
-    for feed_forward in (model.encoder[0].feed_forward, apply_kernels(model).model.encoder[0].feed_forward):
-        hook = feed_forward.outer.register_forward_pre_hook(lambda _, given: seen.append(given[0].float()))
-        x = torch.randn(8, 16, dtype=precision)
-        feed_forward.eval()(x)
-        feed_forward.train()(x)
-        hook.remove()
-        plain, dropped = seen[-2:]
-        assert (plain >= 0).all()
-        kept = dropped[plain > 0.05] / plain[plain > 0.05]
-        assert kept.eq(0).float().mean() == pytest.approx(0.4, abs=0.02)
-        torch.testing.assert_close(kept[kept > 0], torch.full_like(kept[kept > 0], 1 / 0.6), rtol=0.02, atol=0)
-
-
-def test_kernels_decline_dropout_on_attention_weights() -> None:
-    model = Transformer(
-        ModelSection(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, num_heads=2, attention_dropout=0.1), 8, 8
-    )
-    assert "plain torch: dropout on attention weights has no kernel" in apply_kernels(model).summary
-
-
-def test_the_residual_stream_is_not_dropped() -> None:
-    torch.manual_seed(1)
-    x, y = torch.ones(1000), torch.ones(1000)
-    found = DropoutAdd(0.5).train()(x, y)
-    assert set(found.tolist()) == {1.0, 3.0}
+    feed_forward: Any = model.encoder[0].feed_forward
+    hook = feed_forward.outer.register_forward_pre_hook(lambda _, given: seen.append(given[0].float()))
+    x = torch.randn(8, 16, dtype=precision)
+    feed_forward.eval()(x)
+    feed_forward.train()(x)
+    hook.remove()
+    plain, dropped = seen[-2:]
+    assert (plain >= 0).all()
+    kept = dropped[plain > 0.05] / plain[plain > 0.05]
+    assert kept.eq(0).float().mean() == pytest.approx(0.4, abs=0.02)
+    torch.testing.assert_close(kept[kept > 0], torch.full_like(kept[kept > 0], 1 / 0.6), rtol=0.02, atol=0)

@@ -14,7 +14,6 @@ from torch_stacks import TorchStacks, counterparts, waves
 
 from nmt_cli.model.positions import Learned, sinusoids
 from nmt_cli.model.transformer import Transformer, attention_mask, count_parameters
-from nmt_cli.recipe import ModelSection
 
 D, FF, H, V = 32, 48, 4, 50
 LENGTHS = torch.tensor([9, 3, 6, 1])
@@ -155,29 +154,3 @@ def test_embeddings_are_tied_or_three() -> None:
     src, mask, tgt_in = batch()
     model.logits(model(src % 30, mask, tgt_in)).logsumexp(-1).sum().backward()  # type: ignore[no-untyped-call]
     assert all(model.embeddings[use].grad.any() for use in ("source", "target", "output"))
-
-
-def parameters_of(vocabulary: int, **changes: Any) -> int:
-    with torch.device("meta"):
-        return count_parameters(Transformer(ModelSection(**changes), vocabulary, vocabulary))["total"]
-
-
-BIG = {"d_model": 1024, "d_ff": 4096, "num_heads": 16}
-
-
-def by_formula(vocabulary: int, layers: int, d_model: int, d_ff: int) -> int:
-    """Section 3, counted on paper: projections with biases, norms of two vectors, one embedding matrix."""
-    attention = 4 * (d_model * d_model + d_model)
-    feed_forward = 2 * d_model * d_ff + d_ff + d_model
-    norm = 2 * d_model
-    return (
-        vocabulary * d_model
-        + layers * (attention + feed_forward + 2 * norm)
-        + layers * (2 * attention + feed_forward + 3 * norm)
-    )
-
-
-def test_base_has_63_million_parameters_and_big_214() -> None:
-    assert parameters_of(37_000) == 63_082_496 == by_formula(37_000, 6, 512, 2048)
-    assert parameters_of(37_000, **BIG) == 214_245_376 == by_formula(37_000, 6, 1024, 4096)
-    assert parameters_of(37_000, **BIG) / 1e6 == pytest.approx(213, rel=0.01)  # as printed

@@ -1,7 +1,5 @@
 """Trees in brackets: what is read, what is refused and where, and that every tree of a treebank comes back as it was."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Parses: every output is a tree of exactly the words of its sentence, checked by a parser of its own and by brute force."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator, Sequence

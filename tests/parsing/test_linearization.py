@@ -1,7 +1,5 @@
 """Linearised trees and back: hand-worked ones, each rule of repair, and garbage."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,8 +1,6 @@
 """Brackets counted as EVALB counts them: its own results on a table of cases, a twin that counts as its C does, parses
 without words, and every message."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Sequence

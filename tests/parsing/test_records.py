@@ -1,7 +1,5 @@
 """The records of conversions: of which file each is, and trees of other terminals."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

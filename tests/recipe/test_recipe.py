@@ -1,7 +1,5 @@
 """Recipes: those that ship hold the paper's numbers, and a faulty one is told all its faults at once, by name."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The paper's table 3 in docs/recipes.md: our recipes, their heads and their parameters, counted by hand."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

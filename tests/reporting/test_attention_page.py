@@ -1,7 +1,5 @@
 """The page: its numbers, its size, and that nothing which a sentence holds can leave its place."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

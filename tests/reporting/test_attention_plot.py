@@ -1,7 +1,5 @@
 """Pictures by matplotlib: what is on them, read back as pixels."""
 
-from __future__ import annotations
-
 import io
 import logging
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Diverse beam search against the published algorithm in plain lists, plain beam search and itself, over a toy model."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Sampling: outputs follow the distribution after temperature and cuts, and depend on seed and sentence alone."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

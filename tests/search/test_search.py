@@ -1,7 +1,5 @@
 """Beam search against brute force, greedy search and itself, over a toy model whose logits depend on the whole history."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

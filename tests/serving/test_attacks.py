@@ -1,7 +1,5 @@
 """Attacks on a server: each is refused in the form of the interface that it speaks, and the server translates afterwards."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import logging

@@ -1,7 +1,5 @@
 """`nmt serve` as a process: signals, the log, and what it refuses before it serves."""
 
-from __future__ import annotations
-
 import json
 import signal
 import threading

@@ -1,7 +1,5 @@
 """DeepL's interface, as its own clients and raw requests use it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """LibreTranslate's interface, as its own clients and raw requests use it."""
 
-from __future__ import annotations
-
 import json
 import re
 import tempfile

@@ -1,7 +1,5 @@
 """Limits, load, clients that misbehave: what others get stays right."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random
@@ -194,6 +192,53 @@ def test_models_are_loaded_anew_again_and_again_under_constant_load(model: Path,
             assert all(one.result() for one in asked)
         for pairs in loaded[:-1]:
             wait_until(lambda pairs=pairs: all(closed(old.translator) for old in pairs.models.values()))
+
+
+ERRORS = RuntimeError("order"), SystemExit("order"), UnicodeDecodeError("utf-8", b"", 0, 1, "order"), NmtError("order")
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_any_error_of_a_reload_is_said(error: BaseException, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    with running(model) as served:
+        before = translate(served).json()
+        with monkeypatch.context() as broken:
+            broken.setattr("nmt_cli.serving.models.load", fails)
+            assert not served.models.reload()
+        assert "the old ones stay in service" in served.said[-1]
+        assert isinstance(error, NmtError) or type(error).__name__ in served.said[-1]
+        assert "order" in served.said[-1]
+        assert translate(served).json() == before
+        assert served.models.reload()
+        assert translate(served).json() == before
+        assert (served.models.reloads, served.models.failed_reloads) == (1, 1)
+
+
+def test_several_reloads_that_wait_are_one(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(model) as served:
+        begun, gate = threading.Event(), threading.Event()
+
+        def held(*arguments: Any, **options: Any) -> Any:
+            begun.set()
+            assert gate.wait(LIMIT)
+            return nmt.load(*arguments, **options)
+
+        monkeypatch.setattr("nmt_cli.serving.models.load", held)
+        first = threading.Thread(target=served.models.reload)
+        first.start()
+        assert begun.wait(LIMIT)
+        more = [threading.Thread(target=served.models.reload) for _ in range(5)]
+        try:
+            for thread in more:
+                thread.start()
+            wait_until(lambda: sum(thread.is_alive() for thread in more) == 1)
+        finally:
+            gate.set()
+        for thread in (first, *more):
+            thread.join()
+        assert served.models.reloads == 2
 
 
 def test_attention(served: Served, translator: nmt.Translator) -> None:

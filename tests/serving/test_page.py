@@ -1,8 +1,6 @@
 """The page of `nmt serve` in a real browser: typing, errors, languages, words, files, looks, access; and the real server."""
 
 # ruff: noqa: F401, F811 (fixtures of page_browser)
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Iterator

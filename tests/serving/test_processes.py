@@ -1,7 +1,5 @@
 """`nmt serve --processes N`: processes that die are replaced, and clients lose only what those had."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

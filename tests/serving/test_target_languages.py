@@ -1,7 +1,5 @@
 """A model of several target languages serves several pairs: in all interfaces, with one set of workers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

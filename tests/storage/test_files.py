@@ -1,7 +1,5 @@
 """Files, links and folders are complete or not there, and a fault leaves no litter."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """What may be replaced: an earlier output of the same command, a file that the user named, and nothing else."""
 
-from __future__ import annotations
-
 import os
 import stat
 import threading

@@ -1,7 +1,5 @@
 """A record is read as it was written or not at all: of every single flipped bit, every cut and every wrong type."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files that are not lines of text are refused with a tool that makes text of them; text is never refused."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

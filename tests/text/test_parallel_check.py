@@ -1,7 +1,5 @@
 """Sides that do not fit together are warned of; sides that do are not."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable

@@ -92,12 +92,12 @@ def test_probing_changes_neither_parameters_nor_optimizer_state() -> None:
 
 
 def choices() -> None:
-    """Print what is chosen with much memory, and with a third of what the largest micro-batch needs."""
+    """Print what is chosen with much memory, and with less than the largest micro-batch needs."""
     updater = new_updater(2**40)
     low, high = (measure_peak(updater, (90, 90), tokens) for tokens in (90, 2048))
     much, little = (
         choose_micro_batch(new_updater(int(limit / 0.9)), plan())
-        for limit in (high + 4000 * MB, low + (high - low) / 3)
+        for limit in (high + 4000 * MB, low + 0.6 * (high - low))
     )
     print(much, little)
 

@@ -16,6 +16,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from safetensors.torch import load_file
+from small_models import needs_engine
 from torch import Tensor
 from untrained import SMALLEST
 
@@ -79,8 +80,7 @@ def start(shards: Path, tmp_path: Path) -> Callable[..., Trainer]:
 
 def signal_at(trainer: Trainer, update: int, number: signal.Signals) -> None:
     """Send a signal to this process during the forward pass of an update."""
-    layer = trainer.updater.weights.compute_model.encoder[0]
-    layer.register_forward_pre_hook(
+    trainer.updater.gradients.losses.register_forward_pre_hook(
         lambda *_: os.kill(os.getpid(), number) if trainer.progress.update + 1 == update else None
     )
 
@@ -116,20 +116,6 @@ def test_as_many_in_a_row_as_allowed_pass_without_a_step_and_one_more_stops(star
     assert torch.isfinite(trainer.updater.weights.main_params).all()
     with pytest.raises(TrainingError, match="at update 6 "):
         start("other", broken=frozenset({4, 5, 6}), skip_nonfinite=2).train()
-
-
-def test_a_resumed_run_remembers_what_was_skipped(start: Callable[..., Trainer]) -> None:
-    whole = start("whole", broken=frozenset({4, 9, 12}), skip_nonfinite=1)
-    whole.train()
-    trainer = start(broken=frozenset({4, 9, 12}), skip_nonfinite=1)
-    signal_at(trainer, 11, signal.SIGTERM)
-    with pytest.raises(Stopped):
-        trainer.train()
-    assert trainer.progress.update == 11
-    resumed = start(broken=frozenset({4, 9, 12}), skip_nonfinite=1)
-    resumed.train()
-    assert torch.equal(resumed.updater.weights.main_params, whole.updater.weights.main_params)
-    assert records(resumed) == records(whole)
 
 
 def test_results_read_late_are_the_same(start: Callable[..., Trainer]) -> None:
@@ -201,20 +187,27 @@ def test_what_a_killed_process_left_is_cleared_away(start: Callable[..., Trainer
     assert again.progress.update == 30
 
 
-def test_a_run_with_everything_that_draws_resumes_exactly(start: Callable[..., Trainer]) -> None:
-    """Dropout, two passes, pairs turned round and words cut anew in each epoch, and a learning rate that falls to zero at the end."""
-    chosen = {"r_drop": 2.0, "bpe_dropout": 0.3, "both_directions": True, "decay_updates": 12}
+DRAWS = {"r_drop": 2.0, "bpe_dropout": 0.3, "both_directions": True, "decay_updates": 12}
+SKIPS = {"broken": frozenset({4, 9, 12}), "skip_nonfinite": 1}
+
+
+@pytest.mark.parametrize(("chosen", "update"), [(DRAWS, 13), (SKIPS, 11)])
+def test_a_run_resumes_exactly(chosen: dict[str, Any], update: int, start: Callable[..., Trainer]) -> None:
+    """With dropout, two passes, pairs turned round and words cut anew in each epoch, and a learning rate that falls to
+    zero at the end; and with gradients that are skipped.
+    """
     whole = start("whole", **chosen)
     whole.train()
     stopped = start(**chosen)
-    signal_at(stopped, 13, signal.SIGTERM)
+    signal_at(stopped, update, signal.SIGTERM)
     with pytest.raises(Stopped):
         stopped.train()
+    assert stopped.progress.update == update
     resumed = start(**chosen)
     resumed.train()
     assert torch.equal(resumed.updater.weights.main_params, whole.updater.weights.main_params)
     assert records(resumed) == records(whole)
-    for key in chosen:  # each of them changes what is computed
+    for key in chosen.keys() & DRAWS.keys():  # each of them changes what is computed
         other = start(f"without {key}", **{k: v for k, v in chosen.items() if k != key})
         other.train()
         assert not torch.equal(other.updater.weights.main_params, whole.updater.weights.main_params), key
@@ -304,6 +297,18 @@ def test_a_signal_saves_and_ends_with_its_number(start: Callable[..., Trainer], 
     assert [(c.update, c.periodic) for c in trainer.run.checkpoints()] == [(7, False)]
     assert signal.getsignal(number) == signal.SIG_DFL  # handlers are those of before
     signal.signal(number, before)
+
+
+@needs_engine
+def test_a_run_that_goes_on_with_other_random_numbers_says_so_once(
+    start: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("nmt_cli.kernels.choice.library", lambda: None)
+        start(updates=5).train()
+    for updates, said in ((6, True), (7, False)):
+        start(updates=updates).train()
+        assert ("dropout draws other random numbers" in capsys.readouterr().err) == said
 
 
 def test_patience_ends_training_before_a_signal_does(start: Callable[..., Trainer]) -> None:

@@ -9,17 +9,21 @@ from typing import Any
 import pytest
 import torch
 from replicas import ALONE, V, batch_of, new_updater, recipe
+from small_models import needs_engine
 from torch import Tensor
 
 from nmt_cli.device.hardware import Hardware
+from nmt_cli.engine.library import library
 from nmt_cli.errors import TrainingError
-from nmt_cli.kernels.chunked_loss import CHUNK_SCORES
+from nmt_cli.kernels import chunked_loss
 from nmt_cli.model.transformer import Transformer, attention_mask
 from nmt_cli.training.loader import FlatBatch, RankBatch
 from nmt_cli.training.loss import label_smoothed_loss
 from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.training.schedule import learning_rate
 from nmt_cli.training.update import FIRST_SCALE, GROW_AFTER, LARGEST_SCALE, OVERFLOWS, LossScale, Updater
+
+DROPS = {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.2}
 
 
 def close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5) -> None:
@@ -121,7 +125,8 @@ def test_the_scale_is_doubled_after_many_updates_without_overflow() -> None:
 def test_passes_compute_on_the_device_alone(monkeypatch: pytest.MonkeyPatch, precision: str, r_drop: float) -> None:
     """On torch's meta device, which refuses to mix devices and to read values: nothing waits for a GPU."""
     monkeypatch.setattr("nmt_cli.training.update.random_state", lambda _: [])
-    monkeypatch.setitem(CHUNK_SCORES, "meta", 10_000)
+    monkeypatch.setattr("nmt_cli.training.update.loss_function", lambda _: chunked_loss.chunked_loss)
+    monkeypatch.setattr(chunked_loss, "CHUNK_SCORES", 10_000)
     monkeypatch.setattr(Updater, "load_optimizer_state", lambda *_: None)
     batch, chosen = batch_of(300, passes=2 if r_drop else 1), recipe(r_drop=r_drop)
     assert len(batch.micro_batches) > 1
@@ -140,7 +145,8 @@ def test_passes_compute_on_the_device_alone(monkeypatch: pytest.MonkeyPatch, pre
 @pytest.mark.parametrize(("world_size", "tokens"), [(1, 200), (4, 200), (2, 200), (4, 2048), (1, 32), (3, 500)])
 def test_micro_batches_and_ranks_give_one_gradient(world_size: int, tokens: int, passes: int) -> None:
     """1 × 8 micro-batches, 4 × 2, 2 × 4 and others against the whole at once: sums over ranks are what all_reduce adds up."""
-    whole, updater = new_updater(), new_updater(r_drop=3.0 if passes > 1 else 0.0)
+    drops = DROPS if passes == 1 and library() else {}  # torch's dropout depends on the cut
+    whole, updater = new_updater(model=drops), new_updater(model=drops, r_drop=3.0 if passes > 1 else 0.0)
     whole_sums, _ = whole.accumulate(batch_of(4096))
     total, sums, counts = torch.zeros_like(whole.weights.main_grads), torch.zeros(2), set()
     for rank in range(world_size):
@@ -153,6 +159,36 @@ def test_micro_batches_and_ranks_give_one_gradient(world_size: int, tokens: int,
     close(sums, whole_sums)
     if tokens == 200:
         assert counts.pop() * world_size >= 8
+
+
+@needs_engine
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_updates_have_the_same_bits_on_any_number_of_threads(precision: str) -> None:
+    usual, found = torch.get_num_threads(), list[Tensor]()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            updater = new_updater(precision=precision, model=DROPS)
+            for update in (1, 2):
+                updater(batch_of(1024, number=update), update)
+            found.append(updater.weights.main_params.detach().clone())
+    finally:
+        torch.set_num_threads(usual)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+@needs_engine
+def test_dropout_has_other_masks_in_each_update_and_with_each_seed() -> None:
+    def gradient(update: int, seed: int) -> Tensor:
+        updater = new_updater(model=DROPS, seed=seed)
+        updater(batch_of(1024), update)
+        return updater.weights.main_grads
+
+    first = gradient(1, 1)
+    assert torch.equal(gradient(1, 1), first)
+    assert not torch.equal(gradient(2, 1), first)
+    assert not torch.equal(gradient(1, 2), first)
 
 
 def test_a_step_is_torchs_adam_on_the_gradient() -> None:

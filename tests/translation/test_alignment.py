@@ -1,7 +1,5 @@
 """Alignments: the attention that the model itself computes, read off a pass of its own."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -10,7 +8,6 @@ from small_models import needs_engine, section
 from torch import Tensor
 
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.search.protocols import alignment_layer
 from nmt_cli.translation import alignment
 from nmt_cli.translation.alignment import SMOOTHING, aligned
 from nmt_cli.translation.models import engine_model
@@ -78,7 +75,3 @@ def test_the_engine_aligns_alike(layers: int, features: dict[str, Any]) -> None:
     model = make(layers, **features)
     for output in ([20, 7, 33, 12, 5], [8], []):
         assert aligned(engine_model(model, "fp32"), SOURCE, output) == aligned(TorchForced(model), SOURCE, output)
-
-
-def test_the_layer_is_the_one_before_the_last() -> None:
-    assert [alignment_layer(section(decoder_layers=count)) for count in (1, 2, 6)] == [0, 0, 4]

@@ -1,7 +1,5 @@
 """Attention weights against what each module gives in the model's own pass."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Words and their probabilities, features, and the regression that estimates quality."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

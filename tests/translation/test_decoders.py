@@ -1,7 +1,5 @@
 """The decoders against the plain one; and no bit of a sentence's result depends on its neighbours."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Decoding on a device that is not the host: nothing is mixed up, and nothing waits for it more often than needed."""
 
-from __future__ import annotations
-
 import copy
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ That was written by torch's operators alone; these tests run what a user runs. t
 that writes the files anew. The engine rounds otherwise than torch: a line may have another output where rounding decides.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import golden

@@ -1,7 +1,5 @@
 """Lines to translations: order, blanks, long lines, windows, and that nothing but the line matters."""
 
-from __future__ import annotations
-
 import copy
 import random
 import sys
@@ -164,9 +162,11 @@ def test_nbest_is_ranked_and_its_best_is_the_best() -> None:
 
 def test_a_long_line_is_translated_in_parts() -> None:
     first, second = two_sentences()
-    some = translator(longest=14, more={"align": True})
+    some = translator(nbest=2, longest=14, more={"align": True})
     [whole], (begun, rest) = some.translate([f"{first} {second}"]), some.translate([first, second])
-    assert whole.text == f"{begun.text} {rest.text}"
+    both = zip(begun.nbest, rest.nbest, strict=True)
+    assert [one.text for one in whole.nbest] == [f"{one.text} {other.text}" for one, other in both]
+    assert (whole.tokens, whole.text) == (begun.tokens + rest.tokens, whole.nbest[0].text)
     assert whole.log_prob == pytest.approx(begun.log_prob + rest.log_prob)
     assert whole.length == begun.length + rest.length
     assert whole.score == pytest.approx(whole.log_prob / ((5 + whole.length) / 6) ** 0.6)

@@ -1,7 +1,5 @@
 """Sessions whose searches run in processes: forks on a CPU, and new processes for several devices (here "cpu" twice)."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import random

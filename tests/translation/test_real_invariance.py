@@ -1,7 +1,5 @@
 """A thousand real sentences: how they fall into batches, and in which order they come, changes no bit of what comes out."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import random
@@ -58,23 +56,22 @@ def translator(precision: str, batch_tokens: int = 10**6) -> LineTranslator:
 
 
 @cache
-def in_batches(precision: str, size: int, count: int = 1000) -> list[Translation]:
-    """The first `count` sentences, read and translated so many at a time."""
-    several = translator(precision)
-    return [result for start in range(0, count, size) for result in several.translate(lines()[start : start + size])]
+def in_order(precision: str) -> list[Translation]:
+    return list(translator(precision).translate(lines()))
 
 
 @pytest.mark.parametrize(
-    ("precision", "size", "count"),
-    [*(("fp32", size, 1000) for size in (1, 8, 64, 256)), ("int8", 1, 200), *(("int8", n, 1000) for n in (8, 64, 256))],
+    ("precision", "size", "count", "tokens"),
+    [
+        *(("fp32", size, 1000, 10**6) for size in (1, 8, 64, 256)),
+        ("int8", 1, 200, 10**6),
+        *(("int8", size, 1000, 10**6) for size in (8, 64, 256)),
+        *((precision, 1000, 1000, 500) for precision in ("fp32", "int8")),
+    ],
 )
-def test_the_batch_size_changes_nothing(precision: str, size: int, count: int) -> None:
-    """Texts, pieces, log P and scores, all equal."""
-    assert in_batches(precision, size, count) == in_batches(precision, 1000)[:count]
-
-
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_the_order_changes_nothing(precision: str) -> None:
-    order = random.Random(1).sample(range(1000), 1000)
-    shuffled = list(translator(precision, 500).translate([lines()[i] for i in order]))
-    assert [shuffled[order.index(i)] for i in range(1000)] == in_batches(precision, 1000)
+def test_the_batch_size_and_the_order_change_nothing(precision: str, size: int, count: int, tokens: int) -> None:
+    """Texts, pieces, log P and scores, all equal, of sentences that are read so many at a time in a random order."""
+    order, several = random.Random(1).sample(range(count), count), translator(precision, tokens)
+    parts = (order[start : start + size] for start in range(0, count, size))
+    found = [result for part in parts for result in several.translate([lines()[i] for i in part])]
+    assert found == [in_order(precision)[i] for i in order]

@@ -1,7 +1,5 @@
 """Forced scoring: equal to the training's NLL and to torch's cross-entropy, and no bit of it depends on the neighbours."""
 
-from __future__ import annotations
-
 import math
 import random
 from functools import cache

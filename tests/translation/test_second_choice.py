@@ -1,7 +1,5 @@
 """A second choice: which outputs have a fault, and that the best of four without one takes their place, for any company."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from typing import Any

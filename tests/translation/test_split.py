@@ -1,7 +1,5 @@
 """Lines are split at the ends of their sentences, in every script; nothing is lost."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 
@@ -53,14 +51,11 @@ def split_at(text: str, longest: int, safe: int | None = None) -> list[list[int]
     return parts_of(text, encode([text])[0], encode, longest if safe is None else safe, longest)
 
 
-@pytest.mark.parametrize("language", SENTENCES)
-def test_sentences_are_found_in_every_script(language: str) -> None:
-    assert sentences(" ".join(SENTENCES[language])) == SENTENCES[language]
-
-
-@pytest.mark.parametrize("language", CLOSE)
-def test_sentences_without_spaces_between_them_are_found(language: str) -> None:
-    assert sentences("".join(CLOSE[language])) == [text.strip() for text in CLOSE[language]]
+@pytest.mark.parametrize(
+    ("space", "texts"), [*((" ", texts) for texts in SENTENCES.values()), *(("", texts) for texts in CLOSE.values())]
+)
+def test_sentences_are_found_in_every_script_and_without_spaces_between_them(space: str, texts: list[str]) -> None:
+    assert sentences(space.join(texts)) == [text.strip() for text in texts]
 
 
 def test_every_sentence_terminal_of_unicode_ends_a_sentence() -> None:

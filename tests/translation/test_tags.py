@@ -1,7 +1,5 @@
 """A model of several target languages: which one a line has, and that its tag is in the source and nowhere else."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterator
 from pathlib import Path

@@ -17,6 +17,9 @@
 //   decoder.hpp         a step of the open hypotheses
 //   search.hpp          plain beam search
 //   pass.hpp            a sentence and its translation at once
+//   training.hpp        what the operations of training share: their threads, rows, gradients of biases
+//   philox.hpp          dropout by counter; small_products.hpp: products of matrices that stay in the caches
+//   training_X.hpp      X: residual (with dropout and norm), activation, attention, loss, adam
 //
 // A row is computed by the same operations in the same order whatever the other rows are and whatever the processor is,
 // so no result depends on them: every sum has one shape, products in it are fused, and nothing else is
@@ -32,6 +35,11 @@
 
 #include "pass.hpp"
 #include "search.hpp"
+#include "training_activation.hpp"
+#include "training_adam.hpp"
+#include "training_attention.hpp"
+#include "training_loss.hpp"
+#include "training_residual.hpp"
 
 namespace {
 
@@ -214,4 +222,40 @@ int64_t nmt_pass(const nmt_model* model, int64_t count, const int64_t* source_le
             if (cross) cross += decoding * rows * columns;
         }
     });
+}
+
+void nmt_train_threads(nmt_team team, int64_t count) {
+    training_team = team;
+    training_threads = std::max<int64_t>(1, std::min<int64_t>(count, 1024));
+}
+int64_t nmt_residual_forward(const nmt_residual* form) {
+    return done([&] { residual_forward(*form); });
+}
+int64_t nmt_residual_backward(const nmt_residual* form, const void* grad_out, const void* grad_sum, void* grad_x,
+                              void* grad_y, float* grad_bias, float* grad_weight, float* grad_shift) {
+    return done(
+        [&] { residual_backward(*form, grad_out, grad_sum, grad_x, grad_y, grad_bias, grad_weight, grad_shift); });
+}
+int64_t nmt_activation_forward(const nmt_activation* form, void* out) {
+    return done([&] { activation_forward(*form, out); });
+}
+int64_t nmt_activation_backward(const nmt_activation* form, const void* grad_out, void* grad_x, float* grad_bias) {
+    return done([&] { activation_backward(*form, grad_out, grad_x, grad_bias); });
+}
+int64_t nmt_attention_forward(const nmt_attention* form) {
+    return done([&] { attention_forward(*form); });
+}
+int64_t nmt_attention_backward(const nmt_attention* form, const void* grad_out, void* grad_q, void* grad_k,
+                               void* grad_v, float* grad_q_bias, float* grad_k_bias, float* grad_v_bias) {
+    return done(
+        [&] { attention_backward(*form, grad_out, grad_q, grad_k, grad_v, grad_q_bias, grad_k_bias, grad_v_bias); });
+}
+int64_t nmt_loss_rows(const nmt_loss* form, void* scores, double* sums) {
+    return done([&] { loss_rows(*form, scores, sums); });
+}
+int64_t nmt_norm(int64_t count, const float* x, double* norm) {
+    return done([&] { norm_of(count, x, norm); });
+}
+int64_t nmt_adam_step(const nmt_adam* form) {
+    return done([&] { adam_step(*form); });
 }

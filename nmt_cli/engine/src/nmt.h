@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-#define NMT_ABI 4 /* the number of this interface */
+#define NMT_ABI 5 /* the number of this interface */
 
 #if defined(_WIN32)
 #define NMT_API __declspec(dllexport)
@@ -141,6 +141,93 @@ NMT_API int64_t nmt_log_softmax(int64_t rows, int64_t vocabulary, float* logits)
 NMT_API int64_t nmt_pass(const nmt_model* model, int64_t count, const int64_t* source_lengths, const int64_t* sources,
                          const int64_t* target_lengths, const int64_t* targets, const int64_t* next, float* log_probs,
                          float* encoder, float* decoder, float* cross);
+
+/* --- Training: operations on packed rows, forward and backward. Products of matrices are the caller's. ---
+
+   Rows x, y, … are (N, D) in `dtype`, fp32 or bf16, as are biases and weights of norms; computations are in fp32. Each
+   result has the same bits on any number of threads and on every processor. Gradients of biases and weights are fp32.
+ */
+
+/* Let the operations use `count` threads of a team: team(work, data, count, 0) calls work(data) in each of them and
+   waits, as libgomp's GOMP_parallel does. NULL: one thread. */
+typedef void (*nmt_team)(void (*work)(void*), void* data, unsigned count, unsigned flags);
+NMT_API void nmt_train_threads(nmt_team team, int64_t count);
+
+/* Dropout by counter (Philox4x32-10, Salmon et al. 2011): a unit's mask depends on these numbers alone. */
+typedef struct {
+    int64_t seed, update, place; /* the lower 32 bits of each; `place` is the layer's part that drops */
+    int64_t dropped;             /* so many of 65,536 units become 0, the others times 65,536 / (65,536 - dropped) */
+    const int32_t *pairs, *positions; /* (N,): each row's pair of sentences, and position in its sentence */
+} nmt_dropout;
+
+/* sum = x + Dropout(y + bias), and out = Norm(sum), of sums in `dtype`. */
+typedef struct {
+    int64_t dtype, rows, size;  /* N, D */
+    const void *x, *y, *bias;   /* (N, D), (N, D), (D,); NULL: none. Without y and bias, `sum` is x */
+    const nmt_dropout* dropout; /* NULL: none */
+    const void *weight, *shift; /* (D,): of LayerNorm; shift NULL: RMSNorm; both NULL: no norm, out is not written */
+    double epsilon;
+    void *sum, *out; /* (N, D) */
+    float* moments;  /* (N, 2): each row's mean (0 for RMSNorm), and 1 / its deviation */
+} nmt_residual;
+NMT_API int64_t nmt_residual_forward(const nmt_residual* form);
+/* grad_out and grad_sum (N, D): gradients of `out` and of `sum`, NULL: 0. Write grad_x, which is the sum's gradient in
+   all, grad_y (N, D), grad_bias, grad_weight, grad_shift (D,), unless NULL. x, y, bias and out are not read. */
+NMT_API int64_t nmt_residual_backward(const nmt_residual* form, const void* grad_out, const void* grad_sum,
+                                      void* grad_x, void* grad_y, float* grad_bias, float* grad_weight,
+                                      float* grad_shift);
+
+/* Dropout(f(x + bias)). */
+typedef struct {
+    int64_t dtype, rows, size, activation; /* N, d_ff */
+    const void *x, *bias;                  /* (N, d_ff), (d_ff,); with 2 * d_ff columns for a gate. bias NULL: none */
+    const nmt_dropout* dropout;
+} nmt_activation;
+NMT_API int64_t nmt_activation_forward(const nmt_activation* form, void* out); /* (N, d_ff) */
+/* With ReLU, x is what the forward pass wrote to `out`. grad_bias may be NULL. */
+NMT_API int64_t nmt_activation_backward(const nmt_activation* form, const void* grad_out, void* grad_x,
+                                        float* grad_bias);
+
+/* Equation (1), sentence by sentence and head by head. Rows after the last sentence get 0. */
+typedef struct {
+    int64_t dtype, rows, key_rows, sentences, heads, key, value, causal; /* N, N', B, H, K, V */
+    const int64_t *starts, *key_starts;                                  /* (B + 1,): the first row of each sentence */
+    const void *q, *k, *v, *q_bias, *k_bias, *v_bias; /* (N, H * K), (N', H * K), (N', H * V); biases NULL: none */
+    int64_t q_stride, k_stride, v_stride;             /* numbers from one row to the next */
+    int64_t grad_stride;                              /* the same, of grad_k and grad_v */
+    const float* rotation; /* (positions, K / 2, 2): cos and sin, by which q and k are rotated; NULL: they are not */
+    int64_t positions;
+    const nmt_dropout* dropout; /* of the weights; its pairs and positions are those of q's rows. A unit is the key's
+                                   index in its sentence; head h has the blocks from 8,192 * h on */
+    void* out;                  /* (N, H * V); not read by the backward pass */
+    float* normalizers;         /* (N, H): the logarithm of the sum of exp(score) */
+} nmt_attention;
+NMT_API int64_t nmt_attention_forward(const nmt_attention* form);
+/* grad_out (N, H * V). grad_q has the stride of q; gradients of biases may be NULL. */
+NMT_API int64_t nmt_attention_backward(const nmt_attention* form, const void* grad_out, void* grad_q, void* grad_k,
+                                       void* grad_v, float* grad_q_bias, float* grad_k_bias, float* grad_v_bias);
+
+/* Label-smoothed cross-entropy, see training/loss.py: scores (N, V) become the gradient of the loss in them. Add the
+   sums of the loss and of the NLL to `sums` (2,). With divergence (R-Drop's weight) above 0, rows n and N / 2 + n are
+   the two passes of one token. */
+typedef struct {
+    int64_t dtype, rows, size; /* N, V */
+    const int64_t* targets;    /* (N,) */
+    double smoothing, divergence;
+} nmt_loss;
+NMT_API int64_t nmt_loss_rows(const nmt_loss* form, void* scores, double* sums);
+
+/* The Euclidean norm of x (count,). */
+NMT_API int64_t nmt_norm(int64_t count, const float* x, double* norm);
+/* A step of Adam with the gradients times `scale`; `rounded` gets the new parameters in bf16, unless NULL. */
+typedef struct {
+    int64_t count, step;
+    float *params, *first, *second;
+    const float* grads;
+    void* rounded;
+    double scale, rate, beta1, beta2, epsilon;
+} nmt_adam;
+NMT_API int64_t nmt_adam_step(const nmt_adam* form);
 
 #ifdef __cplusplus
 }

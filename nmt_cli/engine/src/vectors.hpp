@@ -172,12 +172,13 @@ inline Vector exponential(const Vector& x) {
 // ln x, for x > 0 that is not subnormal; of infinity and NaN x itself.
 // x = m * 2^e, 0.7 < m < 1.42; ln m = 2 artanh s, s = (m - 1) / (m + 1). It is rounded to fp32 once, at the end.
 inline float logarithm(float x) {
-    if (!(x < INFINITE)) return x;
     const int32_t e = (int32_t(bits_of(x)) - 0x3f330000) >> 23;
     const double m = number_of(bits_of(x) - (uint32_t(e) << 23)), s = (m - 1.0) / (m + 1.0), square = s * s;
     double p = 1.0 / 13.0;
+#pragma GCC unroll 6
     for (int k = 11; k >= 1; k -= 2) p = std::fma(p, square, 1.0 / k);
-    return float(std::fma(double(e), 0.69314718055994531, 2.0 * s * p));
+    const float y = float(std::fma(double(e), 0.69314718055994531, 2.0 * s * p));
+    return x < INFINITE ? y : x;
 }
 
 // Fold x (size,) into four times sixteen partial results: number i goes into the one of i % 64, by step(partial,

@@ -19,11 +19,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from ...model.attention import Cache, CrossAttention, SelfAttention
+from ...model.attention import Cache, CrossAttention, SelfAttention, attend
 from ...model.packing import PADDED, Layout, Packing
-from ..cpu_training import attention as short
 
-KINDS = short.KINDS
+KINDS = (SelfAttention, CrossAttention)
 DTYPES = (torch.bfloat16, torch.float16)
 WIDEST, WIDTH_STEP = 256, 8
 """FlashAttention supports K up to WIDEST, in steps of WIDTH_STEP."""
@@ -34,8 +33,10 @@ def supports(module: SelfAttention | CrossAttention) -> str:
     weight, width = module.output.weight, module.output.in_features // module.num_heads
     if weight.dtype not in DTYPES:
         return f"attention in {str(weight.dtype).removeprefix('torch.')} on a GPU has no kernel"
-    if reason := short.supports(module):
-        return reason
+    if type(module) not in KINDS or module.attend is not attend:
+        return f"attention {type(module).__name__!r} has no kernel"
+    if module.dropout:
+        return "dropout on attention weights has no kernel"
     if len(set(module.sizes)) > 1:
         return "attention with d_k other than d_v has no kernel"
     if width > WIDEST or width % WIDTH_STEP:

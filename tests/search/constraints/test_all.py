@@ -1,7 +1,5 @@
 """All constraints: neighbours, batches, the engine, n-best lists, prefixes and sampling change nothing but what they should."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from typing import Any

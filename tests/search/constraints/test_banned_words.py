@@ -1,7 +1,5 @@
 """Banned words: against regular expressions over decoded texts, and against brute force."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import random

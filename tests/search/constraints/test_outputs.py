@@ -1,7 +1,5 @@
 """A closed list of outputs: against brute force over the list."""
 
-from __future__ import annotations
-
 import pytest
 from few_words import tokenizer
 from toy_decoder import ToySearch

@@ -1,7 +1,5 @@
 """No repeated n-grams, and the repetition penalty: as transformers' processors, and against brute force."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Lexical constraints: the automaton against regular expressions, dynamic beam allocation against its definition, and terms in real searches."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter
