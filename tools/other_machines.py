@@ -45,7 +45,7 @@ TRANSLATING = (
     *("translation/test_processes", "translation/test_real_invariance"),
 )
 TRAINING = (
-    *("kernels/test_chunked_loss", "kernels/test_parity", "kernels/test_training_linear", "model/test_packing"),
+    *("kernels/test_chunked_loss", "kernels/test_parity", "kernels/test_block_loss", "model/test_packing"),
     *("model/test_precision", "model/test_transformer", "device/test_hardware", "test_old_formats"),
     *("training/test_averaging", "training/test_trainer", "training/test_update"),
     *("translation/test_real_invariance", "translation/test_scoring"),
