@@ -9,12 +9,14 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import torch
+import tqdm
 from safetensors.torch import load_file
 from small_models import needs_engine
 from torch import Tensor
@@ -343,6 +345,9 @@ def test_on_a_terminal_a_bar_moves_with_every_micro_batch(
     monkeypatch.setattr("nmt_cli.training.report.PROGRESS_SECONDS", 0.0)
     monkeypatch.setattr("nmt_cli.console.on_terminal", lambda: True)
     monkeypatch.setattr("tqdm.std.tqdm.monitor_interval", 0)
+    monkeypatch.setattr(
+        "tqdm.tqdm", partial(tqdm.tqdm, mininterval=0)
+    )  # the whole training may take a tenth of a second
     trainer = start(micro_batch_tokens=128)
     moved = Mock(wraps=trainer.report.advance)
     monkeypatch.setattr(trainer.report, "advance", moved)
