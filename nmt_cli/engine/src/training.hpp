@@ -92,11 +92,14 @@ void with_dtype(int64_t dtype, const Work& work) {
         work(static_cast<float*>(nullptr));
 }
 
+inline float number(float x) { return x; }
+inline float number(bf16 x) { return number_of(uint32_t(x.bits) << 16); }
+
 // x (count,) in fp32.
-inline void load(const float* x, int64_t count, float* out) { std::copy_n(x, count, out); }
-inline void load(const bf16* x, int64_t count, float* out) {
+template <class T>
+inline void load(const T* x, int64_t count, float* out) {
 #pragma omp simd
-    for (int64_t i = 0; i < count; ++i) out[i] = number_of(uint32_t(x[i].bits) << 16);
+    for (int64_t i = 0; i < count; ++i) out[i] = number(x[i]);
 }
 
 inline void store(const float* x, int64_t count, float* out) { store(x, count, out, FP32); }

@@ -67,10 +67,6 @@ struct ScoreRow {
 
     double normalizer() const { return double(largest) + double(logarithm(total)); }
     float score(int64_t token) const { return number(z[token]); }
-
-private:
-    static float number(float x) { return x; }
-    static float number(bf16 x) { return number_of(uint32_t(x.bits) << 16); }
 };
 
 inline void check(const nmt_loss& form, const void* scores, const double* sums) {

@@ -16,8 +16,6 @@ namespace {
 
 constexpr int TOGETHER = 4;  // rows whose moments are computed together: a sum over a row has to be waited for
 
-inline float number(float x) { return x; }
-inline float number(bf16 x) { return number_of(uint32_t(x.bits) << 16); }
 inline void round_to(float x, float& out) { out = x; }
 inline void round_to(float x, bf16& out) { out = to_bf16(x); }
 

@@ -13,6 +13,7 @@ threads, micro-batches or ranks. It is not stored: the backward pass computes it
 from __future__ import annotations
 
 import ctypes
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,11 +91,16 @@ def use_threads(count: int) -> None:
 
     Without libgomp they use one.
     """
+    library().nmt_train_threads(_team(), count)
+
+
+@functools.cache
+def _team() -> Any:
+    """Return the address of libgomp's GOMP_parallel in torch, or None."""
     try:
-        team = ctypes.CDLL(torch._C.__file__).GOMP_parallel
+        return ctypes.cast(ctypes.CDLL(torch._C.__file__).GOMP_parallel, Address)
     except (AttributeError, OSError):
-        team = None
-    library().nmt_train_threads(ctypes.cast(team, Address) if team else None, count)
+        return None
 
 
 def sums_like(tensor: Tensor | None, needed: bool) -> Tensor | None:
