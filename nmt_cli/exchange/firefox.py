@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import ModelError, shown
 from ..storage.sealed_json import parse_json
-from ..text.languages import NAMES, TWO_LETTERS
+from ..text.languages import NAMES, base
 from .importer import SourceFiles
 
 MODEL = re.compile(r"\.(?:intgemm|alphas)[\w.]*\.bin$")
@@ -99,7 +99,6 @@ def _code(value: object) -> str:
 
 def _concatenated(name: str) -> tuple[str, str]:
     """Return the two codes of a part of a name such as "enpt", if there is one way to divide it; else "" and ""."""
-    known = NAMES.keys() | TWO_LETTERS.keys()
     pairs = [(pair[:at], pair[at:]) for pair in PAIR.findall(name) for at in (2, 3)]
-    found = [pair for pair in pairs if known.issuperset(pair)]
+    found = [pair for pair in pairs if all(base(code) in NAMES for code in pair)]
     return found[0] if len(found) == 1 else ("", "")

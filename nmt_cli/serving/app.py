@@ -14,7 +14,7 @@ from .. import __version__
 from . import deepl, libretranslate, own
 from .context import Context
 from .middleware import Observed
-from .refusal import JSON, Refusal, body_of
+from .refusal import JSON, RESTORED, Refusal, body_of
 
 PAGE = Path(__file__).parent / "page"
 POLICY = (
@@ -28,7 +28,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-EXPOSED = ("Retry-After",)
+EXPOSED = ("Retry-After", RESTORED)
 """Headers of answers that pages of other origins may read."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -9,7 +10,7 @@ from starlette.requests import Request
 from .files import Files
 from .keys import Key
 from .metrics import Metrics
-from .models import Served, ServedModels
+from .models import Pair, ServedModels
 from .settings import Settings
 
 
@@ -23,17 +24,17 @@ class Context:
     files: Files
     stopping: bool = False
 
-    def note(self, request: Request, model: Served, key: Key, sentences: int, characters: int) -> None:
-        """Record the key, the sentences and the characters of a translated request, for the log and the counters."""
-        pair = f"{model.pair[0]}-{model.pair[1]}"
+    def note(self, request: Request, key: Key, done: Sequence[tuple[Pair, int, int]]) -> None:
+        """Record a request's key, and the sentences and characters of each pair, for the log and the counters."""
+        for pair, sentences, characters in done:
+            self.metrics.sentences.labels("-".join(pair)).inc(sentences)
+            self.metrics.characters.labels("-".join(pair)).inc(characters)
         request.scope["nmt"] = {
-            "pair": pair,
-            "sentences": sentences,
-            "characters": characters,
+            "pair": ",".join("-".join(pair) for pair, _, _ in done),
+            "sentences": sum(sentences for _, sentences, _ in done),
+            "characters": sum(characters for _, _, characters in done),
             **({"key": key.name} if key.name else {}),
         }
-        self.metrics.sentences.labels(pair).inc(sentences)
-        self.metrics.characters.labels(pair).inc(characters)
 
 
 def context_of(request: Request) -> Context:

@@ -11,18 +11,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
+from starlette.responses import JSONResponse
 
 from ..registry import FORMATS
-from ..text import detection
 from ..text.languages import VARIANTS, base, find, name_of
 from .authorization import required_key
 from .context import context_of
-from .models import Pairs, Served
+from .models import Pairs
 from .parameters import Parameters, read_parameters, shown, text_of, texts_of
 from .refusal import Refusal
+from .routes import Detector, Route, named
 from .schemas import body
-from .translating import translate
+from .translating import headers_of, translate
 
 router = APIRouter(prefix="/v2", tags=["DeepL"])
 UNLIMITED = 1_000_000_000_000
@@ -47,7 +48,7 @@ REFUSED = (
     "/translate",
     openapi_extra=body("text target_lang", "source_lang tag_handling split_sentences show_billed_characters"),
 )
-async def translate_texts(request: Request) -> dict[str, Any]:
+async def translate_texts(request: Request) -> Response:
     """Translate texts."""
     values = await read_parameters(request, ["text"])
     key = required_key(request, values)
@@ -61,16 +62,21 @@ async def translate_texts(request: Request) -> dict[str, Any]:
     form = text_of(values, "tag_handling") or "text"
     if form not in FORMATS:
         raise Refusal(400, "Value for 'tag_handling' not supported.")
-    model = _model(context_of(request).models.pairs, source, target, texts)
+    route = _route(context_of(request).models.pairs, source, target)
     split_sentences = _split_sentences(values, form)
-    translations = await translate(request, key, model, texts, form, split_sentences=split_sentences)
-    language = base(model.pair[0]).upper()
-    return {
-        "translations": [
-            {"detected_source_language": language, "text": versions[0], "billed_characters": len(text)}
-            for versions, text in zip(translations, texts, strict=True)
-        ]
-    }
+    answers = await translate(request, key, texts, route, form, split_sentences=split_sentences)
+    if not isinstance(values["text"], list) and answers[0].route.refused:
+        language = answers[0].route.language
+        raise Refusal(400, f"Value for 'source_lang' not supported: the text is in {name_of(language)} ({language}).")
+    translations = [
+        {
+            "detected_source_language": base(answer.route.language).upper(),
+            "text": answer.versions[0],
+            "billed_characters": len(text) if answer.route.model else 0,
+        }
+        for answer, text in zip(answers, texts, strict=True)
+    ]
+    return JSONResponse({"translations": translations}, headers=headers_of(answers))
 
 
 @router.post("/languages", include_in_schema=False)
@@ -132,15 +138,15 @@ def _split_sentences(values: Parameters, form: str) -> str:
     return value
 
 
-def _model(pairs: Pairs, source: str, target: str, texts: list[str]) -> Served:
-    """Return the model of a language pair. Without a source language, the language is detected. Raises Refusal."""
+def _route(pairs: Pairs, source: str, target: str) -> Route | Detector:
+    """Return the route of texts of a language pair; a detector without a source language. Raises Refusal."""
     if find(target, pairs.targets) is None:
         raise Refusal(400, "Value for 'target_lang' not supported.")
-    if source and find(source, pairs.sources) is None:
-        raise Refusal(400, "Value for 'source_lang' not supported.")
     if not source:
-        source = detection.detect(texts, pairs.sources_of(target))[0][0]
-    model = pairs.find(source, target)
-    if model is None:
+        return Detector(pairs, target)
+    if find(source, pairs.sources) is None:
+        raise Refusal(400, "Value for 'source_lang' not supported.")
+    route = named(pairs, source, target)
+    if route.refused:
         raise Refusal(400, f"Translation from {shown(source.upper())} to {shown(target.upper())} is not supported.")
-    return model
+    return route

@@ -21,11 +21,11 @@ from ..text import detection
 from ..text.languages import find, name_of
 from .authorization import required_key
 from .context import Context, context_of
-from .models import Served
 from .parameters import Parameters, Upload, read_parameters, shown, text_of, texts_of
 from .refusal import Refusal
+from .routes import Detector, Route, named
 from .schemas import body
-from .translating import translate
+from .translating import headers_of, translate
 
 router = APIRouter(tags=["LibreTranslate"])
 AUTO = "auto"
@@ -55,20 +55,21 @@ async def translate_text(request: Request) -> Response:
     batch, texts = isinstance(values.get("q"), list), texts_of(values, "q")
     if not texts or (not batch and not texts[0]):
         raise _missing("q")
-    source, target = languages_of(values)
+    route = route_of(context, values)
     form = text_of(values, "format") or "text"
     alternatives = _alternatives(values)
     if form not in FORMATS:
         raise Refusal(400, f"{shown(form)} format is not supported")
-    model, detected = model_of(context, source, target, texts)
-    translations = await translate(request, key, model, texts, form, alternatives=alternatives if form == "text" else 0)
-    best, others = [versions[0] for versions in translations], [versions[1:] for versions in translations]
-    answer: dict[str, Any] = {"translatedText": best if batch else best[0]}
-    if detected:
-        answer["detectedLanguage"] = [detected] * len(texts) if batch else detected
+    answers = await translate(request, key, texts, route, form, alternatives=alternatives if form == "text" else 0)
+    if not batch:
+        check(context, values, answers[0].route)
+    fields: dict[str, list[Any]] = {"translatedText": [answer.versions[0] for answer in answers]}
+    if isinstance(route, Detector):
+        fields["detectedLanguage"] = [_detected(answer.route.language, answer.route.confidence) for answer in answers]
     if alternatives:
-        answer["alternatives"] = others if batch else others[0]
-    return JSONResponse(answer)
+        fields["alternatives"] = [answer.versions[1:] for answer in answers]
+    body = fields if batch else {name: values[0] for name, values in fields.items()}
+    return JSONResponse(body, headers=headers_of(answers))
 
 
 @router.get("/languages")
@@ -82,21 +83,21 @@ async def languages(request: Request) -> list[dict[str, Any]]:
 
 @router.post("/detect", openapi_extra=body("q"))
 async def detect(request: Request) -> list[dict[str, Any]]:
-    """Return the served languages in which a text may be, the most probable first."""
+    """Return the languages in which a text may be, the most probable first."""
     context = context_of(request)
     values = await read_parameters(request, ["q"])
     required_key(request, values)
     texts = texts_of(values, "q")
     if not any(texts):
         raise _missing("q")
-    candidates = [
-        _detected(code, probability) for code, probability in detection.detect(texts, context.models.pairs.languages)
-    ]
+    languages = context.models.pairs.languages
+    found = detection.detect("\n".join(texts)) or {languages[0]: 0.0}
+    candidates = [_detected(find(code, languages) or code, probability) for code, probability in found.items()]
     return [candidate for index, candidate in enumerate(candidates) if not index or candidate["confidence"] > 0]
 
 
 @router.post("/translate_file", openapi_extra=body("file source target", kind="multipart/form-data"))
-async def translate_file(request: Request) -> dict[str, str]:
+async def translate_file(request: Request) -> Response:
     """Translate a file: plain text or HTML, by its ending. Its translation can be fetched for half an hour."""
     context = context_of(request)
     values = await read_parameters(request)
@@ -104,7 +105,7 @@ async def translate_file(request: Request) -> dict[str, str]:
     file = values.get("file")
     if not isinstance(file, Upload):
         raise _missing("file")
-    source, target = languages_of(values)
+    route = route_of(context, values)
     if not file.name:
         raise Refusal(400, "Invalid request: empty file")
     path = PurePath(file.name.replace("\\", "/"))
@@ -112,11 +113,13 @@ async def translate_file(request: Request) -> dict[str, str]:
         raise Refusal(400, "Invalid request: file format not supported")
     form = file_formats()[path.suffix.lower()][0]
     text = file.content.decode("utf-8", "replace").removeprefix("\ufeff")
-    model, _ = model_of(context, source, target, [text])
-    [[translated, *_]] = await translate(request, key, model, [text], form)
-    name = f"{path.stem[:LONGEST_STEM]}_{model.pair[1]}{path.suffix}"
-    stored = await asyncio.to_thread(context.files.add, name, translated.encode("utf-8", "replace"))
-    return {"translatedFileUrl": str(request.url_for("download_file", filename=quote(stored)))}
+    [answer] = answers = await translate(request, key, [text], route, form)
+    check(context, values, answer.route)
+    language = find(text_of(values, "target"), context.models.pairs.languages)
+    name = f"{path.stem[:LONGEST_STEM]}_{language}{path.suffix}"
+    stored = await asyncio.to_thread(context.files.add, name, answer.versions[0].encode("utf-8", "replace"))
+    url = str(request.url_for("download_file", filename=quote(stored)))
+    return JSONResponse({"translatedFileUrl": url}, headers=headers_of(answers))
 
 
 @router.get("/download_file/{filename}")
@@ -171,14 +174,28 @@ def _missing(name: str) -> Refusal:
     return Refusal(400, f"Invalid request: missing {name} parameter")
 
 
-def languages_of(values: Parameters) -> tuple[str, str]:
-    """Return the codes of the source language, which may be "auto", and of the target language. Raises Refusal."""
+def route_of(context: Context, values: Parameters) -> Route | Detector:
+    """Return the route of a request's texts; a detector if their language is "auto". Raises Refusal."""
     source, target = text_of(values, "source"), text_of(values, "target")
     if not source:
         raise _missing("source")
     if not target:
         raise _missing("target")
-    return source, target
+    pairs, auto = context.models.pairs, source.strip().lower() == AUTO
+    for code in (target,) if auto else (source, target):
+        if find(code, pairs.languages) is None:
+            raise Refusal(400, f"{shown(code)} is not supported")
+    return Detector(pairs, target) if auto else check(context, values, named(pairs, source, target))
+
+
+def check(context: Context, values: Parameters, route: Route) -> Route:
+    """Return a route, or raise Refusal if no model translates its language into that of the request."""
+    target, language = text_of(values, "target"), f"{name_of(route.language)} ({route.language})"
+    if route.refused and find(route.language, context.models.pairs.languages) is None:
+        raise Refusal(400, f"{language} is not supported")
+    if route.refused:
+        raise Refusal(400, f"{name_of(target)} ({shown(target)}) is not available as a target language from {language}")
+    return route
 
 
 def _alternatives(values: Parameters) -> int:
@@ -189,29 +206,6 @@ def _alternatives(values: Parameters) -> int:
     if count > MOST_ALTERNATIVES:
         raise Refusal(400, f"Invalid request: alternatives parameter must be <= {MOST_ALTERNATIVES}")
     return count
-
-
-def model_of(context: Context, source: str, target: str, texts: list[str]) -> tuple[Served, dict[str, Any] | None]:
-    """Return the model of a language pair and, if the source is "auto", the detected language, else None.
-
-    Raises Refusal.
-    """
-    pairs = context.models.pairs
-    detected: dict[str, Any] | None = None
-    if source.strip().lower() == AUTO:
-        source, probability = detection.detect(texts, pairs.sources_of(target) or pairs.sources)[0]
-        detected = _detected(source, probability)
-    for code in (source, target):
-        if find(code, pairs.languages) is None:
-            raise Refusal(400, f"{shown(code)} is not supported")
-    model = pairs.find(source, target)
-    if model is None:
-        raise Refusal(
-            400,
-            f"{name_of(target)} ({shown(target)}) is not available as a target language from {name_of(source)} "
-            f"({shown(source)})",
-        )
-    return model, detected
 
 
 def _detected(code: str, probability: float) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ..errors import ModelError, NmtError, UsageError, listed, shown
 from ..interface.loading import decode_changes
 from ..interface.translator import Translator, load
 from ..text.languages import find, normalized, short
-from ..translation.line import Translation
+from ..translation.line import Line, Translation
 from .settings import Settings
 
 Pair = tuple[str, str]
@@ -46,7 +46,7 @@ class Served:
         """Number of hypotheses for each sentence."""
         return self.options.get("beam") or self.translator.recipe_beam
 
-    def submit(self, lines: Sequence[str], **options: Any) -> Future[list[Translation]]:
+    def submit(self, lines: Sequence[str | Line], **options: Any) -> Future[list[Translation]]:
         return self.translator.submit(lines, **{**self.options, **options})
 
 
@@ -71,9 +71,9 @@ class Pairs:
         """All languages."""
         return list(dict.fromkeys(language for pair in self.models for language in pair))
 
-    def sources_of(self, target: str) -> list[str]:
-        """Return the source languages that can be translated into the language with the code `target`."""
-        return [source for source in self.sources if self.find(source, target)]
+    def into(self, target: str) -> dict[str, Served]:
+        """Return the models that translate into the language with the code `target`, by their source languages."""
+        return {source: model for source in self.sources if (model := self.find(source, target))}
 
     def targets_of(self, source: str) -> list[str]:
         """Return the target languages into which the language `source` can be translated."""

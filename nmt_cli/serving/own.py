@@ -14,12 +14,13 @@ from ..interface.attention import cross_attention_of
 from ..translation.line import Translation
 from .authorization import required_key
 from .context import context_of
-from .libretranslate import languages_of, model_of
+from .libretranslate import check, route_of
 from .models import Served
 from .parameters import read_parameters, text_of
 from .refusal import Refusal
+from .routes import Detector
 from .schemas import body
-from .translating import check_count, search
+from .translating import Work, check_count, search
 
 router = APIRouter(tags=["nmt"])
 MOST_CHARACTERS = 2000
@@ -34,16 +35,19 @@ async def attention(request: Request) -> dict[str, Any]:
     values = await read_parameters(request)
     key = required_key(request, values)
     text = text_of(values, "q")
-    source, target = languages_of(values)
     if len(text) > MOST_CHARACTERS:
         raise Refusal(
             413, f"the text has {len(text):,} characters; attention is shown for {MOST_CHARACTERS:,} at most."
         )
     context = context_of(request)
     check_count("characters", len(text), context.settings.limits.max_characters)
-    model, _ = model_of(context, source, target, [text])
+    route = route_of(context, values)
+    if isinstance(route, Detector):
+        route = check(context, values, route([text]))
+    if not (model := route.model):  # the text comes back as it is
+        return {"sentences": []}
     lines = read_document(text, "text", model.pair[0]).lines
-    translations = await search(request, key, model, lines, len(text), {"confidence": True})
+    [translations] = await search(request, key, [Work(model, lines, len(text), {"confidence": True})])
     return {"sentences": [await asyncio.to_thread(_sentence, model, translation) for translation in translations]}
 
 

@@ -9,6 +9,8 @@ JSON = "application/json; charset=utf-8"
 
 CLOSE = {"Connection": "close"}
 """The header of an answer after which the connection ends."""
+RESTORED = "X-Restored-Placeholders"
+"""The header of an answer with the number of placeholders that the models lost, and that were put back."""
 LATER = {"Retry-After": "2"}
 """The header of an answer that says after how many seconds the client may ask again."""
 

@@ -1,72 +1,122 @@
 """Translation of the texts of a request, for all interfaces.
 
-    texts ──▶ read_document ──▶ lines ──▶ Served.submit ──▶ future
-        ──▶ await: done, too late, or the client has gone ──▶ write ──▶ texts
+    texts ──▶ read_document, Route ──▶ a Work for each model ──▶ Served.submit ──▶ futures
+        ──▶ await: done, too late, or the client has gone ──▶ write ──▶ an Answer for each text
 
 Short texts are read and written in the event loop. Long texts are read and written in a thread, so that other requests
-need not wait for them. If the connection is closed, or the request takes too long, the future is cancelled, and the
-search for it stops.
+need not wait for them. If the connection is closed, or the request takes too long, the futures are cancelled, and the
+search for them stops. A text whose route has no model comes back as it is, and costs the key nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 
 from ..documents import Document, read_document
 from ..errors import NmtError
-from ..translation.line import Translation
+from ..translation.line import Line, Translation
 from ..translation.pool import PoolClosed
 from .context import Context, context_of
 from .keys import Key
-from .models import Served
-from .refusal import LATER, ClientGone, Refusal
+from .models import Pair, Served
+from .refusal import LATER, RESTORED, ClientGone, Refusal
+from .routes import Detector, Route
 
 SHORT = 4000
 """Texts of at most this number of characters are read and written in the event loop."""
+DETECTION = 200
+"""Characters that are read in the time that it takes to detect the language of a short text."""
 SOON = 0.5
 """Seconds after which the server begins to check whether the connection is closed."""
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Work:
+    """Lines for a model; `size`: the characters of their texts."""
+
+    model: Served
+    lines: Sequence[str | Line]
+    size: int
+    options: dict[str, object]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A text that is translated, or that comes back as it is."""
+
+    route: Route
+    versions: Sequence[str]
+    """The best translation, then others."""
+    restored: int = 0
+    """Placeholders that were put back into the best translation."""
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A text of a request."""
+
+    text: str
+    route: Route
+    document: Document
+
+
+def headers_of(answers: Sequence[Answer]) -> dict[str, str]:
+    """Return the headers of a response: how many placeholders were put back."""
+    return {RESTORED: str(sum(answer.restored for answer in answers))}
+
+
 async def translate(
     request: Request,
     key: Key,
-    model: Served,
     texts: Sequence[str],
+    route: Route | Detector,
     form: str = "text",
     *,
     split_sentences: str | None = None,
     alternatives: int = 0,
-) -> list[list[str]]:
-    """Return for each text its translation and up to `alternatives` others. Raises Refusal, ClientGone.
+) -> list[Answer]:
+    """Return an answer for each text, with up to `alternatives` other translations. Raises Refusal, ClientGone.
 
-    `form` is a name of the registry's FORMATS; `split_sentences`: see `read_document`.
+    `route` is that of all texts, or finds that of each; `form` and `split_sentences` are those of `read_document`.
     """
     limits, size = context_of(request).settings.limits, sum(map(len, texts))
     check_count("characters", size, limits.max_characters)
     check_count("sentences", len(texts), limits.max_sentences)
 
-    def read() -> list[Document]:
-        return [read_document(text, form, model.pair[0], split_sentences=split_sentences) for text in texts]
+    def read(text: str) -> _Text:
+        one = route if isinstance(route, Route) else route(read_document(text, form, split_sentences="0").lines)
+        return _Text(text, one, read_document(text, form, one.language, split_sentences=split_sentences))
 
+    work = size + DETECTION * len(texts) * isinstance(route, Detector)
     try:
-        documents = await _run(size, read)
+        items = await _run(work, lambda: [read(text) for text in texts])
     except NmtError as error:
         raise Refusal(400, str(error)) from None
-    check_count("sentences", sum(max(1, len(document.lines)) for document in documents), limits.max_sentences)
-    options: dict[str, object] = {"scores": False, "alignment": any(document.aligned for document in documents)}
+    check_count("sentences", sum(max(1, len(item.document.lines)) for item in items), limits.max_sentences)
+    models = {item.route.model.pair: item.route.model for item in items if item.route.model}
+    works = [
+        _work(model, [item for item in items if item.route.model is model], alternatives) for model in models.values()
+    ]
+    found = await search(request, key, works)
+    waiting = {pair: iter(translations) for pair, translations in zip(models, found, strict=True)}
+    return await _run(size, lambda: [_written(item, waiting, alternatives) for item in items])
+
+
+def _work(model: Served, items: Sequence[_Text], alternatives: int) -> Work:
+    """Return the work for a model."""
+    options: dict[str, object] = {"scores": False}
     if alternatives:
         options |= {"nbest": alternatives + 1, "beam": max(model.beam, alternatives + 1)}
-    lines = [line for document in documents for line in document.lines]
-    translations = await search(request, key, model, lines, size, options)
-    return await _run(size, lambda: _written(documents, translations, alternatives))
+    lines = [Line(part.line, aligned=part.aligned) for item in items for part in item.document.segments]
+    return Work(model, lines, sum(len(item.text) for item in items), options)
 
 
 def check_count(what: str, count: int, most: int) -> None:
@@ -75,55 +125,55 @@ def check_count(what: str, count: int, most: int) -> None:
         raise Refusal(413, f"the request has {count:,} {what}, this server translates {most:,} at once. Divide it.")
 
 
-async def search(
-    request: Request, key: Key, model: Served, lines: Sequence[str], size: int, options: dict[str, object]
-) -> list[Translation]:
-    """Return the translations of lines with `size` characters, which count for the key.
+async def search(request: Request, key: Key, works: Sequence[Work]) -> list[list[Translation]]:
+    """Return the translations of the lines of each work; their characters count for the key.
 
     They do not count if the workers do not get them. Raises Refusal, ClientGone.
     """
     context = context_of(request)
-    limits = context.settings.limits
-    if limits.max_queue and context.models.pairs.waiting + len(lines) > limits.max_queue:
+    limits, size = context.settings.limits, sum(work.size for work in works)
+    if limits.max_queue and context.models.pairs.waiting + sum(len(work.lines) for work in works) > limits.max_queue:
         raise Refusal(429, "Too many requests: more sentences are waiting than this server takes on.", LATER)
     if limits.quota and key.characters + size > limits.quota:
         raise Refusal(456, "Quota for this billing period has been exceeded.")
     key.characters += size  # from now on: other requests run beside this one
+    futures: list[Future[list[Translation]]] = []
     try:
-        future = await _submit(size, context, model, lines, options)
+        for work in works:
+            futures.append(await _submit(context, work.model, work))
     except BaseException:
         key.characters -= size
+        for future in futures:
+            future.cancel()
         raise
-    translations = await _answer(request, future, limits.max_seconds)
-    context.note(request, model, key, len(lines), size)
+    translations = await _answer(request, futures, limits.max_seconds)
+    context.note(request, key, [(work.model.pair, len(work.lines), work.size) for work in works])
     return translations
 
 
-async def _submit(
-    size: int, context: Context, model: Served, lines: Sequence[str], options: dict[str, object]
-) -> Future[list[Translation]]:
-    """Submit lines with `size` characters to the workers.
+async def _submit(context: Context, model: Served, work: Work) -> Future[list[Translation]]:
+    """Submit work to the workers of its model.
 
-    If the model was replaced by a reload, submit them to the new model. Raises Refusal.
+    If the model was replaced by a reload, submit it to the new model. Raises Refusal.
     """
     try:
-        return await _run(size, lambda: model.submit(lines, **options))
+        return await _run(work.size, lambda: model.submit(work.lines, **work.options))
     except NmtError as error:
         current = context.models.pairs.models.get(model.pair)
         if current is not None and current is not model:
-            return await _submit(size, context, current, lines, options)
+            return await _submit(context, current, work)
         if isinstance(error, PoolClosed):
             raise Refusal(503, "The server is being stopped.", LATER) from None
         raise Refusal(400, str(error)) from None
 
 
-async def _answer(request: Request, future: Future[T], seconds: float) -> T:
-    """Return the result of a future.
+async def _answer(request: Request, futures: Sequence[Future[T]], seconds: float) -> list[T]:
+    """Return the results of futures.
 
-    Raises Refusal if it takes longer than `seconds` (0: no limit) or fails, ClientGone if the client closes the
+    Raises Refusal if they take longer than `seconds` (0: no limit) or one fails, ClientGone if the client closes the
     connection.
     """
-    waiting = asyncio.wrap_future(future)
+    waiting = asyncio.create_task(_results(futures))
     watching: asyncio.Task[None] | None = None
     try:
         await asyncio.wait([waiting], timeout=min(SOON, seconds) if seconds else SOON)
@@ -146,8 +196,14 @@ async def _answer(request: Request, future: Future[T], seconds: float) -> T:
         raise Refusal(500, str(error)) from None
     finally:
         waiting.cancel()
+        for future in futures:
+            future.cancel()
         if watching:
             watching.cancel()
+
+
+async def _results(futures: Sequence[Future[T]]) -> list[T]:
+    return [await asyncio.wrap_future(future) for future in futures]
 
 
 async def _until_closed(request: Request) -> None:
@@ -164,19 +220,16 @@ async def _run(size: int, work: Callable[[], T]) -> T:
     return work() if size <= SHORT else await asyncio.to_thread(work)
 
 
-def _written(documents: Sequence[Document], translations: Sequence[Translation], alternatives: int) -> list[list[str]]:
-    """Return the texts of each document: its translation, then different versions, which consist of other hypotheses of
-    its sentences.
+def _written(item: _Text, waiting: Mapping[Pair, Iterator[Translation]], alternatives: int) -> Answer:
+    """Return the answer for a text: its translation, of the next lines that its model has translated, then different
+    versions, which consist of other hypotheses of its sentences.
     """
-    texts: list[list[str]] = []
-    start = 0
-    for document in documents:
-        mine = translations[start : start + len(document.lines)]
-        start += len(mine)
-        count = max((len(translation.nbest) for translation in mine), default=1) if alternatives else 1
-        versions = [document.write([_candidate(translation, rank) for translation in mine]) for rank in range(count)]
-        texts.append(list(dict.fromkeys(versions)))
-    return texts
+    if not item.route.model:
+        return Answer(item.route, [item.text])
+    mine = [next(waiting[item.route.model.pair]) for _ in item.document.lines]
+    count = max((len(translation.nbest) for translation in mine), default=1) if alternatives else 1
+    written = [item.document.write([_candidate(translation, rank) for translation in mine]) for rank in range(count)]
+    return Answer(item.route, list(dict.fromkeys(one.text for one in written)), written[0].restored)
 
 
 def _candidate(translation: Translation, rank: int) -> Translation:

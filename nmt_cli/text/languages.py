@@ -1,104 +1,36 @@
 """Names of languages, and their codes, which recipes, tags of models and requests write in several ways.
 
 A model's languages are the codes of its recipe (`data.source_language`), such as "en" or "pt-BR", or of its tags, such
-as "deu" or "cmn_Hans" (`data.tags`). Codes are compared without regard to case; "-" and "_" are equal, and so are the
-two letters of ISO 639-1 and the three letters of ISO 639-3 ("deu") and ISO 639-2 ("ger"). If a request names a region
-("EN-US") that no model has, a model of the same language is used (see `find`).
+as "deu" or "cmn_Hans" (`data.tags`). Codes are compared without regard to case; "-" and "_" are equal, and so are all
+codes that the library langcodes knows for a language: two letters and three ("de", "deu", "ger"), the member of a
+macrolanguage that is meant ("cmn"), withdrawn ones ("iw"). If a request names a region ("EN-US") that no model has, a
+model of the same language is used (see `find`).
+
+langcodes is imported for codes that are not in NAMES, which takes 0.1 s.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 LANGUAGES = """\
-af, Afrikaans, afr
-ar, Arabic, ara arb
-az, Azerbaijani, aze azj
-be, Belarusian, bel
-bg, Bulgarian, bul
-bn, Bengali, ben
-bo, Tibetan, bod tib
-bs, Bosnian, bos
-ca, Catalan, cat
-cs, Czech, ces cze
-cy, Welsh, cym wel
-da, Danish, dan
-de, German, deu ger
-el, Greek, ell gre
-en, English, eng
-eo, Esperanto, epo
-es, Spanish, spa
-et, Estonian, est ekk
-eu, Basque, eus baq
-fa, Persian, fas pes per
-fi, Finnish, fin
-fr, French, fra fre
-ga, Irish, gle
-gl, Galician, glg
-gu, Gujarati, guj
-he, Hebrew, heb
-hi, Hindi, hin
-hr, Croatian, hrv
-hu, Hungarian, hun
-hy, Armenian, hye arm
-id, Indonesian, ind
-is, Icelandic, isl ice
-it, Italian, ita
-ja, Japanese, jpn
-ka, Georgian, kat geo
-kk, Kazakh, kaz
-km, Khmer, khm
-kn, Kannada, kan
-ko, Korean, kor
-ky, Kyrgyz, kir
-la, Latin, lat
-lt, Lithuanian, lit
-lv, Latvian, lav lvs
-mi, Maori, mri mao
-mk, Macedonian, mkd mac
-ml, Malayalam, mal
-mn, Mongolian, mon khk
-mr, Marathi, mar
-ms, Malay, msa zsm may
-mt, Maltese, mlt
-my, Burmese, mya bur
-nb, Norwegian Bokmål, nob
-ne, Nepali, nep npi
-nl, Dutch, nld dut
-nn, Norwegian Nynorsk, nno
-no, Norwegian, nor
-pa, Punjabi, pan
-pl, Polish, pol
-ps, Pashto, pus
-pt, Portuguese, por
-ro, Romanian, ron rum
-ru, Russian, rus
-si, Sinhala, sin
-sk, Slovak, slk slo
-sl, Slovenian, slv
-sq, Albanian, sqi alb
-sr, Serbian, srp
-sv, Swedish, swe
-sw, Swahili, swa swh
-ta, Tamil, tam
-te, Telugu, tel
-th, Thai, tha
-tl, Tagalog, tgl
-tr, Turkish, tur
-uk, Ukrainian, ukr
-ur, Urdu, urd
-uz, Uzbek, uzb uzn
-vi, Vietnamese, vie
-xh, Xhosa, xho
-zh, Chinese, zho cmn chi
-zu, Zulu, zul
-"""
-"""The codes of ISO 639-1, each with its English name and its codes with three letters: of ISO 639-3, with the member of
-a macrolanguage that is meant, and the bibliographic one of ISO 639-2."""
-_ROWS = [line.split(", ") for line in LANGUAGES.splitlines()]
-NAMES = {code: name for code, name, _ in _ROWS}
-TWO_LETTERS = {three: code for code, _, several in _ROWS for three in several.split()}
+af Afrikaans, am Amharic, ar Arabic, as Assamese, az Azerbaijani, be Belarusian, bg Bulgarian, bn Bengali,
+bo Tibetan, br Breton, bs Bosnian, ca Catalan, cs Czech, cy Welsh, da Danish, de German, el Greek, en English,
+eo Esperanto, es Spanish, et Estonian, eu Basque, fa Persian, fi Finnish, fo Faroese, fr French, fy Frisian,
+ga Irish, gd Scottish Gaelic, gl Galician, gu Gujarati, ha Hausa, he Hebrew, hi Hindi, hr Croatian,
+ht Haitian Creole, hu Hungarian, hy Armenian, id Indonesian, ig Igbo, is Icelandic, it Italian, ja Japanese,
+jv Javanese, ka Georgian, kk Kazakh, km Khmer, kn Kannada, ko Korean, ku Kurdish, ky Kyrgyz, la Latin,
+lb Luxembourgish, lo Lao, lt Lithuanian, lv Latvian, mg Malagasy, mi Maori, mk Macedonian, ml Malayalam,
+mn Mongolian, mr Marathi, ms Malay, mt Maltese, my Burmese, nb Norwegian Bokmål, ne Nepali, nl Dutch,
+nn Norwegian Nynorsk, no Norwegian, oc Occitan, om Oromo, or Odia, pa Punjabi, pl Polish, ps Pashto, pt Portuguese,
+ro Romanian, ru Russian, rw Kinyarwanda, sd Sindhi, si Sinhala, sk Slovak, sl Slovenian, sn Shona, so Somali,
+sq Albanian, sr Serbian, st Sotho, su Sundanese, sv Swedish, sw Swahili, ta Tamil, te Telugu, tg Tajik, th Thai,
+tk Turkmen, tl Tagalog, tr Turkish, tt Tatar, ug Uyghur, uk Ukrainian, ur Urdu, uz Uzbek, vi Vietnamese, xh Xhosa,
+yi Yiddish, yo Yoruba, zh Chinese, zu Zulu"""
+NAMES: dict[str, str] = dict(re.findall(r"([a-z]{2}) ([^,]+)", LANGUAGES))
+"""Codes of ISO 639-1 with their English names."""
 VARIANTS = {
     "en": {"EN-GB": "English (British)", "EN-US": "English (American)"},
     "pt": {"PT-BR": "Portuguese (Brazilian)", "PT-PT": "Portuguese (European)"},
@@ -110,9 +42,9 @@ _CODES = rf"{_CODE}(?:[+_]{_CODE})*"
 PAIR = re.compile(rf"(?:^|.*?[-_])({_CODES})-({_CODES})")
 """The languages at the end of a model's name; groups of old models are in capitals, such as ROMANCE."""
 
-SCRIPT = 4
-"""Number of letters in the code of a script, as in zh-Hant. A model never serves a request for another script, because
-its readers may not know the script."""
+SCRIPT, REGION = "[a-z]{4}", r"[a-z]{2}|\d{3}"
+"""The forms of a script and of a region in a code, as in zh-Hant and zh-TW. A model never serves a request for another
+script, because its readers may not know the script."""
 
 
 def normalized(code: str) -> str:
@@ -121,8 +53,8 @@ def normalized(code: str) -> str:
 
 
 def canonical(code: str) -> str:
-    """Return a normalised code whose language has two letters, if ISO 639-1 has it: "deu" is "de"."""
-    return short(normalized(code))
+    """Return a normalised code whose language has the code of ISO 639-1, if there is one: "deu" is "de"."""
+    return normalized(short(normalized(code)))
 
 
 def base(code: str) -> str:
@@ -132,16 +64,27 @@ def base(code: str) -> str:
 
 def name_of(code: str) -> str:
     """Return the English name of a language; the code itself if the language is not known."""
-    name = NAMES.get(base(code), code)
-    region = normalized(code).partition("-")[2]
+    language, _, region = canonical(code).partition("-")
+    name = NAMES.get(language, code)
     return f"{name} ({region.upper()})" if region and name != code else name
 
 
 def short(code: str) -> str:
     """Return a code with two letters for its language, if ISO 639-1 has it; the rest stays: "cmn_Hans" is "zh-Hans"."""
     language, _, rest = code.replace("_", "-").partition("-")
-    two = TWO_LETTERS.get(language.lower())
-    return code if two is None else f"{two}-{rest}" if rest else two
+    known = _standard(language.lower())
+    return code if known == language.lower() else f"{known}-{rest}" if rest else known
+
+
+@lru_cache(maxsize=4096)
+def _standard(language: str) -> str:
+    """Return the code by which langcodes knows a language: "deu" and "ger" are "de", "sh" is "sr-Latn"."""
+    if language in NAMES or not re.fullmatch("[a-z]{2,3}", language):
+        return language
+    from langcodes import standardize_tag
+
+    known: str = standardize_tag(language, macro=True)
+    return "tl" if known == "fil" else known  # Filipino is Tagalog
 
 
 def languages_in(name: str) -> tuple[str, str]:
@@ -166,18 +109,46 @@ def single(codes: str) -> str:
 
 
 def find(code: str, served: Iterable[str]) -> str | None:
-    """Return the served language for a code: the same code, else the language without a region, else the language with
-    another region. None if there is none.
+    """Return the served language for a code: the same code, else the same language in the same script, in the nearest
+    region. None if there is none. A served code without a script stands for all scripts of its language.
     """
     languages = list(served)
-    for form, wanted in ((str, code), (normalized, code), (canonical, code), (canonical, base(code))):
+    for form in (str, normalized, canonical):
         for language in languages:
-            if form(language) == form(wanted):
+            if form(language) == form(code):
                 return language
-    regional = (language for language in languages if base(language) == base(code) and not has_script(language))
-    return None if has_script(code) else next(regional, None)
+    script, region = _subtag(code, SCRIPT), _subtag(code, REGION)
+    scripts = {language: _subtag(language, SCRIPT) for language in languages if _kin(language) == _kin(code)}
+    if any(scripts.values()):
+        script = script or _likely_script(base(code), region)
+        scripts = {language: own for language, own in scripts.items() if own in (script, "")}
+
+    def farness(language: str) -> tuple[bool, int, str]:
+        other = _subtag(language, REGION)
+        return scripts[language] != script, _distance(base(code), region, other), other
+
+    return min(scripts, key=farness, default=None)
 
 
-def has_script(code: str) -> bool:
-    """Return whether a code names a script."""
-    return any(len(part) == SCRIPT for part in normalized(code).split("-")[1:])
+def _kin(code: str) -> str:
+    """Return the language of a code; that of Bokmål is Norwegian."""
+    return "no" if base(code) == "nb" else base(code)
+
+
+def _subtag(code: str, form: str) -> str:
+    """Return the part of a code behind its language that has this form; else ""."""
+    return next((part for part in canonical(code).split("-")[1:] if re.fullmatch(form, part)), "")
+
+
+def _likely_script(language: str, region: str) -> str:
+    """Return the script in which a language is usually written in a region: "hant" for "zh" and "tw"."""
+    from langcodes import Language
+
+    return str(Language.make(language, territory=region.upper() or None).maximize().script).lower()
+
+
+def _distance(language: str, region: str, other: str) -> int:
+    """Return how far a language in a region is from that in another one; "" is its usual region."""
+    from langcodes import tag_distance
+
+    return tag_distance(f"{language}-{region}".strip("-"), f"{language}-{other}".strip("-"))

@@ -57,10 +57,10 @@ def test_the_languages_of_the_interfaces(many: Served) -> None:
 
 def test_the_target_of_a_request(many: Served, expected: dict[str, str]) -> None:
     assert len(set(expected.values())) > 3
-    others = {"DE": "deu", "deu": "deu", "ger": "deu", "fr-CA": "fra", "fre-FR": "fra", "zh_hans": "cmn_Hans"}
+    others = {"DE": "deu", "deu": "deu", "ger": "deu", "fr-CA": "fra", "fre-FR": "fra", "zh": "cmn_Hans"}
     for code, tag in {**NAMES, **others}.items():
         assert translate(many, target=code).json() == {"translatedText": expected[tag]}
-    for code in ("it", "zh-Hant", "zh"):
+    for code in ("it", "zh-Hant", "zh-TW"):
         assert translate(many, target=code).status_code == 400
     assert translate(many, source="auto", target="fr").json()["translatedText"] == expected["fra"]
     answers = translate(many, q=[TEXT, f">>deu<< {TEXT}"], target="fr", alternatives=1).json()
