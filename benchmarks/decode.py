@@ -259,7 +259,8 @@ def _one_line(job: Job) -> list[str]:
     """Return the command that translates a line."""
     if job.kind != "nmt":
         return [sys.executable, "-c", ONE_LINE.format(**vars(job) | {"files": tokenizers(job.folder)})]
-    return [*NMT, "translate", "--model", job.folder, "--devices", str(job.threads), "--precision", job.precision]
+    options = f"--set decode.placeholders=false --devices {job.threads} --precision {job.precision}".split()
+    return [*NMT, "translate", "--model", job.folder, *options]
 
 
 def warm(job: Job, lines: Sequence[str]) -> float:

@@ -73,7 +73,8 @@ def nmt(job: Job) -> Translate:
     from nmt_cli.interface.translator import load
 
     translator = load(job.folder, device="cpu", devices=job.workers * job.threads, precision=job.precision)
-    return lambda lines: [result.text for result in translator.translate(lines)]
+    plain = ["decode.placeholders=false"]
+    return lambda lines: [result.text for result in translator.translate(lines, overrides=plain)]
 
 
 def ctranslate2(job: Job) -> Translate:

@@ -29,7 +29,8 @@ def nmt(job: Job) -> Translate:
 
     def translate(lines: list[str]) -> list[str]:
         texts = [line.replace("▁", "") for line in lines]
-        results = translator.translate(texts, max_extra=job.max_extra, overrides=["decode.max_len_ratio=1.0"])
+        decode = ["decode.max_len_ratio=1.0", "decode.placeholders=false"]
+        results = translator.translate(texts, max_extra=job.max_extra, overrides=decode)
         return [" ".join(result.tokens) for result in results]
 
     return translate

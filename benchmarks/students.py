@@ -98,7 +98,7 @@ def commands(options: argparse.Namespace) -> dict[str, tuple[list[str], list[str
     """Return for each side the command for a whole file, and that for line after line."""
     one_core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
     model = ["--model", str(options.model), "--device", "cpu", "--devices", "1", "--beam", "1"]
-    ours = [*one_core, *NMT, "translate", *model, "--precision", "int8"]
+    ours = [*one_core, *NMT, "translate", *model, "--precision", "int8", "--set", "decode.placeholders=false"]
     sides = {"nmt": (ours, ours)}
     for peer in PEERS:
         if python := getattr(options, peer.partition(",")[0]):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import DocumentError, UsageError
 from ..options import flags
+from .translate_output import say_restored
 
 if TYPE_CHECKING:
     from ..interface.options import TranslateKeywords
@@ -37,8 +38,10 @@ def check_document(form: OutputForm, rules: LineRules) -> None:
 def translate_document(
     translator: Translator, source: Path | None, name: str, split_sentences: str | None, options: TranslateKeywords
 ) -> str:
-    """Return the translated document. Raises DocumentError, DataError, UsageError."""
-    return translator.document(_read(source, name), name, split_sentences, options)
+    """Return the translated document, and say what was put back. Raises DocumentError, DataError, UsageError."""
+    text, restored = translator.document(_read(source, name), name, split_sentences, options)
+    say_restored(restored)
+    return text
 
 
 def _read(path: Path | None, format: str) -> str:

@@ -122,26 +122,37 @@ def write_windows(
     replaced: Counter[str],
     doing: str,
     prompt: str = "",
-) -> None:
-    """Write the translations of each window as soon as it is done. `doing` is the text of the progress bar.
+) -> int:
+    """Write the translations of each window as soon as it is done. Return the number of lines.
+
+    `doing` is the text of the progress bar.
 
     `replaced`: file → number of lines with invalid UTF-8. A `prompt` is for a person who types the lines. It is printed
     first, and no bar is shown, because a bar would overwrite the typed text.
     """
-    start, count, tokens = time.perf_counter(), 0, 0
+    start, count, tokens, restored = time.perf_counter(), 0, 0, 0
     if prompt:
         console.say(prompt)
     with console.progress(None, doing, " lines", shown=not prompt) as bar, closing(windows):
         for window in windows:
             for translation in window:
                 sink.write((form(count, translation) + "\n").encode("utf-8"))
-                count, tokens = count + 1, tokens + translation.length
+                count, tokens, restored = count + 1, tokens + translation.length, restored + translation.restored
             sink.flush()
             bar.update(len(window))
     console.warn_replaced(replaced)
+    say_restored(restored)
     if console.on_terminal() and not prompt:
         seconds = time.perf_counter() - start
         console.say(f"{count:,} lines, {tokens:,} tokens in {seconds:.1f} s: {tokens / seconds:,.0f} tokens/s")
+    return count
+
+
+def say_restored(count: int) -> None:
+    """Say how many placeholders were put back, if any."""
+    if count:
+        more = "s" * (count != 1)
+        console.say(f"put back where the alignment says: {count:,} placeholder{more} or symbol{more}")
 
 
 # Output formats of a line; `index` counts lines from 0

@@ -3,7 +3,7 @@
 `document` describes the package, docs/documents.md describes its use.
 """
 
-from .document import Document, read_document
+from .document import Document, read_document, read_line
 from .segment import Translated
 
-__all__ = ["Document", "Translated", "read_document"]
+__all__ = ["Document", "Translated", "read_document", "read_line"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-Range = tuple[int, int]
-"""Index of the first word, and the index after the last word."""
+from .words import Range
 
 
 class Spoken:
@@ -20,21 +19,6 @@ class Spoken:
 
     def count(self, start: int, end: int) -> int:
         return self.before[end] - self.before[start]
-
-    def grown(self, interval: Range, inside: Range, needed: int) -> Range:
-        """Return the interval, extended to so many spoken words if `inside` has them. The nearest word comes first."""
-        start, end = interval
-        while self.count(start, end) < needed:
-            left, right = self.before[start] - 1, self.before[end]
-            before = start - self._at[left] if left >= 0 and self._at[left] >= inside[0] else None
-            behind = self._at[right] + 1 - end if right < len(self._at) and self._at[right] < inside[1] else None
-            if behind is not None and (before is None or behind <= before):
-                end += behind
-            elif before is not None:
-                start -= before
-            else:
-                break
-        return start, end
 
     def spread(self, boundaries: Sequence[int], needed: Sequence[int]) -> list[int]:
         """Return the boundaries, moved where fewer spoken words than needed are behind one and before the next.

@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
-from .elements import INVISIBLE, OPTIONAL_END, translated
+from .elements import BLOCKS, INVISIBLE, OPTIONAL_END, UNTRANSLATED, translated
 from .items import Boundary, Item, Kind, Markup, Text, Untranslated
 from .tokens import Token, Type
 
@@ -20,6 +20,10 @@ KINDS = {Type.OPEN: Kind.OPEN, Type.CLOSE: Kind.CLOSE, Type.EMPTY: Kind.POINT}
 MOST_SWITCHES = 8
 """Maximum number of nested switches between translated and untranslated elements. Elements nested deeper stay
 unchanged."""
+
+
+MOST_IN_NOTE = 16
+"""Maximum number of tokens of a footnote's mark. Wikipedia's have 11."""
 
 
 def items_of(
@@ -39,6 +43,10 @@ def items_of(
         index = start
         while index < stop:
             token = tokens[index]
+            if token.name in ("sup", "a") and not staying and (count := _note(tokens, index, stop)):
+                yield Markup("".join(token.raw for token in tokens[index : index + count]), Kind.POINT)
+                index += count
+                continue
             if switches.get(index) is staying and not (staying and depth >= MOST_SWITCHES):
                 end = min(stop, _end(tokens, index, optional_end)) if token.type is Type.OPEN else index + 1
                 if staying or (depth < MOST_SWITCHES and bisect_left(opened, end) > bisect_left(opened, index)):
@@ -59,6 +67,21 @@ def items_of(
             index += 1
 
     return items(0, len(tokens), 0)
+
+
+def _note(tokens: Sequence[Token], start: int, stop: int) -> int:
+    """Return the number of tokens of an element behind a word that the model had better not read: `<sup>` without
+    letters (a footnote, an exponent), `<a>` without letters and digits (¶). Return 0 for others, and for an end tag.
+    """
+    before = next((token for token in reversed(tokens[max(start - 3, 0) : start]) if token.type is Type.TEXT), None)
+    element = tokens[start : min(start + MOST_IN_NOTE, stop)]
+    element = element[: _end(element, 0, optional_end=False)]
+    name, last = tokens[start].name, element[-1]
+    if before is None or before.raw[-1].isspace() or last.type is not Type.CLOSE or last.name != name:
+        return 0
+    text = html.unescape("".join(token.raw for token in element if token.type is Type.TEXT)).strip()
+    plain = all(token.type is not Type.RAW and token.name not in BLOCKS | UNTRANSLATED for token in element)
+    return len(element) if text and plain and not any(map(str.isalpha if name == "sup" else str.isalnum, text)) else 0
 
 
 def _tag(token: Token, block: bool) -> Item:

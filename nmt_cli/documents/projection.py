@@ -21,127 +21,117 @@ markup keeps its order.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 
-from .intervals import Range, Spoken, covering, granted, outside, without
+from .intervals import Spoken, covering, granted, outside, without
 from .items import Kind, matched
-from .segment import Escape, Segment, Translated
-from .target import Target, parts_of_words, target_of
-from .tree import Glue, Node, Piece, divided, forests_of, pieces_of
-from .words import words_of
+from .segment import Escape, Segment, Translated, Written
+from .source import Piece, Source, source_of
+from .target import Target, target_of
+from .tree import Node, divided, forests_of, pieces_of
+from .words import Range
 
 FOREIGN = 0.5
 """Weight of words that are aligned to words outside the element."""
 UNALIGNED = 0.01
 """Score that is subtracted for a word without alignment."""
+KEYS = ("&", "_")
+"""The signs before the letter that chooses an entry of a menu."""
+Group = Sequence[Piece]
+"""A tag, a point, or an element that has no words in the translation."""
 MOST_WORK = 200_000
 """Limit for the number of pieces of markup times the number of words of a line and its translation.
 
 Above the limit all markup keeps its order, which takes linear time."""
 
 
-def project(segment: Segment, translation: Translated, escape: Escape) -> str:
+def project(segment: Segment, translation: Translated, escape: Escape) -> Written:
     """Return the translation in the format of the document, with the markup and the untranslatable parts of its
     segment.
     """
     if not segment.aligned:
-        return escape(translation.text.strip())
-    edges = [edge for stay in segment.stays for edge in (stay.start, stay.end)]
-    source_words = words_of(segment.line, [*(placed.offset for placed in segment.markup), *edges])
-    target = target_of(segment, source_words, translation, escape)
-    pieces = pieces_of(segment, source_words, target.missing)
-    source = _source(segment, source_words, target)
-    cheap = len(pieces) * (len(source_words) + len(target.words)) <= MOST_WORK
+        return Written(escape(translation.text.strip()), translation.restored)
+    source = source_of(segment)
+    target = target_of(source, translation, escape)
+    pieces = pieces_of(source, target.missing)
+    spoken = Spoken([flag and word not in target.missing for word, flag in enumerate(source.spoken)])
+    cheap = len(pieces) * (len(source.spans) + len(target.words)) <= MOST_WORK
     forests = (forests_of(pieces) if cheap else None) or divided(pieces)
     cuts = [forest.behind for forest in forests if forest.behind]
-    writer = _Writer(target)
-    trees = _Trees(target, writer, source)
+    trees = _Trees(target, spoken, source)
     needed = [trees.measure(forest.nodes) for forest in forests]
     ends = _separating(target, cuts) if cheap else _in_proportion(target, cuts)
-    boundaries = [0, *_covered(target, source, cuts, ends, needed), len(target.words)]
-    at = [0, *(cut.at for cut in cuts), len(source.flags)]
+    boundaries = [0, *_covered(target, spoken, cuts, ends, needed), len(target.words)]
+    at = [0, *(cut.at for cut in cuts), len(source.spans)]
     for index, forest in enumerate(forests):
-        trees.write(forest.nodes, (boundaries[index], boundaries[index + 1]), (at[index], at[index + 1]))
-        writer.words(boundaries[index + 1])
+        trees.place(forest.nodes, (boundaries[index], boundaries[index + 1]), (at[index], at[index + 1]))
         if forest.behind:
-            writer.markup(forest.behind.markup.raw, forest.behind.glue)
-    return writer.text()
+            trees.placed[boundaries[index + 1]].append([forest.behind])
+    return Written(_text(source, target, trees.placed, escape), translation.restored + target.restored)
 
 
-def _source(segment: Segment, source_words: Sequence[Range], target: Target) -> Spoken:
-    """Return the words of the line, without the untranslatable parts that are inserted like tags."""
-    parts = parts_of_words(segment, source_words)
-    return Spoken(
-        [
-            parts.get(word) not in target.missing and any(map(str.isalnum, segment.line[start:end]))
-            for word, (start, end) in enumerate(source_words)
-        ]
-    )
+def _text(source: Source, target: Target, placed: Sequence[Sequence[Group]], escape: Escape) -> str:
+    """Return the text of a translation with the markup that is placed in each of its gaps.
 
-
-class _Writer:
-    """Writes words, the gaps between them, and markup, from left to right."""
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._out: list[str] = []
-        self._word = 0
-        """Index of the next word to write."""
-        self._in_gap = False
-        """Whether the gap before the next word has been written."""
-
-    def words(self, end: int) -> None:
-        """Write the words before `end`."""
-        while self._word < end:
-            self._gap()
-            self._out.append(self._target.words[self._word])
-            self._word += 1
-            self._in_gap = False
-
-    def _gap(self) -> None:
-        if not self._in_gap:
-            self._out.append(self._target.gaps[self._word])
-            self._in_gap = True
-
-    def markup(self, raw: str, glue: Glue) -> None:
-        """Write markup before the next word."""
-        if glue is Glue.LEFT:
-            self._out.append(raw)
-        elif glue is Glue.WORD and self._word and not self._in_gap:
-            self._out.append(" " + raw)
-        elif glue is Glue.RIGHT:
-            self._gap()
-            self._out.append(raw)
+    A gap that has the markup of a source gap, or is between the translations of two source words in a row, and that has
+    a space where the model saw one, is spelled as in the document.
+    """
+    words = [-1, *target.sources(), len(source.spans)]
+    around = source.gap(0, with_markup=False), source.gap(len(source.spans), with_markup=False)
+    out: list[str] = []
+    for gap, groups in enumerate(placed):
+        pieces = [*chain.from_iterable(groups)]
+        between = words[gap + 1] if words[gap + 1] == words[gap] + 1 else -1
+        first, last = gap == 0, gap == len(target.words)
+        same = pieces[0].at if pieces else between
+        ends = (first, last) == (same == 0, same == len(source.spans))
+        if same >= 0 and source.markup[same] == pieces and ends and source.seen[same] == target.gaps[gap]:
+            out.append(source.gap(same))
         else:
-            inner = 0 < self._word < len(self._target.words)
-            self._gap()
-            before = "" if inner or not self._word else " "
-            after = self._target.gaps[self._word] if inner else " " if not self._word else ""
-            self._out.append(before + raw + after)
+            inner = 0 < between < len(source.spans) and source.seen[between] == target.gaps[gap]
+            blank = source.gap(between, with_markup=False) if inner else escape(target.gaps[gap])
+            out += [around[0] * first, *_glued(groups, blank, first, last), around[1] * last]
+        out += target.words[gap : gap + 1]
+    return "".join(out)
 
-    def text(self) -> str:
-        """Write the remaining words, and return the whole text."""
-        self.words(len(self._target.words))
-        self._gap()
-        return "".join(self._out)
+
+def _glued(groups: Sequence[Group], blank: str, first: bool, last: bool) -> Iterator[str]:
+    """Yield the markup of a gap and its white space, which is on the outer side of tags.
+
+    What has white space on both sides in the document, such as an icon, has it here. `first` and `last`: whether the
+    gap is at the start or the end of the sentence.
+    """
+    done = first
+    for group in groups:
+        had_words = group[0].at < group[-1].at and not any(piece.stays for piece in group)
+        tag = had_words or (len(group) == 1 and group[0].markup.kind is not Kind.POINT)
+        before = group[0].markup.kind is Kind.OPEN if tag else group[0].before
+        behind = not tag and group[-1].behind
+        if before and not done:
+            yield blank or " " * behind
+            done = True
+        yield from (piece.markup.raw for piece in group)
+        if behind and done and not last:
+            yield blank or " " * first
+    yield "" if done else blank
 
 
 def _covered(
-    target: Target, source: Spoken, cuts: Sequence[Piece], boundaries: Sequence[int], needed: Sequence[int]
+    target: Target, spoken: Spoken, cuts: Sequence[Piece], boundaries: Sequence[int], needed: Sequence[int]
 ) -> list[int]:
     """Return the target boundaries of tags that divide the line, moved so that no element is empty.
 
     `needed` are the words that the trees before each cut need, and those after the last.
     """
-    gaps = list(pairwise([0, *(cut.at for cut in cuts), len(source.flags)]))
+    gaps = list(pairwise([0, *(cut.at for cut in cuts), len(spoken.flags)]))
     pairs = list(enumerate(zip(cuts, matched([cut.markup for cut in cuts]), strict=True)))
     elements = [
         (0 if partner is None else partner + 1, index + 1)
         for index, (cut, partner) in pairs
         if cut.markup.kind is Kind.CLOSE
     ] + [(index + 1, len(gaps)) for index, (cut, partner) in pairs if cut.markup.kind is Kind.OPEN and partner is None]
-    needed = list(map(max, needed, covering(elements, [source.count(*gap) > 0 for gap in gaps])))
+    needed = list(map(max, needed, covering(elements, [spoken.count(*gap) > 0 for gap in gaps])))
     boundaries = [0, *boundaries, len(target.words)]
     return Spoken(target.spoken).spread(boundaries, granted(needed, sum(target.spoken)))[1:-1]
 
@@ -174,27 +164,27 @@ def _in_proportion(target: Target, cuts: Sequence[Piece]) -> list[int]:
 
 
 class _Trees:
-    """Places trees of elements on target words and writes them."""
+    """Places trees of elements on target words."""
 
-    def __init__(self, target: Target, writer: _Writer, source: Spoken) -> None:
-        self._links, self._writer, self._source = target.links, writer, source
+    def __init__(self, target: Target, needs: Spoken, source: Source) -> None:
+        self._words, self._links, self._needs = target.words, target.links, needs
+        self._main, self._inner = source.main, Spoken([main != word for word, main in enumerate(source.main)])
         self._spoken = Spoken(target.spoken)
+        self.placed: list[list[Group]] = [[] for _ in target.gaps]
+        """The markup in each gap of the translation."""
         self._aligned: dict[int, list[int]] = {}
         """Source word → the target words in which it has the largest share."""
-        for word, shares in enumerate(target.links):
-            if shares:
-                self._aligned.setdefault(max(shares, key=shares.__getitem__), []).append(word)
+        for word, source_word in enumerate(target.sources()):
+            self._aligned.setdefault(source_word, []).append(word)
 
     def measure(self, nodes: Sequence[Node]) -> int:
         """Set the number of words that each node needs, and return their sum."""
         for node in nodes:
-            node.needed = max(self.measure(node.children), int(self._source.count(node.first, node.last) > 0))
+            node.needed = max(self.measure(node.children), int(self._needs.count(node.first, node.last) > 0))
         return sum(node.needed for node in nodes)
 
-    def write(self, nodes: Sequence[Node], inside: Range, source: Range) -> None:
-        """Write siblings with the words around them; `inside` are the parent's target words, `source` the parent's
-        source words.
-        """
+    def place(self, nodes: Sequence[Node], inside: Range, source: Range) -> None:
+        """Place siblings; `inside` are the parent's target words, `source` the parent's source words."""
         intervals = self._intervals(nodes, inside, source)
         taken = list(intervals.values())
         placed = []
@@ -202,14 +192,12 @@ class _Trees:
             at = intervals.get(index) or (outside(self._anchor(node, inside, source), taken),) * 2
             placed.append((*at, index, node))
         for start, end, _, node in sorted(placed, key=lambda item: item[:3]):
-            self._writer.words(start)
             if start == end:
-                self._writer.markup(node.raw(), node.piece.glue)
-                continue
-            self._writer.markup(node.piece.markup.raw, Glue.RIGHT)
-            self.write(node.children, (start, end), (node.first, node.last))
-            self._writer.words(end)
-            self._writer.markup(node.closing, Glue.LEFT)
+                self.placed[start].append(node.pieces())
+            elif node.closing:
+                self.placed[start].append([node.piece])
+                self.place(node.children, (start, end), (node.first, node.last))
+                self.placed[end].append([node.closing])
 
     def _intervals(self, nodes: Sequence[Node], inside: Range, source: Range) -> dict[int, Range]:
         """Return the target words of siblings by their indices, without points and elements that get no word."""
@@ -224,18 +212,17 @@ class _Trees:
         order = [*intervals, *lacking]
         words = granted([nodes[index].needed for index in order], self._spoken.count(*inside))
         needed = dict(zip(order, words, strict=True))
-        for index, interval in intervals.items():
-            if self._spoken.count(*interval) < needed[index]:
-                others = [other for other in intervals.values() if other != interval]
-                start = max((end for _, end in others if end <= interval[0]), default=inside[0])
-                end = min((start for start, _ in others if start >= interval[1]), default=inside[1])
-                intervals[index] = self._spoken.grown(interval, (start, end), needed[index])
-        free = [inside]
-        for interval in intervals.values():
-            free = without(free, interval)
+        for index, (start, end) in [*intervals.items()]:
+            low = next((first for first, last in free if last == start), start)
+            high = next((last for first, last in free if first == end), end)
+            while self._spoken.count(start, end) < needed[index] and (low < start or end < high):
+                start, end = (start, end + 1) if end < high else (start - 1, end)
+            free = without(without(free, (start, intervals[index][0])), (intervals[index][1], end))
+            intervals[index] = start, end
         for index in sorted(lacking, key=lambda index: not nodes[index].needed):
             node = nodes[index]
-            if node.needed or (node.last > node.first and not node.children):  # others have no text of their own
+            own = node.last > node.first and not node.children and not self._inner.count(node.first, node.last)
+            if node.needed or own:  # others have no text of their own
                 at = self._anchor(node, inside, source)
                 intervals[index] = self._nearest(node, free, at) or (outside(at, [*intervals.values()]),) * 2
                 free = without(free, intervals[index])
@@ -244,19 +231,17 @@ class _Trees:
     def _nearest(self, node: Node, free: Sequence[Range], at: int) -> Range | None:
         """Return the free word that is nearest to a boundary, for an element without aligned words.
 
-        An element that had punctuation only gets punctuation, if there is any. Of two words as near, one without links
-        comes first.
+        An element that had punctuation only gets punctuation or nothing. Of two words as near, one without links comes
+        first.
         """
 
-        def order(word: int) -> tuple[bool, int, bool, bool]:
+        def order(word: int) -> tuple[int, bool, bool]:
             away = word - at if word >= at else at - 1 - word
-            return self._spoken.flags[word] != bool(node.needed), away, bool(self._links[word]), word < at
+            return away, bool(self._links[word]), word < at
 
-        word = min((word for start, end in free for word in range(start, end)), key=order, default=None)
-        if word is None:
-            return None
-        around = next(range_ for range_ in free if range_[0] <= word < range_[1])
-        return self._spoken.grown((word, word + 1), around, node.needed)
+        words = (word for start, end in free for word in range(start, end))
+        word = min((word for word in words if self._spoken.flags[word] == bool(node.needed)), key=order, default=None)
+        return None if word is None else (word, word + 1)
 
     def _with_enough(
         self, intervals: Mapping[int, Range], needed: Mapping[int, int], inside: Range
@@ -290,21 +275,33 @@ class _Trees:
     def _anchor(self, node: Node, inside: Range, source: Range) -> int:
         """Return the target boundary for an element without target words or for a point.
 
-        It is beside the translation of the nearest source word that is aligned.
+        It is beside the translation of the word that the element divides, or of the nearest source word that is
+        aligned.
         """
         if node.first <= source[0]:
             return inside[0]
         if node.first >= source[1]:
             return inside[1]
-        left_first = node.piece.glue in (Glue.LEFT, Glue.WORD)
-        for distance in range(source[1] - source[0]):
-            before, behind = node.first - 1 - distance, node.last + distance
-            for word, boundary in [(before, 1), (behind, 0)] if left_first else [(behind, 0), (before, 1)]:
-                targets = (
-                    [target for target in self._aligned.get(word, ()) if inside[0] <= target < inside[1]]
-                    if source[0] <= word < source[1]
-                    else []
-                )
-                if targets:
-                    return targets[-1] + 1 if boundary else targets[0]
+        for word, boundary in self._near(node, source[1] - source[0]):
+            if source[0] <= word < source[1]:
+                aligned = self._aligned.get(word) or self._aligned.get(self._main[word], [])
+                if targets := [target for target in aligned if inside[0] <= target < inside[1]]:
+                    at = targets[-1] + 1 if boundary else targets[0]
+                    return self._led(at, inside) if node.piece.markup.raw in KEYS else at
         return inside[0]
+
+    def _led(self, at: int, inside: Range) -> int:
+        """Return the boundary, or an earlier one if no word with a letter or digit is behind it."""
+        alnum = (any(map(str.isalnum, word)) for word in self._words[at : inside[1]])
+        before = range(inside[0], at) if not any(alnum) else ()
+        return max((word for word in before if any(map(str.isalnum, self._words[word]))), default=at)
+
+    def _near(self, node: Node, most: int) -> Iterator[Range]:
+        """Yield source words beside a node, the nearest first, each with 0 if the node is before it, 1 if behind."""
+        if node.first < node.last and not node.first <= (main := self._main[node.first]) < node.last:
+            yield main, int(main < node.first)
+        pieces = node.pieces()
+        leftward = node.first == node.last and (pieces[-1].behind or not pieces[0].before)
+        for distance in range(most):
+            sides = (node.first - 1 - distance, 1), (node.last + distance, 0)
+            yield from sides if leftward else sides[::-1]

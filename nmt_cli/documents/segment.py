@@ -6,13 +6,15 @@ line, markup, untranslatable parts ──▶ projection.project(…, translation
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, count
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from .items import Markup
 
+HIDDEN = "hidden"
+"""The name of a point of markup that is an untranslatable part."""
 OBJECT = "\ufffc"
 """Unicode's object replacement character: an untranslatable part in the text that is split into sentences."""
 
@@ -31,15 +33,15 @@ class Translated(Protocol):
     def source_tokens(self) -> Sequence[str]: ...
     @property
     def alignment(self) -> Sequence[tuple[int, int]] | None: ...
+    @property
+    def restored(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A piece of markup at an offset of the line. `spaced` is True if white space is on both sides of it."""
+class Written(NamedTuple):
+    """A translated text, and the number of untranslatable parts that the model did not copy and that were put back."""
 
-    markup: Markup
-    offset: int
-    spaced: bool = False
+    text: str
+    restored: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +50,36 @@ class Stay:
 
     start: int
     end: int
-    raw: str
+    parts: Sequence[Part]
+    """Its text, with the sentences inside a message."""
+    raw: str = ""
+    """Its text in the translated document, which `Document.write` sets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A sentence to translate."""
+    """A sentence to translate.
+
+    `spelled` holds the characters and the markup of the sentence, and the white space around it, as the document spells
+    them; `indices` the index in it of each character of the line. They are empty if the format spells the line as the
+    document does. A stand-in has several stays if markup stands inside it.
+    """
 
     line: str
-    markup: tuple[Placed, ...] = ()
+    markup: Mapping[int, Markup] = field(default_factory=dict)
+    """Index in `spelled` → markup, in order."""
     stays: tuple[Stay, ...] = ()
+    spelled: Sequence[str] = ()
+    indices: Sequence[int] = ()
 
     @property
     def aligned(self) -> bool:
         """Whether `projection.project` needs the alignment of the translation."""
-        return bool(self.markup or self.stays)
+        return bool(self.spelled)
+
+
+Part = str | Segment
+"""A part of a document: a sentence, or text that stays as it is."""
 
 
 def stand_ins(text: str) -> Iterator[str]:

@@ -41,7 +41,7 @@ def splitter(language: str, split_sentences: str) -> Splitter:
         choices = ", ".join(f"{name!r} ({where})" for name, where in SPLIT_SENTENCES.items())
         raise UsageError(f"split_sentences is {split_sentences!r}: expected {choices}.")
     if split_sentences == "0":
-        return _whole
+        return whole
     sentencex, code = extra_module("sentencex", "documents", "a document"), base(language) or "en"
 
     def split(text: str) -> list[tuple[int, int]]:
@@ -49,7 +49,7 @@ def splitter(language: str, split_sentences: str) -> Splitter:
         for line in LINES.split(text) if split_sentences == "1" else [text]:
             plain, begin = _plain(line), 0
             for end in _ends(plain, lambda part: sentencex.segment(code, part)):
-                sentences += _whole(plain[begin:end], start + begin)
+                sentences += whole(plain[begin:end], start + begin)
                 begin = end
             start += len(line)
         return sentences
@@ -77,7 +77,7 @@ def _plain(text: str) -> str:
     return QUOTES.sub("'", MANY_QUOTES.sub(lambda run: "-" * len(run[0]), SPACES.sub(" ", text)))
 
 
-def _whole(text: str, start: int = 0) -> list[tuple[int, int]]:
+def whole(text: str, start: int = 0) -> list[tuple[int, int]]:
     """Return the whole text, without white space at its ends, as one sentence. Return [] if the text is blank."""
     stripped = text.strip()
     first = start + len(text) - len(text.lstrip())

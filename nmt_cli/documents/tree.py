@@ -6,36 +6,11 @@ markup by offset, missing untranslatable parts ──▶ pieces
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
-from enum import Enum
 
 from .items import Kind, Markup, matched
-from .segment import Placed, Segment
-from .words import Span
-
-
-class Glue(Enum):
-    """The position of a piece of markup between two words."""
-
-    LEFT = "left"
-    """Directly after the previous word."""
-    RIGHT = "right"
-    """Directly before the next word."""
-    SPACED = "spaced"
-    """Between two spaces."""
-    WORD = "word"
-    """After a space, like a word."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A piece of markup at a boundary between source words. `at` is the index of the word after it."""
-
-    markup: Markup
-    at: int
-    glue: Glue
+from .source import Piece, Source
 
 
 @dataclass(slots=True)
@@ -43,19 +18,17 @@ class Node:
     """An element with the source words from `first` to before `last`; or a point, which has no words."""
 
     piece: Piece
+    first: int
     last: int
-    closing: str = ""
+    closing: Piece | None = None
     children: list[Node] = field(default_factory=list)
     needed: int = 0
     """Number of target words without which it or an element in it would be empty."""
 
-    @property
-    def first(self) -> int:
-        return self.piece.at
-
-    def raw(self) -> str:
+    def pieces(self) -> list[Piece]:
         """Return the markup of the whole tree."""
-        return self.piece.markup.raw + "".join(child.raw() for child in self.children) + self.closing
+        inner = [piece for child in self.children for piece in child.pieces()]
+        return [self.piece, *inner, *([self.closing] if self.closing else [])]
 
 
 @dataclass(slots=True)
@@ -66,27 +39,18 @@ class Forest:
     behind: Piece | None = None
 
 
-def pieces_of(segment: Segment, source_words: Sequence[Span], missing: Sequence[int]) -> list[Piece]:
-    """Return the pieces of a segment: its markup, and the untranslatable parts that the translation lacks
-    (`missing`).
+def pieces_of(source: Source, missing: Set[int]) -> list[Piece]:
+    """Return the pieces of a line: its markup, and the untranslatable parts that the translation lacks: `missing`, by
+    their words.
     """
-    starts = [start for start, _ in source_words]
-    line = segment.line
-    pieces = [(placed.offset, placed.markup, _glue(line, placed)) for placed in segment.markup]
-    for stay in (segment.stays[index] for index in missing):
-        first = Glue.SPACED if line[stay.end :].startswith(" ") else Glue.RIGHT
-        glue = Glue.WORD if line[: stay.start].endswith(" ") else first if stay.start == 0 else Glue.LEFT
-        pieces.append((stay.start, Markup(stay.raw, Kind.POINT), glue))
-    pieces.sort(key=lambda piece: piece[0])
-    return [Piece(markup, bisect_left(starts, offset), glue) for offset, markup, glue in pieces]
-
-
-def _glue(line: str, placed: Placed) -> Glue:
-    if placed.markup.kind is not Kind.POINT:
-        return Glue.RIGHT if placed.markup.kind is Kind.OPEN else Glue.LEFT
-    if placed.spaced:
-        return Glue.SPACED
-    return Glue.RIGHT if placed.offset == 0 or line[placed.offset - 1] == " " else Glue.LEFT
+    pieces: list[Piece] = []
+    for gap, markup in enumerate(source.markup):
+        pieces += markup
+        if gap in missing:
+            before = gap == 0 or source.seen[gap] == " "
+            behind = source.seen[gap + 1] == " " or (before and gap > 0)
+            pieces.append(Piece(Markup(source.word(gap), Kind.POINT), gap, before, behind, stays=True))
+    return pieces
 
 
 DEEPEST = 100
@@ -113,7 +77,7 @@ def forests_of(pieces: Sequence[Piece]) -> list[Forest] | None:
         kind = piece.markup.kind
         siblings = parents[-1].children if parents else forests[-1].nodes
         if kind is Kind.POINT:
-            siblings.append(Node(piece, piece.at))
+            siblings.append(Node(piece, piece.at, piece.at))
         elif partner is None:
             if parents or (divided and kind is Kind.CLOSE):
                 return None
@@ -121,12 +85,12 @@ def forests_of(pieces: Sequence[Piece]) -> list[Forest] | None:
             forests[-1].behind = piece
             forests.append(Forest())
         elif kind is Kind.OPEN:
-            node = Node(piece, piece.at)
+            node = Node(piece, piece.at, piece.at)
             siblings.append(node)
             parents.append(node)
             if len(parents) > DEEPEST:
                 return None
         else:
             node = parents.pop()
-            node.last, node.closing = piece.at, piece.markup.raw
+            node.last, node.closing = piece.at, piece
     return forests

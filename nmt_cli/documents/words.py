@@ -3,8 +3,8 @@
     tokens, alignment of tokens ──▶ spans of the tokens in the text
         ──▶ links: for each target word, shares of source words
 
-A word is a run of letters and digits; it may have a hyphen, apostrophe, full stop or comma inside. Every other
-character is a separate word. So is every character of Chinese and Japanese, which are written without spaces.
+A word is a run of letters, their marks, and digits; it may have a hyphen, apostrophe, full stop or comma inside. Every
+other character is a separate word. So is every letter, with its marks, of the scripts that put no spaces between words.
 """
 
 from __future__ import annotations
@@ -18,14 +18,22 @@ from itertools import groupby
 
 from ..data.normalization import META_SPACE, UNSEEN
 from ..data.tokenizer import BYTE
+from ..text.scripts import UNSPACED
 from .segment import Translated
 
 Span = tuple[int, int]
+"""Offset of the first character, and the offset after the last one."""
+Range = tuple[int, int]
+"""Index of the first word, and the index after the last word."""
 Links = list[dict[int, float]]
 """For each target word: source word → its share, 0 to 1. Empty if no source word is known."""
 
-IDEOGRAPH = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-WORD = re.compile(rf"[{IDEOGRAPH}]|[^\W{IDEOGRAPH}]+(?:[-‐'’.,·][^\W{IDEOGRAPH}]+)*|\S")
+MARKS = "\u200b-\u200f" + "".join(
+    mark for mark in map(chr, range(0x300, 0xFE30)) if unicodedata.category(mark)[0] == "M"
+)
+"""The marks of letters, and the characters that join letters, keep them apart or say their direction."""
+_LETTERS = rf"(?:(?![{UNSPACED}])[\w{MARKS}])+"
+WORD = re.compile(rf"[{UNSPACED}][{MARKS}]*|{_LETTERS}(?:[-‐'’.,·]{_LETTERS})*|\S")
 NEAR = 64
 """Number of characters after the expected position in which a token is searched."""
 
@@ -98,46 +106,69 @@ MOST_WORDS = 50
 be cubic."""
 
 
-def links(source: str, source_words: Sequence[Span], target_words: Sequence[Span], translation: Translated) -> Links:
-    """Return for each target word the shares of source words that its tokens are aligned to."""
-    source_spans = token_spans(translation.source_tokens, source)
-    target_spans = token_spans(translation.tokens, translation.text)
+def links(
+    source: str, words: Sequence[Span], wholes: Sequence[Range], target_words: Sequence[Span], translation: Translated
+) -> tuple[Links, dict[int, Range]]:
+    """Return for each target word the shares of source words that its tokens are aligned to; and, for each target word
+    that copies a whole, the words of this whole.
+
+    `words` are the source words, `wholes` the ranges of those that markup does not divide.
+    """
+    from_tokens = [overlapping(words, span) for span in token_spans(translation.source_tokens, source)]
+    to_tokens = [overlapping(target_words, span) for span in token_spans(translation.tokens, translation.text)]
+    source_texts = [source[words[first][0] : words[end - 1][1]] for first, end in wholes]
+    target_texts = [translation.text[start:end] for start, end in target_words]
+    whole_of = [whole for whole, range_ in enumerate(wholes) for _ in range(*range_)]
     result: Links = [{} for _ in target_words]
-    for source_token, target_token in translation.alignment or ():
-        if source_token >= len(source_spans) or target_token >= len(target_spans):
+    for source_token, target_token in dict.fromkeys(translation.alignment or ()):
+        if source_token >= len(from_tokens) or target_token >= len(to_tokens):
             continue
-        from_words = overlapping(source_words, source_spans[source_token])
-        to_words = overlapping(target_words, target_spans[target_token])
-        if len(from_words) > MOST_WORDS or len(to_words) > MOST_WORDS:
+        sources, targets = from_tokens[source_token], to_tokens[target_token]
+        first, end = (whole_of[sources[0]], whole_of[sources[-1]] + 1) if sources else (0, 0)
+        if end - first == len(targets) and source_texts[first:end] == target_texts[targets.start : targets.stop]:
+            pairs = [(range(*wholes[first + index]), target) for index, target in enumerate(targets)]
+        elif max(len(sources), len(targets)) <= MOST_WORDS:
+            pairs = [(sources, target) for target in targets]
+        else:
             continue
-        for target in to_words:
-            for word in from_words:
-                result[target][word] = result[target].get(word, 0.0) + 1 / len(from_words)
+        for some, target in pairs:
+            for word in some:
+                result[target][word] = result[target].get(word, 0.0) + 1 / len(some)
     for shares in result:
         total = sum(shares.values())
         for word in shares:
             shares[word] /= total
-    _correct(source, source_words, translation.text, target_words, result)
-    return result
+    return result, _copies(source_texts, target_texts, wholes, whole_of, result)
 
 
-def _correct(
-    source: str, source_words: Sequence[Span], target: str, target_words: Sequence[Span], word_links: Links
-) -> None:
-    """Correct the links: link words that both sides have once, such as names and numbers, and link punctuation only
-    with itself.
+def _copies(
+    source_texts: Sequence[str],
+    target_texts: Sequence[str],
+    wholes: Sequence[Range],
+    whole_of: Sequence[int],
+    word_links: Links,
+) -> dict[int, Range]:
+    """Return the copies, and link them with their words alone; link punctuation only with itself.
+
+    A copy is a target word that has the text of the whole that it is linked to most, or that both sides have once,
+    such as names and numbers.
     """
-    source_texts, target_texts = (
-        [source[start:end] for start, end in source_words],
-        [target[start:end] for start, end in target_words],
-    )
-    where = _once(source_texts)
-    once = _once(target_texts)
+    where, once = _once(source_texts), _once(target_texts)
+    copies: dict[int, Range] = {}
     for index, text in enumerate(target_texts):
-        if text in once and text in where and (len(text) > 1 or not text.isalpha()):
-            word_links[index] = {where[text]: 1.0}
+        whole = where.get(text) if text in once and (len(text) > 1 or not text.isalpha()) else None
+        if whole is None and word_links[index]:
+            shares: dict[int, float] = {}
+            for word, share in word_links[index].items():
+                shares[whole_of[word]] = shares.get(whole_of[word], 0.0) + share
+            whole = max(shares, key=lambda one: (shares[one], source_texts[one] == text))
+            whole = whole if source_texts[whole] == text else None
+        if whole is not None:
+            copies[index] = first, end = wholes[whole]
+            word_links[index] = dict.fromkeys(range(first, end), 1 / (end - first))
         elif not text[0].isalnum():
-            word_links[index] = {word: share for word, share in word_links[index].items() if source_texts[word] == text}
+            word_links[index] = {}
+    return copies
 
 
 def _once(texts: Sequence[str]) -> dict[str, int]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from statistics import median
 
-from ..text.placeholders import find_placeholders
+from ..text.placeholders import MARK, find_placeholders
 from ..text.scripts import IN_SCRIPT, UNSPACED
 from .references import present_first
 
@@ -252,11 +252,6 @@ SPELLED = 12
 """Numbers up to this one are often spelled out, as are 20, 50, 100 or 1,000."""
 DECADE = re.compile(r"[12]\d(\d0)")
 """The 1990s are also the 90s."""
-MARKUP = re.compile(r"</?[A-Za-z][^<>]{0,200}>|(?<![\w:/]):[a-z_]\w*|%\w+%|\$[A-Za-z_]\w*")
-"""Placeholders that could be other text: `<b>`, `:name`, `%name%`, `$name`. They count, like all, only if every
-reference has them."""
-MARK = re.compile(r"[@{%<$:]|www\.")
-"""A part of every URL, address and placeholder. Most texts have none."""
 ADDRESS = re.compile(r"://|^www\.|\S@\S")
 """A URL or e-mail address."""
 
@@ -349,11 +344,12 @@ def _lacks_placeholder(source: str, output: str, references: Sequence[str]) -> b
 
 
 def _placeholders(text: str) -> list[str]:
-    """Return the URLs, addresses and placeholders of a text. They end where a script without spaces begins."""
+    """Return the URLs, addresses, tags and placeholders of a text. They end where a script without spaces begins."""
     if not MARK.search(text):
         return []
-    parts = (IN_SCRIPT.split(text[start:end])[0] for start, end in find_placeholders(text))
-    return [part for part in (*parts, *MARKUP.findall(text)) if part]
+    found = ((text[part.start : part.end], part.hidden) for part in find_placeholders(text))
+    parts = (IN_SCRIPT.split(part)[0] for part, hidden in found if not hidden or part[0] == "<")
+    return [part for part in parts if part]
 
 
 def _without_placeholders(text: str) -> str:

@@ -12,7 +12,8 @@ from .. import console
 from ..errors import UsageError
 
 if TYPE_CHECKING:
-    from ..translation.line import Translation
+    from ..documents.segment import Written
+    from ..translation.line import Line, Translation
 
 REFUSED = ("nbest", "confidence", "calibration", "alignment", "terms")
 """Options of lines, which a document cannot have."""
@@ -29,23 +30,24 @@ def check_document_options(options: Mapping[str, Any]) -> None:
 
 
 def translate_document(
-    translate: Callable[[Sequence[str], bool], Iterable[Sequence[Translation]]],
+    translate: Callable[[Sequence[Line]], Iterable[Sequence[Translation]]],
     text: str,
     format: str,
     language: str,
     split_sentences: str | None,
-) -> str:
+) -> Written:
     """Return the translated document, and show the progress: see `Translator.translate_document`.
 
-    `translate` yields translations of lines in lists, given the lines and whether it must align them; `language` is
-    that of the text.
+    `translate` yields translations of lines in lists; `language` is that of the text.
     """
     from ..documents import read_document
+    from ..translation.line import Line
 
     document = read_document(text, format, language, split_sentences=split_sentences)
     translations: list[Translation] = []
-    with console.progress(len(document.lines), "translating", " sentences") as bar:
-        for window in translate(document.lines, document.aligned) if document.lines else ():
+    lines = [Line(segment.line, aligned=segment.aligned) for segment in document.segments]
+    with console.progress(len(lines), "translating", " sentences") as bar:
+        for window in translate(lines) if lines else ():
             translations += window
             bar.update(len(window))
     return document.write(translations)

@@ -85,11 +85,17 @@ class StoredModels:
 
         return length_limits(self.recipe.data, (member.config.safe_length for member in self.members))
 
+    def precision(self, name: str) -> str:
+        """Return the precision that a name means on these devices. Raises UsageError."""
+        from ..translation.models import precision_of
+
+        return precision_of(self.members, name, self.devices[0])
+
     def models(self, precision: str) -> Models:
         """Return the models in this precision, on all devices. Raises ModelError, UsageError, NeedsTorch."""
-        from ..translation.models import load_models, precision_of
+        from ..translation.models import load_models
 
-        name = precision_of(self.members, precision, self.devices[0])
+        name = self.precision(precision)
         if name not in self._models:
             with status("loading the model"):
                 self._models[name] = load_models(self.members, name, self.devices, self.threads)

@@ -106,6 +106,8 @@ def choose(options: Mapping[str, Any], recipe: Recipe, safe_length: int = 0, lon
                 f"--nbest {nbest} exceeds the {hypotheses} hypotheses of a line: give --mbr-samples {nbest} or more."
             )
         changes.append(f"decode.beam={hypotheses}")
+    if recipe.data.terminals:
+        changes.append("decode.placeholders=false")  # the words of a sentence are the leaves of its tree
     recipe = changed(recipe, changes)
     if nbest > recipe.decode.beam:
         raise UsageError(f"--nbest {nbest} exceeds the beam of {recipe.decode.beam}: give --beam {nbest} or more.")

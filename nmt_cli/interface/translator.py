@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from ..data.tags import Tags
+    from ..documents.segment import Written
     from ..translation.line import Translation
     from ..translation.pool import Pool
     from ..translation.scoring import Scored
@@ -247,17 +248,17 @@ class Translator:
         from .progress import showing
 
         with showing(False):
-            return self.document(text, format, split_sentences, options)
+            return self.document(text, format, split_sentences, options).text
 
-    def document(self, text: str, format: str, split_sentences: str | None, options: TranslateKeywords) -> str:
-        """Return what `translate_document` does, and show the progress."""
+    def document(self, text: str, format: str, split_sentences: str | None, options: TranslateKeywords) -> Written:
+        """Return what `translate_document` does, with the number of placeholders put back, and show the progress."""
         from .documents import check_document_options, translate_document
 
         check_document_options(options)
         lacking = Counter[str]()
 
-        def translate(lines: Sequence[str], align: bool) -> Generator[list[Translation], None, None]:
-            return self.windows(lines, {**options, "scores": False, "alignment": align}, lacking)
+        def translate(lines: Sequence[Line]) -> Generator[list[Translation], None, None]:
+            return self.windows(lines, {**options, "scores": False}, lacking)
 
         translated = translate_document(translate, text, format, self.source_language, split_sentences)
         self.stored.tags.warn(lacking)

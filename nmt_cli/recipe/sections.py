@@ -461,6 +461,9 @@ class DecodeSection(Section):
     ] = Field(default=1.0, gt=0.0, le=1000.0)
     constraints: list[str] = []
     """Names of constraints that need no value."""
+    placeholders: bool = True
+    """Whether the placeholders of a line, and the characters that the model lacks, come back as they are: the model
+    reads numbers in their place, or nothing. False for exact comparisons with other programs."""
     batch_tokens: Annotated[
         int, Option("Source tokens that one worker translates together; changes only speed and memory.", "N")
     ] = number(4096, 1, 100_000_000)

@@ -62,8 +62,12 @@ class RunningSearch(Generic[T]):
         with self.models.computing():
             accepts = self.options.accepts
             finished = self._accepted(accepts) if accepts else self.search.step()
+            align, sentences = self.options.align, self.sentences
             results = [
-                (number, SearchResult(found, self._alignment(number, found[0].tokens) if self.options.align else []))
+                (
+                    number,
+                    SearchResult(found, self._aligned(number, found) if align or sentences[number].aligned else []),
+                )
                 for number, found in finished
             ]
         return [(self._remove(number), result) for number, result in results]
@@ -100,9 +104,11 @@ class RunningSearch(Generic[T]):
             self.doubted.pop(number, None)
             self._remove(number)
 
-    def _alignment(self, number: int, output: list[int]) -> list[int]:
+    def _aligned(self, number: int, found: list[Hypothesis]) -> list[list[int]]:
+        """Return the alignment of the best hypothesis, or of each if the sentence asks for that."""
         sentence = self.sentences[number]
-        return self.models.aligned([*sentence.tokens, *[self.options.eos] * sentence.ended], output)
+        source = [*sentence.tokens, *[self.options.eos] * sentence.ended]
+        return [self.models.aligned(source, one.tokens) for one in (found if sentence.aligned else found[:1])]
 
     def _remove(self, number: int) -> T:
         self.tokens -= len(self.sentences.pop(number).tokens) + 1

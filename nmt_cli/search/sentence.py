@@ -24,6 +24,8 @@ class Sentence:
     """Index of the first token of the text; a token before it is the tag of the target language (`data.tags`)."""
     ended: bool = True
     """Whether the encoder reads an end symbol after the tokens."""
+    aligned: bool = False
+    """Whether each of its hypotheses needs an alignment."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,12 @@ FinishedSentences = list[tuple[int, list[Hypothesis]]]
 
 @dataclass
 class SearchResult:
-    """The hypotheses of a sentence, best first; if asked for, the alignment of the best one (see
+    """The hypotheses of a sentence, best first; if asked for, the alignments of the best one or of each (see
     `alignment.aligned`).
     """
 
     hypotheses: list[Hypothesis]
-    alignment: list[int]
+    alignments: list[list[int]]
 
 
 def check_numbers(hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:

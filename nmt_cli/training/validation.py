@@ -128,7 +128,9 @@ class Validator:
         """Return a translator for the present weights of `model`. Raises UsageError for unfit options."""
         recipe = self.recipe
         options = TranslationOptions(
-            decode=recipe.decode.model_copy(update={"beam": recipe.train.valid_beam, "search": "beam"}),
+            decode=recipe.decode.model_copy(
+                update={"beam": recipe.train.valid_beam, "search": "beam", "placeholders": False}
+            ),
             constraints=recipe.constraint_values,
             target_language=recipe.data.target_language,
             longest=self.longest,

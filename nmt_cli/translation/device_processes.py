@@ -40,7 +40,7 @@ from weakref import WeakSet
 
 from ..data.workers import end_with_parent
 from ..device.signals import ENDING, blocked
-from ..errors import NmtError, UsageError
+from ..errors import RETRY, NmtError, UsageError
 from ..search.protocols import SearchModels
 from ..search.running import search_all
 from ..search.search import SearchOptions
@@ -54,6 +54,8 @@ their last sentences."""
 
 class WorkerDied(NmtError):
     """A worker process died; the sentences that it searched have no results."""
+
+    exit_code = RETRY
 
     def __init__(self) -> None:
         super().__init__(

@@ -20,6 +20,9 @@ class Line:
     others: Mapping[str, Any] = field(default_factory=dict)
     """What other constraints read for this line, by name of the constraint; see `Constraint.encode`."""
 
+    aligned: bool = False
+    """Whether its translation has an alignment; with the option `alignment`, all have one."""
+
     @property
     def inputs(self) -> dict[str, Any]:
         """What constraints read for this line, by name of the constraint."""
@@ -86,6 +89,8 @@ class Translation(Candidate):
     """The code of the tag that the model has read; "" if it has none, and for a blank line."""
     alignment: tuple[tuple[int, int], ...] | None = None
     """With `alignment`: pairs (index of a source token, index of the token that is aligned to it); see `alignment`."""
+    restored: int = 0
+    """Number of placeholders, and of characters without pieces, that the model did not copy and that were put back."""
     too_long: bool = False
     """Whether the line is too long for the model and must not be split (`Constraint.reads_source`). Its translation is
     then empty."""

@@ -37,7 +37,7 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from ..errors import NmtError
+from ..errors import NmtError, of_machine
 from ..search.protocols import SearchModels
 from ..search.running import HALF, RunningSearch, search_all, share
 from ..search.search import SearchOptions
@@ -230,9 +230,10 @@ class Pool:
                 self.threads.append(thread)
         except RuntimeError:
             if not self.threads:
-                raise NmtError(
+                failed = NmtError(
                     "the system starts no thread for the search: this process, or this user, has too many."
-                ) from None
+                )
+                raise of_machine(failed) from None
 
     def close(self, wait: float = 0.0) -> bool:
         """Refuse new sentences; end the threads when all is done, or after `wait` seconds. Return whether all was done.

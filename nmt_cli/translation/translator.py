@@ -10,18 +10,24 @@ windows and among workers does not change their translations (see `cached_decode
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
+from ..data.normalization import UNSEEN
 from ..data.tags import Tags
-from ..data.tokenizer import Vocabulary
+from ..data.tokenizer import BYTE, UNK, Vocabulary
+from ..documents import Document, read_line
 from ..search.search import AT_ONCE
 from ..search.sentence import Hypothesis, SearchResult, Sentence
+from ..text.placeholders import MARK
 from .line import Candidate, Line, Translation
 from .models import Models
 from .options import TranslationOptions
@@ -31,6 +37,7 @@ from .windows import WindowSize, windows
 
 WINDOW = WindowSize(first=64, last=4096, characters=1 << 21)
 """Sizes of the windows of a stream; a list is divided into windows of the largest size."""
+APOSTROPHE = re.compile(r"(?<=\w)’(?=\w)")
 AT_MOST = 0.05
 """Seconds that the steps in one call of a search for `submit` take at most, if it is more than one step. New sentences
 wait for the end of the call, and finished sentences too if there are many. With fewer calls, more of the processor's
@@ -44,13 +51,18 @@ class Prepared:
     texts: list[str]
     """The lines, with their own tags."""
     languages: list[str]
-    """The code of each line's tag."""
+    """The code of each line's and each unit's tag."""
     sentences: list[Sentence]
     """A line, or a part of a line: what the model translates at once."""
     lines: list[int]
-    """Index of the line of each sentence."""
+    """Index of the line, or of the unit, of each sentence."""
     too_long: set[int]
     """Indices of lines that have no sentences because they are too long and must not be split."""
+    aligned: set[int]
+    """Indices of the lines whose translations have alignments."""
+    documents: dict[int, tuple[Document, range]]
+    """Index of a line with placeholders, or with characters that the model lacks → the indices of its units, which come
+    after those of all lines."""
 
 
 class LineTranslator:
@@ -73,6 +85,10 @@ class LineTranslator:
             rule.encode([], self.target, self.longest_output)  # an error of the rule's own value, before any line
         self._prompt = replace(self.search, compact_below=AT_ONCE, seconds=AT_MOST)
         self._source_pieces, self._target_pieces = self.source.table, self.target.table
+        self._keeps = options.decode.placeholders and not self.readers and "outputs" not in options.constraints
+        self._known = set[str]()
+        self._lacking("".join(map(chr, range(128))))
+        self._keeps = self._keeps and self._known.issuperset("0123456789")  # of which stand-ins are made
 
     def translate(self, lines: Iterable[str | Line], language: str = "") -> Generator[Translation, None, None]:
         """Yield a result for each line, in order; see `windows`."""
@@ -151,19 +167,54 @@ class LineTranslator:
             split = [self.tags.split(text, language) for text in whole]
             languages, texts = [code for code, _ in split], [text for _, text in split]
         inputs = self._inputs(lines, texts)
-        prepared = Prepared(whole, languages, [], [], set())
-        numbers = [number for number, text in enumerate(texts) if text.strip()]
-        for number, ids in zip(numbers, self.source.encode([texts[number] for number in numbers]), strict=True):
+        every = self.options.align
+        asked = {number for number, line in enumerate(lines) if every or (isinstance(line, Line) and line.aligned)}
+        prepared, units = Prepared(whole, languages, [], [], set(), asked, {}), [*texts]
+        for number, text in enumerate(texts if self._keeps else ()):
+            if MARK.search(text) or not self._known.issuperset(text):
+                self._divide(number, prepared, units, inputs)
+        numbers = [number for number, text in enumerate(units) if text.strip()]
+        for number, ids in zip(numbers, self.source.encode([units[number] for number in numbers]), strict=True):
             if self.readers and (len(ids) > self.longest_output or not inputs[number].keys() >= self.readers):
                 prepared.too_long.add(number)
                 continue
             tag = [self.tags.ids[languages[number]]] if languages[number] else []
             safe, longest = (max(1, limit - len(tag)) for limit in (self.safe_length, self.longest))
-            parts = parts_of(texts[number], ids, self.source.encode, len(ids) if self.readers else safe, longest)
+            parts = parts_of(units[number], ids, self.source.encode, len(ids) if self.readers else safe, longest)
             for index, part in enumerate(parts):
-                prepared.sentences.append(self._sentence(tag, part, {} if index else inputs[number]))
+                own, aligned = {} if index else inputs[number], number >= len(lines) or (number in asked and not every)
+                prepared.sentences.append(self._sentence(tag, part, own, aligned))
                 prepared.lines.append(number)
         return prepared
+
+    def _divide(self, number: int, prepared: Prepared, units: list[str], inputs: list[dict[str, Any]]) -> None:
+        """Replace a line by its units, if it has placeholders or characters that the model lacks, and terms at most."""
+        lacking = self._lacking(units[number])
+        text = APOSTROPHE.sub("'", units[number]) if "’" in lacking else units[number]
+        document = read_line(text, lacking) if inputs[number].keys() <= {"terms"} else None
+        if document:
+            lines, units[number] = document.lines, ""
+            prepared.documents[number] = document, range(len(units), len(units) + len(lines))
+            units += lines
+            prepared.languages.extend([prepared.languages[number]] * len(lines))
+            inputs += [*[{}] * (len(lines) - 1), inputs[number]][: len(lines)]
+
+    def _lacking(self, text: str) -> set[str]:
+        """Return the characters of a text that readers see and the source has no pieces for, nor the target for a
+        symbol. The others become `_known`.
+        """
+        unknown = set(unicodedata.normalize("NFC", text)) - self._known
+        lacking = {character for character in unknown if not UNSEEN.match(character) and self._lacks(character)}
+        self._known |= unknown - lacking
+        return lacking
+
+    def _lacks(self, character: str) -> bool:
+        is_word = unicodedata.category(character)[0] in "LMN"
+        return any(
+            token == UNK or BYTE.fullmatch(side.table[token])
+            for side in ([self.source] if is_word else [self.source, self.target])
+            for token in side.encode([character])[0]
+        )
 
     def _inputs(self, lines: Sequence[str | Line], texts: Sequence[str]) -> list[dict[str, Any]]:
         """Return for each line the encoded inputs of its constraints, without those for which `encode` returned
@@ -180,26 +231,51 @@ class LineTranslator:
                     encoded[number] |= {rule.name: value} if value else {}
         return encoded
 
-    def _sentence(self, tag: list[int], text: list[int], inputs: dict[str, Any]) -> Sentence:
+    def _sentence(self, tag: list[int], text: list[int], inputs: dict[str, Any], aligned: bool) -> Sentence:
         """Return a sentence for the search, with the largest number of tokens in its output."""
         ids, decode = [*tag, *text], self.options.decode
         added = sum(rule.added_length(inputs[rule.name]) for rule in self.search.constraints if rule.name in inputs)
         longest = int(len(ids) * decode.max_len_ratio) + added + decode.max_extra
         ended = self.models.source_end or not ids  # the encoder never reads nothing
-        return Sentence(ids, min(longest, self.longest_output), inputs, len(tag), ended)
+        return Sentence(ids, min(longest, self.longest_output), inputs, len(tag), ended, aligned)
 
     def results(self, prepared: Prepared, results: Sequence[SearchResult]) -> list[Translation]:
         """Return a result for each line that was prepared, given the search result of each sentence."""
         texts = iter(self.target.decode([h.tokens for result in results for h in result.hypotheses]))
-        by_line: list[list[_Part]] = [[] for _ in prepared.texts]
+        by_line: list[list[_Part]] = [[] for _ in prepared.languages]
         for line, sentence, result in zip(prepared.lines, prepared.sentences, results, strict=True):
             by_line[line].append((sentence, result, [(hypothesis, next(texts)) for hypothesis in result.hypotheses]))
-        lines = enumerate(zip(prepared.texts, prepared.languages, by_line, strict=True))
-        return [self._translation(*line, number in prepared.too_long) for number, line in lines]
+        lines = enumerate(zip(prepared.texts, prepared.languages, by_line, strict=False))
+        aligned, too_long = prepared.aligned, prepared.too_long
+        translations = [self._translation(*line, number in aligned, number in too_long) for number, line in lines]
+        for number, (document, units) in prepared.documents.items():
+            parts = [by_line[unit] for unit in units]
+            whole = self._translation(
+                prepared.texts[number], prepared.languages[number], list(chain(*parts)), number in aligned
+            )
+            translations[number] = self._restored(whole, document, parts)
+        return translations
 
-    def _translation(self, line: str, language: str, parts: list[_Part], too_long: bool) -> Translation:
+    def _restored(self, whole: Translation, document: Document, units: list[list[_Part]]) -> Translation:
+        """Return the translation of a line with its placeholders; `whole` has tokens and scores of all its units."""
+        of_units = [self._translation("", whole.target_language, parts) for parts in units]
+        written = [
+            document.write(
+                [
+                    replace(unit, **vars(unit.nbest[min(rank, len(unit.nbest) - 1)]), alignment=_alignment(parts, rank))
+                    for unit, parts in zip(of_units, units, strict=True)
+                ]
+            )
+            for rank in range(len(whole.nbest))
+        ]
+        nbest = tuple(replace(one, text=own.text) for one, own in zip(whole.nbest, written, strict=True))
+        return replace(whole, text=nbest[0].text, nbest=nbest, restored=written[0].restored)
+
+    def _translation(
+        self, line: str, language: str, parts: list[_Part], aligned: bool = False, too_long: bool = False
+    ) -> Translation:
         if not parts:
-            words, nothing = () if self.options.calibration else None, () if self.options.align else None
+            words, nothing = () if self.options.calibration else None, () if aligned else None
             blank = Candidate("", 0.0, 0.0, words=words)
             return Translation(**vars(blank), source=line, nbest=(blank,), alignment=nothing, too_long=too_long)
         pieces = self._source_pieces
@@ -212,7 +288,7 @@ class LineTranslator:
             nbest=nbest,
             source_tokens=source,
             target_language=language,
-            alignment=_alignment(parts) if self.options.align else None,
+            alignment=_alignment(parts) if aligned else None,
         )
 
     def _candidate(self, parts: list[_Part], rank: int, source_tokens: int) -> Candidate:
@@ -242,19 +318,19 @@ _Part = tuple[Sentence, SearchResult, list[tuple[Hypothesis, str]]]
 """A sentence of a line, its search result, and the hypotheses with their texts."""
 
 
-def _alignment(parts: list[_Part]) -> tuple[tuple[int, int], ...]:
-    """Return the pairs of all parts of a line.
+def _alignment(parts: list[_Part], rank: int = 0) -> tuple[tuple[int, int], ...]:
+    """Return the pairs of all parts of a line, for the candidates of a rank.
 
     A token that is aligned with a source's end symbol, or with the tag of its target language, has no pair.
     """
     pairs: list[tuple[int, int]] = []
     sources = targets = 0
     for sentence, result, _ in parts:
-        first, end = sentence.first, len(sentence.tokens)
+        first, end, own = sentence.first, len(sentence.tokens), min(rank, len(result.hypotheses) - 1)
         pairs += [
             (sources + index - first, targets + token)
-            for token, index in enumerate(result.alignment)
+            for token, index in enumerate(result.alignments[own])
             if first <= index < end
         ]
-        sources, targets = sources + end - first, targets + len(result.hypotheses[0].tokens)
+        sources, targets = sources + end - first, targets + len(result.hypotheses[own].tokens)
     return tuple(pairs)

@@ -78,7 +78,7 @@ def test_tokens_that_cover_many_words(aligned: str) -> None:
         pairs = tuple((0, number % len(tokens)) for number in range(count))
         document = read_document(f"<b>{words[0]}</b> {' '.join(words[1:])}", "html", split_sentences="0")
         with counted() as lines:
-            assert document.write([Scrambled(text, tokens, (f"\u2581{text}",), pairs)]).count("<b>") == 1
+            assert document.write([Scrambled(text, tokens, (f"\u2581{text}",), pairs)]).text.count("<b>") == 1
         return lines[0]
 
     grows_as(work, 300)

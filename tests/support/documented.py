@@ -37,7 +37,7 @@ SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 PLACEHOLDERS = {
     r"\[--small\]": "--small",
     r"\bRECIPE\b": "multi30k_en_de",
-    r"\$RANK\b|\$SLURM_NNODES\b|\$SLURM_JOB_ID\b": "1",
+    r"\$RANK\b|\$SLURM_(NNODES|JOB_ID|CPUS_PER_TASK)\b": "1",
     r"\$host\b": "HOST",
 }
 """What stands for a choice in a document, and one of its values."""

@@ -41,19 +41,8 @@ WORDS = [
     *(b"[" * 3000, b"{" * 3000, b"- " * 3000, b"&a [*a,*a]", b"!!python/object:os.system x", b"a: &a [x]\nb: *a\n"),
     *(b"'", b'"', b"|" * 500, b"$(touch PWNED)", b"`x`", b"\\", b"\n", b"#", b"\0", b" | tr a b |"),
     *(b"sed -e 's/a/b/g' |", b"../../x", b">>de<<", b"</s>", b"<pad>", b"F4", b"F8_E8M0", b"C64", b"(9999999999,)"),
-    *(
-        b"'<f4'",
-        b"'|O'",
-        b"<f8",
-        b"<s>: 7\n",
-        b"? ",
-        b"\n: 3\n",
-        b"\xc2\x85",
-        b"\xed\xa0\x80",
-        b"\r\n",
-        b": ",
-        b"\\ud800",
-    ),
+    *(b"'<f4'", b"'|O'", b"<f8", b"<s>: 7\n", b"? ", b"\n: 3\n", b"\xc2\x85", b"\xed\xa0\x80", b"\r\n"),
+    *(b": ", b"\\ud800"),
 ]
 """What is put into a file."""
 NUMBERS = [n.to_bytes(8, "little") for n in (0, 1, 2**31, 2**32, 2**40, 2**63 - 1, 2**63, 2**64 - 1)]

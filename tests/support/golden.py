@@ -166,11 +166,8 @@ def _number(value: float | None) -> str:
 def differences(found: list[str], expected: list[str]) -> list[int]:
     """Return the lines whose outputs differ: in texts, or in numbers by more than TOLERANCE."""
     assert len(found) == len(expected) == len(LINES)
-    return [
-        number
-        for number, (one, other) in enumerate(zip(found, expected, strict=True))
-        if not _same(one.split("\t"), other.split("\t"))
-    ]
+    pairs = zip(found, expected, strict=True)
+    return [number for number, (a, b) in enumerate(pairs) if not _same(a.split("\t"), b.split("\t"))]
 
 
 def _same(one: list[str], other: list[str]) -> bool:
@@ -232,7 +229,7 @@ def _drawn(name: str, weight: torch.Tensor, noise: int) -> torch.Tensor:
     return normal * (1.0 if "embeddings" in name else GAIN) / float(weight.shape[-1] ** 0.5)
 
 
-DECODE = DecodeSection(max_extra=6, beam=4)
+DECODE = DecodeSection(max_extra=6, beam=4, placeholders=False)
 
 
 def _data(trees: bool, two: bool) -> DataSection:

@@ -1,12 +1,13 @@
 """Random documents for tests and figures: HTML as people write it, well-formed or not, XML, and translations with random alignments.
 
-random.Random, sentences ──▶ html_document / xml_document ──▶ a document
+random.Random, sentences ──▶ html_document / … ──▶ a document
 lines, random.Random     ──▶ scrambled ──▶ translations: the words in another order, some left out or repeated
 """
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,10 @@ STAYING = _choices(
 WORDS = _choices(
     "&amp; | &lt;3 | &nbsp; | &#8364; | {name} | {0} | %s | %(count)d | ${x} | {{ y }} | me@example.org | caf\u00e9",
     "https://example.org/a?b=c&amp;d=1 | \u4f60\u597d | &copy 2020 | AT&T",
+    "H<sub>2</sub>O | 5 m<sup>2</sup> | so<sup>[<a href=x>1</a>]</sup>. | un<b>believ</b>able | <b>W</b>ord | a<i></i>b",
+    "<u>a</u><i>b</i>c | Donau<wbr>dampf | won&shy;der | caf&eacute; &quot;x&quot; | it&#39;s > \"I\" | <i></i> | <x a='b'/>",
+    "{a}<b>{b}</b>{c} | <code>f</code><a>(x)</a> | {a}<i>1 so</i> | \u6f22\u5b57<b>\u3068</b>\u4eee\u540d\u3068 | \u0939<b>\u093f</b>\u0928\u094d\u0926\u0940",
+    "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647<b>\u0645</b> | \u0e44\u0e17\u0e22\u0e35\u0e48 | e\u0301t<b>e\u0301</b> | so &nbsp;\n <b> is\n</b> it",
 )
 ATTRIBUTES: tuple[str, ...] = (
     "",
@@ -49,7 +54,8 @@ DAMAGES = _choices(
     """</b> | </p> | <b> | <i | < | </ | < b> | </ b> | <! | <!-- | & | &#x; | <a href=' | <p | <b title=" | >"""
 )
 XML_POINTS = _choices(
-    "<!-- <a> & --> | <![CDATA[a < b & <c>]]> | <?pi x='>'?> | &#60; | {name} | https://a.org/?x&amp;y"
+    "<!-- <a> & --> | <![CDATA[a < b & <c>]]> | <?pi x='>'?> | &#60; | {name} | https://a.org/?x&amp;y | H<b>2</b>O",
+    "&quot;x&quot; | &#233;t<b>&#xe9;</b> | so<sup>1</sup> | <x id='3'/> | a<x/>b | so \n <b> is\n</b> it | \u4f60<b>\u597d</b>",
 )
 
 
@@ -86,7 +92,7 @@ def _html_run(rng: random.Random, sentences: Sequence[str], depth: int, malforme
                 pieces += [rng.choice(WORDS), " ", " ".join(part)]
             else:
                 pieces.append(" ".join(part))
-            pieces.append(rng.choice((" ", " ", " ", " ", "\n", "  ", "")))
+            pieces.append(rng.choice((" ", " ", " ", " ", "\n    ", "  ", "&nbsp;", "")))
             index += length
     return pieces
 
@@ -145,6 +151,13 @@ def xml_document(rng: random.Random, sentences: Sequence[str]) -> str:
     return rng.choice(("", '<?xml version="1.0"?>\n', "<!DOCTYPE doc>\n")) + f'<root xmlns:ns="x">{element(0)}</root>\n'
 
 
+def text_document(rng: random.Random, sentences: Sequence[str]) -> str:
+    """Return lines with all kinds of white space and characters that no reader sees."""
+    unseen = ("\n", "\r\n", "  ", "\t", "\n\n\n", "\u2028", "\ufeff", " \u200b ", "so\xadfar  {x}", "12 34", "---")
+    pieces = (*sentences, *unseen)
+    return "".join(rng.choice(pieces) + rng.choice(("\n", "\n  \n", "  ", " ")) for _ in range(12))
+
+
 @dataclass(frozen=True)
 class Scrambled:
     """A translation as `Document.write` reads it."""
@@ -153,6 +166,21 @@ class Scrambled:
     tokens: tuple[str, ...]
     source_tokens: tuple[str, ...]
     alignment: tuple[tuple[int, int], ...]
+    restored: int = 0
+
+
+def copied(rng: random.Random, line: str, word: str = "\0", other: str = "") -> Scrambled:
+    """Return a line as its own translation, in tokens of random lengths; but for `word`, which becomes `other`."""
+    tokens: list[str] = []
+    joined = rng.random()
+    for atom in re.findall(rf" ?{word}| ?\S", line):
+        alone = atom[0] == " " or word in (atom, tokens[-1].strip("\u2581")) if tokens else True
+        if not alone and rng.random() < joined:
+            tokens[-1] += atom
+        else:
+            tokens.append(atom.replace(" ", "\u2581"))
+    target = tuple(token.replace(word, other) for token in tokens)
+    return Scrambled(line.replace(word, other), target, tuple(tokens), tuple((at, at) for at in range(len(tokens))))
 
 
 def scrambled(rng: random.Random, line: str) -> Scrambled:

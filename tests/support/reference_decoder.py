@@ -59,12 +59,8 @@ class ReferenceDecoder:
     def keep(self, sentences: np.ndarray) -> None:
         """See `Decoder`."""
         rows = (sentences[:, None] * self.beam + np.arange(self.beam)).flatten()
-        self.tokens, self.mask, self.src, self.states = (
-            self.tokens[sentences],
-            self.mask[rows],
-            self.src[rows],
-            self.states[rows],
-        )
+        self.tokens, self.mask = self.tokens[sentences], self.mask[rows]
+        self.src, self.states = self.src[rows], self.states[rows]
         self.memory = [(keys[rows], values[rows]) for keys, values in self.memory]
 
 

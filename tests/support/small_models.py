@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
 from nmt_cli.engine.library import library
+from nmt_cli.model.packing import Packing
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
+from nmt_cli.registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
 from nmt_cli.search.search import Search, SearchOptions
 from nmt_cli.search.sentence import Hypothesis, Sentence
 
@@ -26,6 +30,12 @@ SMALL: dict[str, Any] = {
     "num_heads": 2,
     "max_positions": 71,
 }
+
+FORMS: list[dict[str, Any]] = [
+    dict(zip(("norm", "residual", "activation", "positions"), names, strict=True))
+    for names in itertools.product(NORMS, RESIDUALS, ACTIVATIONS, POSITIONS)
+]
+"""Every norm with every residual, activation and kind of positions."""
 
 needs_engine = pytest.mark.skipif(library() is None, reason="there is no engine for this processor")
 
@@ -51,6 +61,17 @@ def sources(*lengths: int, vocabulary: int = VOCABULARY, seed: int = 1) -> list[
     """Random sources of these lengths, without end symbols."""
     rng = random.Random(seed)
     return [[rng.randrange(4, vocabulary) for _ in range(length)] for length in lengths]
+
+
+def packed_gradients(model: Any, spare: int = 0) -> tuple[Tensor, list[Tensor]]:
+    """The hidden states of the real tokens of a packed batch, and all gradients; spare rows have the ids + `spare`."""
+    source, target = Packing(torch.tensor([6, 3, 4])), Packing(torch.tensor([5, 7, 2]))
+    generator = torch.Generator().manual_seed(4)
+    src, tgt = (torch.randint(4, VOCABULARY, (side.size,), generator=generator) for side in (source, target))
+    src[source.tokens :] = (src[source.tokens :] + spare) % VOCABULARY
+    hidden = model.forward_packed(src, source, tgt, target)[: target.tokens]
+    direction = torch.randn(hidden.shape, generator=generator)
+    return hidden, list(torch.autograd.grad((hidden.float() * direction).sum(), list(model.parameters())))
 
 
 def searched(

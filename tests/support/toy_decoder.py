@@ -99,10 +99,7 @@ class ToyDecoder(Histories):
 
     def step(self, tokens: Tensor, rows: np.ndarray) -> Tensor:
         return torch.stack(
-            [
-                toy_log_probs(sentence, history[1:], self.size, self.known)
-                for sentence, history in self.extended(tokens, rows)
-            ]
+            [toy_log_probs(sentence, h[1:], self.size, self.known) for sentence, h in self.extended(tokens, rows)]
         )
 
 

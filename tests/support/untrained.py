@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from small_models import SMALL
 
 from nmt_cli.data.tokenizer import TARGET, Tokenizer, _bpe, _learn_exactly, learn_bpe, learn_symbols
 from nmt_cli.model.folder import weights_of
@@ -17,14 +18,7 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.model.weights import write_model
 from nmt_cli.recipe import DataSection, DecodeSection, ModelSection, Recipe
 
-SMALLEST: dict[str, Any] = {
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "d_model": 32,
-    "d_ff": 64,
-    "num_heads": 2,
-    "max_positions": 64,
-}
+SMALLEST: dict[str, Any] = {**SMALL, "encoder_layers": 1, "decoder_layers": 1, "max_positions": 64}
 SYMBOLS = {
     "xx": ["XX"],
     "tags": ["DT", "NN", "VBZ", "."],
