@@ -15,6 +15,8 @@
     KeyboardInterrupt       exit 130: Ctrl-C
     └── Terminated          exit 128 + signal: SIGTERM or SIGHUP, raised at any point of the program
 
+Any of them exits with 75 where the machine is at fault and a retry may help: see `of_machine`.
+
 A message contains the bad value (`!r`), what was expected, where it is, and how to fix it.
 `reading` and `writing` turn an `OSError` into such a message.
 """
@@ -30,7 +32,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 
 class NmtError(Exception):
@@ -39,6 +41,17 @@ class NmtError(Exception):
     exit_code = 1
     reported = False
     """Whether the text was printed already. Then the command line does not print it again."""
+
+
+RETRY = 75
+"""The exit status EX_TEMPFAIL: memory, a disk or a process failed; the same command may succeed later or elsewhere."""
+_Error = TypeVar("_Error", bound=NmtError)
+
+
+def of_machine(error: _Error) -> _Error:
+    """Return an error of the machine: with the exit status RETRY."""
+    error.exit_code = RETRY
+    return error
 
 
 class RecipeError(NmtError):
@@ -127,7 +140,8 @@ def system_reason(error: OSError) -> str:
 def write_failed(error: OSError, path: Path, what: str, kind: type[NmtError] = DataError) -> NmtError:
     """Return an error of type `kind`: why `what` could not be written at `path`, and how to fix that."""
     reason, way_out = WRITE_FAILURES.get(error.errno or 0, (error.strerror or str(error), ""))
-    return kind(f"cannot write {what} at {shown(str(path), LONGEST_SHOWN)}: {reason}.{way_out}")
+    failed = kind(f"cannot write {what} at {shown(str(path), LONGEST_SHOWN)}: {reason}.{way_out}")
+    return of_machine(failed) if error.errno in MACHINE else failed
 
 
 @contextmanager
@@ -145,9 +159,15 @@ def reading(path: str | Path, remedy: str = "", kind: type[NmtError] = DataError
     try:
         yield
     except OSError as error:
-        raise kind(f"cannot read {str(path)!r}: {error.strerror or error}.{remedy}") from None
+        failed = kind(f"cannot read {str(path)!r}: {error.strerror or error}.{remedy}")
+        raise (of_machine(failed) if error.errno in MACHINE else failed) from None
 
 
+MACHINE = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT),
+    *(errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE),
+}
+"""Error numbers of the machine: disks, network file systems, memory, processes and descriptors."""
 LONGEST_SHOWN = 300
 """Largest number of characters of a path in an error."""
 _SPACE = " Free some space or choose another folder; nothing that was there before was changed."

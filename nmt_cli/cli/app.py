@@ -1,6 +1,7 @@
 """The command line: one file per subcommand, joined here. Only `run` turns errors into exit codes.
 
-Exit codes: 0 success, 1 a named error of data or state, 2 wrong usage, 128 + signal (130 Ctrl-C, 143 SIGTERM).
+Exit codes: 0 success, 1 a named error of data or state, 2 wrong usage, 75 an error of the machine, 128 + signal (130
+Ctrl-C, 143 SIGTERM).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__, console
-from ..errors import NeedsTorch, NmtError, shown
+from ..errors import MACHINE, RETRY, NeedsTorch, NmtError, shown
 from . import output, process
 from .arguments import option
 from .command import CONTEXT, Group, command_of
@@ -30,6 +31,7 @@ COMMANDS = {
         "train": ("train:train", "Train a model, or resume its training."),
         "average": ("average:average", "Average a run's checkpoints into one model folder."),
         "translate": ("translate:translate", "Translate text: N lines in, N lines out, in order."),
+        "job": ("job:group", "Translate a corpus on many machines: cut, done, joined."),
         "score": ("score:score", "Score translations against references, or by a model."),
     },
     "Models": {
@@ -166,7 +168,7 @@ def _report(error: BaseException) -> int | None:
     if (why := _system_error(error)) is None:
         return None
     console.fail(why)
-    return 1
+    return RETRY if _of_memory(error) or (isinstance(error, OSError) and error.errno in MACHINE) else 1
 
 
 def _system_error(error: BaseException) -> str | None:
@@ -184,7 +186,7 @@ def _system_error(error: BaseException) -> str | None:
         return "a file name contains a NUL character: expected one without."
     if isinstance(error, RecursionError):
         return "the input is nested too deeply."
-    if isinstance(error, MemoryError) or _out_of_memory(error):
+    if _of_memory(error):
         return (
             "out of memory: give smaller batches (--batch-tokens, --beam) or fewer --devices or --workers, or "
             "use a machine with more."
@@ -192,11 +194,12 @@ def _system_error(error: BaseException) -> str | None:
     return None
 
 
-def _out_of_memory(error: BaseException) -> bool:
-    """Return whether torch is loaded and `error` means that it could not allocate memory."""
+def _of_memory(error: BaseException) -> bool:
+    """Return whether `error` means that Python, or torch if it is loaded, could not allocate memory."""
     from ..device.memory import out_of_memory
 
-    return "torch" in sys.modules and isinstance(error, RuntimeError) and out_of_memory(error)
+    of_torch = "torch" in sys.modules and isinstance(error, RuntimeError) and out_of_memory(error)
+    return of_torch or isinstance(error, MemoryError)
 
 
 def _reason(error: OSError) -> str:

@@ -20,13 +20,16 @@ from ..errors import DataError, UsageError
 from ..interface.loading import check_precision, open_models
 from ..options import Option
 from ..text.lines import read_parallel, read_streams
-from . import output
 from .arguments import STDIN, STDIN_TWICE, model_option
 from .inputs import open_input, say_model
+from .resumed import RESUME, Resumed
+from .translate_output import writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import BinaryIO
 
+    from ..interface.loading import StoredModels
     from ..translation.scoring import PairScorer, Scored
 
 
@@ -63,6 +66,18 @@ class ModelOptions:
     device: Annotated[
         str | None, Option("With --model: auto, cpu, cuda, cuda:N or mps.  [default: auto]", "D", MODEL)
     ] = None
+    output: Annotated[
+        Path | None,
+        Option(
+            "With --model: write to FILE instead of stdout, when everything is done.",
+            "FILE",
+            MODEL,
+            names=("--output", "-o"),
+        ),
+    ] = None
+    resume: Annotated[bool, Option(f"With --model, --output and files: {RESUME}", None, MODEL, names=("--resume",))] = (
+        False
+    )
     precision: Annotated[
         str | None,
         Option(
@@ -98,24 +113,32 @@ def score_by_model(references: list[Path], src: Path | None, options: ModelOptio
         total = sum(1 for _ in read_parallel([src], [ref])) if files else None
         if total == 0:
             raise empty
-        scorer = _scorer(options)
+        resumed = Resumed([src, ref], options.output) if options.resume else None
+        scorer, stored, precision = _scorer(options)
+        form = {"command": "score", "as_json": as_json, "width": width, "target_language": options.target_language}
+        if resumed and resumed.is_whole(stored, precision, form):
+            return
         pairs = read_streams(names, streams, replaced)
-        totals = _run(scorer, pairs, total, _json if as_json else partial(_text, width=width))
-    if totals.lines == 0:
-        raise empty
+        with writing(options.output, "the scores") as sink:
+            totals = _run(scorer, pairs, total, _json if as_json else partial(_text, width=width), sink)
+            if totals.lines == 0:
+                raise empty
     _report(totals, names, replaced, scorer.longest, width)
+    if resumed:
+        resumed.record(totals.lines)
 
 
-def _scorer(options: ModelOptions) -> PairScorer:
-    """Return a scorer with the model.
+def _scorer(options: ModelOptions) -> tuple[PairScorer, StoredModels, str]:
+    """Return a scorer, its models, and its precision.
 
-    Its precision None, and "auto" on a CPU: fp32, or int8 if the model is stored in int8.
+    The precision None, and "auto" on a CPU: fp32, or int8 if the model is stored in int8.
     """
     assert options.model is not None
     with console.status("loading the model"):
         stored = open_models([options.model], device=options.device or "auto", chosen=say_model)
         default = options.precision is None or (options.precision == "auto" and is_host(stored.devices[0]))
-        return stored.scorer("" if default else str(options.precision), options.batch_tokens, options.target_language)
+        precision = ("int8" if stored.in_int8 else "fp32") if default else str(options.precision)
+        return stored.scorer(precision, options.batch_tokens, options.target_language), stored, precision
 
 
 @dataclass
@@ -137,13 +160,18 @@ class _Totals:
 
 
 def _run(
-    scorer: PairScorer, pairs: Iterable[tuple[str, str]], total: int | None, form: Callable[[Scored], str]
+    scorer: PairScorer,
+    pairs: Iterable[tuple[str, str]],
+    total: int | None,
+    form: Callable[[Scored], str],
+    sink: BinaryIO,
 ) -> _Totals:
     """Score all `pairs` and write each window as soon as it is scored."""
     totals = _Totals()
     with console.progress(total, "scoring", " lines") as bar:
         for window in scorer.windows(pairs):
-            output.write("\n".join(form(scored) for scored in window))
+            sink.write("".join(f"{form(scored)}\n" for scored in window).encode())
+            sink.flush()
             for scored in window:
                 totals.add(scored)
             bar.update(len(window))

@@ -20,7 +20,7 @@ import select
 import sys
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from ..errors import NmtError, OutputError, ReaderLeft
+from ..errors import NmtError, OutputError, ReaderLeft, of_machine
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -72,8 +72,10 @@ class _StandardStream(io.RawIOBase):
         if self._was_closed:
             return OutputError("standard output is closed: expected a terminal, a file or a pipe to write to.")
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return OutputError(
-                "cannot write to standard output: the disk is full. Free some space, or send the output elsewhere."
+            return of_machine(
+                OutputError(
+                    "cannot write to standard output: the disk is full. Free some space, or send the output elsewhere."
+                )
             )
         return OutputError(f"cannot write to standard output: {error.strerror or error}.")
 

@@ -24,6 +24,7 @@ from .arguments import (
     Precision,
     model_option,
 )
+from .resumed import Resume, Resumed
 from .translate_document import check_document, translate_document
 from .translate_input import LineRules, read_requests
 from .translate_output import OutputForm, write_windows, writing
@@ -53,6 +54,7 @@ def translate(
     device: Device = "auto",
     devices: Devices = None,
     precision: Precision = "auto",
+    resume: Resume = False,
 ) -> None:
     """Translate text: N lines in, N lines out, in order.
 
@@ -70,16 +72,23 @@ def translate(
     if output_file:
         inputs = [path for path in (input_file, *rules.files, form.calibration) if path]
         check_output_file(output_file, WHAT, [*inputs, *map(find_model, models)])
+    resumed = Resumed([input_file], output_file) if resume else None
     translator = load(models, device=device, devices=devices, precision=precision, chosen=say_model, wait=False)
+    if resumed and resumed.is_whole(translator.stored, precision, {**chosen, **vars(form), **vars(rules)}):
+        return
     if form.document_format:
         text = translate_document(translator, input_file, form.document_format, form.split_sentences, chosen)
         with writing(output_file, WHAT) as sink:
             sink.write(text.encode("utf-8"))
+        if resumed:
+            resumed.record(text.count("\n"))
         return
     pair = f"{translator.source_language} → {options['target_language'] or translator.target_language}"
     replaced, lacking = Counter[str](), Counter[str]()
     windows = translator.windows(read_requests(input_file, replaced, rules), chosen, lacking)
     with writing(output_file, WHAT) as sink:
         prompt = f"{pair}, end with Ctrl-D" if typed_at_terminal(input_file) else ""
-        write_windows(windows, sink, form.of_line, replaced, "translating", prompt)
+        lines = write_windows(windows, sink, form.of_line, replaced, "translating", prompt)
+    if resumed:
+        resumed.record(lines)
     translator.stored.tags.warn(lacking)

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ..device.signals import blocked
-from ..errors import DataError
+from ..errors import DataError, of_machine
 
 FROM_TERMINAL = (signal.SIGINT, signal.SIGHUP)
 INTERVAL = 0.5
@@ -62,7 +62,8 @@ def pool(
     try:
         yield lambda items: _ordered(executor, items, 3 * workers)
     except BrokenProcessPool:
-        raise DataError("a worker process has died, perhaps for want of memory: try fewer with --workers N.") from None
+        died = DataError("a worker process has died, perhaps for want of memory: try fewer with --workers N.")
+        raise of_machine(died) from None
     except BaseException:
         for child in set(multiprocessing.active_children()) - earlier:
             child.terminate()

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import torch.distributed as dist
 
-from ..errors import RankFailed, Stopped, TrainingError
+from ..errors import RankFailed, Stopped, TrainingError, of_machine
 from .process_group import RESUME
 from .rendezvous import LAUNCHER, LAUNCHER_STORE
 from .stopping import Finished, not_ignored, signal_handler
@@ -57,9 +57,10 @@ def launch(devices: int, command: Sequence[str]) -> None:
         raise _stopped(number)
     if code > 0:
         raise RankFailed(rank, devices, code)
-    raise TrainingError(
+    killed = (
         f"rank {rank} of {devices} was killed by {signal.Signals(-code).name}, and so the others were ended. {RESUME}"
     )
+    raise of_machine(TrainingError(killed))
 
 
 def variables(rank: int, devices: int, port: int) -> dict[str, str]:

@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 
 from ..device.memory import out_of_memory
-from ..errors import TrainingError
+from ..errors import RETRY, TrainingError, of_machine
 
 TIMEOUT = timedelta(minutes=10)
 """The time that a collective waits for a rank.
@@ -44,6 +44,8 @@ RESUME = "Run the same command to resume from the last checkpoint."
 
 class PeerLost(TrainingError):
     """A collective failed, most often because another rank does not answer."""
+
+    exit_code = RETRY
 
 
 class PeerFailed(TrainingError):
@@ -132,14 +134,11 @@ class ProcessGroup:
                 raise
             name, reason = f"rank {self.rank} of {self.world_size}", summary(error)
             if out_of_memory(error):  # smaller micro-batches on this rank alone would leave the ranks out of step
-                raise TrainingError(
-                    f"{name} runs out of memory ({reason}). Set a smaller train.micro_batch_tokens, or give more "
-                    f"memory. {RESUME}"
-                ) from None
+                why = f"{name} runs out of memory ({reason}). Set a smaller train.micro_batch_tokens, or give more"
+                raise of_machine(TrainingError(f"{why} memory. {RESUME}")) from None
             if isinstance(error, torch.AcceleratorError):
-                raise TrainingError(
-                    f"{name}: its GPU reports an error, in the update or before: {reason} {RESUME}"
-                ) from None
+                why = f"{name}: its GPU reports an error, in the update or before: {reason} {RESUME}"
+                raise of_machine(TrainingError(why)) from None
             if not isinstance(error, dist.DistError) and not failed():
                 raise
             raise PeerLost(

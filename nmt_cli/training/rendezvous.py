@@ -25,7 +25,7 @@ import torch.distributed as dist
 from .. import console
 from ..data.workers import end_with_parent
 from ..device.torch_device import abort_communication, communication
-from ..errors import NmtError, Stopped, TrainingError, UsageError
+from ..errors import RETRY, NmtError, Stopped, TrainingError, UsageError
 from . import process_group
 from .process_group import RESUME, PeerFailed, PeerLost, ProcessGroup, summary
 from .stopping import Finished
@@ -146,7 +146,7 @@ def _end_without_launcher() -> None:
     if dist.is_initialized():
         os.kill(os.getpid(), signal.SIGTERM)
     else:
-        os._exit(TrainingError.exit_code)  # no signal interrupts a rank that waits for the store
+        os._exit(RETRY)  # no signal interrupts a rank that waits for the store
 
 
 def _connect_store(rank: int, world_size: int) -> Any:

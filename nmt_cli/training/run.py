@@ -25,7 +25,7 @@ from safetensors import SafetensorError
 
 from .. import console
 from ..data.shards import FILE_KEYS, ShardIndex
-from ..errors import ModelError, NmtError, TrainingError, UsageError, write_failed
+from ..errors import ModelError, NmtError, TrainingError, UsageError, of_machine, write_failed
 from ..model.folder_files import CONFIG, WEIGHTS
 from ..recipe import DecodeSection, Recipe, TrainSection
 from ..storage.files import Lock, clear_partial, link_atomic, new_folder, sha256, system_error
@@ -166,7 +166,7 @@ class RunFolder:
         sizes = f"a checkpoint takes {size / 2**20:,.1f} MiB, and {free / 2**20:,.1f} MiB are free"
         if free < size:
             full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            raise TrainingError(f"{write_failed(full, self.path, 'a checkpoint')} Of this model {sizes}.")
+            raise of_machine(TrainingError(f"{write_failed(full, self.path, 'a checkpoint')} Of this model {sizes}."))
         console.warn(
             f"the disk of {str(self.path)!r} may become full: {sizes}. With train.keep and train.keep_best, the run "
             f"needs space for {missing:,} more checkpoints"

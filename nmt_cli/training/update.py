@@ -27,7 +27,7 @@ from ..device.hardware import Hardware
 from ..device.memory import out_of_memory, release_cached_memory
 from ..device.processor import expect_reproducible_products
 from ..device.torch_device import is_host, random_state, restore_random_state
-from ..errors import TrainingError
+from ..errors import TrainingError, of_machine
 from ..kernels.choice import apply_kernels, loss_function
 from ..kernels.cpu_training.adam import adam_step, norm
 from ..kernels.cpu_training.transformer import FusedTransformer
@@ -260,9 +260,11 @@ class Updater:
         micro_batch = batch.micro_batches[index]
         if micro_batch.pairs == 1:
             source, target = micro_batch.packed.source, micro_batch.packed.target
-            raise TrainingError(
-                f"out of memory with a single pair of {source.longest} source and {target.longest} target tokens. "
-                f"Shorten data.max_length, choose a smaller model, or train on a machine with more memory."
+            raise of_machine(
+                TrainingError(
+                    f"out of memory with a single pair of {source.longest} source and {target.longest} target tokens. "
+                    f"Shorten data.max_length, choose a smaller model, or train on a machine with more memory."
+                )
             )
         console.warn(
             f"rank {self.group.rank}: out of memory with {micro_batch}: it is split in two, and the update is "

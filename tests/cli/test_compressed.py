@@ -45,7 +45,7 @@ def test_a_compressed_output_that_cannot_be_written(folder: Path, tmp_path: Path
     for suffix in (".gz", ".xz", ".bz2", ".zst"):
         (tmp_path / f"full{suffix}").symlink_to("/dev/full")
         options = ("--model", folder, "--input", Path(__file__), "--output", tmp_path / f"full{suffix}")
-        assert "the disk is full" in forked.nmt(Path.cwd(), "translate", *options, code=1)
+        assert "the disk is full" in forked.nmt(Path.cwd(), "translate", *options, code=75)
 
 
 def test_no_command_reads_a_part_of_a_file(tmp_path: Path) -> None:

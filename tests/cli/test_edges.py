@@ -121,7 +121,7 @@ def real(folder: Path, command: str, **environment: str) -> subprocess.Completed
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        ("--help > /dev/full", (1, "", 1)),
+        ("--help > /dev/full", (75, "", 1)),
         ("data >&-", (1, "", 1)),
         ("score hyp --ref ref <&- >&- 2>&-", (1, "", 0)),
         ("--version <&- 2>&-", (0, "nmt 0.1.0\n", 0)),

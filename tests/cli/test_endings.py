@@ -269,7 +269,7 @@ DYING["rank 0 while the last one validates"] = WHILE.format(dies="rank() == 0", 
 
 @pytest.mark.parametrize("who", DYING)
 def test_a_rank_that_dies_ends_the_job_within_seconds(start: Callable[..., Job], untouched: Path, who: str) -> None:
-    job = start(prelude=DYING[who], code=1)
+    job = start(prelude=DYING[who], code=75)
     rank = 0 if who.startswith("rank 0") else job.world - 1
     assert job.last_line.startswith(f"error: rank {rank} of {job.world} was killed by SIGKILL")
     assert "the same command" in job.last_line
@@ -322,7 +322,7 @@ def test_a_rank_that_hangs_ends_the_job_after_the_timeout(start: Callable[..., J
         prelude="from datetime import timedelta\nlaunch.TERMINATE, launch.KILL = 1, 2\ndef hang(trainer):\n"
         "    torch.distributed.distributed_c10d._set_pg_timeout(timedelta(seconds=1))\n"
         "    if last():\n        forever()\nat_update(7, hang)",
-        code=1,
+        code=75,
     )
     assert LOST in job.last_line
     assert "Timed out waiting" in job.last_line

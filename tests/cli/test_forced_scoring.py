@@ -83,3 +83,13 @@ def test_totals_of_no_scored_pair_are_an_error(form: str) -> None:
             assert str(result.exception).startswith("nothing was scored: all 2 pairs of ")
             assert str(result.exception).endswith(reason)
             assert (result.stdout.count("\n"), "perplexity 1" in result.stderr) == (2, False)
+
+
+def test_scores_in_a_file_that_is_whole_are_left_alone() -> None:
+    lines = printed(SCORE)
+    for whole in (False, True):
+        said = ran(f"{SCORE} --output scores --resume").stderr
+        assert ("is done" in said, Path("scores").read_text()) == (whole, lines)
+    for other in ("--json", "--width 3", "--precision int8"):
+        assert "is done" not in ran(f"{SCORE} --output scores --resume {other}").stderr
+    assert "--resume needs files" in refused(f"{SCORE.replace('ref ref', 'ref -')} --output scores --resume")

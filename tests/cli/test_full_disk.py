@@ -56,7 +56,7 @@ def full(said: str) -> bool:
 
 def test_a_checkpoint_that_does_not_fit_leaves_those_before_it(place: Path, roomy: Path, disk: Path) -> None:
     run = disk / "run"
-    said = nmt(place, "train", "numbers.toml", "--run", run, *SAVING, code=1)
+    said = nmt(place, "train", "numbers.toml", "--run", run, *SAVING, code=75)
     assert "cannot write a checkpoint at" in " ".join(said.split())
     assert full(said)
     names = [path.name for path in (run / "checkpoints").iterdir()]
@@ -64,7 +64,7 @@ def test_a_checkpoint_that_does_not_fit_leaves_those_before_it(place: Path, room
     assert not [name for name in names if name.startswith(".")]
     assert run_errors(run) == []
     nmt(place, "info", run)
-    assert full(nmt(place, "train", "numbers.toml", "--run", run, *SAVING, code=1))  # still full
+    assert full(nmt(place, "train", "numbers.toml", "--run", run, *SAVING, code=75))  # still full
     assert run_errors(run) == []
     (disk / "taken").unlink()
     nmt(place, "train", "numbers.toml", "--run", run, *SAVING)
@@ -74,7 +74,7 @@ def test_a_checkpoint_that_does_not_fit_leaves_those_before_it(place: Path, room
 def test_records_that_do_not_fit_are_told_and_written_again(place: Path, disk: Path) -> None:
     nmt(place, "train", "numbers.toml", "--run", "runs/recorded", *LOGGING)
     run = disk / "run"
-    said = nmt(place, "train", "numbers.toml", "--run", run, *LOGGING, prelude=FILL.format(fill=filling(disk)), code=1)
+    said = nmt(place, "train", "numbers.toml", "--run", run, *LOGGING, prelude=FILL.format(fill=filling(disk)), code=75)
     assert full(said)
     assert "cannot write a checkpoint" not in said
     assert run_errors(run) == []
@@ -85,4 +85,4 @@ def test_records_that_do_not_fit_are_told_and_written_again(place: Path, disk: P
 
 def test_a_run_that_has_no_room_to_begin(place: Path, disk: Path) -> None:
     os.system(filling(disk))
-    assert full(nmt(place, "train", "numbers.toml", "--run", disk / "run", *SAVING, code=1))
+    assert full(nmt(place, "train", "numbers.toml", "--run", disk / "run", *SAVING, code=75))

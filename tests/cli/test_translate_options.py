@@ -8,6 +8,7 @@ import json
 import random
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from nmt_cli.device.processor import cores
 from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.interface.loading import workers_on
 from nmt_cli.registry import SEARCHES
+from nmt_cli.storage.files import sha256
 
 CPU = "--device cpu --devices 1 --precision fp32"
 IN = f"--input in {CPU}"
@@ -178,3 +180,41 @@ def test_a_document_that_cannot_be_read_is_named() -> None:
         ("xml", b"<?xml version='1.0' encoding='latin1'?><a/>", "'latin1'"),
     ):
         assert words in refused(f"{DOCUMENT} --format {form}", stdin=text, code=1)
+
+
+MADE_AGAIN: dict[str, Callable[[], object]] = {
+    "another input": lambda: write("in", OUTPUTS),
+    "another file of an option": lambda: write("banned", ["dog"]),
+    "another model": lambda: copy_of_one("fifth", beam=1),
+    "a damaged output": lambda: write("out", OUTPUTS),
+    "a record without its output": lambda: Path("out").unlink(),
+    "an output without its record": lambda: Path("out.nmt.json").unlink(),
+}
+
+
+@pytest.mark.parametrize("changed", [None, *MADE_AGAIN])
+def test_an_output_that_is_whole_is_left_alone(changed: str | None) -> None:
+    model = "fifth" if changed == "another model" else "one"
+    copy = f"translate {IN} --output out --resume --banned-words banned"
+    ran(f"{copy} --model one")
+    if changed:
+        MADE_AGAIN[changed]()
+    there = Path("out").stat().st_ino if Path("out").exists() else 0
+    said = ran(f"{copy} --model {model}").stderr
+    assert ("is done" in said, Path("out").stat().st_ino == there) == (changed is None,) * 2
+    ran(f"translate --model {model} {IN} --output whole --banned-words banned")
+    assert read("out") == read("whole")
+    assert "is done" in ran(f"{copy} --model {model}").stderr
+
+
+def test_resuming_refuses_what_it_cannot_compare(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "--resume needs files as inputs" in refused("translate --model one --resume")
+    assert "is none" in refused(f"{ONE} --resume --output /dev/null")
+    write("out.nmt.json", ["mine"])
+    assert "'out.nmt.json' is damaged: it is not JSON" in refused(f"{ONE} --resume --output out")
+    assert read("out.nmt.json") == ["mine"]
+    Path("out.nmt.json").unlink()
+    earlier = iter(["of an earlier input"])
+    monkeypatch.setattr("nmt_cli.cli.resumed.sha256", lambda path: next(earlier, "") or sha256(path))
+    assert "'in' was changed while it was read" in refused(f"{ONE} --resume --output out", code=1)
+    assert not Path("out.nmt.json").exists()
