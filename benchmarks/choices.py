@@ -30,15 +30,7 @@ from nmt_cli.text.lines import read_parallel
 from nmt_cli.training.checkpoint import best_of
 from nmt_cli.training.run import RunFolder
 
-PENALTIES = [
-    ("gnmt", 0.6),
-    ("gnmt", 1.0),
-    ("power", 0.6),
-    ("power", 0.8),
-    ("power", 1.0),
-    ("power", 1.2),
-    ("gnmt", 2.0),
-]
+PENALTIES = [("gnmt", 0.6), ("gnmt", 1.0), *(("power", alpha) for alpha in (0.6, 0.8, 1.0, 1.2)), ("gnmt", 2.0)]
 Pairs = list[tuple[str, str]]
 Scores = tuple[float, float]
 

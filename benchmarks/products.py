@@ -53,7 +53,7 @@ def main() -> None:
     """Print the rates of all products in GFLOP/s, then the milliseconds of all that an update has."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     present = [name for name in REGISTERS if name in cpu_flags()]
-    parser.add_argument("--registers", nargs="+", choices=present, default=present)
+    parser.add_argument("--registers", nargs="+", choices=[*REGISTERS], default=present)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=5)
@@ -62,6 +62,8 @@ def main() -> None:
     keep_freed_memory()
     rows = [["registers", "threads", "model", "map", "product", *SIDES, "peak", *(f"{name}, %" for name in SIDES)]]
     sums = [["registers", "threads", "model", *(f"{name}, ms" for name in SIDES), "÷ ours", "÷ ours", "error"]]
+    if lacking := [name for name in options.registers if name not in present]:
+        parser.error(f"this processor has no {', '.join(lacking)}: it has {', '.join(present)}.")
     for registers, threads, model in product(options.registers, options.threads, options.models):
         torch.set_num_threads(threads)
         call, side, update, errors = compiled(REGISTERS[registers]), [registers, str(threads), model], [0.0] * 3, [0.0]

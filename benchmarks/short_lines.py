@@ -1,6 +1,6 @@
 """Faults of a model on words, headings and numbers, with and without a second choice (`decode.second_choice`).
 
-    python benchmarks/short_lines.py --model DIR --text FILE [FILE …] [--longest 16] [--show]
+    python benchmarks/short_lines.py --model DIR --text FILE [FILE …] [--longest 16]
 
 The words (1,000, every other one with a capital) and the headings (500 lines of 2 to 8 words without an end mark) come from running
 text, such as all of newstest's English; the numbers (500: amounts, dates, times, counts) are made up. Faults that need no reference:
@@ -16,7 +16,6 @@ import random
 import re
 import resource
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -90,7 +89,6 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--text", type=Path, nargs="+", required=True)
     parser.add_argument("--longest", type=int, default=16)
-    parser.add_argument("--show", action="store_true", help="print every short line whose translation changes")
     options = parser.parse_args()
     setup(1)
     rng = random.Random(1)
@@ -109,8 +107,6 @@ def main() -> None:
             of_second = [str(len(changed)), f"{100 * (more / seconds - 1):+.1f}"] if texts is second else ["", ""]
             if name in sets or texts is second:
                 rows.append([name, str(len(lines)), *([str(wrong), *cells] if name in sets else [""] * 4), *of_second])
-        for n in changed if options.show else []:
-            print(f"{name}: {lines[n]} | {usual[n]} | {second[n]}", file=sys.stderr)
     print_rows(rows)
 
 
