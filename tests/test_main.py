@@ -31,13 +31,8 @@ def folder(tmp_path: Path) -> Path:
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**environment, "PYTHONPATH": str(PACKAGE)},
-        capture_output=True,
-        text=True,
-    )
+    environment["PYTHONPATH"] = str(PACKAGE)
+    return subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
 
 
 def test_python_m_does_not_import_from_the_working_folder(folder: Path) -> None:

@@ -17,11 +17,7 @@ from nmt_cli.corpora import archives
 from nmt_cli.corpora.archives import check_holds, contents, open_member
 from nmt_cli.errors import DataError
 
-FILES: dict[str, bytes | str] = {
-    "training/a.en": "one\ntwo\n",
-    "training/a.de": "eins\nzwei\n",
-    "other": b"\x00" * 3000,
-}
+FILES: dict[str, bytes | str] = {"training/a.en": "one\ntwo\n", "training/a.de": "eins\nzwei\n", "other": bytes(3000)}
 PACKED: dict[str, Callable[..., bytes]] = {
     "x.tgz": tgz,
     "x.tar": partial(tgz, mode="w"),

@@ -25,11 +25,8 @@ from nmt_cli.errors import DataError, RecipeError, UsageError
 from nmt_cli.recipe import Recipe
 from nmt_cli.storage import sealed_json
 
-NAMES = {
-    f"{kind}_{side}": [f"{kind}.{code}"]
-    for kind in ("train", "valid")
-    for side, code in (("source", "en"), ("target", "de"))
-}
+SIDES = ("source", "en"), ("target", "de")
+NAMES = {f"{kind}_{side}": [f"{kind}.{code}"] for kind in ("train", "valid") for side, code in SIDES}
 VALID = {"valid-00000.safetensors", "valid.source.txt", "valid.target.txt"}
 ODD = "a small\u2028dog\u0085and\x0ba large\rcat"
 
@@ -94,12 +91,8 @@ def decoded(folder: Path, split: Any) -> list[tuple[str, str]]:
 
 def test_text_becomes_shards_and_can_be_read_back(text: Path, out: Path) -> None:
     summary = prepare(recipe(shard_pairs=150), [text], out, workers=1)
-    assert set(contents(out)) == {
-        INDEX_FILE,
-        "tokenizer.model",
-        *(f"train-0000{n}.safetensors" for n in range(3)),
-        *VALID,
-    }
+    trained = {f"train-0000{n}.safetensors" for n in range(3)}
+    assert set(contents(out)) == {INDEX_FILE, "tokenizer.model", *trained, *VALID}
     assert decoded(out, "train") == sentences(400)
     assert decoded(out, "valid") == sentences(20, seed=1)
     assert valid_text(out) == tuple(map(list, zip(*sentences(20, seed=1), strict=True)))
@@ -171,13 +164,17 @@ def test_an_index_that_lists_files_elsewhere_is_not_believed(
 
 
 def test_shards_in_use_are_not_replaced(text: Path, out: Path, shards_there: dict[str, bytes]) -> None:
-    with shards.hold(out):
+    with shards.hold(out), shards.hold(out):  # trainings share them
         with pytest.raises(DataError, match="are in use"):
             prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
         assert contents(out) == shards_there
         assert not prepare(recipe(), [text], out, workers=1).fresh  # looking at them is no use of them
-    with shards.held_alone(out.with_name("new")), pytest.raises(DataError, match="another nmt preprocess writes"):
-        prepare(recipe(), [text], out.with_name("new"), workers=1)
+    with shards.held_alone(out):
+        with pytest.raises(DataError, match="another nmt preprocess writes"):
+            prepare(recipe(vocab_size=310), [text], out, force=True, workers=1)
+        with pytest.raises(DataError, match="nmt preprocess is writing to"):
+            shards.hold(out)
+    shards.hold(out).close()
 
 
 def test_a_command_that_was_killed_between_two_renames_leaves_the_earlier_shards(
@@ -324,7 +321,7 @@ def test_absolute_paths_and_compressed_files_need_no_data_dir_and_validation_may
     text: Path, out: Path
 ) -> None:
     more: dict[str, list[str]] = {"valid_source": [], "valid_target": []}
-    for side, language in (("source", "en"), ("target", "de")):
+    for side, language in SIDES:
         (text / f"more.{language}.gz").write_bytes(gzip.compress((text / f"valid.{language}").read_bytes()))
         more[f"train_{side}"] = [str(text / f"more.{language}.gz"), str(text / f"train.{language}")]
     index = prepare(recipe(**more), [], out, workers=1).index

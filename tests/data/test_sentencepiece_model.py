@@ -1,7 +1,6 @@
 """A SentencePiece model over another vocabulary: the same subwords, the ids of the vocabulary, replacements, decoding."""
 
 import random
-from pathlib import Path
 
 import pytest
 import sentencepiece
@@ -11,8 +10,6 @@ from nmt_cli.data.normalization import replacing
 from nmt_cli.data.sentencepiece_model import Extension, pieces_of, settings_of, with_pieces
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from nmt_cli.errors import DataError, ModelError
-from nmt_cli.exchange.importer import SourceFiles
-from nmt_cli.exchange.marian_files import vocabulary_in
 from nmt_cli.exchange.preprocess import MOSES, preprocess_script, replacements_in, steps_in
 
 SPECIALS = ["<pad>", "<unk>", "<s>", "</s>"]
@@ -155,10 +152,3 @@ def test_a_tokenizer_replaces_before_it_encodes() -> None:
     assert tokenizer.encode(["the…dog’"]) == plain.encode(["the...dog'"]) != plain.encode(["the…dog’"])
     assert tokenizer.pieces("the１dog") == plain.pieces('the"dog')
     assert tokenizer.normalized("the１dog？") == 'the"dog?'
-
-
-def test_every_key_is_a_piece(tmp_path: Path) -> None:
-    """YAML reads no, y and ~ as something else, if one lets it."""
-    plain = ["</s>", "<unk>", "no", "y", "~", "null", "1", "1.0", "on", "0x1", "''", "2020-02-26", "="]
-    (tmp_path / "vocab.yml").write_text("".join(f"{key}: {number}\n" for number, key in enumerate(plain)))
-    assert list(vocabulary_in(SourceFiles(tmp_path), "vocab.yml")) == [key.replace("''", "") for key in plain]

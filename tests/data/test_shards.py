@@ -15,8 +15,6 @@ from nmt_cli.data.shards import (
     ShardIndex,
     check_matches,
     differences,
-    held_alone,
-    hold,
     open_index,
     valid_text,
     verify,
@@ -163,15 +161,6 @@ def test_damaged_shards_are_named_when_they_are_opened(tmp_path: Path, damage: s
         shard.unlink()
     with pytest.raises(DataError, match=r"train-00001.safetensors'"):
         Corpus(tmp_path, "train")
-
-
-def test_trainings_share_a_folder_and_a_writer_has_it_alone(tmp_path: Path) -> None:
-    make(tmp_path, some_pairs(3), [])
-    with hold(tmp_path), hold(tmp_path), pytest.raises(DataError, match=r"are in use"), held_alone(tmp_path):
-        pass
-    with held_alone(tmp_path), pytest.raises(DataError, match="nmt preprocess is writing to"):
-        hold(tmp_path)
-    hold(tmp_path).close()
 
 
 def test_shards_of_another_recipe_are_refused_key_by_key(tmp_path: Path) -> None:

@@ -39,12 +39,7 @@ def v2(cpu: str, limit: str, used: int, group: str = "") -> dict[str, str]:
         ("0::/\n", {}, inf, inf),  # the whole machine: the first group has no such files
         ("0::/\n", {"memory.max": f"{GIB}\n", "memory.current": "1\n"}, inf, GIB - 1),
         ("0::/a/b\n", v2("50000 100000", f"{GIB}", GIB, "a/b") | v2("400000 100000", f"{8 * GIB}", 0, "a"), 0.5, GIB),
-        (
-            "0::/a/b\n",
-            v2("max 100000", f"{8 * GIB}", 0, "a/b") | v2("300000 100000", f"{2 * GIB}", GIB, "a"),
-            3,
-            2 * GIB,
-        ),
+        ("0::/a/b\n", v2("max 1000", f"{8 * GIB}", 0, "a/b") | v2("300000 100000", f"{2 * GIB}", GIB, "a"), 3, 2 * GIB),
         ("0::/../other\n", v2("200000 100000", f"{GIB}", 0), 2, 2 * GIB),
         ("0::/docker/x\n", v2("200000 100000", f"{GIB}", 0), 2, 2 * GIB),  # a path that the mount does not show
         (OWN_V1.format(path="/"), v1(-1, 2**63 - 4096, GIB), inf, 2**63 - 4096),

@@ -76,15 +76,9 @@ CUT = pytest.param if RUNNING and sys.platform == "linux" else partial(pytest.pa
     ("change", "reason"),
     [
         (lambda patch, _: patch.setenv("NMT_ENGINE", "off"), "NMT_ENGINE is off; unset it"),
-        (
-            lambda patch, folder: patch.setattr(engine, "FOLDER", folder),
-            r"there is no .*portable.* without a C\+\+ compiler",
-        ),
+        (lambda patch, folder: patch.setattr(engine, "FOLDER", folder), r"there is no .*portable.* C\+\+ compiler"),
         (big_endian, "this one, s390x, is big-endian"),
-        CUT(
-            lambda patch, _: patch.setattr(engine, "ABI", 99),
-            r"has interface \d+, expected 99; install the package again",
-        ),
+        CUT(lambda patch, _: patch.setattr(engine, "ABI", 99), r"has interface \d+, expected 99; install"),
         CUT(lambda patch, _: patch.setitem(engine.FUNCTIONS, "nmt_nothing", (None, [])), "nmt_nothing"),
         *(CUT(of_size(size), "cannot be loaded") for size in (0, 1, 63)),
         *(CUT(of_size(size), r"is cut off, [\d,]+ bytes of it are missing") for size in (64, 65, 4096, -2000, -1)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -10,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import VOCABULARY, needs_engine, small, sources
+from small_models import FORMS, VOCABULARY, needs_engine, small, sources
 from torch import Tensor
 
 from nmt_cli.data.tokenizer import BOS, EOS
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
 from nmt_cli.search.engine import EngineDecoder
 from nmt_cli.translation import cached_decoder
 from nmt_cli.translation.cached_decoder import CachedDecoder, _SsruSubBatch, _SubBatch
@@ -25,10 +23,6 @@ from nmt_cli.translation.torch_forced import TorchForced
 
 pytestmark = needs_engine
 
-FORMS: list[dict[str, Any]] = [
-    dict(zip(("norm", "residual", "activation", "positions"), names, strict=True))
-    for names in itertools.product(NORMS, RESIDUALS, ACTIVATIONS, POSITIONS)
-]
 SHAPES: list[dict[str, Any]] = [
     {"tie_embeddings": False},
     {"monotonic_attention": True},

@@ -92,12 +92,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         encoder = root / "encoder"
         XLMRobertaTokenizerFast(tokenizer_object=tokenizer).save_pretrained(encoder)
-        sizes: dict[str, Any] = {
-            "hidden_size": 16,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "intermediate_size": 32,
-        }
+        sizes: Any = {"hidden_size": 16, "intermediate_size": 32}
+        sizes |= dict.fromkeys(("num_hidden_layers", "num_attention_heads"), 2)
         XLMRobertaConfig(vocab_size=len(pieces), max_position_embeddings=130, **sizes).save_pretrained(encoder)
         torch.manual_seed(0)
         model = RegressionMetric(

@@ -154,12 +154,7 @@ def test_labelled_lines(fault: str, source: str, output: str, references: list[s
 
 @pytest.mark.parametrize(
     ("source", "output", "expected"),
-    [
-        ("A dog.", " \t\u3000", ("empty",)),
-        ("", "Ein Hund.", ("invented",)),
-        (" ", "\u00a0", ()),
-        ("A dog.", "Ein Hund.", ()),
-    ],
+    [("A dog.", " \t\u3000", ("empty",)), ("", "Ein Hund.", ("invented",)), (" ", "\u00a0", ())],
 )
 def test_blank_lines(source: str, output: str, expected: tuple[str, ...]) -> None:
     assert faults(source, output) == expected

@@ -132,13 +132,8 @@ def perl(script: str, text: str, *arguments: str) -> str:
 @pytest.mark.parametrize("language", ["de", "en", "fr"])
 def test_tokens_and_score_are_those_of_the_perl_scripts(language: str, tmp_path: Path) -> None:
     def prepared(lines: list[str]) -> str:
-        text = perl(
-            "tokenizer/tokenizer.perl",
-            perl("tokenizer/replace-unicode-punctuation.perl", "\n".join(lines) + "\n"),
-            "-q",
-            "-l",
-            language,
-        )
+        text = perl("tokenizer/replace-unicode-punctuation.perl", "\n".join(lines) + "\n")
+        text = perl("tokenizer/tokenizer.perl", text, "-q", "-l", language)
         split = ["perl", "-ple", r"s{(\S)-(\S)}{$1 ##AT##-##AT## $2}g"]
         return subprocess.run(split, input=text.encode(), capture_output=True, check=True).stdout.decode()
 

@@ -151,17 +151,11 @@ def renamed(change: Callable[[list[str]], list[str]]) -> Callable[[Path], None]:
 FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "cut": (binary(lambda content: content[:-2000]), "is not a model of CTranslate2, or a damaged one"),
     "another version": (binary(lambda content: b"\3" + content[1:]), "the format version 3, expected 4 to 6"),
-    "another model": (
-        binary(lambda content: content.replace(b"TransformerSpec", b"WhisperModelSpc")),
-        "WhisperModelSpc",
-    ),
-    "many variables": (
-        binary(lambda content: content[:26] + b"\xff\xff\xff\xff" + content[30:]),
-        "variables, expected at most 50,000",
-    ),
+    "another model": (binary(lambda content: content.replace(b"TransformerSpec", b"WhisperModelSpc")), "WhisperModel"),
+    "many variables": (binary(lambda content: content[:26] + b"\xff\xff\xff\xff" + content[30:]), "at most 50,000"),
     "a large shape": (
-        binary(lambda content: content.replace(struct.pack("<II", 800, 32), struct.pack("<II", 2**31, 2**31), 1)),
-        "it is cut",
+        binary(lambda content: content.replace(struct.pack("<II", 800, 32), b"\0\0\0\x80" * 2, 1)),
+        "is cut",
     ),
     "not finite": (
         binary(
@@ -169,16 +163,10 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
         ),
         "numbers that are not finite",
     ),
-    "an unknown variable": (
-        binary(lambda content: content.replace(b"ffn/linear_1/bias", b"ffn/linear_1/bids")),
-        "bids'",
-    ),
+    "an unknown variable": (binary(lambda content: content.replace(b"linear_1/bias", b"linear_1/bids")), "bids'"),
     "ALiBi": (setting("decoder/alibi", 1), "has decoder/alibi = 1, which nmt does not have"),
     "Marian's gelu": (setting("decoder/activation", 4), "other values of activation in encoder and decoder"),
-    "another start": (
-        configured(decoder_start_token="nowhere"),
-        "decoder_start_token = 'nowhere', which the target vocabulary lacks",
-    ),
+    "another start": (configured(decoder_start_token="nowhere"), "decoder_start_token = 'nowhere', which the"),
     "a source begin": (configured(add_source_bos=True), "has add_source_bos = true"),
     "another type": (configured(unk_token=["<unk>"]), "is a damaged model of CTranslate2"),
     "no unk": (configured(unk_token="none"), "has no 'none', which a model of nmt needs"),
@@ -186,10 +174,7 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "too few tokens": (renamed(lambda pieces: pieces[:-1]), "and the vocabulary 799 tokens"),
     "no list": (renamed(lambda pieces: cast(list[str], [1])), "is not a vocabulary: expected a list of tokens"),
     "no tokenizer": (lambda folder: (folder / "tokenizer.model").unlink(), "has no SentencePiece model of the source"),
-    "damaged tokenizer": (
-        lambda folder: write_named(folder / "tokenizer.model", b"x", "it"),
-        "is not a SentencePiece model, or a damaged one",
-    ),
+    "damaged tokenizer": (lambda folder: write_named(folder / "tokenizer.model", b"x", "it"), "not a SentencePiece"),
 }
 
 

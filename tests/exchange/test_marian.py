@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import yaml
 from in_process import printed, warnings
-from marian_models import ABOUT, SHARED, container, marian, needs_marian
+from marian_models import ABOUT, SHARED, container, marian, needs_marian, written
+from run_search import search_options
 from safetensors.numpy import load_file
 from shared import shared
 from small_models import needs_engine, searched
 
 import nmt_cli as nmt
-from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK, Vocabulary
+from nmt_cli.data.tokenizer import BOS, EOS, Vocabulary
 from nmt_cli.exchange import importing, verification
 from nmt_cli.exchange.convert import export
 from nmt_cli.exchange.importer import ImportOptions
@@ -26,7 +27,6 @@ from nmt_cli.exchange.quantizing import quantize
 from nmt_cli.model.folder import load_model
 from nmt_cli.search.engine import EngineSearch
 from nmt_cli.search.length_penalties import none, power
-from nmt_cli.search.search import UNLIMITED, SearchOptions
 from nmt_cli.search.sentence import Sentence
 from nmt_cli.translation.models import engine_model
 from nmt_cli.translation.torch_forced import TorchForced
@@ -45,12 +45,7 @@ def imported(source: Path, out: Path, **options: Any) -> Imported:
 
 FORMS: dict[str, dict[str, Any]] = {
     "OPUS-MT's": {},
-    "separate vocabularies, relu, 1 + 3 layers": {
-        "separate": True,
-        "ties": "none",
-        "activation": "relu",
-        "layers": (1, 3),
-    },
+    "separate vocabularies, 1 + 3 layers": {"separate": True, "ties": "none", "activation": "relu", "layers": (1, 3)},
     "tied source and target": {"ties": "src"},
     "untied, as earlier versions name it": {"ties": "none", "older": True},
 }
@@ -208,11 +203,16 @@ def lines(name: str) -> list[str]:
 
 
 @needs_marian
-def test_marians_scores_of_given_translations(theirs: Path) -> None:
+@pytest.mark.parametrize("decoder", ["self_attention", "ssru"])
+def test_marians_scores_of_given_translations(decoder: str, theirs: Path, tmp_path: Path) -> None:
+    if decoder == "ssru":
+        files = [SHARED / one for one in ("decoder.yml", "vocab.yml", "source.spm", "target.spm", "ssru/model.npz")]
+        source = written(tmp_path / "source", {one.name: one.read_bytes() for one in files}) / "model.npz"
+        theirs = imported(source, tmp_path / "model", source_language="en", target_language="de").path
     model, vocabulary = TorchForced(load_model(theirs).model), Vocabulary.load(theirs)
     sources = [[*row, EOS] for row in vocabulary.source.encode(lines("all.en.gz"))]
     targets = [[*row, EOS] for row in vocabulary.target.encode(lines("all.de.gz"))]
-    scores = [float(line.split()[-1]) for line in lines("scores.txt.gz")]
+    scores = [float(line.split()[-1]) for line in lines("ssru/scores.txt.gz" if decoder == "ssru" else "scores.txt.gz")]
     found, _ = model.forced(sources, [[BOS, *target[:-1]] for target in targets], targets)
     for ours, target, score in zip(found, targets, scores, strict=True):
         assert abs(float(np.sum(np.asarray(ours, np.float64))) - score) <= 1e-5 * len(target)
@@ -227,17 +227,7 @@ def test_the_best_translation_is_marians(theirs: Path, name: str, penalty: Any, 
     model, vocabulary = engine_model(load_model(theirs).model, "fp32"), Vocabulary.load(theirs)
     sources = [[*row, EOS] for row in vocabulary.source.encode(lines("all.en.gz"))]
     ids = {piece: number for number, piece in enumerate(vocabulary.target.table)}
-    options = SearchOptions(
-        beam=4,
-        alpha=alpha,
-        bos=BOS,
-        eos=EOS,
-        banned_tokens=(PAD, UNK, BOS),
-        min_length=0,
-        textless=vocabulary.target.textless,
-        length_penalty=penalty,
-        lookahead=UNLIMITED,
-    )
+    options = search_options(4, nbest=1, alpha=alpha, textless=vocabulary.target.textless, length_penalty=penalty)
     search = EngineSearch(model, options)
     found = searched(search, [Sentence(source[:-1], 3 * len(source), {}) for source in sources])
     best: dict[int, tuple[list[int], float]] = {}

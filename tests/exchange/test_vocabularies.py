@@ -60,6 +60,12 @@ def test_vocabularies_of_other_tools(content: bytes, tmp_path: Path) -> None:
     assert vocabulary(tmp_path, content) == [b"</s>", b"<unk>", "aa▁b".encode(), b"'", "д\x85".encode()]
 
 
+def test_every_key_is_a_piece(tmp_path: Path) -> None:
+    """YAML reads these as something else, if one lets it."""
+    plain = [b"</s>", b"<unk>", b"no", b"y", b"~", b"null", b"1", b"1.0", b"on", b"0x1", b"2020-02-26", b"="]
+    assert vocabulary(tmp_path, b"".join(b"%s: %d\n" % (key, number) for number, key in enumerate(plain))) == plain
+
+
 def test_a_token_in_each_line_with_crlf(tmp_path: Path) -> None:
     assert vocabulary(tmp_path, b"<s>\r\n</s>\r\n<unk>\r\n\xff\r\n", "x.vocab") == [b"<s>", b"</s>", b"<unk>", b"\xff"]
     with pytest.raises(ModelError, match=r"x\.vocab has 'a' twice"):
@@ -210,10 +216,7 @@ def test_zips_and_folders_of_other_systems(tmp_path: Path) -> None:
     [
         ("https://x.org/a.zip", r"nothing is downloaded: .* curl -LO https://x\.org/a\.zip, then import"),
         ("https://huggingface.co/x/opus-en-de/tree/main", "hf download x/opus-en-de --local-dir opus-en-de, then"),
-        (
-            "x/opus-en-de",
-            "there is nothing at .* Face, fetch it first: hf download x/opus-en-de --local-dir opus-en-de",
-        ),
+        ("x/opus-en-de", "nothing at .* Face, fetch it first: hf download x/opus-en-de --local-dir opus-en-de"),
     ],
 )
 def test_what_is_not_there_is_named_with_the_command_that_fetches_it(source: str, said: str) -> None:

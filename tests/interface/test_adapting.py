@@ -48,8 +48,7 @@ def model(
     """Make `folder` an untrained model with a vocabulary of that kind."""
     source_lines, target_lines = lines(text / "text.en"), lines(text / "text.de")
     data = {
-        "train_source": ["old"],
-        "train_target": ["old"],
+        **{key: ["old"] for key in ("train_source", "train_target")},
         "vocab_size": 360,
         "source_language": language,
         **KINDS[kind],

@@ -178,7 +178,8 @@ def test_a_forecast_makes_the_checks_and_writes_nothing(here: Path) -> None:
     assert "nothing was written" in said
 
 
-OF_MODELS = {"model", "target_language", "batch_tokens", "device", "precision"}  # of Translator.score
+OF_MODELS = {"model", "target_language", "batch_tokens", "device", "precision", "output", "resume"}
+"""Of `nmt score --model`."""
 ONLY_COMMANDS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "preprocess": (nmt.preprocess, {"as_json"}),
     "train": (nmt.train, {"tensorboard", "dry_run", "as_rank"}),  # a logger; `forecast`; one of several processes

@@ -38,14 +38,9 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def test_of_each_direction_the_best_released_model_comes_first(site: Site) -> None:
-    versions = {
-        "tiny": ("3.0", "3.10", "3.9"),
-        "base": ("3.1a2", "4.0"),
-        "base-memory": ("3.0", "3.1a1"),
-        "odd": ("3.0",),
-    }
+    versions = {"tiny": "3.0 3.10 3.9", "base": "3.1a2 4.0", "base-memory": "3.0 3.1a1", "odd": "3.0"}
     for architecture, several in versions.items():
-        for version in several:
+        for version in several.split():
             publish(site, "en-de", architecture, version)
     publish(site, "en-zh", files={**model_files(), **VOCABULARIES}, targetLanguage="zh-Hans")
     one_is_missing = {"model": model_files()["model"], "srcvocab": VOCABULARIES["srcvocab"]}

@@ -102,11 +102,7 @@ def test_lines_have_a_name_for_messages_and_what_is_refused(tmp_path: Path) -> N
     with pytest.raises(DataError, match=r"the bank.*no tree"):
         nmt.trees(("the bank", []), tmp_path / "none", name="all")
     both = ["a/x.trees", "b/x.trees"]
-    for inputs, named in (
-        (("the bank", [BARKS]), "the bank has no name"),
-        ([], "no input"),
-        (both, "both go to x.words"),
-    ):
+    for inputs, named in ((("the bank", [BARKS]), "the bank has no name"), ([], "no input"), (both, "go to x.words")):
         with pytest.raises(UsageError, match=named):
             nmt.trees(inputs, tmp_path)
     with pytest.raises(DataError, match=r"2 lines, the parses has 1 line"):

@@ -31,7 +31,7 @@ from nmt_cli.translation.pool import PoolClosed
 
 OF_THE_COMMAND = {"model", "device", "devices", "precision"}  # of load
 OF_THE_COMMAND |= {"input_file", "output_file", "as_json", "prefix_column", "prefix_file", "terms_columns"}
-OF_THE_COMMAND |= {"document_format", "split_sentences"}  # what goes in and out
+OF_THE_COMMAND |= {"document_format", "split_sentences", "resume"}  # what goes in and out
 """Parameters of the command that are no options of a call."""
 
 
@@ -192,11 +192,7 @@ def test_a_fork_translates_too_and_leaves_its_parent_alone(model: Path, lines: l
         if child == 0:
             status = 1
             try:
-                found = (
-                    translator.translate(many),
-                    translator.translate(many[:3]),
-                    translator.submit(many[:3]).result(LIMIT),
-                )
+                found = *map(translator.translate, (many, many[:3])), translator.submit(many[:3]).result(LIMIT)
                 texts = [[one.text for one in some] for some in found]
                 status = 0 if texts == [expected, expected[:3], expected[:3]] else 2
                 stream.close()

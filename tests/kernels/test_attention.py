@@ -122,17 +122,6 @@ def test_bf16_is_as_exact_as_torch(name: str) -> None:
         assert error(found.to(half), best) <= 1.1 * error(torchs, best)
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_finite_differences(name: str) -> None:
-    this = case(name)
-    for number, grad in enumerate(gradients(engine, this, torch.float32, DROPOUT)[1:]):
-        step, moved, values = 0.01 * grad / grad.norm(), list(this.inputs), []
-        for side in (step, -step):
-            moved[number] = this.inputs[number] + side
-            values.append(float((engine(this, moved, DROPOUT).double() * this.direction).sum()))
-        assert (values[0] - values[1]) / 0.02 == pytest.approx(float(grad.norm()), rel=2e-3)
-
-
 def test_no_biases_and_frozen_ones() -> None:
     this = case("cross")
     query, bias, memory, memory_bias = this.inputs

@@ -15,18 +15,21 @@ from nmt_cli.training.loss import label_smoothed_loss
 
 def equals_the_reference(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0) -> None:
     found = []
-    for function in (chunked_loss, label_smoothed_loss):
-        loss, nll = function(hidden, weight, target, smoothing, r_drop)
+    for function, form in ((chunked_loss, torch.float32), (label_smoothed_loss, torch.float64)):
+        loss, nll = function(hidden.to(form), weight.to(form), target, smoothing, r_drop)
         assert not nll.requires_grad
-        found.append((loss, nll, *gradients(loss, hidden, weight)))
+        found.append((loss, nll, *gradients(loss / 7, hidden, weight)))
     for value, expected in zip(*found, strict=True):
         close(value, expected)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("shape", "scale"), [*((shape, 1) for shape in SHAPES), ((7, 8, 13), 1e3), ((7, 8, 13), 1e5)])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
-def test_values_and_gradients_equal_those_of_the_reference(shape: tuple[int, int, int], smoothing: float) -> None:
-    equals_the_reference(*case(*shape), smoothing)
+def test_values_and_gradients_equal_those_of_the_reference(
+    shape: tuple[int, int, int], scale: float, smoothing: float
+) -> None:
+    """With large scores too: nothing overflows."""
+    equals_the_reference(*case(*shape, scale), smoothing)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -47,6 +50,8 @@ def test_a_gradient_that_is_not_needed_is_not_computed(dtype: torch.dtype, r_dro
     assert not any(shape[:2] == [[101, 40], [40, 16]] for shape in shapes)
     loss, _ = chunked_loss(hidden.detach().to(dtype), weight.to(dtype), target, 0.1, r_drop)
     assert torch.equal(torch.autograd.grad(loss, [weight])[0], expected[1])
+    with torch.no_grad():
+        assert torch.equal(chunked_loss(hidden.to(dtype), fixed, target, 0.1, r_drop)[0], both)
 
 
 @pytest.mark.parametrize("rows", [0.1, 1, 2, 3, 7, 13, 38, 39, 40, 41, 100])
@@ -73,31 +78,11 @@ def test_no_more_scores_than_of_a_chunk_at_once(
     ]
 
 
-def test_gradients_are_scaled_and_sums_add_up() -> None:
-    hidden, weight, target = case(7, 8, 13)
-    whole = gradients(chunked_loss(hidden, weight, target, 0.1)[0], hidden, weight)
-    divided = gradients(chunked_loss(hidden, weight, target, 0.1)[0] / 7, hidden, weight)
-    for a, b in zip(whole, divided, strict=True):
-        close(b, a / 7)
-    hidden, weight, target = case(40, 16, 101)
-    halves = [chunked_loss(hidden[part], weight, target[part], 0.1) for part in (slice(0, 11), slice(11, 40))]
-    for whole, first, second in zip(chunked_loss(hidden, weight, target, 0.1), *halves, strict=True):
-        close(first + second, whole)
+def test_no_tokens_have_no_loss() -> None:
     hidden, weight, target = case(7, 8, 13)
     loss, nll = chunked_loss(hidden[:0], weight, target[:0], 0.1)
     assert loss.item() == nll.item() == 0
     assert not gradients(loss, hidden, weight)[1].any()
-
-
-@pytest.mark.parametrize("scale", [1e3, 1e5])
-def test_large_scores_do_not_overflow(scale: float) -> None:
-    hidden, weight, target = case(7, 8, 13, scale)
-    loss, nll = chunked_loss(hidden, weight, target, 0.1)
-    reference = label_smoothed_loss(hidden.double(), weight.double(), target, 0.1)
-    assert loss.item() == pytest.approx(reference[0].item(), rel=1e-5)
-    assert nll.item() == pytest.approx(reference[1].item(), rel=1e-5)
-    for ours, theirs in zip(gradients(loss, hidden, weight), gradients(reference[0], hidden, weight), strict=True):
-        close(ours, theirs)
 
 
 @pytest.mark.parametrize("r_drop", [0.0, 2.5])
@@ -117,12 +102,3 @@ def test_in_bf16_products_are_rounded_and_sums_stay_in_fp32(
     for ours, exact in zip(gradients(loss, hidden, weight), gradients(reference[0], hidden, weight), strict=True):
         assert ours.dtype == torch.float32
         assert (ours - exact).norm() <= (0.02 if r_drop else 0.01) * exact.norm()
-
-
-@pytest.mark.parametrize("r_drop", [0.0, 2.5])
-def test_evaluation_without_gradients_gives_the_same_values(r_drop: float) -> None:
-    hidden, weight, target = case(40, 16, 101)
-    target = target[:20].repeat(2)
-    trained = chunked_loss(hidden, weight, target, 0.1, r_drop)
-    with torch.no_grad():
-        assert torch.equal(torch.stack(chunked_loss(hidden, weight, target, 0.1, r_drop)), torch.stack(trained))

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from small_models import VOCABULARY, packed_gradients
 from torch import Tensor, nn
 
 from nmt_cli.kernels.gpu_training.attention import (
@@ -22,7 +23,6 @@ from nmt_cli.model.precision import replace_modules
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
 
-VOCABULARY = 60
 CUDA = torch.device("cuda:0")
 CONFIG = ModelSection(
     encoder_layers=2, decoder_layers=2, d_model=32, d_ff=48, num_heads=4, dropout=0.0, residual="pre", max_positions=16
@@ -46,25 +46,11 @@ def packed(module: nn.Module, name: str) -> nn.Module | None:
     return PackedCrossAttention(module, attend_each) if isinstance(module, CrossAttention) else None
 
 
-def ids(packing: Packing, seed: int) -> Tensor:
-    return torch.randint(4, VOCABULARY, (packing.size,), generator=torch.Generator().manual_seed(seed))
-
-
-def gradients(model: nn.Module, spare: int = 0) -> tuple[Tensor, list[Tensor]]:
-    """The hidden states of the real tokens and all gradients; spare rows have the ids `ids` + `spare`."""
-    source, target = Packing(torch.tensor([6, 3, 4])), Packing(torch.tensor([5, 7, 2]))
-    src, tgt = ids(source, 1), ids(target, 2)
-    src[source.tokens :] = (src[source.tokens :] + spare) % VOCABULARY
-    hidden = model.forward_packed(src, source, tgt, target)[: target.tokens]  # type: ignore[operator]
-    direction = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(5))
-    return hidden, list(torch.autograd.grad((hidden * direction).sum(), list(model.parameters())))
-
-
 def test_values_and_gradients_are_those_of_the_plain_modules() -> None:
     plain = Transformer(CONFIG, VOCABULARY, VOCABULARY)
     kernel = replace_modules(plain, packed)
-    assert [id(parameter) for parameter in kernel.parameters()] == [id(parameter) for parameter in plain.parameters()]
-    (ours, our_gradients), (theirs, their_gradients) = gradients(kernel), gradients(plain)
+    assert [*map(id, kernel.parameters())] == [*map(id, plain.parameters())]
+    (ours, our_gradients), (theirs, their_gradients) = packed_gradients(kernel), packed_gradients(plain)
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
     for own, other in zip(our_gradients, their_gradients, strict=True):
         torch.testing.assert_close(own, other, atol=1e-5, rtol=1e-4)
@@ -72,7 +58,7 @@ def test_values_and_gradients_are_those_of_the_plain_modules() -> None:
 
 def test_spare_rows_change_nothing_and_a_padded_batch_goes_to_the_plain_modules() -> None:
     kernel = replace_modules(Transformer(CONFIG, VOCABULARY, VOCABULARY), packed)
-    (ours, _), (theirs, _) = gradients(kernel), gradients(kernel, spare=7)
+    (ours, _), (theirs, _) = packed_gradients(kernel), packed_gradients(kernel, spare=7)
     assert torch.equal(ours, theirs)
     plain = Transformer(CONFIG, VOCABULARY, VOCABULARY)
     src, tgt = torch.randint(4, VOCABULARY, (3, 6)), torch.randint(4, VOCABULARY, (3, 5))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from small_models import VOCABULARY, small
+from small_models import FORMS, packed_gradients, small
 from torch import Tensor, nn
 
 from nmt_cli.engine.library import library
 from nmt_cli.engine.model import PRECISIONS, unsupported
 from nmt_cli.kernels.choice import apply_kernels
 from nmt_cli.model.norms import layer_norm
-from nmt_cli.model.packing import Packing
 from nmt_cli.model.positions import Sinusoidal
 from nmt_cli.model.residuals import PreNorm
 from nmt_cli.model.transformer import Transformer
@@ -23,11 +21,6 @@ from nmt_cli.recipe import ModelSection
 from nmt_cli.registry import ACTIVATIONS, NORMS, POSITIONS, RESIDUALS
 from nmt_cli.translation.cached_decoder import CachedDecoder
 from nmt_cli.translation.models import TorchModels, models_of
-
-FORMS = [
-    dict(zip(("norm", "residual", "activation", "positions"), names, strict=True))
-    for names in itertools.product(NORMS, RESIDUALS, ACTIVATIONS, POSITIONS)
-]
 
 
 def squashed_norm(config: ModelSection) -> nn.Module:
@@ -94,31 +87,15 @@ def test_the_engine_declines_an_unknown_form_and_torch_decodes_it(unknown: Trans
     torch.testing.assert_close(steps, expected, atol=1e-4 if precision == "fp32" else 0.1, rtol=0)
 
 
-def batch() -> tuple[Tensor, Packing, Tensor, Packing]:
-    generator = torch.Generator().manual_seed(4)
-    source, target = Packing(torch.tensor([6, 3, 4])), Packing(torch.tensor([5, 5, 2]))
-    src, tgt = (torch.randint(4, VOCABULARY, (side.size,), generator=generator) for side in (source, target))
-    return src, source, tgt, target
-
-
-def gradients(model: Transformer) -> tuple[Tensor, list[Tensor]]:
-    src, source, tgt, target = batch()
-    hidden = model.forward_packed(src, source, tgt, target)[: target.tokens]
-    direction = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(5))
-    return hidden, list(torch.autograd.grad((hidden.float() * direction).sum(), list(model.parameters())))
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("form", [*FORMS, {"decoder": "ssru"}], ids=lambda form: "-".join(form.values()))
 def test_training_with_kernels_is_training_without(form: dict[str, str], dtype: torch.dtype) -> None:
     plain = make(**form).to(dtype).train()
     kernels = apply_kernels(plain)
     assert (kernels.used == ("the engine's fused operations, dropout by counter",)) == (library() is not None)
-    assert [id(parameter) for parameter in kernels.model.parameters()] == [
-        id(parameter) for parameter in plain.parameters()
-    ]
+    assert [*map(id, kernels.model.parameters())] == [*map(id, plain.parameters())]
     tolerance = 1e-4 if dtype == torch.float32 else 0.3  # two ways of rounding to bf16
-    (ours, our_gradients), (theirs, their_gradients) = gradients(kernels.model), gradients(plain)
+    (ours, our_gradients), (theirs, their_gradients) = packed_gradients(kernels.model), packed_gradients(plain)
     assert (ours.float() - theirs.float()).norm() <= tolerance * theirs.float().norm()
     for own, other in zip(our_gradients, their_gradients, strict=True):
         assert (own.float() - other.float()).norm() <= tolerance * other.float().norm() + 1e-3
@@ -130,5 +107,5 @@ def test_an_unknown_form_trains_alike_without_kernels(unknown: Transformer, monk
     fast = apply_kernels(plain).model
     monkeypatch.setattr("nmt_cli.kernels.choice.library", lambda: None)
     assert apply_kernels(plain).model is plain
-    for own, other in zip(gradients(fast)[1], gradients(plain)[1], strict=True):
+    for own, other in zip(packed_gradients(fast)[1], packed_gradients(plain)[1], strict=True):
         torch.testing.assert_close(own, other, atol=1e-4, rtol=1e-3)

@@ -16,15 +16,6 @@ B, H, T, S, K, W = 3, 2, 5, 7, 4, 6
 LENGTHS = torch.tensor([7, 1, 4])
 
 
-def inputs(targets: int = T, sources: int = S, key_size: int = K, value_size: int = W) -> tuple[Tensor, Tensor, Tensor]:
-    torch.manual_seed(3)
-    return (
-        torch.randn(B, H, targets, key_size),
-        torch.randn(B, H, sources, key_size),
-        torch.randn(B, H, sources, value_size),
-    )
-
-
 def looped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
     """Equation (1), one number at a time, in Python's floats."""
     out = torch.zeros(*query.shape[:3], value.size(3))
@@ -45,7 +36,8 @@ def looped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causa
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(("targets", "sources"), [(T, S), (S, S), (1, S)])
 def test_both_ways_of_attending_follow_equation_1(targets: int, sources: int, masked: bool, causal: bool) -> None:
-    query, key, value = inputs(targets, sources)
+    torch.manual_seed(3)
+    query, key, value = (torch.randn(B, H, *size) for size in ((targets, K), (sources, K), (sources, W)))
     mask = attention_mask(LENGTHS, sources) if masked else None
     expected = looped(query, key, value, mask, causal)
     torch.testing.assert_close(attend_plain(query, key, value, mask, causal), expected, atol=1e-6, rtol=1e-5)

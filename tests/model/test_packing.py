@@ -32,6 +32,8 @@ def padded(lengths: list[int]) -> Tensor:
         {"d_k": 5, "d_v": 7},
         {"positions": "rotary"},
         {"decoder": "ssru"},
+        {"monotonic_attention": True},
+        {"monotonic_attention": True, "residual": "pre"},
     ],
     ids=str,
 )

@@ -40,12 +40,7 @@ LABELS = ["S", "NP", "VP"]
 LINE = "the dog barks ( zebra"
 TOO_LOW = -1000
 """Scores below are those of outputs that break the rules."""
-SEARCHES: dict[str, Any] = {
-    "beam": BeamSearch,
-    "sample": SamplingSearch,
-    "diverse": DiverseBeamSearch,
-    "mbr": MbrSearch,
-}
+SEARCHES: Any = {"beam": BeamSearch, "sample": SamplingSearch, "diverse": DiverseBeamSearch, "mbr": MbrSearch}
 
 
 @cache

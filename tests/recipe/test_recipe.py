@@ -62,11 +62,7 @@ def test_the_papers_recipes_hold_the_papers_numbers(name: str) -> None:
     model, train = PAPER[name]
     assert recipe.model.model_dump().items() >= {**FORM, **model}.items()
     assert recipe.train.model_dump().items() >= {**TRAIN, "checkpoint_every": 0, **train}.items()
-    assert recipe.decode.model_dump(include={"beam", "alpha", "max_extra"}) == {
-        "beam": 4,
-        "alpha": 0.6,
-        "max_extra": 50,
-    }
+    assert recipe.decode.model_dump().items() >= {"beam": 4, "alpha": 0.6, "max_extra": 50}.items()
     assert (recipe.model.key_size, recipe.model.value_size) == (64, 64)
     assert (recipe.data.joint_vocab, recipe.data.vocab_size) == (True, 37_000 if "en_de" in name else 32_000)
     assert recipe.data.target_language == name.split("_")[2]
@@ -180,15 +176,8 @@ def test_all_faults_are_reported_in_one_error(tmp_path: Path) -> None:
     """
     lines = faults(text, tmp_path)
     assert lines[0] == f"recipe {str(tmp_path / 'own.toml')!r} has 7 errors:"
-    assert sorted(line.split(" = ")[0].split(":")[0] for line in lines[1:]) == [
-        "  - data",
-        "  - data.vocab",
-        "  - decode.alpha",
-        "  - model",
-        "  - model.dropout",
-        "  - train",
-        "  - train.beam",
-    ]
+    places = "data data.vocab decode.alpha model model.dropout train train.beam"
+    assert sorted(line.split(" = ")[0].split(":")[0] for line in lines[1:]) == [f"  - {one}" for one in places.split()]
 
 
 UNREADABLE: dict[str, tuple[bytes | None, str]] = {
@@ -220,10 +209,7 @@ def test_what_cannot_be_read_or_is_no_plain_file_is_named(
 
 
 def test_an_unknown_name_is_told_the_nearest() -> None:
-    for name, said in (
-        ("wmt14_en_de_bsae", "Did you mean 'wmt14_en_de_base', "),
-        ("xyzzy", "the path of a .toml file"),
-    ):
+    for name, said in (("wmt14_en_de_bsae", "mean 'wmt14_en_de_base', "), ("xyzzy", "the path of a .toml file")):
         with pytest.raises(RecipeError, match=f"{name!r}.*{said}") as error:
             load_recipe(name)
         assert "`nmt info --recipes` lists them" in str(error.value)

@@ -1,19 +1,17 @@
 """Diverse beam search against the published algorithm in plain lists, plain beam search and itself, over a toy model."""
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
-from run_search import beam_search, over, plain_sentences, search_options
+from run_search import beam_search, plain_sentences, search_options
 from small_models import searched
 from toy_decoder import Toy, toy_logits
 
 from nmt_cli.data.tokenizer import BOS, EOS
-from nmt_cli.errors import ModelError, UsageError
+from nmt_cli.errors import UsageError
 from nmt_cli.search.constraints.no_repeat_ngram import NoRepeatNgram
 from nmt_cli.search.constraints.prefix import Prefix
 from nmt_cli.search.constraints.repetition_penalty import RepetitionPenalty
@@ -25,8 +23,8 @@ from nmt_cli.search.sentence import Hypothesis
 SIZE, SPREAD = 9, 1.5
 
 
-def toy(sentences: list[int], beam: int, **more: Any) -> Toy:
-    return Toy(sentences, beam, SIZE, SPREAD, **more)
+def toy(sentences: list[int], beam: int) -> Toy:
+    return Toy(sentences, beam, SIZE, SPREAD)
 
 
 def options(beam: int, groups: int, penalty: float = 0.5, **more: Any) -> SearchOptions:
@@ -129,15 +127,6 @@ def test_fewer_hypotheses_are_the_first_of_more_and_stopping_early_changes_nothi
     assert diverse(sentences, options(6, 2, 0.7, lookahead=0)) == every
 
 
-@pytest.mark.parametrize("groups", [2, 4])
-def test_sentences_that_come_and_go_are_searched_as_if_alone(groups: int) -> None:
-    opts, numbers = options(4, groups, nbest=2), range(9)
-    given = plain_sentences([4 + s % 5 for s in numbers], [[5] * (s % 3) for s in numbers], [[s] for s in numbers])
-    entering = [(0, [0, 1, 2]), (2, [3]), (3, [4, 5]), (40, [6, 7]), (41, [8])]
-    new = partial(over, lambda: toy([], 4), opts, DiverseBeamSearch)
-    assert searched(new(), given, entering) == [searched(new(), [one])[0] for one in given]
-
-
 def test_constraints_hold_in_every_group_and_log_prob_is_the_models_own() -> None:
     rules = (Prefix(), NoRepeatNgram(1), RepetitionPenalty(1.5))
     for sentence, found in enumerate(diverse(list(range(20)), options(6, 3, 1.0, constraints=rules))):
@@ -148,8 +137,5 @@ def test_constraints_hold_in_every_group_and_log_prob_is_the_models_own() -> Non
 
 
 def test_what_it_does_not_take_is_named() -> None:
-    broken = toy([0, 1], 4, change=lambda logits: logits.fill_(math.nan))
-    with pytest.raises(ModelError, match="not a number"):
-        searched(DiverseBeamSearch(broken, options(4, 2)), plain_sentences([3, 3]))
     with pytest.raises(UsageError, match="multiple of 4"):
         DiverseBeamSearch(toy([0], 6), options(6, 4))

@@ -3,23 +3,22 @@
 import itertools
 import math
 import random
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from both_arrays import TORCH
-from run_search import beam_search, over, plain_sentences, sample, search_options
-from small_models import searched, section
+from run_search import beam_search, sample, search_options
+from small_models import section
 from torch import Tensor
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
 from nmt_cli.engine.model import Bans
-from nmt_cli.errors import ModelError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.search.length_penalties import gnmt
-from nmt_cli.search.sampling import SamplingSearch, draw
+from nmt_cli.search.sampling import draw
 from nmt_cli.search.search import SamplingOptions, SearchOptions
 from nmt_cli.search.sentence import Hypothesis
 from nmt_cli.translation.cached_decoder import CachedDecoder
@@ -282,19 +281,3 @@ def test_equal_samples_are_computed_once() -> None:
     assert Counting.rows == expected
     assert expected[0] == 3
     assert max(expected) > 30
-
-
-def test_a_model_whose_logits_are_nan_is_named() -> None:
-    broken = Chain()
-    broken.logits.fill_(math.nan)
-    with pytest.raises(ModelError, match="not a number"):
-        sample(broken, [3], options(2), [[5, EOS]])
-
-
-def test_sentences_that_come_and_go_are_sampled_as_if_alone() -> None:
-    """They enter at any step, also after all others have left, with prefixes of their own."""
-    prefixes = [[9, 8][: number % 3] for number in range(20)]
-    given = plain_sentences(limits(sources()), prefixes, [source[:-1] for source in sources()])
-    new = partial(over, lambda: CachedDecoder(model(), [], 2), options(2), SamplingSearch)
-    entering = [(0, range(7)), (3, range(7, 9)), (11, range(9, 15)), (200, range(15, 20))]
-    assert searched(new(), given, entering) == [searched(new(), [one])[0] for one in given]

@@ -16,10 +16,14 @@ from toy_decoder import Histories, Toy, ToySearch, toy_logits
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
 from nmt_cli.errors import ModelError
 from nmt_cli.search.arrays import NUMPY
+from nmt_cli.search.beam_search import BeamSearch
 from nmt_cli.search.constraints.prefix import Prefix
+from nmt_cli.search.diverse_beam_search import DiverseBeamSearch
 from nmt_cli.search.ensemble import EnsembleDecoder
 from nmt_cli.search.length_penalties import average, gnmt, none, power
-from nmt_cli.search.search import UNLIMITED, SearchOptions
+from nmt_cli.search.mbr import MbrSearch
+from nmt_cli.search.sampling import SamplingSearch
+from nmt_cli.search.search import UNLIMITED, MbrOptions, SamplingOptions, SearchOptions
 from nmt_cli.search.sentence import Hypothesis
 
 NEVER = (PAD, UNK, BOS)
@@ -106,21 +110,27 @@ def test_a_word_penalty_is_brute_force(words: float, alpha: float) -> None:
     )
 
 
-@pytest.mark.parametrize("words", WORDS)
-@pytest.mark.parametrize("alpha", [0.0, 1.0])
+@pytest.mark.parametrize("words", [0.0, *WORDS])
+@pytest.mark.parametrize(("alpha", "nbest"), [(0.0, 2), (1.0, 1), (1.0, 3)])
 @pytest.mark.parametrize("kind", [Toy, pytest.param(NumPyToy, marks=needs_engine)])
-def test_with_a_word_penalty_too_nothing_is_lost_that_could_win(words: float, alpha: float, kind: Any) -> None:
-    """Within the lookahead: hypotheses are given up, and the n best are those of the search that gives none up."""
+def test_a_lookahead_asks_the_model_less_and_loses_nothing_that_could_win_within_it(
+    words: float, alpha: float, nbest: int, kind: Any
+) -> None:
+    """With one as long as the longest output it finds what the search finds that gives nothing up."""
     asked, found = [], []
     for lookahead in (1, 3, 13, UNLIMITED, 0):
         toy = kind(list(range(20)), 4, 9)
-        more: dict[str, Any] = {"nbest": 2, "lookahead": lookahead, "word_penalty": words}
+        more: dict[str, Any] = {"nbest": nbest, "lookahead": lookahead, "word_penalty": words}
         found.append(beam_search(toy, [12] * 20, options(beam=4, alpha=alpha, **more)))
         asked.append(toy.asked)
     assert asked == sorted(asked)
     assert asked[2] == asked[3]
     assert words < 0 or asked[3] < 0.95 * asked[4]
+    assert words or not alpha or asked[0] < asked[2]
+    assert asked[4] == 20 + 12 * 20 * 4  # one hypothesis in the first step, four from then on
     assert found[2] == found[3] == found[4]
+    for shorter in found[:2]:
+        assert words or all(one[0].score <= best[0].score for one, best in zip(shorter, found[3], strict=True))
 
 
 SHORT: dict[str, Any] = {"min_length": 2, "textless": (5, 7)}
@@ -188,22 +198,6 @@ def test_beam_of_one_is_greedy(spread: float) -> None:
     assert [h[0].tokens for h in found] == [greedy(s, n, 11, spread) for s, n in zip(sentences, limits, strict=True)]
     for sentence, [best] in zip(sentences, found, strict=True):
         assert best.log_prob == pytest.approx(log_prob(sentence, tuple(best.tokens), 11, spread), abs=1e-4)
-
-
-@pytest.mark.parametrize("nbest", [1, 3])
-def test_a_lookahead_asks_the_model_less_and_finds_no_better_output(nbest: int) -> None:
-    """With one as long as the longest output it finds what the search finds that gives nothing up."""
-    asked, found = [], []
-    for lookahead in (1, 3, 13, UNLIMITED, 0):
-        toy = Toy(list(range(40)), 4, 9)
-        found.append(beam_search(toy, [12] * 40, options(beam=4, alpha=1.0, nbest=nbest, lookahead=lookahead)))
-        asked.append(toy.asked)
-    assert asked == sorted(asked)
-    assert asked[0] < asked[2] == asked[3] < 0.95 * asked[4]
-    assert asked[4] == 40 + 12 * 40 * 4  # one hypothesis in the first step, four from then on
-    assert found[2] == found[3] == found[4]
-    for shorter in found[:2]:
-        assert all(one[0].score <= best[0].score for one, best in zip(shorter, found[3], strict=True))
 
 
 def test_a_search_ends_when_no_hypothesis_can_become_better() -> None:
@@ -277,25 +271,44 @@ def test_equals_are_ranked_by_hypothesis_and_token() -> None:
     assert [[h.tokens for h in row] for row in found] == [[[4, 4], [4, 5], [4, 6]]] * 2
 
 
-@pytest.mark.parametrize("kind", [Toy, pytest.param(NumPyToy, marks=needs_engine)])
-def test_a_model_whose_logits_are_nan_is_named(kind: Any) -> None:
-    broken = kind([0, 1], 2, 7, change=lambda logits: logits[::2].fill_(math.nan))
-    with pytest.raises(ModelError, match="not a number"):
-        beam_search(broken, [3, 3], options(2))
+KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "beam": (BeamSearch, {}),
+    "without a length penalty": (BeamSearch, {"alpha": 0.0, **SHORT}),
+    "long enough": (BeamSearch, SHORT),
+    "words": (BeamSearch, {"word_penalty": -0.4}),
+    "two groups": (DiverseBeamSearch, {"diverse_groups": 2}),
+    "four groups": (DiverseBeamSearch, {"diverse_groups": 4}),
+    "samples": (SamplingSearch, {"sampling": SamplingOptions()}),
+    "mbr of samples": (MbrSearch, {"sampling": SamplingOptions(), "mbr": MbrOptions()}),
+    "mbr of a beam": (MbrSearch, {"mbr": MbrOptions(candidates="beam")}),
+}
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6])
-@pytest.mark.parametrize("more", [{}, SHORT, {"word_penalty": -0.4}])
-def test_sentences_that_come_and_go_are_searched_as_if_alone(alpha: float, more: dict[str, Any]) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_sentences_that_come_and_go_are_searched_as_if_alone(kind: str) -> None:
     """They enter at any step, also after all others have left, with limits and prefixes of their own."""
-    opts, numbers = options(3, alpha=alpha, nbest=2, **more), range(9)
-    given = plain_sentences([4 + s % 5 for s in numbers], [[5] * (s % 3) for s in numbers], [[s] for s in numbers])
-    joined = over(lambda: brief([], 3, 2.0), opts)
+    numbers, (search, more) = range(9), KINDS[kind]
+    prefixes = [[5] * (s % 3) for s in numbers]
+    given = plain_sentences([4 + s % 5 for s in numbers], prefixes, [[s] for s in numbers])
+    opts = options(4, nbest=2, detokenize=lambda rows: ["".join(map(chr, row)) for row in rows], **more)
+    joined = over(lambda: brief([], 4, 2.0), opts, search)
     found = searched(joined, given, ARRIVALS)
     assert joined.step() == []
-    alone = [searched(over(lambda: brief([], 3, 2.0), opts), [one])[0] for one in given]
-    assert found == alone
-    assert searched(over(lambda: brief([], 3, 2.0), replace(opts, lookahead=0)), given) == alone
+    assert found == [searched(over(lambda: brief([], 4, 2.0), opts, search), [one])[0] for one in given]
+    assert max(map(len, found)) == 2
+    assert all(h.tokens[: len(prefix)] == prefix for prefix, row in zip(prefixes, found, strict=True) for h in row)
+    without = replace(opts, lookahead=0)
+    assert search is MbrSearch or searched(over(lambda: brief([], 4, 2.0), without, search), given) == found
+
+
+@pytest.mark.parametrize("toy", [Toy, pytest.param(NumPyToy, marks=needs_engine)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_whose_logits_are_nan_is_named(kind: str, toy: Any) -> None:
+    search, more = KINDS[kind]
+    some = slice(0, None, 2 if search is BeamSearch else 1)
+    broken = search(toy([0, 1], 4, 9, change=lambda logits: logits[some, 5].fill_(math.nan)), options(4, **more))
+    with pytest.raises(ModelError, match="not a number"):
+        searched(broken, plain_sentences([3, 3], None, [[0], [1]]))
 
 
 @pytest.mark.parametrize("kind", [Toy, pytest.param(NumPyToy, marks=needs_engine)])

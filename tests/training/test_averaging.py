@@ -23,12 +23,8 @@ V = 12
 
 def recipe_of(model: dict[str, Any] | None = None, train: dict[str, Any] | None = None) -> Recipe:
     sizes = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2, "max_positions": 50}
-    values = {
-        "data": {"generator": "teaching", "max_length": 40},
-        "model": {**sizes, **(model or {})},
-        "train": {"average": 2, **(train or {})},
-    }
-    return Recipe.from_dict(values, "test")
+    sections = {"model": {**sizes, **(model or {})}, "train": {"average": 2, **(train or {})}}
+    return Recipe.from_dict({"data": {"generator": "teaching", "max_length": 40}, **sections}, "test")
 
 
 def written(

@@ -46,10 +46,7 @@ def test_a_pattern_without_wildcards_also_names_what_is_below_it(pattern: str, p
 @pytest.mark.parametrize(
     ("freeze", "said"),
     [
-        (
-            ["encodr.*"],
-            r"'encodr\.\*' matches no .* Did you mean 'encoder'\? Its parts are embeddings, encoder, decoder\.$",
-        ),
+        (["encodr.*"], r"'encodr\.\*' matches no .* Did you mean 'encoder'\? .* embeddings, encoder, decoder\.$"),
         (["*"], r"= \['\*'\] leaves no parameter to train"),
         (["embeddings", "encoder", "decoder"], "leaves no parameter to train"),
     ],

@@ -15,10 +15,9 @@ from torch.nn import functional as F
 
 from nmt_cli.data.batches import Batch
 from nmt_cli.data.tokenizer import BOS, EOS, PAD
-from nmt_cli.kernels.chunked_loss import chunked_loss
 from nmt_cli.model.transformer import NO_PROBABILITY, Transformer
 from nmt_cli.training.loader import PackedBatch
-from nmt_cli.training.loss import label_smoothed_loss, symmetric_divergence, with_bias
+from nmt_cli.training.loss import label_smoothed_loss, symmetric_divergence
 from nmt_cli.training.update import LossModel
 
 
@@ -88,18 +87,12 @@ def test_r_drop_adds_torchs_divergences_of_both_passes() -> None:
 
 # An output bias and a zero start
 
-MARIAN: dict[str, Any] = {
-    "positions": "marian",
-    "output_bias": True,
-    "zero_start": True,
-    "norm_epsilon": 1e-6,
-    "dropout": 0.0,
-}
+MARIAN: dict[str, Any] = {"positions": "marian", "output_bias": True, "zero_start": True, "norm_epsilon": 1e-6}
 FORMS: list[dict[str, Any]] = [{}, {"tie_embeddings": False}, {"residual": "pre", "activation": "silu"}]
 
 
 def model(**changes: Any) -> Transformer:
-    made = small(**MARIAN, **changes).train()
+    made = small(dropout=0.0, **MARIAN, **changes).train()
     with torch.no_grad():
         assert made.output_bias is not None
         made.output_bias[[PAD, BOS]] = NO_PROBABILITY  # `small` adds to it
@@ -160,20 +153,3 @@ def test_the_zero_start_and_the_banned_tokens_stay(form: dict[str, Any]) -> None
     assert (trained.output_bias[4:] != 0).all()
     probabilities = trained.eval().logits(torch.randn(3, 32)).softmax(-1)
     assert not probabilities[:, [PAD, BOS]].any()
-
-
-@pytest.mark.parametrize(("smoothing", "r_drop"), [(0.0, 0.0), (0.1, 2.0)])
-def test_the_chunked_loss_is_the_plain_one(smoothing: float, r_drop: float) -> None:
-    torch.manual_seed(1)
-    found = []
-    values = torch.randn(14, 24), torch.randn(37, 24), torch.randn(37)
-    target = torch.randint(3, 37, (7,)).repeat(2)
-    for function in (label_smoothed_loss, chunked_loss):
-        hidden, weight, bias = (value.clone().requires_grad_() for value in values)
-        bias.data[[PAD, BOS]] = NO_PROBABILITY
-        loss, nll = function(*with_bias(hidden, weight, target, bias), smoothing, r_drop)
-        found.append((loss, nll, *torch.autograd.grad(loss, (hidden, weight, bias))))
-    for one, two in zip(*found, strict=True):
-        torch.testing.assert_close(one, two, atol=1e-4, rtol=1e-4)
-    for gradient in found[0][3:]:
-        assert not gradient[[PAD, BOS]].any()

@@ -23,11 +23,7 @@ STORE = "wait timeout after 3000ms, keys: /0//cpu//0/2\nException raised from do
 @pytest.mark.parametrize(
     ("error", "kind", "text"),
     [
-        (
-            RuntimeError("pair.cc:553] Connection closed by peer"),
-            PeerLost,
-            "cannot exchange data with the others (pair.",
-        ),
+        (RuntimeError("pair.cc:553] Connection closed by peer"), PeerLost, "exchange data with the others (pair."),
         (dist.DistStoreError(STORE), PeerLost, "keys: /0//cpu//0/2)."),
         (RuntimeError(), PeerLost, "(RuntimeError)"),
         (torch.AcceleratorError(ASSERTION), TrainingError, "its GPU reports an error, in the update or before: CUDA"),

@@ -202,9 +202,14 @@ def test_a_run_resumes_exactly(chosen: dict[str, Any], update: int, start: Calla
     whole.train()
     stopped = start(**chosen)
     signal_at(stopped, update, signal.SIGTERM)
-    with pytest.raises(Stopped):
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(
+        Stopped, match=f"stopped at update {update} and saved"
+    ) as error:  # a caller in Python has no log
         stopped.train()
-    assert stopped.progress.update == update
+    assert (error.value.exit_code, error.value.reported) == (128 + signal.SIGTERM, True)
+    assert signal.getsignal(signal.SIGTERM) == handler
+    assert [(c.update, c.periodic) for c in stopped.run.checkpoints()] == [(10, True), (update, False)]
     resumed = start(**chosen)
     resumed.train()
     assert torch.equal(resumed.updater.weights.main_params, whole.updater.weights.main_params)
@@ -285,20 +290,6 @@ def test_a_run_may_decay_after_it_was_resumed(start: Callable[..., Trainer]) -> 
     decayed.train()
     planned.train()
     assert torch.equal(decayed.updater.weights.main_params, planned.updater.weights.main_params)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
-def test_a_signal_saves_and_ends_with_its_number(start: Callable[..., Trainer], number: signal.Signals) -> None:
-    before = signal.signal(number, signal.SIG_DFL)  # whoever started the tests may ignore it
-    trainer = start()
-    signal_at(trainer, 7, number)
-    with pytest.raises(Stopped) as stopped:
-        trainer.train()
-    assert (stopped.value.exit_code, stopped.value.reported) == (128 + number, True)
-    assert "stopped at update 7 and saved" in str(stopped.value)  # a caller in Python has no log
-    assert [(c.update, c.periodic) for c in trainer.run.checkpoints()] == [(7, False)]
-    assert signal.getsignal(number) == signal.SIG_DFL  # handlers are those of before
-    signal.signal(number, before)
 
 
 @needs_engine

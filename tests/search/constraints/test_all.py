@@ -28,12 +28,7 @@ RULES: dict[str, dict[str, Any]] = {
     "repetition_penalty": {"repetition_penalty": 1.7},
     "banned_words": {"banned_words": [*WORDS[::2], "a", "o", "big cat", "e", "6", "]"]},
     "outputs": {"outputs": LIST},
-    "all": {
-        "no_repeat_ngram": 2,
-        "repetition_penalty": 0.8,
-        "banned_words": ["dog", "the", "red cat"],
-        "outputs": LIST,
-    },
+    "all": {"no_repeat_ngram": 2, "repetition_penalty": 0.8, "banned_words": ["the", "red cat"], "outputs": LIST},
 }
 SEARCHES = ("beam", "sample")
 

@@ -125,12 +125,8 @@ class Oracle:
 )
 def test_the_tokens_that_complete_a_phrase_are_forbidden(of: Callable[[], Tokenizer], phrases: list[str]) -> None:
     """Random texts of all tokens, single bytes too, and of tokens near the phrases."""
-    rng, oracle, matcher, table = (
-        random.Random(0),
-        Oracle(phrases, of()),
-        BannedWords(phrases, of()).matcher,
-        of().table,
-    )
+    rng, oracle, table = random.Random(0), Oracle(phrases, of()), of().table
+    matcher = BannedWords(phrases, of()).matcher
     every = range(4, len(table))
     near = [
         token
