@@ -5,11 +5,10 @@ order after each change of them.
 Workers of pytest-xdist share the cores: each computes with one thread.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -23,10 +22,16 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 import nmt_cli  # noqa: E402, F401  MKL is told to be reproducible before torch computes
 
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # a shell ignores it for what it starts in the background; tests press Ctrl-C
+# a shell ignores it for what it starts in the background; tests press Ctrl-C
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`tmp_path`, as the working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture

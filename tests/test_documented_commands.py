@@ -3,8 +3,6 @@
 The commands of a section of a document run one after another, in a folder with the files that documents name.
 """
 
-from __future__ import annotations
-
 import ast
 import gzip
 import re

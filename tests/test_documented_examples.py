@@ -4,8 +4,6 @@ So a reader who types an example gets what the page shows. Each sentence is one 
 translation; no model is needed to check that.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A table of docs/ that lists the values of an option has all of them, and no other."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from pathlib import Path

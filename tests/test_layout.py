@@ -1,7 +1,5 @@
 """The layout: imports run down only, stdout belongs to the commands, nothing is pickled, the core names no device."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Modules come from where Python is installed, not from the working folder."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

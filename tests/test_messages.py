@@ -4,8 +4,6 @@ things and not of ours.
 The messages are read from the source, with {} for what is put in. What a message means is tested where it is raised.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

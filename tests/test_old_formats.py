@@ -5,8 +5,6 @@ another processor adds in another order. The biases of keys are not compared: so
 rounding noise, from which Adam makes whole steps.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tomllib

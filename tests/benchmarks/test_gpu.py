@@ -1,7 +1,5 @@
 """benchmarks/gpu.py in small, on the CPU."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import subprocess

@@ -27,9 +27,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def here(tmp_path: Path, models: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(workdir: Path, models: Path) -> Path:
     """The working folder of a test, with links to the models."""
-    monkeypatch.chdir(tmp_path)
     for model in models.iterdir():
         Path(model.name).symlink_to(model)
-    return tmp_path
+    return workdir

@@ -31,9 +31,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the shards data/numbers and the run runs/numbers of 45 updates, which was validated by NLL after update 45."""
     folder = tmp_path_factory.mktemp("average")
     number_words(tmp_path_factory, folder)
-    recipe = (
-        (folder / "numbers.toml").read_text(encoding="utf-8").replace('best_metric = "bleu"', 'best_metric = "nll"')
-    )
+    recipe = (folder / "numbers.toml").read_text(encoding="utf-8").replace('"bleu"', '"nll"')
     (folder / "numbers.toml").write_text(recipe, encoding="utf-8")
     train(folder, 45, "--set", "train.valid_bleu_sentences=0")
     return folder
@@ -87,9 +85,7 @@ def test_an_average_that_is_not_worse_is_scored_and_used(place: Path) -> None:
     assert said(place, "translate", "--model", "runs/numbers") == "model: runs/numbers/best"
 
 
-def test_instead_of_a_worse_average_the_run_gets_its_best_checkpoint(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_instead_of_a_worse_average_a_run_has_its_best_checkpoint(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(place / "runs/numbers/checkpoints/step-00000030")
     printed = said(place, "average", "runs/numbers", "--last", "2")
     best, averaged = (load_file(place / f"runs/numbers/{name}/model.safetensors") for name in ("best", "averaged"))

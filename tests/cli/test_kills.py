@@ -177,9 +177,7 @@ def out_of_patience(place: Place) -> Path:
 
 
 @pytest.mark.parametrize("moment", ["'validate', 2, after=True", "'finish', 1", "'save_checkpoint', 3, after=True"])
-def test_killed_after_the_deciding_validation_it_still_ends_there(
-    moment: str, place: Place, out_of_patience: Path
-) -> None:
+def test_killed_after_the_deciding_validation_it_ends_there(moment: str, place: Place, out_of_patience: Path) -> None:
     run = place.fresh("decided")
     place.train("decided", *PATIENT, prelude=f"at(trainer.Trainer, {moment})", code=-signal.SIGKILL)
     assert "finished at update 40" in place.train("decided", *PATIENT)

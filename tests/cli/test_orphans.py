@@ -80,7 +80,7 @@ TRAIN += ["--set", 'train.best_metric="nll"']
 GONE = "error: the process that started the ranks is gone, so they end. Run the same command to resume from the last checkpoint."
 
 
-def test_ranks_that_join_after_their_launcher_was_killed_end_at_once(
+def test_ranks_that_join_a_killed_launcher_end_at_once(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Nobody answers at its store, where they would wait for ten minutes."""

@@ -26,12 +26,11 @@ def parsers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def folder(parsers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def folder(parsers: Path, workdir: Path) -> Path:
     for model in parsers.iterdir():
         Path(model.name).symlink_to(model)
     Path("in").write_text(SENTENCES)
-    return tmp_path
+    return workdir
 
 
 def ok(command: str, text: str = "") -> tuple[list[str], str]:

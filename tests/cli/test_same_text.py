@@ -23,15 +23,14 @@ def write_recipe(folder: Path, source: str, target: str = "text.de") -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(workdir: Path) -> Path:
     """The working folder: text, a recipe, its shards, and a run that has ended."""
-    monkeypatch.chdir(tmp_path)
     for name, word in (("text.en", "house"), ("text.de", "Haus"), ("text", "dog")):
-        (tmp_path / name).write_text("".join(f"{word} {i % 7} {i % 5}\n" for i in range(60)), encoding="utf-8")
-    write_recipe(tmp_path, "text.en")
+        Path(name).write_text("".join(f"{word} {i % 7} {i % 5}\n" for i in range(60)), encoding="utf-8")
+    write_recipe(workdir, "text.en")
     nmt.preprocess("mine.toml")
     nmt.train("mine.toml")
-    return tmp_path
+    return workdir
 
 
 def compress(path: Path) -> None:
@@ -108,9 +107,8 @@ def test_another_best_metric_chooses_among_the_checkpoints_that_are_there(folder
     nmt.train("mine.toml", overrides=["train.updates=6", "train.best_metric=bleu", "train.keep_best=6"])
     assert (run / "best").resolve().name == best
     state = json.loads((run / "last/state.json").read_text(encoding="utf-8"))["progress"]
-    assert state["best"] == max(
-        record["chrf"] for record in scores.values()
-    )  # the last checkpoint is of the run before
+    # the last checkpoint is of the run before
+    assert state["best"] == max(record["chrf"] for record in scores.values())
     nmt.train("mine.toml", overrides=["train.updates=7", "train.best_metric=bleu", "train.keep_best=6"])
     log = (run / "train.log").read_text(encoding="utf-8")
     assert "train.best_metric is now BLEU: the best checkpoint is chosen by it from here on" in log

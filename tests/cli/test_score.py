@@ -29,8 +29,7 @@ m.version = version
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def folder(workdir: Path) -> Path:
     for name, text in {
         "hyp": "The cat sat on the mat.\nA dog barked loudly at the postman.\n",
         "other": "A cat on a mat.\nThe postman barked at a dog.\n",
@@ -40,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "de.ref": "Das Rich-Text-Format ist „neu“.\nEin Hund bellt laut am großen Haus.\n",
     }.items():
         Path(name).write_text(text, encoding="utf-8")
-    return tmp_path
+    return workdir
 
 
 def test_one_hypothesis_is_one_line_a_metric() -> None:

@@ -25,11 +25,10 @@ ERROR = ("'hyp': 1 of 4", "status error", "line 3", "'start'", "'end'", "--evalb
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def folder(workdir: Path) -> Path:
     for name, lines in (("ref", GOLD), ("hyp", PARSES), ("linear", LINEAR)):
         Path(name).write_text("".join(f"{line}\n" for line in lines))
-    return tmp_path
+    return workdir
 
 
 def score(options: str) -> tuple[str, list[str]]:

@@ -40,13 +40,12 @@ COUNTS = {"lines": 6, "empty": 1, "invented": 1, "loops": 1, "copies": 1, "lengt
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def folder(workdir: Path) -> Path:
     for name, lines in (("hyp", HYP), ("ref", REF), ("second", SECOND), ("mixed", MIXED)):
         write(name, lines)
     for name, lines in (("src", SOURCE), ("out", OUTPUT), ("gold", REFERENCE)):
         write(name, lines)
-    return tmp_path
+    return workdir
 
 
 def write(name: str, lines: list[str]) -> None:

@@ -28,13 +28,12 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, many: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def folder(workdir: Path, many: Path) -> Path:
     Path("many").symlink_to(many)
     Path("src").write_text(f"{LINE}\n>>fra<< {LINE}\n", encoding="utf-8")
     noise = [f"{LINE} the cat{' sees a dog' * (number % 7)} {number}\n" for number in range(60)]
     Path("noise").write_text("".join(noise), encoding="utf-8")
-    return tmp_path
+    return workdir
 
 
 @pytest.mark.parametrize(

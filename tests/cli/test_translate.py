@@ -130,9 +130,8 @@ START: Any = partial(
     stdin=subprocess.PIPE,
     stdout=subprocess.PIPE,
     env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
-    preexec_fn=partial(
-        signal.signal, signal.SIGINT, signal.SIG_DFL
-    ),  # a shell's background jobs are started deaf to it
+    # a shell's background jobs are started deaf to it
+    preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
 )
 NMT = [sys.executable, "-m", "nmt_cli"]
 

@@ -24,10 +24,9 @@ NAMES = ["some.linear", "some.ptb", "some.trees.json", "some.words"]
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def folder(workdir: Path) -> Path:
     Path("some.mrg").write_text(TREES)
-    return tmp_path
+    return workdir
 
 
 def trees(line: str, text: str = "") -> Result:

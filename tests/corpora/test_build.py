@@ -90,9 +90,7 @@ def manifest_of(folder: Path, **changes: Any) -> Manifest:
     return manifest
 
 
-def test_corpora_are_joined_and_empty_pairs_dropped(
-    make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_corpora_are_joined_without_empty_pairs(make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     summary = make()
     assert text(tmp_path / "out/train.en.gz") == "a\n b \u2028c\ne\nf \ufffd g\n"
     assert text(tmp_path / "out/sub/train.de.gz") == "A\nB\nE\nF\n"
@@ -122,9 +120,7 @@ def test_the_same_archives_however_packed_give_the_same_bytes(make: Make, tmp_pa
     assert [(tmp_path / "again" / name).read_bytes() for name in names] == before
 
 
-def test_again_it_does_nothing_but_goes_on_with_the_text_that_is_missing(
-    make: Make, tmp_path: Path, downloads: Path
-) -> None:
+def test_again_it_does_nothing_but_goes_on_with_missing_text(make: Make, tmp_path: Path, downloads: Path) -> None:
     make()
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
     (downloads / "one.tgz").unlink()  # not needed for what is there

@@ -170,9 +170,7 @@ def test_an_earlier_commands_part_is_gone_on_with_where_it_can_be_the_same_file(
     assert here(tmp_path) == set()
 
 
-def test_a_server_that_ignores_if_range_is_found_out(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_ignores_if_range_is_noticed(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun(tmp_path, CONTENT[:70_000], site.address)
     site.files[NAME], site.marks[NAME] = OTHER, '"second"'
     request = urllib.request.Request
@@ -290,9 +288,7 @@ def test_a_proxy_is_taken_from_the_environment(site: Site, tmp_path: Path, monke
     assert [path for path, _ in site.requests] == [f"http://corpora.example/wmt/{NAME}"]
 
 
-def test_too_little_room_is_told_before_a_byte_comes(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_room_is_told_before_a_download(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=50_000))
     with pytest.raises(DataError, match=r"no space for 'corpus.tgz': 0.1 MB are missing, .* 0.1 MB free"):
         fetch(archive(site), tmp_path)

@@ -9,6 +9,7 @@ import pytest
 
 from nmt_cli.data import bpe_dropout
 from nmt_cli.data.bpe_dropout import DRAWS, BpeDropout, WordCutter
+from nmt_cli.data.demo_corpus import pairs as demo_pairs
 from nmt_cli.data.tokenizer import Tokenizer, Vocabulary, learn_from_words, learn_symbols
 from nmt_cli.data.words import count_words
 from nmt_cli.errors import UsageError
@@ -23,8 +24,6 @@ def section(**changes: Any) -> DataSection:
 
 @pytest.fixture(scope="module")
 def lines() -> list[str]:
-    from nmt_cli.data.demo_corpus import pairs as demo_pairs
-
     return [side for pair in demo_pairs(train=600, valid=1, test=1)["train"] for side in pair]
 
 
@@ -42,9 +41,7 @@ def pairs_of(tokenizer: Tokenizer, lines: Iterable[str]) -> list[tuple[Any, Any]
     return list(zip(ids[::2], ids[1::2], strict=True))
 
 
-def test_without_dropout_the_segmentation_is_sentencepieces_and_any_has_the_same_text(
-    tokenizer: Tokenizer, lines: list[str]
-) -> None:
+def test_without_dropout_cuts_are_sentencepieces_and_all_keep_the_text(tokenizer: Tokenizer, lines: list[str]) -> None:
     some = [*lines, "Zyxwvut unheard-of wörds…", "x", "日本 with bytes 🙂 in it", "and 🙂"]
     pairs = pairs_of(tokenizer, some)
     cutter, cut = WordCutter(tokenizer, 0.0), BpeDropout(Vocabulary(tokenizer, tokenizer), 0.5, seed=1, longest=1000)

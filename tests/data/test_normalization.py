@@ -85,9 +85,8 @@ def test_what_no_reader_sees_changes_no_token(normalization: str, byte_fallback:
         line = f"the sm{unseen}all {unseen}dog{unseen} {unseen} sleeps"
         assert model.encode([line]) == model.encode(["the small dog sleeps"]), ascii(unseen)
         assert model.pieces(f"sm{unseen}all") == model.pieces("small")
-    for space in "\t\xa0\u3000\u2028\x85\v" * (
-        normalization != "nmt_nfkc"
-    ):  # white space that the text lacks is a plain space
+    # white space that the text lacks is a plain space
+    for space in "\t\xa0\u3000\u2028\x85\v" * (normalization != "nmt_nfkc"):
         assert model.encode([f"the{space}small{space} dog"]) == model.encode(["the small dog"])
 
 

@@ -117,9 +117,7 @@ def test_a_second_run_does_nothing(text: Path, out: Path, shards_there: dict[str
     assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
 
 
-def test_other_or_damaged_shards_are_replaced_with_force_alone(
-    text: Path, out: Path, shards_there: dict[str, bytes]
-) -> None:
+def test_only_force_replaces_other_or_damaged_shards(text: Path, out: Path, shards_there: dict[str, bytes]) -> None:
     write(text, "train", sentences(300))
     changed = r"vocab_size: was 330, is 310.*train_source: the contents of 'train.en' have changed.*--force"
     with pytest.raises(DataError, match=f"(?s){changed}") as caught:
@@ -137,9 +135,7 @@ def test_other_or_damaged_shards_are_replaced_with_force_alone(
 
 
 @pytest.mark.parametrize("name", ["train-00000.safetensors", "tokenizer.model", "notes.txt", "mine/valid.source.txt"])
-def test_force_replaces_only_unchanged_shards_without_other_files(
-    text: Path, out: Path, shards_there: dict[str, bytes], name: str
-) -> None:
+def test_force_replaces_nothing_of_the_users(text: Path, out: Path, shards_there: dict[str, bytes], name: str) -> None:
     (out / name).parent.mkdir(exist_ok=True)
     (out / name).write_bytes(b"mine")
     why = "was changed after it was written" if name in shards_there else "which nmt preprocess did not write"
@@ -151,9 +147,7 @@ def test_force_replaces_only_unchanged_shards_without_other_files(
         prepare(recipe(), [text], out, force=True, workers=1)
 
 
-def test_an_index_that_lists_files_elsewhere_is_not_believed(
-    text: Path, out: Path, shards_there: dict[str, bytes]
-) -> None:
+def test_an_index_of_files_elsewhere_is_not_believed(text: Path, out: Path, shards_there: dict[str, bytes]) -> None:
     paths = [out.parent / "mine", out.parent / "absolute"]
     for name, path in zip(("../mine", str(paths[1])), paths, strict=True):
         path.write_text("mine")
@@ -317,9 +311,7 @@ def test_a_file_is_taken_from_the_first_folder_that_has_it(text: Path, out: Path
         prepare(recipe(train_source=["absent.en"]), [text, own], out)
 
 
-def test_absolute_paths_and_compressed_files_need_no_data_dir_and_validation_may_be_left_out(
-    text: Path, out: Path
-) -> None:
+def test_absolute_and_compressed_files_need_no_data_dir_and_validation_may_be_left_out(text: Path, out: Path) -> None:
     more: dict[str, list[str]] = {"valid_source": [], "valid_target": []}
     for side, language in SIDES:
         (text / f"more.{language}.gz").write_bytes(gzip.compress((text / f"valid.{language}").read_bytes()))
@@ -356,10 +348,8 @@ def test_a_dead_worker_is_an_error_not_a_hang() -> None:
         list(run([1, 2, 3]))
 
 
-def test_the_command_says_what_was_dropped_and_what_is_next(
-    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("workdir")
+def test_the_command_says_what_was_dropped_and_what_is_next(text: Path) -> None:
     write(text, "train", [*sentences(400), ("dog", "")])
     keys = "".join(f"{role} = {json.dumps(names)}\n" for role, names in NAMES.items())
     Path("tiny.toml").write_text(f"[data]\n{keys}")

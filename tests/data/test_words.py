@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import sentencepiece
 
+from nmt_cli.data.demo_corpus import pairs as demo_pairs
 from nmt_cli.data.tokenizer import Tokenizer, learn_bpe, learn_from_words
 from nmt_cli.data.words import WordCounts, WordEncoder, count_words
 from nmt_cli.errors import DataError
@@ -18,9 +19,7 @@ ODD = "abc äß 日本 \u0308\u0301 ¨´ﷺﬁ²Ａ…\t\xa0\u3000\u200b\x01\u00
 
 
 def section(**changes: Any) -> DataSection:
-    return DataSection.model_validate(
-        {"train_source": ["s"], "train_target": ["t"], "vocab_size": 900, "byte_fallback": False, **changes}
-    )
+    return DataSection(**{"generator": "teaching", "vocab_size": 900, "byte_fallback": False, **changes})
 
 
 def garbage(count: int, seed: int) -> list[str]:
@@ -81,8 +80,6 @@ def test_the_most_frequent_words_within_so_many_characters() -> None:
 
 @pytest.fixture(scope="module")
 def text() -> list[str]:
-    from nmt_cli.data.demo_corpus import pairs as demo_pairs
-
     return [side for pair in demo_pairs(train=600, valid=1, test=1)["train"] for side in pair]
 
 

@@ -1,7 +1,5 @@
 """Limits of control groups, read from made trees of /proc and /sys as Linux and containers show them."""
 
-from __future__ import annotations
-
 import os
 from math import inf
 from pathlib import Path

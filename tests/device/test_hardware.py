@@ -1,7 +1,5 @@
 """What the machine has, and what a device is called and can do."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -109,9 +107,7 @@ Updater(model.train(), recipe, Hardware("cpu", "fp32", 2**30), ProcessGroup())
         ("import torch; torch.ones(99).exp()", None, "not strict", "torch computed before nmt_cli was imported"),
     ],
 )
-def test_mkl_is_told_to_be_strict_before_anything_computes(
-    before: str, mine: str | None, mode: str, warning: str
-) -> None:
+def test_mkl_is_told_to_be_strict_before_it_computes(before: str, mine: str | None, mode: str, warning: str) -> None:
     """On Intel's processors. Building a model computes sinusoids, after which MKL takes no mode any more."""
     code = f"""{before}
 import builtins, io

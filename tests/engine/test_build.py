@@ -4,8 +4,6 @@ All builds start from the unpacked source archive, so it is complete. One has th
 one with the engine is installed beside the packages of requirements-cpu.txt, without torch, and tried.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The engine ranks candidates as `TorchArrays` does in plain torch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A model gives the same bits whether it is in memory or in a folder, and in int8 whether it is stored in fp32 or in int8."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

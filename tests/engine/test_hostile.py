@@ -1,7 +1,5 @@
 """Wrong models and calls do not end the process: `make fuzz` in small, with the inputs of one seed."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """Every library of the engine that this processor runs computes the same bits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

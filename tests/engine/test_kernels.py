@@ -1,7 +1,5 @@
 """The engine's C++ kernels: the values that NumPy computes, and the same bits on every processor."""
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Which library of the engine is loaded, and what is said if none is."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -35,9 +33,7 @@ def name_of_loaded() -> str:
 
 @needs_engine
 @pytest.mark.parametrize("name", RUNNING)
-def test_the_best_library_for_the_processor_is_loaded_or_the_one_that_a_variable_names(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_processors_best_library_or_the_named_one_is_loaded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as this_processor:
         this_processor.setattr(engine, "cpu_flags", lambda: {"sse2", *engine.NEEDS[name]})
         assert name_of_loaded() == name

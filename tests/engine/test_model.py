@@ -1,7 +1,5 @@
 """The engine's decoder and its pass over whole sentences compute what the model computes in torch, for every form of model."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from typing import Any

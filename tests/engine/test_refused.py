@@ -1,7 +1,5 @@
 """What the engine refuses, by name; nothing that is given to it ends the process."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -226,8 +224,6 @@ def test_a_decoder_without_sentences() -> None:
         (lambda model: model.forced([[5], [6]], [[2], [2]], attention=["cross"]), "2, expected 1"),
     ],
 )
-def test_options_and_translations_that_a_model_does_not_take(
-    call: Callable[[EngineModel], object], message: str
-) -> None:
+def test_options_and_translations_that_a_model_refuses(call: Callable[[EngineModel], object], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         call(packed())

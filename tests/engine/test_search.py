@@ -1,7 +1,5 @@
 """The engine's beam search finds what `BeamSearch` finds step by step, and a sentence's result depends on nothing else."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 from typing import Any
@@ -85,7 +83,7 @@ def test_the_search_is_beam_search(options: SearchOptions, precision: str, form:
     packed = engine_model(torch_model, precision)
     ours = searched(EngineSearch(packed, options), SENTENCES, ENTERING)
     assert ours == searched(over(lambda: EngineDecoder(packed, options.beam), options), SENTENCES, ENTERING)
-    assert [len(one[0].tokens) <= sentence.max_length for one, sentence in zip(ours, SENTENCES, strict=True)]
+    assert all(len(one[0].tokens) <= sentence.max_length for one, sentence in zip(ours, SENTENCES, strict=True))
     if precision == "fp32":
         same(ours, searched(over(lambda: CachedDecoder(torch_model, [], options.beam), options), SENTENCES, ENTERING))
 

@@ -45,9 +45,7 @@ URL = "https://tinyurl.com/flores200sacrebleuspm"
 @pytest.mark.parametrize(
     "fault", [urllib.error.HTTPError(URL, 404, "Not Found", http.client.HTTPMessage(), None), TimeoutError("timed out")]
 )
-def test_a_model_of_a_tokenizer_that_cannot_be_had_is_named(
-    fault: Exception, models: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tokenizer_without_model_is_named(fault: Exception, models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(said: str) -> None:
         with pytest.raises(DataError, match=said):
             compute("bleu", HYPOTHESES, [REFERENCES], MetricOptions(tokenize="flores200"))
@@ -105,9 +103,7 @@ class Exact(SentenceStatisticsMetric):
 SPEC = MetricSpec(lambda options: Exact(), decimals=1)
 
 
-def test_a_metric_from_outside_the_package_is_scored_like_any_other_and_reads_lines_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_metric_from_outside_is_scored_like_any_other_and_reads_lines_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METRICS, "exact", f"{__name__}:SPEC")
     hypotheses = ["one", "two", "three", "four"]
     score = compute("exact", hypotheses, [["one", "2", "3", "four"]])

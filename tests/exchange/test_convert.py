@@ -6,7 +6,6 @@ import re
 import shutil
 import stat
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,8 @@ ODD = [
     *("[CLS] <mask>", "> > a << b"),
 ]
 
+pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses:UserWarning")
+Exported = tuple[str, Path, list[str]]
 BOTH = ["ctranslate2", "huggingface"]
 KINDS: dict[str, dict[str, Any]] = {
     "post-norm": {"residual": "post"},
@@ -103,9 +104,7 @@ def test_a_part_of_another_package_is_refused(made: Any, tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize(("changes", "said"), CTRANSLATE2_ALONE)
 @pytest.mark.usefixtures("short")
-def test_what_transformers_cannot_express_ctranslate2_can(
-    changes: dict[str, Any], said: str, made: Any, tmp_path: Path
-) -> None:
+def test_ctranslate2_has_what_transformers_lacks(changes: dict[str, Any], said: str, made: Any, tmp_path: Path) -> None:
     model = made(**changes)
     with pytest.raises(ModelError, match=f"{said}.*--to ctranslate2"):
         export(model, "huggingface", tmp_path / "refused")
@@ -114,15 +113,13 @@ def test_what_transformers_cannot_express_ctranslate2_can(
 
 
 @pytest.fixture(scope="module", params=BOTH)
-def exported(
-    request: pytest.FixtureRequest, trained: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, Path, list[str]]:
+def exported(request: pytest.FixtureRequest, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     """The trained model, exported by the command, and what that said."""
     out = tmp_path_factory.mktemp(request.param) / "out"
     return request.param, out, in_process.warnings("export", trained, "--to", request.param, "--out", out)
 
 
-def test_the_command_says_what_was_verified_and_what_differs(exported: tuple[str, Path, list[str]]) -> None:
+def test_the_command_says_what_was_verified_and_what_differs(exported: Exported) -> None:
     to, out, said = exported
     assert said[0].startswith(f"wrote {out}: {to}, ")
     assert re.match(r"verified equal on \d\d sentences.*same token ids, same greedy output.*logits ", said[1])
@@ -130,7 +127,7 @@ def test_the_command_says_what_was_verified_and_what_differs(exported: tuple[str
     assert said[3:] == [f"how to use it: {out / 'README.md'}"]
 
 
-def test_files_of_the_folder(exported: tuple[str, Path, list[str]], trained: Path) -> None:
+def test_files_of_the_folder(exported: Exported, trained: Path) -> None:
     to, out, _ = exported
     names = {
         "ctranslate2": {"model.bin", "shared_vocabulary.json", "tokenizer.model"},
@@ -154,10 +151,7 @@ def usage_of(out: Path) -> str:
 
 
 def test_the_readme_s_lines_translate(
-    exported: tuple[str, Path, list[str]],
-    trained: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    exported: Exported, trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     to, out, _ = exported
     monkeypatch.chdir(out)
@@ -167,12 +161,10 @@ def test_the_readme_s_lines_translate(
         "ctranslate2": ("beam_size=4", "beam_size=1"),
         "huggingface": ("max_new_tokens", "num_beams=1, max_new_tokens"),
     }
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Recommended: pip install sacremoses", UserWarning)
-        exec(code, {})
-        assert capsys.readouterr().out.count("\n") == 2
-        assert beams[to][0] in code
-        exec(code.replace(*beams[to]), {})
+    exec(code, {})
+    assert capsys.readouterr().out.count("\n") == 2
+    assert beams[to][0] in code
+    exec(code.replace(*beams[to]), {})
     loaded, vocabulary = load_model(trained), Vocabulary.load(trained)
     greedy = run(loaded.model, [[*ids, EOS] for ids in vocabulary.source.encode(lines)], [30] * len(lines))
     assert capsys.readouterr().out.splitlines() == vocabulary.target.decode([output.tokens for output in greedy])
@@ -199,9 +191,7 @@ def test_the_shortest_output_is_the_recipe_s(
     export(tmp_path / "brief", to, tmp_path / "out")
     monkeypatch.chdir(tmp_path / "out")
     lines = ["The doctor reads a book.", "Anna lives in Bonn."]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Recommended: pip install sacremoses", UserWarning)
-        exec(usage_of(Path()).replace('["A line to translate.", "Another one."]', repr(lines)), {})
+    exec(usage_of(Path()).replace('["A line to translate.", "Another one."]', repr(lines)), {})
     ours = list(line_translator(loaded.model, vocabulary.source, vocabulary.target, recipe.decode).translate(lines))
     assert [result.length for result in ours] == [least + 1] * 2
     assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [result.text.strip() for result in ours]
@@ -238,7 +228,7 @@ def test_ids_that_the_target_does_not_have_are_never_likely(made: Any, tmp_path:
     assert bool((bias[target:] < -1e8).all())
 
 
-def test_generation_follows_the_recipe(exported: tuple[str, Path, list[str]]) -> None:
+def test_generation_follows_the_recipe(exported: Exported) -> None:
     to, out, _ = exported
     if to == "ctranslate2":
         assert "min_decoding_length=1," in usage_of(out)
@@ -301,9 +291,7 @@ def _write_copy(source_model: SourceModel, folder: Path) -> None:
 COPY = Exporter(ctranslate2.check, _write_copy, ctranslate2.load_exported)
 
 
-def test_an_exporter_from_outside_is_used(
-    trained: Path, tmp_path: Path, short: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_own_exporter_is_used(trained: Path, tmp_path: Path, short: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(EXPORTERS, "copy", f"{__name__}:COPY")
     assert export(trained, "copy", tmp_path / "out").verification.steps > 100
     assert (tmp_path / "out" / "COPY").read_text() == "written by a test"

@@ -17,6 +17,7 @@ from in_process import printed, refused
 from marian_models import (
     SHARED,
     Marian,
+    imported,
     marian,
     needs_marian,
     of_integers,
@@ -32,8 +33,7 @@ from safetensors.numpy import load_file
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, Vocabulary
 from nmt_cli.errors import NmtError
 from nmt_cli.exchange.convert import export
-from nmt_cli.exchange.importer import ImportOptions, SourceFiles
-from nmt_cli.exchange.importing import Imported, import_model
+from nmt_cli.exchange.importer import SourceFiles
 from nmt_cli.exchange.marian_files import weights_in
 from nmt_cli.interface.planning import start_from
 from nmt_cli.model.folder import load_model, weights_of
@@ -64,10 +64,6 @@ word-penalty: 0
 max-length-factor: 1.5
 gemm-precision: int8shiftAlphaAll
 """
-
-
-def imported(source: Path, out: Path, **options: Any) -> Imported:
-    return import_model(source, out, "", ImportOptions(**options))
 
 
 @pytest.mark.parametrize("kind", [0x4101, 0x4102, 0x10001, 0x10002])
@@ -107,9 +103,8 @@ def test_files_are_found_by_their_names(form: str, tmp_path: Path, monkeypatch: 
     ending = "." + form.rpartition(".")[2]
     name = "model.ende.intgemm.alphas.bin"
     if form == "tar":
-        source = tarred(
-            tmp_path / "ende.student.tiny11.tar.gz", files, top="ende.student.tiny11/"
-        )  # translateLocally's
+        # translateLocally's
+        source = tarred(tmp_path / "ende.student.tiny11.tar.gz", files, top="ende.student.tiny11/")
     else:
         source = written(tmp_path / "model", packed(files, ending) if ending in (".gz", ".zst") else files)
         source = source / (name + ending * ("." in form)) if form.startswith("file") else source
@@ -244,9 +239,7 @@ def test_what_a_folder_of_integers_can_do(tmp_path: Path) -> None:
     done = export(folder, "marian", tmp_path / "back")
     assert done.verification.sentences >= 30
     assert start_from(folder).recipe.model.decoder == "ssru"
-    other = imported(
-        written(tmp_path / "other" / "ende", students_files(student(layers=(1, 1), seed=2))), tmp_path / "2"
-    )
+    other = imported(written(tmp_path / "other/ende", students_files(student(layers=(1, 1), seed=2))), tmp_path / "2")
     average([folder, other.path], tmp_path / "mean")
     each = [weights_of(load_model(one).model)["embeddings.shared"] for one in (folder, other.path, tmp_path / "mean")]
     assert torch.allclose(each[2], (each[0] + each[1]) / 2)

@@ -473,9 +473,7 @@ def test_the_command_says_what_was_imported_and_replaces_only_that(model: Marian
     assert (out / "mine.txt").read_text() == "x"
 
 
-def test_a_tokenizer_or_model_that_differs_is_not_written(
-    model: Marian, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_differs_is_not_written(model: Marian, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, correct = model.save(tmp_path / "opus"), importer.converted
 
     def spoiled(*arguments: Any, **named: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from in_process import printed, warnings
-from marian_models import ABOUT, SHARED, container, marian, needs_marian, written
+from marian_models import ABOUT, SHARED, container, imported, marian, needs_marian, written
 from run_search import search_options
 from safetensors.numpy import load_file
 from shared import shared
@@ -21,8 +21,6 @@ import nmt_cli as nmt
 from nmt_cli.data.tokenizer import BOS, EOS, Vocabulary
 from nmt_cli.exchange import importing, verification
 from nmt_cli.exchange.convert import export
-from nmt_cli.exchange.importer import ImportOptions
-from nmt_cli.exchange.importing import Imported, import_model
 from nmt_cli.exchange.quantizing import quantize
 from nmt_cli.model.folder import load_model
 from nmt_cli.search.engine import EngineSearch
@@ -31,14 +29,7 @@ from nmt_cli.search.sentence import Sentence
 from nmt_cli.translation.models import engine_model
 from nmt_cli.translation.torch_forced import TorchForced
 
-LANGUAGES = ImportOptions("en", "de")
-
-
 pytestmark = pytest.mark.usefixtures("few_lines")
-
-
-def imported(source: Path, out: Path, **options: Any) -> Imported:
-    return import_model(source, out, "", ImportOptions(**options))
 
 
 # --- forms ---
@@ -155,9 +146,7 @@ def test_a_word_penalty_goes_back_to_marian_and_is_missed_elsewhere(tmp_path: Pa
     ("decoder", "expected"),
     [({"beam-size": 3}, (3, "none", 0.6)), ({"normalize": 1}, (12, "power", 1.0)), ({}, (12, "none", 0.6))],
 )
-def test_what_decoder_yml_does_not_say_is_as_in_marian(
-    decoder: dict[str, int], expected: tuple[int, str, float], tmp_path: Path
-) -> None:
+def test_the_defaults_are_marians(decoder: dict[str, int], expected: tuple[int, str, float], tmp_path: Path) -> None:
     original = marian(layers=(1, 1))
     original.decoder = decoder
     decode = imported(original.save(tmp_path / "opus"), tmp_path / "model").recipe.decode

@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
-from marian_models import Marian, marian, own_spm, pieces, spm
+from marian_models import Marian, imported, marian, own_spm, pieces, spm
 
 from nmt_cli.data.sentencepiece_model import bytes_of, token_of
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, Vocabulary
 from nmt_cli.errors import ModelError
 from nmt_cli.exchange.convert import export
-from nmt_cli.exchange.importer import ImportOptions, SourceFiles
-from nmt_cli.exchange.importing import import_model
+from nmt_cli.exchange.importer import SourceFiles
 from nmt_cli.exchange.marian_files import vocabulary_in
 from nmt_cli.exchange.marian_yaml import settings, vocabulary_text
 
@@ -119,10 +118,6 @@ def test_other_yaml_is_refused_by_its_line(line: str) -> None:
         settings(line, "x.yml")
 
 
-def import_of(source: Path, out: Path) -> Path:
-    return import_model(source, out, "", ImportOptions("en", "de")).path
-
-
 @pytest.fixture
 def odd() -> Marian:
     """A model whose vocabulary has <s>, <pad> and bytes."""
@@ -134,7 +129,7 @@ def test_s_and_bytes_are_ordinary_tokens(odd: Marian, tmp_path: Path) -> None:
     folder = odd.save(tmp_path / "opus")
     content = (folder / "vocab.yml").read_bytes().replace(b"\nodd:", b"\ninv\xff:")
     (folder / "vocab.yml").write_bytes(content)
-    target = Vocabulary.load(import_of(folder, tmp_path / "model")).target
+    target = Vocabulary.load(imported(folder, tmp_path / "model").path).target
     numbers = {token: number for number, token in enumerate(target.table)}
     assert numbers["<s>"] == BOS
     assert numbers["<pad>"] == PAD
@@ -163,10 +158,10 @@ def test_a_training_is_imported_as_it_lies(tmp_path: Path) -> None:
     (folder / "model.npz.progress.yml").write_text("epochs: 1\nvalidators:\n  chrf:\n    stalled: 0\n")
     vocabularies = "vocabs:\n  - /home/x/vocab.deen.spm\n  - /home/x/vocab.deen.spm\n"
     (folder / "model.npz.yml").write_text(f"after: 60u\n{vocabularies}beam-size: 12\nnormalize: 0\n")
-    assert import_model(folder, tmp_path / "first", "", ImportOptions("en", "de")).recipe.decode.beam == 12
+    assert imported(folder, tmp_path / "first", source_language="en", target_language="de").recipe.decode.beam == 12
     decoding = f"models:\n  - /home/x/model.npz\n{vocabularies}beam-size: 6\nnormalize: 0.6\nword-penalty: 0"
     (folder / "model.npz.decoder.yml").write_text(decoding)
-    done = import_model(folder, tmp_path / "model", "", ImportOptions("en", "de"))
+    done = imported(folder, tmp_path / "model", source_language="en", target_language="de")
     assert (done.recipe.decode.beam, done.recipe.decode.alpha) == (6, 0.6)
     assert done.model.remarks == ["it is model.npz, one of 3 models that lie there"]
     vocabulary = Vocabulary.load(done.path)
@@ -181,7 +176,7 @@ def test_a_training_is_imported_as_it_lies(tmp_path: Path) -> None:
 def test_tied_layers_and_gelu(tmp_path: Path) -> None:
     made = marian("gelu", layers=(1, 2))
     made.options |= {"transformer-depth-scaling": True, "dec-depth": 3, "transformer-tied-layers": [1, 1, 2]}
-    done = import_model(made.save(tmp_path / "opus"), tmp_path / "model", "", ImportOptions("en", "de"))
+    done = imported(made.save(tmp_path / "opus"), tmp_path / "model")
     assert done.recipe.model.activation == "gelu"
     assert done.recipe.model.decoder_layers == 3
 
@@ -203,7 +198,7 @@ def test_zips_and_folders_of_other_systems(tmp_path: Path) -> None:
         assert unpacked.languages == (("en", "de") if "en-de" in name else ("", ""))
         unpacked.close()
         assert not place.exists()
-    assert import_of(tmp_path / "opus.tar.xz", tmp_path / "model").is_dir()
+    assert imported(tmp_path / "opus.tar.xz", tmp_path / "model").path.is_dir()
     folder = tmp_path / "outer" / "inner"
     marian(layers=(1, 1)).save(folder)
     for place in (folder / "._model.npz", folder.parent / "._inner", folder.parent / ".DS_Store"):

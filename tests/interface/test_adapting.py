@@ -19,6 +19,7 @@ from nmt_cli.model.weights import write_model
 from nmt_cli.recipe import Recipe, load_recipe
 from nmt_cli.training.presets import HIGHEST_PEAK, adapted, peak, settings, size_of
 
+pytestmark = pytest.mark.usefixtures("workdir")
 KINDS: dict[str, dict[str, Any]] = {
     "joint": {"joint_vocab": True},
     "two vocabularies": {"joint_vocab": False, "target_vocab_size": 340},
@@ -79,16 +80,10 @@ def adapt(text: Path, folder: Path, name: str = "new", **options: Any) -> Any:
     return nmt.init(name, **sides, from_model=folder, threads=1, progress=False)
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def test_the_model_must_fit_the_text_and_what_it_says_is_in_no_command(text: Path, here: Path) -> None:
-    write_untrained(here / "many", tags=["deu", "fra"], pair=("en", "mul"))
-    model(text, here / "old", "joint")
-    model(text, here / "strange", "joint", language="en; touch PWNED #\nnmt: done")
+def test_the_model_must_fit_the_text_and_what_it_says_is_in_no_command(text: Path, tmp_path: Path) -> None:
+    write_untrained(tmp_path / "many", tags=["deu", "fra"], pair=("en", "mul"))
+    model(text, tmp_path / "old", "joint")
+    model(text, tmp_path / "strange", "joint", language="en; touch PWNED #\nnmt: done")
     printed("quantize old --out int8")
     for folder, target, said in (
         ("many", "ru", r"from 'en' to 'deu', 'fra', and the text is .* CODE, one of these\."),
@@ -98,7 +93,7 @@ def test_the_model_must_fit_the_text_and_what_it_says_is_in_no_command(text: Pat
         ("strange", "de", r"^[^\n]*language 'en; touch PWNED #\\nnmt: done': expected[^\n]*$"),
     ):
         with pytest.raises(nmt.NmtError, match=said):
-            adapt(text, here / folder, target_language=target)
+            adapt(text, tmp_path / folder, target_language=target)
     assert not Path("new.toml").exists()
 
 

@@ -38,15 +38,14 @@ WHERE: dict[str, Any] = {"data": "shards", "run": "run", "device": "cpu", "threa
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(workdir: Path) -> Path:
     """The working folder: text of both languages."""
-    monkeypatch.chdir(tmp_path)
     rng = random.Random(0)
     for name, count in (("text", 300), ("valid", 10)):
         for language in ("en", "de"):
             lines = [sentence(rng, rng.randint(2, 9)) + "\n" for _ in range(count)]
             Path(f"{name}.{language}").write_text("".join(lines), encoding="utf-8")
-    return tmp_path
+    return workdir
 
 
 def preprocess(progress: Any = False) -> Any:

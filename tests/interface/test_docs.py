@@ -20,11 +20,10 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not EXAMPLES, reason="docs/python.md is not here")
-def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_untrained(tmp_path / "runs" / "demo", beam=8)
-    write_untrained_parser(tmp_path / "runs" / "gum_parsing", "tags")
-    (tmp_path / "input.txt").write_text("the cat sees a dog.\n\nthe small house.\n", encoding="utf-8")
+def test_the_examples_run(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_untrained(workdir / "runs" / "demo", beam=8)
+    write_untrained_parser(workdir / "runs" / "gum_parsing", "tags")
+    (workdir / "input.txt").write_text("the cat sees a dog.\n\nthe small house.\n", encoding="utf-8")
     small = {"train.batch_tokens": 256, "model.encoder_layers": 1, "model.decoder_layers": 1}
     names: dict[str, object] = {"OVERRIDES": small}
     threads = torch.get_num_threads()

@@ -50,12 +50,6 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is always as fast: nothing is measured."""
     monkeypatch.setattr("nmt_cli.training.speed.speed_of", lambda *_: Speed(0.3, 0.3))
@@ -120,12 +114,12 @@ def test_sets_that_are_given_are_used_as_they_are(text: Path, tmp_path: Path) ->
     assert (data.train_source, data.valid_source) == (["part-text/train.en"], ["held/v.en"])
 
 
-def test_what_is_refused_is_named(text: Path, here: Path) -> None:
+def test_what_is_refused_is_named(text: Path, workdir: Path) -> None:
     for name, language in (("a.txt", "en"), ("b.src", "de"), ("c.en.txt", "en")):
         Path(name).symlink_to(text / f"text.{language}")
     for path in ("a.toml", "b-text"):
         Path(path).write_text("mine")
-    before = sorted(here.iterdir())
+    before = sorted(workdir.iterdir())
     sides = f"init --source {text / 'text.en'} --target {text / 'text.de'}"
     wrong = unnamed(
         sides,
@@ -151,10 +145,10 @@ def test_what_is_refused_is_named(text: Path, here: Path) -> None:
         --source c.en.txt --target b.src → 'b.src' & Give --target-language CODE""",
     )
     assert wrong == []
-    assert sorted(here.iterdir()) == before
+    assert sorted(workdir.iterdir()) == before
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("workdir")
 @pytest.mark.parametrize(("count", "named"), [(0, "nothing to learn from"), (40, "40 different pairs .* at least 100")])
 def test_text_that_cannot_be_used(count: int, named: str) -> None:
     for language in ("en", "de"):
@@ -247,14 +241,14 @@ def test_any_value_is_read_back_from_toml_and_no_comment_ends_before_its_line() 
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_name_that_is_not_utf_8_is_refused_and_nothing_is_left(text: Path, here: Path) -> None:
+def test_a_name_that_is_not_utf_8_is_refused_and_nothing_is_left(text: Path, workdir: Path) -> None:
     en, de = (os.fsdecode(b"caf\xe9." + language) for language in (b"en", b"de"))
     for language, name in (("en", en), ("de", de)):
         os.symlink(text / f"text.{language}", name)
-    before = sorted(os.listdir(here))
+    before = sorted(os.listdir(workdir))
     with pytest.raises(nmt.NmtError, match=r"'caf\\udce9.en' is not UTF-8"):
         nmt.init("x", en, de, **held_out({"en": en, "de": de}))
-    assert sorted(os.listdir(here)) == before
+    assert sorted(os.listdir(workdir)) == before
     nmt.init("x", en, de)  # the recipe names the files in x-text
 
 
@@ -286,7 +280,7 @@ def sentences(language: str, count: int, seed: int) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("language", ["el", "ja", "ko"])
-def test_text_of_any_script_and_size(language: str, here: Path) -> None:
+def test_text_of_any_script_and_size(language: str, workdir: Path) -> None:
     for count, time in ((500, ""), (6000, "10m")):
         for seed, name in enumerate(("en", language)):
             Path(f"{count}.{name}").write_text("\n".join(sentences(name, count, seed)), encoding="utf-8")

@@ -19,12 +19,11 @@ VOCABULARIES = {"srcvocab": ("srcvocab.a.spm", b"source"), "trgvocab": ("trgvoca
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offline: None) -> Path:
+def folder(workdir: Path, monkeypatch: pytest.MonkeyPatch, offline: None) -> Path:
     """The folder of models."""
-    monkeypatch.setenv("NMT_MODELS", str(tmp_path / "models"))
+    monkeypatch.setenv("NMT_MODELS", str(workdir / "models"))
     monkeypatch.setattr("nmt_cli.corpora.download.PAUSE", 0.0)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / "models"
+    return workdir / "models"
 
 
 @pytest.fixture

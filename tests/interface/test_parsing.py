@@ -88,9 +88,8 @@ def test_pairs_of_a_file_and_back_and_repaired_parses(tmp_path: Path) -> None:
     assert [path.name for path in written.files] == ["some.words", "some.linear", "some.ptb"]
     words, linear, gold = written.files
     assert words.read_text() == "The dog barks .\nCats run\n"
-    assert (
-        [str(parse) for parse in nmt.brackets(words, linear)] == gold.read_text().splitlines() == [BARKS, RUNS]
-    )  # terminals as recorded
+    # terminals as recorded
+    assert [str(parse) for parse in nmt.brackets(words, linear)] == gold.read_text().splitlines() == [BARKS, RUNS]
     right, wrong = nmt.brackets(["Cats run", "Cats run"], ["(S (NP XX )NP (VP XX )VP )S", "(S (NP XX )NP (VP"])
     assert (right.repaired, wrong.repaired) == (False, True)
     assert wrong.words == ["Cats", "run"]

@@ -5,7 +5,6 @@ import json
 import logging
 import operator
 import re
-import shutil
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,9 @@ STRANGE = "\x1b[2J\x1b]0;title\x07\r\n\u2028\x85\u202e\u2066fake"
 ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_untrained(tmp_path_factory.mktemp("models") / "whole")
-
-
 @pytest.fixture
-def folder(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return shutil.copytree(whole, tmp_path / "model")
+def folder(workdir: Path) -> Path:
+    return write_untrained(workdir / "model")
 
 
 def nothing_acts(said: str) -> None:

@@ -271,9 +271,7 @@ def test_lines_need_no_torch(model: Path) -> None:
 
 
 @pytest.mark.parametrize("lines", [[], ["a cat"]])
-def test_a_damaged_file_is_an_error_before_the_first_translation(
-    lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_file_is_an_error_at_once(lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though its hash is computed while the line is translated."""
     folder = write_untrained(tmp_path / "model")
     weights = folder / "model.safetensors"

@@ -1,7 +1,5 @@
 """Activations with bias and dropout in the engine equal torch's, forward and backward."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The engine's step of Adam is that of torch's fused one, and its norm is exact."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from engines import every_engine

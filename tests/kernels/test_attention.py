@@ -1,7 +1,5 @@
 """Attention over packed rows against equation (1) written out, sentence by sentence: values, gradients and masks."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A CPU's loss over blocks of rows equals the reference implementation, in values and gradients."""
 
-from __future__ import annotations
-
 from typing import Any
 from unittest.mock import Mock
 

@@ -1,8 +1,6 @@
 """Attention over packed sentences against the modules that it replaces. FlashAttention's own part needs a GPU: elsewhere,
 each sentence is computed by itself in plain torch, so these tests hold the layout, and the last one FlashAttention."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

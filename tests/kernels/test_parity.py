@@ -1,7 +1,5 @@
 """Every kernel against plain torch, for all norms, residuals, activations and positions, and for one that no kernel knows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

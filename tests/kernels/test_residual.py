@@ -1,7 +1,5 @@
 """Residual sums with dropout and their norms in the engine: gradients beside torch's, masks beside NumPy's, same bits."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Attention against equation (1) written as loops, torch's fused kernel and torch's nn.MultiheadAttention."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

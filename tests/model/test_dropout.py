@@ -1,7 +1,5 @@
 """Dropout is on embedding sums and sub-layer outputs, and nowhere else (section 5.4), unless a recipe asks for more."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

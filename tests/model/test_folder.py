@@ -1,7 +1,5 @@
 """The model folder: what is written is read back, and what is not as it was written is refused by name."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import sys

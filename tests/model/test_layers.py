@@ -2,8 +2,6 @@
 weights; SSRU against the published formula, a position at a time.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from small_models import section

@@ -1,7 +1,5 @@
 """Hard monotonic attention: where the next word is, in both layouts; it is stored with the weights, and only parsers may have it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

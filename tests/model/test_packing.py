@@ -1,7 +1,5 @@
 """Rows without padding against the padded block: the same values and gradients, whatever the lengths."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -38,9 +36,7 @@ def padded(lengths: list[int]) -> Tensor:
     ids=str,
 )
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
-def test_values_and_gradients_are_the_padded_blocks(
-    changes: dict[str, Any], lengths: tuple[list[int], list[int]]
-) -> None:
+def test_values_and_gradients_equal_padded_ones(changes: dict[str, Any], lengths: tuple[list[int], list[int]]) -> None:
     model = small(V, **{"dropout": 0.0, "max_positions": 100, **changes})
     src, tgt_in = padded(lengths[0]), padded(lengths[1])
     src_lengths, tgt_lengths = torch.tensor(lengths[0]), torch.tensor(lengths[1])

@@ -2,8 +2,6 @@
 activations, positions, ties and biases.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -66,20 +64,13 @@ def arrays_of(config: ModelSection, vocabularies: tuple[int, int], precision: st
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_table_is_what_the_engine_expects(shape: dict[str, Any], precision: str) -> None:
-    """It takes arrays of these names and shapes, and none less or more."""
+    """It takes arrays of these names and shapes, and none less, more or of another shape."""
     vocabularies = vocabularies_of(shape)
     for config in configs(shape):
         arrays = arrays_of(config, vocabularies, precision)
         EngineModel(config, vocabularies, arrays, precision)
         with pytest.raises(ModelError, match="the array more is not part of such a model"):
             EngineModel(config, vocabularies, {**arrays, "more": np.ones(8, np.float32)}, precision)
-
-
-@needs_engine
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_engine_needs_each_array_of_the_table_in_its_shape(shape: dict[str, Any], precision: str) -> None:
-    vocabularies = vocabularies_of(shape)
     form = {"norm": "layer", "residual": "pre", "activation": "swiglu", "positions": "learned"}
     config = ModelSection.model_validate({**SIZES, **form, **shape})
     arrays = arrays_of(config, vocabularies, precision)

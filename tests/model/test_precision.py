@@ -1,7 +1,5 @@
 """The precisions in plain torch against torch's own linear map, and a whole model in each."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,8 +1,5 @@
 """Model folders from anybody: damaged, or made to do harm with hashes that fit. They load, or an NmtError says why not."""
 
-from __future__ import annotations
-
-import hashlib
 import json
 import math
 import os
@@ -24,29 +21,22 @@ import nmt_cli as nmt
 from nmt_cli.data.shards import read_index
 from nmt_cli.data.tokenizer import Tokenizer
 from nmt_cli.errors import NmtError
+from nmt_cli.storage.files import sha256
 
 HUGE = 1 << 32
 """Size of a sparse file, in bytes."""
 WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.model"
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_untrained(tmp_path_factory.mktemp("models") / "whole")
-
-
 @pytest.fixture
-def folder(whole: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(whole, tmp_path / "model")
+def folder(tmp_path: Path) -> Path:
+    return write_untrained(tmp_path / "model")
 
 
 def vouch(folder: Path) -> None:
     """Let config.json agree with the other files."""
     names = json.loads((folder / "config.json").read_text())["sha256"]
-    sealed.change(
-        folder / "config.json",
-        sha256={name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names},
-    )
+    sealed.change(folder / "config.json", sha256={name: sha256(folder / name) for name in names})
 
 
 def translated(folder: Path, precision: str = "fp32") -> list[str]:
@@ -366,7 +356,8 @@ def changed_bytes(rng: random.Random, data: bytes) -> bytes:
 
 
 @pytest.mark.slow
-def test_a_folder_with_any_change_loads_or_is_refused(whole: Path, tmp_path: Path) -> None:
+def test_a_folder_with_any_change_loads_or_is_refused(tmp_path: Path) -> None:
+    whole = write_untrained(tmp_path / "whole")
     rng, outcomes = random.Random(1), {"loaded": 0, "refused": 0}
     scores = {"bleu": 12.5, "update": 5, "bleu_signature": "x", "averaged": ["step-00000001"]}
     for number in range(250):

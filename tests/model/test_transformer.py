@@ -1,7 +1,5 @@
 """The Transformer against torch's own stacks, the paper's printed numbers, and what must hold for any input."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

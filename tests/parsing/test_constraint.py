@@ -229,9 +229,7 @@ def searched(
 
 
 @pytest.mark.parametrize("kind", TERMINALS)
-def test_a_sentence_without_words_ends_at_once_and_an_output_that_is_too_short_is_the_first_terminals(
-    kind: str,
-) -> None:
+def test_a_sentence_without_words_ends_at_once_and_a_too_short_output_is_the_first_terminals(kind: str) -> None:
     """With a score that says so."""
     found = searched(kind, ["", " "], [9, 9], what="open", min_length=1)
     assert [[h.tokens for h in row] for row in found] == [[[]], [[]]]

@@ -193,11 +193,9 @@ UNREADABLE: dict[str, tuple[bytes | None, str]] = {
 }
 
 
+@pytest.mark.usefixtures("workdir")
 @pytest.mark.parametrize("name", UNREADABLE, ids=ascii)
-def test_what_cannot_be_read_or_is_no_plain_file_is_named(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_what_cannot_be_read_or_is_no_plain_file_is_named(name: str) -> None:
     content, said = UNREADABLE[name]
     os.mkfifo("pipe.toml")
     os.mkdir("a folder")
@@ -301,9 +299,7 @@ def warned_anew() -> None:
 
 @pytest.mark.parametrize(("value", "warns"), [(0.0, False), (0, False), (3.0, True), ("high", True), (None, True)])
 @pytest.mark.usefixtures("warned_anew")
-def test_a_retired_key_is_ignored_with_a_warning_where_it_had_an_effect(
-    value: Any, warns: bool, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_retired_key_warns_where_it_had_an_effect(value: Any, warns: bool, capfd: pytest.CaptureFixture[str]) -> None:
     stored = {**MINIMAL, "decode": {"beam": 5, "prune": value}}
     for _ in range(2):
         assert Recipe.from_dict(stored, "'m/config.json'") == Recipe.from_dict(

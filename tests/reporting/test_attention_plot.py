@@ -62,9 +62,7 @@ def test_a_grid_has_every_layer_and_head() -> None:
 
 
 @pytest.mark.parametrize("heads", [1, 2])
-def test_any_characters_are_drawn(
-    heads: int, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_any_text_is_drawn(heads: int, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
     odd = ["$x$", "$", r"\frac", "^_{", "▁مرحبا", "東京", "🙂", "\ue000", "<0x00>", "\x07", "&", "▁" * 3]
     text = " ".join(odd) + " word" * 60
     with caplog.at_level(logging.DEBUG if heads == 2 else logging.WARNING):

@@ -13,9 +13,8 @@ import pytest
 import sacrebleu
 import torch
 from run_search import beam_search, plain_sentences, sample, search_options
-from small_models import searched, section
+from small_models import random_sources, searched, section
 
-from nmt_cli.data.tokenizer import EOS
 from nmt_cli.errors import UsageError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.search.mbr import MbrSearch, by_expected_utility
@@ -24,8 +23,10 @@ from nmt_cli.search.sentence import Hypothesis
 from nmt_cli.search.utilities import bleu, chrf
 from nmt_cli.translation.cached_decoder import CachedDecoder
 
+Utility = Callable[[Sequence[str]], np.ndarray]
 VOCABULARY = 60
 SAMPLES = 12
+SOURCES = random_sources(12, 9, VOCABULARY)
 SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprst" for vowel in ("a", "e", "i", "o", "u ")]
 """The text of each token: several tokens begin no word, and token 4 has the text of token 5."""
 
@@ -44,12 +45,6 @@ def model() -> Transformer:
     return model
 
 
-@cache
-def sources() -> list[list[int]]:
-    rng = random.Random(1)
-    return [[*(rng.randrange(4, VOCABULARY) for _ in range(rng.randint(1, 9))), EOS] for _ in range(12)]
-
-
 def limits(batch: list[list[int]]) -> list[int]:
     return [len(source) + 3 for source in batch]
 
@@ -64,9 +59,7 @@ def search(batch: list[list[int]], chosen: SearchOptions) -> list[list[Hypothesi
     return searched(MbrSearch(decoder, chosen), plain_sentences(limits(batch), None, batch))
 
 
-def brute_force(
-    hypotheses: list[Hypothesis], weights: list[float], utility: Callable[[Sequence[str]], np.ndarray]
-) -> list[tuple[str, float, float]]:
+def brute_force(hypotheses: list[Hypothesis], weights: list[float], utility: Utility) -> list[tuple[str, float, float]]:
     """Text, expected utility and greatest log P of each distinct text, best first."""
     texts = texts_of([h.tokens for h in hypotheses])
     best: dict[str, tuple[float, float]] = {}
@@ -84,12 +77,10 @@ def check(found: list[Hypothesis], expected: list[tuple[str, float, float]]) -> 
 
 @pytest.mark.parametrize("sampling", [SamplingOptions(), SamplingOptions(temperature=0.5, min_p=0.05, seed=4)])
 @pytest.mark.parametrize("utility", [chrf, bleu])
-def test_samples_are_ranked_by_utility(
-    sampling: SamplingOptions, utility: Callable[[Sequence[str]], np.ndarray]
-) -> None:
+def test_samples_are_ranked_by_utility(sampling: SamplingOptions, utility: Utility) -> None:
     chosen = options(sampling=sampling, utility=utility.__name__)
-    samples = sample(CachedDecoder(model(), sources(), SAMPLES), limits(sources()), chosen, sources())
-    found = search(sources(), chosen)
+    samples = sample(CachedDecoder(model(), SOURCES, SAMPLES), limits(SOURCES), chosen, SOURCES)
+    found = search(SOURCES, chosen)
     for row, hypotheses in zip(found, samples, strict=True):
         check(row, brute_force(hypotheses, [1.0] * SAMPLES, utility))
     assert any(len(row) < SAMPLES for row in found)  # some texts are equal
@@ -101,8 +92,8 @@ def test_samples_are_ranked_by_utility(
 
 def test_the_nbest_list_of_beam_search_is_weighted_by_probability() -> None:
     chosen = options(candidates="beam")
-    lists = beam_search(CachedDecoder(model(), sources(), SAMPLES), limits(sources()), chosen)
-    for row, hypotheses in zip(search(sources(), chosen), lists, strict=True):
+    lists = beam_search(CachedDecoder(model(), SOURCES, SAMPLES), limits(SOURCES), chosen)
+    for row, hypotheses in zip(search(SOURCES, chosen), lists, strict=True):
         check(row, brute_force(hypotheses, [math.exp(h.log_prob) for h in hypotheses], chrf))
 
 
@@ -115,7 +106,7 @@ def test_equal_utilities_are_ordered_and_misuse_is_named() -> None:
     found = by_expected_utility(hypotheses, ["a", "b", "c", "d", "a"], np.ones(5), same)
     assert [(*h.tokens, h.log_prob) for h in found] == [(4, -0.5), (1, -1.0), (3, -1.0), (2, -2.0)]
     assert {h.score for h in found} == {1.0}
-    decoder = CachedDecoder(model(), sources(), SAMPLES)
+    decoder = CachedDecoder(model(), SOURCES, SAMPLES)
     with pytest.raises(UsageError, match="'meteor'"):
         MbrSearch(decoder, options(utility="meteor"))
 

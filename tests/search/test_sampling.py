@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import random
 from functools import cache
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 import torch
 from both_arrays import TORCH
 from run_search import beam_search, sample, search_options
-from small_models import section
+from small_models import random_sources, section
 from torch import Tensor
 
 from nmt_cli.data.tokenizer import BOS, EOS, PAD, UNK
@@ -182,6 +181,7 @@ def test_bans_differ_by_row_and_of_equal_logits_top_k_keeps_k() -> None:
 
 
 VOCABULARY = 150
+SOURCES = random_sources(20, 25, VOCABULARY)
 
 
 @cache
@@ -189,12 +189,6 @@ def model() -> Transformer:
     torch.manual_seed(0)
     config = section(d_model=64, d_ff=128, num_heads=4, max_positions=128)
     return Transformer(config, VOCABULARY, VOCABULARY).eval()
-
-
-@cache
-def sources() -> list[list[int]]:
-    rng = random.Random(1)
-    return [[*(rng.randrange(4, VOCABULARY) for _ in range(rng.randint(1, 25))), EOS] for _ in range(20)]
 
 
 def limits(batch: list[list[int]]) -> list[int]:
@@ -217,15 +211,15 @@ def samples(
     "settings", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-6}, {"temperature": 1e-30}, {"min_p": 1.0}]
 )
 def test_what_leaves_one_token_is_greedy_search(settings: dict[str, Any]) -> None:
-    greedy = beam_search(CachedDecoder(model(), sources(), 1), limits(sources()), options(1))
-    found = samples(sources(), 3, **settings)
+    greedy = beam_search(CachedDecoder(model(), SOURCES, 1), limits(SOURCES), options(1))
+    found = samples(SOURCES, 3, **settings)
     assert [[h.tokens for h in row] for row in found] == [[row[0].tokens] * 3 for row in greedy]
     for row, [best] in zip(found, greedy, strict=True):
         assert row[0].log_prob == pytest.approx(best.log_prob, abs=1e-4)
 
 
 def test_the_seed_and_the_sentence_choose() -> None:
-    twice = [sources()[0], sources()[1], sources()[0]]
+    twice = [SOURCES[0], SOURCES[1], SOURCES[0]]
     first, second, again = samples(twice, seed=7)
     assert first == again != second
     assert samples(twice, seed=7)[0] == first
@@ -234,12 +228,12 @@ def test_the_seed_and_the_sentence_choose() -> None:
 
 
 def test_more_samples_are_the_same_and_more_and_ranked() -> None:
-    for few, many in zip(samples(sources(), 2), samples(sources(), 5), strict=True):
+    for few, many in zip(samples(SOURCES, 2), samples(SOURCES, 5), strict=True):
         assert {tuple(h.tokens) for h in few} < {tuple(h.tokens) for h in many}
-    ranked = samples(sources(), 5)
+    ranked = samples(SOURCES, 5)
     for row in ranked:
         assert [h.score for h in row] == sorted((h.score for h in row), reverse=True)
-    assert samples(sources(), 5, nbest=2) == [row[:2] for row in ranked]
+    assert samples(SOURCES, 5, nbest=2) == [row[:2] for row in ranked]
 
 
 @torch.inference_mode()
@@ -251,15 +245,15 @@ def log_prob(source: list[int], tokens: list[int]) -> float:
 @pytest.mark.parametrize("settings", [{}, {"top_k": 5, "temperature": 3.0}])
 def test_prefixes_are_kept_and_log_prob_is_the_models_own(settings: dict[str, Any]) -> None:
     prefixes = [[9, 8, 7], [], [40], *[[]] * 17]
-    found = samples(sources(), 2, prefixes, **settings)
-    for source, prefix, row in zip(sources(), prefixes, found, strict=True):
+    found = samples(SOURCES, 2, prefixes, **settings)
+    for source, prefix, row in zip(SOURCES, prefixes, found, strict=True):
         for h in row:
             assert h.tokens[: len(prefix)] == prefix
             assert h.log_prob == pytest.approx(log_prob(source, h.tokens), abs=1e-3)
             assert h.score == h.log_prob / gnmt(len(h.tokens) + 1, 0.6)
             assert not {PAD, UNK, BOS, EOS} & set(h.tokens)
             assert len(h.tokens) <= len(source) + 4
-    assert [found[i] for i in (1, 3, 19)] == [samples(sources(), **settings)[i] for i in (1, 3, 19)]
+    assert [found[i] for i in (1, 3, 19)] == [samples(SOURCES, **settings)[i] for i in (1, 3, 19)]
 
 
 def test_equal_samples_are_computed_once() -> None:
@@ -272,7 +266,7 @@ def test_equal_samples_are_computed_once() -> None:
             self.rows.append(len(rows))
             return super().step(tokens, rows)
 
-    batch, prefixes = sources()[:3], [[9, 8, 7], [9], []]
+    batch, prefixes = SOURCES[:3], [[9, 8, 7], [9], []]
     found = sample(Counting(model(), batch, 30), limits(batch), options(30, temperature=0.3), batch, prefixes)
     expected = [
         sum(len({tuple(h.tokens[:step]) for h in row if len(h.tokens) >= step}) for row in found)

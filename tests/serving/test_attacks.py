@@ -315,9 +315,7 @@ SPACES = " " * 5_000_000
 
 
 @pytest.mark.slow
-def test_the_place_of_a_client_that_does_not_read_is_freed(
-    model: Path, served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_does_not_read_loses_the_place(model: Path, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     protocol = TimedProtocol.within(1)
     monkeypatch.setattr(TimedProtocol, "within", lambda seconds: protocol)  # the body has no limit
     with (
@@ -342,9 +340,7 @@ def test_a_client_that_does_not_read_does_not_hold_the_end_up(model: Path, serve
         answer.read()
 
 
-def test_a_client_that_sends_two_requests_and_leaves(
-    model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_client_that_asks_twice_and_leaves(model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     gate = held_until(monkeypatch, tmp_path)
     monkeypatch.setattr(translating, "SOON", 0)  # it is looked from the beginning whether the client is there
     with running(model) as one:

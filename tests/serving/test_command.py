@@ -60,9 +60,7 @@ def held(model: Path, folder: Path, *options: str) -> Iterator[tuple[Command, Ga
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_what_is_under_way_is_answered_at_the_end(
-    model: Path, tmp_path: Path, number: signal.Signals, status: int
-) -> None:
+def test_what_is_begun_is_answered_at_the_end(model: Path, tmp_path: Path, number: signal.Signals, status: int) -> None:
     with held(model, tmp_path, "--grace", str(LIMIT)) as (command, gate, answers):
         command.process.send_signal(number)
         command.wait_for("ending: 1 requests are under way")
@@ -78,12 +76,11 @@ def test_what_takes_longer_than_the_grace_is_refused(model: Path, tmp_path: Path
     assert [answer.status_code for answer in answers] in ([], [503])
 
 
-def test_what_is_refused_before_serving(model: Path, tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_what_is_refused_before_serving(model: Path, workdir: Path, monkeypatch: Any, capfd: Any) -> None:
     monkeypatch.setattr("nmt_cli.serving.logs.configure", lambda form: None)  # loggers of the whole process
     for name, keys in {"short": "# a key\nabc\n", "twice": "long-enough\nlong-enough x\n", "empty": "\n"}.items():
         Path(name).write_text(keys, encoding="utf-8")
-    write_untrained(tmp_path / "twin", seed=5)
+    write_untrained(workdir / "twin", seed=5)
     serve = f"serve --device cpu --model {model}"
     usage = """
         --model twin --port 0 → one model for each language pair

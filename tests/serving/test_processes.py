@@ -115,9 +115,7 @@ def test_kills_under_load_lose_only_what_the_process_had(model: Path, expected: 
         assert not any("Traceback" in line for line in command.lines)
 
 
-def test_sighup_replaces_the_processes_one_after_another_and_clients_lose_nothing(
-    model: Path, expected: dict[str, str]
-) -> None:
+def test_sighup_replaces_processes_in_turn_and_clients_lose_nothing(model: Path, expected: dict[str, str]) -> None:
     with started(model, "--precision", "fp32") as (command, url):
         before = servers(command)
         with clients(url, expected) as seen:

@@ -1,7 +1,5 @@
 """The two kinds of arrays of searches, for tests that run over both."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from small_models import needs_engine

@@ -1,7 +1,5 @@
 """Searches that fail, for processes that cannot be patched: they import this module."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

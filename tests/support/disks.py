@@ -1,7 +1,5 @@
 """A full disk, a real one: a file system of a few megabytes in memory."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Two kinds are found. `Command.shown`: a command in a code block, or a benchmark 
 stands. Others are mentions: a name and options in a sentence, which must exist.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import shlex

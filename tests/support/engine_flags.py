@@ -1,7 +1,5 @@
 """How a C++ program is compiled with the sources of the engine."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

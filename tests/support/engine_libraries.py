@@ -1,7 +1,5 @@
 """The libraries of the engine that run on this machine."""
 
-from __future__ import annotations
-
 from nmt_cli.device.processor import cpu_flags
 from nmt_cli.engine import library as engine
 

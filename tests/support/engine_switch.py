@@ -1,7 +1,5 @@
 """Translates with torch's operators alone, where the engine is, too."""
 
-from __future__ import annotations
-
 import pytest
 
 from nmt_cli.engine import library

@@ -1,7 +1,5 @@
 """Every library of the engine that runs here, and several numbers of threads, for tests of its operations of training."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import ModuleType
 

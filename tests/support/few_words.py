@@ -1,7 +1,5 @@
 """A tiny model with random weights over a few words, its tokenizer, and lines to translate: for tests of constraints."""
 
-from __future__ import annotations
-
 import random
 from functools import cache
 

@@ -8,8 +8,6 @@ A process ends by `os._exit` once its exit handlers have run and its streams are
 Python half a second. With `finalize` it ends as any Python process does.
 """
 
-from __future__ import annotations
-
 import atexit
 import itertools
 import json

@@ -4,8 +4,6 @@ the seconds in which Python and torch load. `FORKED` is a `prelude` of `forked.r
     at_update(5, lambda trainer: own(signal.SIGKILL) if last() else None)
 """
 
-from __future__ import annotations
-
 FORKED = """
 import itertools, mmap, os, signal, subprocess, sys, threading, time, traceback
 import torch

@@ -7,8 +7,6 @@ Valid requests are changed at random: methods, paths, queries, headers, lengths,
 forms, single bytes. They arrive whole, in pieces, one behind another, or not to the end. The request of a seed is always the same.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import socket

@@ -8,8 +8,6 @@ The process has LIMIT seconds and MEMORY bytes. What ends in another way than by
 the exit status is 1. The model of a seed is always the same.
 """
 
-from __future__ import annotations
-
 import gzip
 import importlib
 import io

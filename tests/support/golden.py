@@ -10,8 +10,6 @@ A change of nmt that alters an output writes the files anew, and says why. Vocab
 SentencePiece may learn another one from the same text.
 """
 
-from __future__ import annotations
-
 import lzma
 import os
 import random

@@ -8,8 +8,6 @@ patched import this module: the name of the file is in their environment.
     gate.open()
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A translator over a model in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

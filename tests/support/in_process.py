@@ -3,8 +3,6 @@
 printed("score hyp --ref ref", "--width", 1)      the words of a line, and arguments that stay as they are
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from typing import Any

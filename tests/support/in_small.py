@@ -6,8 +6,6 @@ What a command says is checked as it is written: options, and recipes with their
 are made small.
 """
 
-from __future__ import annotations
-
 SMALL = """
 import multiprocessing
 

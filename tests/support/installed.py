@@ -5,8 +5,6 @@ answer a request with the translation of nmt translate. It needs no other packag
 a model, which needs torch.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import re

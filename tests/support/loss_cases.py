@@ -1,7 +1,5 @@
 """Hidden states, a vocabulary's matrix and targets, for tests of the loss and its kernel."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

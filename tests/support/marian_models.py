@@ -21,6 +21,8 @@ import pytest
 import sentencepiece
 
 from nmt_cli.data.demo_corpus import pairs
+from nmt_cli.exchange.importer import ImportOptions
+from nmt_cli.exchange.importing import Imported, import_model
 
 Array = npt.NDArray[Any]
 SHARED = Path(os.environ.get("NMT_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data")) / "marian-model"
@@ -280,6 +282,10 @@ def students_files(model: Marian, pair: str = "ende", kind: int = 0x4101, **more
         **{f"{name}.{pair}.spm": spm for name, spm in zip(names, model.models, strict=True)},
         **{name.replace("__", "."): text.encode() for name, text in more.items()},
     }
+
+
+def imported(source: Path, out: Path, **options: Any) -> Imported:
+    return import_model(source, out, "", ImportOptions(**options))
 
 
 def written(folder: Path, files: Mapping[str, bytes]) -> Path:

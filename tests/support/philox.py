@@ -1,7 +1,5 @@
 """Dropout by counter in NumPy: the masks that the engine's operations of training compute."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ random.Random, sentences ──▶ html_document / … ──▶ a document
 lines, random.Random     ──▶ scrambled ──▶ translations: the words in another order, some left out or repeated
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Sequence

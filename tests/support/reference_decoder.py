@@ -5,8 +5,6 @@ The reference has no caches: each step decodes every hypothesis from its beginni
     B sentences   W beam   N open hypotheses   S source length   T tokens generated   D d_model   V vocabulary
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import cast
 

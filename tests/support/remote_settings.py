@@ -1,7 +1,5 @@
 """Published models, as a server of Remote Settings has them: records of files, and the files, compressed by Zstandard."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

@@ -3,8 +3,6 @@
 Every rank computes the gradients of one update with its own part of it, and those of the whole update alone.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Run a search over the sentences that a decoder holds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 

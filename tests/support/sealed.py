@@ -1,7 +1,5 @@
 """JSON records changed as nobody should, with a hash that fits again: what is behind the hash can be tested so."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -8,8 +8,6 @@ have in common: all, to the bit.
     run_errors(run)                    what is not whole in a run that was killed
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

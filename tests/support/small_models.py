@@ -1,7 +1,5 @@
 """Small random models, in torch and in the engine, and sentences for them."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterable, Sequence
@@ -61,6 +59,12 @@ def sources(*lengths: int, vocabulary: int = VOCABULARY, seed: int = 1) -> list[
     """Random sources of these lengths, without end symbols."""
     rng = random.Random(seed)
     return [[rng.randrange(4, vocabulary) for _ in range(length)] for length in lengths]
+
+
+def random_sources(count: int, longest: int, vocabulary: int) -> list[list[int]]:
+    """Random sources of 1 to `longest` tokens and an end symbol."""
+    rng = random.Random(1)
+    return [[*(rng.randrange(4, vocabulary) for _ in range(rng.randint(1, longest))), EOS] for _ in range(count)]
 
 
 def packed_gradients(model: Any, spare: int = 0) -> tuple[Tensor, list[Tensor]]:

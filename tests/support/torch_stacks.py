@@ -1,7 +1,5 @@
 """The paper's model made of torch's own stacks, with the weights of one of ours."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

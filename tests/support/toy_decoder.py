@@ -1,7 +1,5 @@
 """A toy decoder whose logits depend on the whole history, and every output that it can have: for tests of searches."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence

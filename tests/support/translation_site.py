@@ -3,8 +3,6 @@
 It translates into capital letters. The attention of each word is 0.8 on the word at its own position, and 0.2 on the one before.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """Model folders of tiny untrained models, and sentences in the words that their vocabularies were learned from."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Sequence

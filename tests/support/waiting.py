@@ -3,8 +3,6 @@
 A test waits for an event, never for a time. LIMIT only turns a hang into a failure.
 """
 
-from __future__ import annotations
-
 import fcntl
 import select
 import subprocess

@@ -1,7 +1,5 @@
 """A web server on this machine that serves files and misbehaves as told: cuts, errors, no ranges, changed files."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 import threading

@@ -111,8 +111,7 @@ def test_languages(pairs: list[Pair], said: Said) -> None:
 
 
 @pytest.mark.slow
-def test_commands_warn(pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, shifted(pairs, 1, start=1000))
-    monkeypatch.chdir(tmp_path)
+def test_commands_warn(pairs: list[Pair], workdir: Path) -> None:
+    write(workdir, shifted(pairs, 1, start=1000))
     for line in ("init mine --source text.en --target text.de --time 1s", "preprocess mine.toml --workers 1"):
         assert " ".join(warnings(line)).count("are shifted against each other from about line") == 1

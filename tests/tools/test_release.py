@@ -1,7 +1,5 @@
 """What a release needs: places that must agree, and the licences of what pip installs beside the package."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

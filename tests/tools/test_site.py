@@ -1,7 +1,5 @@
 """The documentation site: it builds strictly, loads nothing from elsewhere, and has every command, key and public name."""
 
-from __future__ import annotations
-
 import html
 import json
 import os

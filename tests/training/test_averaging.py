@@ -1,7 +1,5 @@
 """Averaging: the mean is numpy's, and what must not be averaged is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

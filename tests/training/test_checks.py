@@ -1,7 +1,5 @@
 """What training needs is checked before it starts, and a dry run checks the same."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re
@@ -119,9 +117,7 @@ def test_a_dry_run_refuses_what_training_refuses(name: str, folder: Path, monkey
         ("none.toml", "the shards hold no validation pairs: no scores, no best checkpoint, no early stopping"),
     ],
 )
-def test_validation_pairs_that_do_not_count_are_warned_of(
-    recipe: str, said: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ignored_pairs_are_warned_of(recipe: str, said: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for start in (nmt.forecast, nmt.train):
         start(recipe)
         assert said in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """Gradients of three real processes: the same as one process's."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -30,9 +28,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
 
 
 @pytest.mark.parametrize(("precision", "passes"), CASES)
-def test_the_ranks_train_as_one_process_and_resume_with_the_same_bits(
-    found: Findings, precision: str, passes: int
-) -> None:
+def test_ranks_train_as_one_process_and_resume_with_the_same_bits(found: Findings, precision: str, passes: int) -> None:
     """A sum, not a mean, with a matrix that is used three times (the tied embeddings), in fp32 and in several buckets,
     and each number once an update, whatever the number of micro-batches. Frozen parameters are not in it."""
     tolerance = 1e-6 if precision == "fp32" else 5e-3  # other micro-batches round otherwise

@@ -1,7 +1,5 @@
 """`train.freeze`: the parameters it names keep their bits, the others get the gradients that they would get anyway."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from replicas import ALONE, V, batch_of, new_updater, recipe
@@ -61,9 +59,7 @@ def test_wrong_patterns_are_refused_with_the_nearest_part(freeze: list[str], sai
     [*((freeze, "fp32") for freeze in FROZEN), (FROZEN[2], "bf16"), (FROZEN[3], "fp16")],
     ids=str,
 )
-def test_frozen_parameters_keep_their_bits_and_the_others_get_their_gradients(
-    freeze: list[str], precision: str
-) -> None:
+def test_frozen_parameters_keep_their_bits_and_others_get_their_gradients(freeze: list[str], precision: str) -> None:
     for tied in (True, False):
         some, all_of_it = (new_updater(ALONE, precision, {"tie_embeddings": tied}, freeze=one) for one in (freeze, []))
         names = matching([name for name, _ in some.weights.model.named_parameters()], freeze)

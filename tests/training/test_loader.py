@@ -1,7 +1,5 @@
 """Rank batches come in the plan's order, prepared in this process or in worker processes, and from any update on."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import pickle

@@ -1,7 +1,5 @@
 """Loggers of `nmt train`: one from outside the package, TensorBoard's, and names that are not listed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -2,8 +2,6 @@
 output bias and a zero start, what is fixed stays.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The micro-batch size: chosen by measured peaks, on an imaginary machine and on this one."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable
@@ -53,7 +51,7 @@ def test_the_largest_batch_fits_and_wastes_little(start: int, limit: int) -> Non
         (50, 300, 10_000, 10**6, 300, 300),  # nor is less than it asked for
     ],
 )
-def test_limits_of_memory_and_of_the_longest_pair(
+def test_limits_of_memory_and_pairs(
     start: int, longest: int, limit: int, available: int, least: int, most: int
 ) -> None:
     measure, asked = machine(100 * MB, MB, available * MB)

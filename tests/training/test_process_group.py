@@ -1,7 +1,5 @@
 """Errors of a collective are explained, and all ranks learn why one of them failed. cli/test_endings.py has real processes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The learning rate of equation (3), against values worked out by hand."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

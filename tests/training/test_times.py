@@ -1,7 +1,5 @@
 """How long a training takes, and how often it validates and saves."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The loop in one process: gradients that are not finite, results that are read late, what a resumed run takes up."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -34,6 +32,7 @@ from nmt_cli.training.progress import TrainingProgress
 from nmt_cli.training.run import RunFolder
 from nmt_cli.training.trainer import Trainer, initial_model
 
+Start = Callable[..., Trainer]
 WORDS = ["a", "b", "c", "d", "e", "f", "g", "h"]
 
 
@@ -60,7 +59,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def start(shards: Path, tmp_path: Path) -> Callable[..., Trainer]:
+def start(shards: Path, tmp_path: Path) -> Start:
     def make(run: str = "run", broken: frozenset[int] = frozenset(), in_flight: int = 1, **train: Any) -> Trainer:
         """Return a trainer whose gradient is not finite at the updates in `broken`."""
         trainer = Trainer(recipe(**train), shards, tmp_path / run, Hardware("cpu", "fp32", 2**33), ProcessGroup())
@@ -92,7 +91,7 @@ def records(trainer: Trainer) -> list[dict[str, Any]]:
     return [{k: v for k, v in json.loads(line).items() if k not in ("seconds", "tokens_per_second")} for line in lines]
 
 
-def test_the_first_gradient_that_is_not_finite_stops_with_what_helps(start: Callable[..., Trainer]) -> None:
+def test_the_first_gradient_that_is_not_finite_stops_with_what_helps(start: Start) -> None:
     trainer = start(broken=frozenset({7}))
     with pytest.raises(TrainingError) as raised:
         trainer.train()
@@ -108,7 +107,7 @@ def test_the_first_gradient_that_is_not_finite_stops_with_what_helps(start: Call
     assert [c.update for c in resumed.run.checkpoints()] == [10, 20]
 
 
-def test_as_many_in_a_row_as_allowed_pass_without_a_step_and_one_more_stops(start: Callable[..., Trainer]) -> None:
+def test_as_many_in_a_row_as_allowed_pass_without_a_step_and_one_more_stops(start: Start) -> None:
     trainer = start(broken=frozenset({4, 5, 8}), skip_nonfinite=2)
     progress = trainer.train()
     assert (progress.update, progress.skipped, progress.skipped_in_a_row) == (20, 3, 0)
@@ -120,7 +119,7 @@ def test_as_many_in_a_row_as_allowed_pass_without_a_step_and_one_more_stops(star
         start("other", broken=frozenset({4, 5, 6}), skip_nonfinite=2).train()
 
 
-def test_results_read_late_are_the_same(start: Callable[..., Trainer]) -> None:
+def test_results_read_late_are_the_same(start: Start) -> None:
     """As on a GPU, whose loop does not wait for an update to end."""
     broken = frozenset({3, 14})
     prompt, late = start("prompt", broken, skip_nonfinite=1), start("late", broken, in_flight=8, skip_nonfinite=1)
@@ -134,14 +133,14 @@ def test_results_read_late_are_the_same(start: Callable[..., Trainer]) -> None:
     assert content(prompt) == content(late)
 
 
-def test_an_error_that_is_read_late_is_reported_with_its_own_update(start: Callable[..., Trainer]) -> None:
+def test_an_error_that_is_read_late_is_reported_with_its_own_update(start: Start) -> None:
     trainer = start(broken=frozenset({3}), in_flight=8)
     with pytest.raises(TrainingError, match=r"at update 3 .*after 5 updates"):
         trainer.train()
     assert [c.update for c in trainer.run.checkpoints()] == [5]
 
 
-def test_checkpoints_by_minutes_are_not_periodic_but_without_updates_to_count(start: Callable[..., Trainer]) -> None:
+def test_checkpoints_by_minutes_are_not_periodic_but_without_updates_to_count(start: Start) -> None:
     trainer = start(checkpoint_minutes=1e-6, keep=2, average=2)
     trainer.train()
     assert [(c.update, c.periodic) for c in trainer.run.checkpoints()] == [(10, True), (20, True)]
@@ -153,9 +152,7 @@ def test_checkpoints_by_minutes_are_not_periodic_but_without_updates_to_count(st
     assert len(checkpoints) >= 3
 
 
-def test_the_best_checkpoint_counts_though_it_is_not_periodic(
-    start: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_checkpoint_counts_though_it_is_not_periodic(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = start(valid_every=8, checkpoint_every=20)
     assert trainer.validator
     nll = {8: 3.0, 16: 1.0, 20: 2.0}
@@ -174,7 +171,7 @@ def test_a_record_has_the_speed_since_the_one_before() -> None:
     assert train_record(progress)["tokens_per_second"] == 40 / 4
 
 
-def test_what_a_killed_process_left_is_cleared_away(start: Callable[..., Trainer], tmp_path: Path) -> None:
+def test_what_a_killed_process_left_is_cleared_away(start: Start, tmp_path: Path) -> None:
     trainer = start()
     trainer.train()
     folder = tmp_path / "run/checkpoints"
@@ -194,7 +191,7 @@ SKIPS = {"broken": frozenset({4, 9, 12}), "skip_nonfinite": 1}
 
 
 @pytest.mark.parametrize(("chosen", "update"), [(DRAWS, 13), (SKIPS, 11)])
-def test_a_run_resumes_exactly(chosen: dict[str, Any], update: int, start: Callable[..., Trainer]) -> None:
+def test_a_run_resumes_exactly(chosen: dict[str, Any], update: int, start: Start) -> None:
     """With dropout, two passes, pairs turned round and words cut anew in each epoch, and a learning rate that falls to
     zero at the end; and with gradients that are skipped.
     """
@@ -203,9 +200,8 @@ def test_a_run_resumes_exactly(chosen: dict[str, Any], update: int, start: Calla
     stopped = start(**chosen)
     signal_at(stopped, update, signal.SIGTERM)
     handler = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(
-        Stopped, match=f"stopped at update {update} and saved"
-    ) as error:  # a caller in Python has no log
+    # a caller in Python has no log
+    with pytest.raises(Stopped, match=f"stopped at update {update} and saved") as error:
         stopped.train()
     assert (error.value.exit_code, error.value.reported) == (128 + signal.SIGTERM, True)
     assert signal.getsignal(signal.SIGTERM) == handler
@@ -220,7 +216,7 @@ def test_a_run_resumes_exactly(chosen: dict[str, Any], update: int, start: Calla
         assert not torch.equal(other.updater.weights.main_params, whole.updater.weights.main_params), key
 
 
-def test_training_may_start_from_another_models_weights(start: Callable[..., Trainer], tmp_path: Path) -> None:
+def test_training_may_start_from_another_models_weights(start: Start, tmp_path: Path) -> None:
     """With the weights alone: Adam, the schedule and the text begin anew. A resumed run does not read that model again."""
     first = start("first")
     first.train()
@@ -240,7 +236,7 @@ def test_training_may_start_from_another_models_weights(start: Callable[..., Tra
         resumed.run.load(1000, recipe(), resumed.corpus.index)
 
 
-def test_a_model_that_does_not_fit_is_no_start(start: Callable[..., Trainer], tmp_path: Path, shards: Path) -> None:
+def test_a_model_that_does_not_fit_is_no_start(start: Start, tmp_path: Path, shards: Path) -> None:
     start("first", updates=1).train()
     same, wider = recipe(), recipe().model_copy(update={"model": recipe().model.model_copy(update={"d_ff": 64})})
     learned = learn_bpe(["a b c d e f g h i j k"] * 9, same.data.model_copy(update={"vocab_size": 20}))
@@ -254,9 +250,7 @@ def test_a_model_that_does_not_fit_is_no_start(start: Callable[..., Trainer], tm
             initial_model(tmp_path / name, form, vocabulary)
 
 
-def test_frozen_parameters_keep_their_bits_through_stop_resume_and_averaging(
-    start: Callable[..., Trainer], tmp_path: Path
-) -> None:
+def test_frozen_parameters_keep_their_bits_through_stop_resume_and_averaging(start: Start, tmp_path: Path) -> None:
     start("first").train()
     frozen = {"init": str(tmp_path / "first"), "freeze": ["embeddings", "encoder.*"], "keep": 5}
     whole = start("whole", **frozen, checkpoint_every=5)
@@ -283,7 +277,7 @@ def test_frozen_parameters_keep_their_bits_through_stop_resume_and_averaging(
         start("whole", **{**frozen, "freeze": []}, checkpoint_every=5)
 
 
-def test_a_run_may_decay_after_it_was_resumed(start: Callable[..., Trainer]) -> None:
+def test_a_run_may_decay_after_it_was_resumed(start: Start) -> None:
     """Train on while it helps, then let the learning rate fall: the same as if that had been planned."""
     start(updates=14).train()
     decayed, planned = start(decay_updates=6), start("planned", decay_updates=6)
@@ -294,7 +288,7 @@ def test_a_run_may_decay_after_it_was_resumed(start: Callable[..., Trainer]) -> 
 
 @needs_engine
 def test_a_run_that_goes_on_with_other_random_numbers_says_so_once(
-    start: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("nmt_cli.kernels.choice.library", lambda: None)
@@ -304,7 +298,7 @@ def test_a_run_that_goes_on_with_other_random_numbers_says_so_once(
         assert ("dropout draws other random numbers" in capsys.readouterr().err) == said
 
 
-def test_patience_ends_training_before_a_signal_does(start: Callable[..., Trainer]) -> None:
+def test_patience_ends_training_before_a_signal_does(start: Start) -> None:
     """Both come with the same update: the run is finished, not stopped."""
     trainer = start(patience=1, updates=100, lr_factor=1e-9)
     trainer.progress.best = 0.0  # no validation will be better
@@ -315,7 +309,7 @@ def test_patience_ends_training_before_a_signal_does(start: Callable[..., Traine
     assert start(patience=1, updates=100, lr_factor=1e-9).train().update == 10  # once more: nothing is left to do
 
 
-def test_state_json_has_the_keys_of_older_versions(start: Callable[..., Trainer]) -> None:
+def test_state_json_has_the_keys_of_older_versions(start: Start) -> None:
     """So that a run can be resumed by an older version and by a newer one."""
     trainer = start(updates=7)
     trainer.train()
@@ -330,15 +324,14 @@ def test_state_json_has_the_keys_of_older_versions(start: Callable[..., Trainer]
 
 
 def test_on_a_terminal_a_bar_moves_with_every_micro_batch(
-    start: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The log's lines stay as they are."""
     monkeypatch.setattr("nmt_cli.training.report.PROGRESS_SECONDS", 0.0)
     monkeypatch.setattr("nmt_cli.console.on_terminal", lambda: True)
     monkeypatch.setattr("tqdm.std.tqdm.monitor_interval", 0)
-    monkeypatch.setattr(
-        "tqdm.tqdm", partial(tqdm.tqdm, mininterval=0)
-    )  # the whole training may take a tenth of a second
+    # the whole training may take a tenth of a second
+    monkeypatch.setattr("tqdm.tqdm", partial(tqdm.tqdm, mininterval=0))
     trainer = start(micro_batch_tokens=128)
     moved = Mock(wraps=trainer.report.advance)
     monkeypatch.setattr(trainer.report, "advance", moved)
@@ -354,9 +347,7 @@ def test_on_a_terminal_a_bar_moves_with_every_micro_batch(
     assert "\r" not in log
 
 
-def test_the_expected_time_counts_validations(
-    start: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_expected_time_counts_validations(start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A validation takes half a minute after every five updates, which take no time beside it."""
     monkeypatch.setattr("nmt_cli.training.report.PROGRESS_SECONDS", 0.0)
     clock = time.perf_counter

@@ -1,7 +1,5 @@
 """Validation's BLEU: of which lines, with which tokenizer, and which scores may be compared."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -19,9 +17,8 @@ def chinese(lines: int) -> list[str]:
     return ["".join(CHARACTERS[(i * k + i // 7) % 16] for k in range(1, 9)) + "。" for i in range(lines)]
 
 
-def written(folder: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], language: str) -> Path:
-    """A recipe, its text and its shards, in `folder`, which becomes the working directory."""
-    monkeypatch.chdir(folder)
+def written(folder: Path, lines: list[str], language: str) -> Path:
+    """A recipe, its text and its shards, in `folder`, the working directory."""
     (folder / "text").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     recipe = TINY.replace("[data]", f'[data]\ntarget_language = "{language}"') + 'best_metric = "bleu"\n'
     (folder / "mine.toml").write_text(recipe, encoding="utf-8")
@@ -30,8 +27,8 @@ def written(folder: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], lan
 
 
 @pytest.fixture
-def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return written(tmp_path, monkeypatch, chinese(60), "zh")
+def recipe(workdir: Path) -> Path:
+    return written(workdir, chinese(60), "zh")
 
 
 def validations(folder: Path) -> list[dict[str, Any]]:
@@ -53,9 +50,9 @@ def log(folder: Path) -> str:
     ],
 )
 def test_the_tokenizer_fits_the_language_and_stands_beside_the_score(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], language: str, tokenizer: str
+    workdir: Path, lines: list[str], language: str, tokenizer: str
 ) -> None:
-    folder = written(tmp_path, monkeypatch, lines, language)
+    folder = written(workdir, lines, language)
     nmt.train("mine.toml")
     assert f"chrF and BLEU of all 60 lines (tokenizer {tokenizer})" in log(folder)
     assert f"({tokenizer})" in log(folder)
@@ -65,9 +62,7 @@ def test_the_tokenizer_fits_the_language_and_stands_beside_the_score(
 
 
 @pytest.mark.slow
-def test_of_a_long_text_lines_at_even_distances_are_translated(
-    recipe: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_long_text_lines_at_even_distances_are_translated(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nmt.train("mine.toml", overrides=["train.valid_bleu_sentences=20", "train.valid_samples=20"])
     assert "BLEU of 20 of 60 lines" in log(recipe)
     assert [validations(recipe)[0][key] for key in ("bleu_sentences", "bleu_of_sentences")] == [20, 60]
@@ -89,16 +84,15 @@ def test_scores_of_another_measure_do_not_count(recipe: Path) -> None:
     assert log(recipe).count("best so far") == 2
 
 
-def test_older_shards_keep_their_rule_and_their_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_shards_keep_their_rule_and_their_run_resumes(recipe: Path) -> None:
     """The recipe does not name data.normalization: its default was nmt_nfkc when these shards were made."""
-    folder = written(tmp_path, monkeypatch, chinese(60), "zh")
     older = ["data.normalization=nmt_nfkc"]
     nmt.preprocess("mine.toml", overrides=older, force=True)
     nmt.train("mine.toml", overrides=[*older, "train.updates=1"])
     nmt.train("mine.toml")
     assert not nmt.preprocess("mine.toml").fresh
-    stored = json.loads((folder / "runs/mine/last/config.json").read_text(encoding="utf-8"))
+    stored = json.loads((recipe / "runs/mine/last/config.json").read_text(encoding="utf-8"))
     assert stored["recipe"]["data"]["normalization"] == "nmt_nfkc"
-    assert validations(folder)[-1]["update"] == 2
+    assert validations(recipe)[-1]["update"] == 2
     with pytest.raises(NmtError, match=r"data\.normalization: was 'nmt_nfkc', is 'nfc'"):
         nmt.preprocess("mine.toml", overrides=["data.normalization=nfc"])

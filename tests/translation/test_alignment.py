@@ -29,9 +29,7 @@ def make(layers: int = 3, **features: object) -> Transformer:
 
 @pytest.mark.parametrize(("layers", "number"), [(1, 0), (2, 0), (3, 1)])
 @pytest.mark.parametrize("features", FEATURES)
-def test_weights_are_means_over_heads_of_the_last_but_one_layer(
-    features: dict[str, Any], layers: int, number: int
-) -> None:
+def test_weights_are_head_means_of_the_last_but_one_layer(features: dict[str, Any], layers: int, number: int) -> None:
     """`test_attention_maps` holds those of each head."""
     model = make(layers, **features)
     _, weights = TorchForced(model).forced([SOURCE], [TARGET], attention=["cross"])

@@ -1,6 +1,5 @@
 """The decoders against the plain one; and no bit of a sentence's result depends on its neighbours."""
 
-import random
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,9 +9,8 @@ import pytest
 import torch
 from reference_decoder import KINDS, ReferenceDecoder
 from run_search import beam_search, over, search_options
-from small_models import needs_engine, searched, section
+from small_models import needs_engine, random_sources, searched, section
 
-from nmt_cli.data.tokenizer import EOS
 from nmt_cli.model.precision import convert
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.search.engine import EngineSearch
@@ -45,11 +43,7 @@ def make(seed: int = 0, **features: object) -> Transformer:
     return model
 
 
-def sources(count: int, longest: int = 40, seed: int = 1) -> list[list[int]]:
-    rng = random.Random(seed)
-    return [[*(rng.randrange(4, VOCABULARY) for _ in range(rng.randint(1, longest))), EOS] for _ in range(count)]
-
-
+sources = partial(random_sources, longest=40, vocabulary=VOCABULARY)
 options = partial(search_options, nbest=1)
 
 

@@ -212,9 +212,7 @@ def few_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("search", [{}, {"search": "sample", "sampling": SamplingOptions(top_p=0.9)}])
 @pytest.mark.usefixtures("few_alone")
-def test_the_number_of_workers_changes_nothing(
-    workers: int, search: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_workers_change_nothing(workers: int, search: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Several windows under way at once, with fewer and more lines than workers; and once more."""
     monkeypatch.setattr(module, "WINDOW", WindowSize(2, 16))
     given: dict[str, Any] = {**search, "align": True}

@@ -93,9 +93,7 @@ def test_log_probs_equal_torchs_cross_entropy_of_each_pair_alone(by: str, featur
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 64, 100_000])
-def test_batches_neighbours_and_windows_change_nothing(
-    by: str, batch_tokens: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_neighbours_windows_change_nothing(by: str, batch_tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
     some = scorer(by, batch_tokens)
     assert list(some.score(pairs())) == expected(by)
     assert [(result.source, result.target) for result in expected(by)] == pairs()
