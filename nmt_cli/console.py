@@ -79,9 +79,7 @@ WARNED: set[str] = set()
 
 
 def warn_once(text: str, where: str = "") -> None:
-    """Print a warning unless this process has printed it before: commands read the same recipe or checkpoint several
-    times.
-    """
+    """Print a warning, once in a process: commands read the same recipe or checkpoint several times."""
     if text not in WARNED:
         WARNED.add(text)
         warn(f"{where}: {text}" if where else text)

@@ -118,22 +118,6 @@ def _valid(argument: str) -> str:
 
 
 def _json(seen: AttentionRecord) -> str:
-    attention = [
-        {
-            "kind": view.kind,
-            "rows": view.rows,
-            "columns": view.columns,
-            "layers": view.layers,
-            "heads": view.heads,
-            "weights": view.weights.astype(float).round(9).tolist(),
-        }
-        for view in seen.views
-    ]
-    values = {
-        "source": seen.source,
-        "translation": seen.translation,
-        "score": seen.score,
-        "log_prob": seen.log_prob,
-        "attention": attention,
-    }
-    return json.dumps(values, ensure_ascii=False)
+    views = [{**vars(view), "weights": view.weights.astype(float).round(9).tolist()} for view in seen.views]
+    values = {"source": seen.source, "translation": seen.translation, "score": seen.score, "log_prob": seen.log_prob}
+    return json.dumps({**values, "attention": views}, ensure_ascii=False)

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
 
 class _Group(Group):
-    """The commands of `nmt data`: the commands in this file, and one per name in the registry at the time of the
-    call.
-    """
+    """The commands of `nmt data`: those in this file, and one per name in the registry at the time of the call."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*super().list_commands(ctx), *DATASETS]
@@ -37,7 +35,9 @@ class _Group(Group):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in DATASETS:
             return super().get_command(ctx, cmd_name)
-        return command_of(cmd_name, fetch, help=_help(cmd_name))
+        dataset = dataset_named(cmd_name)
+        about = f"{dataset.title}.\n\n{dataset.size}, for the recipe {dataset.recipe}; `nmt data` shows the licence."
+        return command_of(cmd_name, fetch, help=about)
 
 
 group = typer.Typer(
@@ -108,13 +108,8 @@ def fetch(
         output.write_json(summary.to_dict())
 
 
-def _help(name: str) -> str:
-    dataset = dataset_named(name)
-    return f"{dataset.title}.\n\n{dataset.size}, for the recipe {dataset.recipe}; `nmt data` shows the licence."
-
-
 def _summary(summary: Built) -> str:
-    """Return a summary as text."""
+
     if not summary.fresh:
         return f"nothing to do: {summary.folder} is complete"
     files = [file for text in summary.manifest.texts for file in text.files]

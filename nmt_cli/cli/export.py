@@ -33,8 +33,7 @@ def export(options: Given) -> None:
     out = options["out"]
     say(
         f"wrote {out}: {options['to']}, "
-        f"{sum(parameter.numel() for parameter in exported.source_model.model.parameters()):,} parameters, "
-        "fp32"
+        f"{sum(parameter.numel() for parameter in exported.source_model.model.parameters()):,} parameters, fp32"
     )
     say(verified(exported.verification))
     say(_different(exported, options["to"]))

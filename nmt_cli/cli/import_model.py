@@ -76,7 +76,7 @@ def say_imported(done: Imported, models: Sequence[Path | str]) -> None:
 
 
 def _described(done: Imported) -> list[str]:
-    """Return lines that say what the imported model is."""
+
     data, model, decode = done.recipe.data, done.recipe.model, done.recipe.decode
     into = listed(done.model.tags, 20) if done.model.tags else data.target_language
     tokens = " + ".join(f"{size:,}" for size in dict.fromkeys(done.model.vocabularies))

@@ -81,11 +81,7 @@ def _json(values: dict[str, Any]) -> str:
 
 
 def _of_shards(values: dict[str, Any]) -> str:
-    sizes = (
-        f"{values['source_size']:,} joint"
-        if values["joint"]
-        else f"{values['source_size']:,} source, {values['target_size']:,} target"
-    )
+    sizes = _sizes(values["source_size"], values["target_size"], values["joint"])
     splits = ", ".join(
         f"{name} {split['pairs']:,} pairs ({split['source_tokens']:,} and {split['target_tokens']:,} tokens)"
         for name, split in values["splits"].items()
@@ -97,6 +93,10 @@ def _of_shards(values: dict[str, Any]) -> str:
     )
 
 
+def _sizes(source: int, target: int, is_joint: bool, most: str = "") -> str:
+    return f"{source:,} joint" if is_joint else f"{source:,} source, {most}{target:,} target"
+
+
 WHOLE = "whole and unchanged"
 WIDTH = 100
 """Width of a list of languages, in characters."""
@@ -105,33 +105,25 @@ WIDTH = 100
 def _described(values: dict[str, Any]) -> str:
     parts = values["parameters_by_part"]
     model, data, gigabyte = values["recipe"]["model"], values["recipe"]["data"], 2**30
-    most = (
-        "at most " if values["kind"] == "recipe" and data["target_tokenization"] == "words" else ""
-    )  # the final size depends on the text
-    vocabulary = (
-        f"{values['source_vocab']:,} joint"
-        if data["joint_vocab"]
-        else f"{values['source_vocab']:,} source, {most}{values['target_vocab']:,} target"
-    )
+    # the final size of a vocabulary of words depends on the text
+    most = "at most " if values["kind"] == "recipe" and data["target_tokenization"] == "words" else ""
     lines = [
         f"{values['kind']} {shown_name(values['name'])}",
-        f"  model       {model['encoder_layers']} + {model['decoder_layers']} layers, d_model "
-        f"{model['d_model']}, d_ff {model['d_ff']}, {model['num_heads']} heads, {model['residual']}-norm, "
-        f"{model['positions']} positions"
+        f"  model       {model['encoder_layers']} + {model['decoder_layers']} layers, d_model {model['d_model']}, d_ff "
+        f"{model['d_ff']}, {model['num_heads']} heads, {model['residual']}-norm, {model['positions']} positions"
         + ", SSRU decoder" * (model["decoder"] == "ssru")
         + f", dropout {model['dropout']}" * ("updates" in values),
         f"  parameters  {values['parameters']:,} "
         f"({', '.join(f'{name} {count:,}' for name, count in parts.items() if count)})",
-        f"  vocabulary  {vocabulary}",
+        f"  vocabulary  {_sizes(values['source_vocab'], values['target_vocab'], data['joint_vocab'], most)}",
         *_languages(values),
     ]
     if "updates" in values:
         lines += [
             f"  updates     {values['updates']:,} of {values['batch_tokens']:,} tokens per side, "
             f"{values['buckets_per_update']} × {values['bucket_tokens']:,} of like length",
-            f"  here        {values['devices']} × {values['device']} in {values['precision']}: micro-batches "
-            f"of up to {values['micro_batch_tokens']:,} tokens, about {values['micro_batches_per_update']} per "
-            "update",
+            f"  here        {values['devices']} × {values['device']} in {values['precision']}: micro-batches of up to "
+            f"{values['micro_batch_tokens']:,} tokens, about {values['micro_batches_per_update']} per update",
             f"  memory      about {values['memory_bytes'] / gigabyte:.1f} GiB to train, "
             f"{values['memory_free_bytes'] / gigabyte:.1f} GiB free on a device",
         ]
@@ -156,18 +148,8 @@ def _described(values: dict[str, Any]) -> str:
 
 
 KNOWN = (
-    "imported",
-    "origin",
-    "toolkit",
-    "license",
-    "published",
-    "update",
-    "nll",
-    "ppl",
-    "chrf",
-    "bleu",
-    "bleu_signature",
-    "averaged",
+    *("imported", "origin", "toolkit", "license", "published", "update"),
+    *("nll", "ppl", "chrf", "bleu", "bleu_signature", "averaged"),
 )
 """Keys of metrics.json that are printed."""
 

@@ -49,7 +49,7 @@ def preprocess(
 
 
 def _described(summary: Summary) -> str:
-    """Return a summary as text."""
+
     index, train = summary.index, summary.index.splits["train"]
     sizes = (
         f"{index.source_size:,} pieces, joint"

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,52 +23,48 @@ if TYPE_CHECKING:
     from ..translation.line import Line
 
 
+_rule = partial(Option, heading=RULES)
+
+
 @dataclass(frozen=True)
 class LineRules:
     """The constraints of single lines, by columns of the input or by parallel files, and of all lines."""
 
     prefix_column: Annotated[
         bool,
-        Option(
+        _rule(
             "Each input line is SOURCE, a tab, PREFIX: the translation begins with PREFIX. A line without a "
-            "tab or PREFIX has no constraint.",
-            None,
-            RULES,
+            "tab or PREFIX has no constraint."
         ),
     ] = False
     prefix_file: Annotated[
         Path | None,
-        Option(
+        _rule(
             "Prefixes that the translations begin with, line by line parallel to the input; an empty line is "
             "no constraint.",
             "FILE",
-            RULES,
         ),
     ] = None
     terms: Annotated[
         Path | None,
-        Option(
+        _rule(
             "Words and phrases that the translations must contain, line by line parallel to the input, "
             "separated by tabs. A|B: one of several; A*: the word may go on.",
             "FILE",
-            RULES,
         ),
     ] = None
     terms_columns: Annotated[
         bool,
-        Option(
+        _rule(
             "Each input line is SOURCE, a tab, terms as in FILE of --terms; with --prefix-column, SOURCE, "
-            "PREFIX, terms.",
-            None,
-            RULES,
+            "PREFIX, terms."
         ),
     ] = False
     banned_words: Annotated[
-        Path | None, Option("Words and phrases, one per line, that no translation may contain.", "FILE", RULES)
+        Path | None, _rule("Words and phrases, one per line, that no translation may contain.", "FILE")
     ] = None
     outputs: Annotated[
-        Path | None,
-        Option("All translations that are allowed, one per line: the best of them is printed.", "FILE", RULES),
+        Path | None, _rule("All translations that are allowed, one per line: the best of them is printed.", "FILE")
     ] = None
 
     def __post_init__(self) -> None:
@@ -87,11 +84,6 @@ class LineRules:
     def files(self) -> list[Path]:
         """The files that are read."""
         return [*self.parallel, *filter(None, (self.banned_words, self.outputs))]
-
-    @property
-    def has_columns(self) -> bool:
-        """Whether the lines of the input have columns."""
-        return self.prefix_column or self.terms_columns
 
     def keywords(self) -> TranslateKeywords:
         """Return these options as a translator has them. Raises DataError for a file without entries."""
@@ -119,7 +111,7 @@ def read_requests(file: Path | None, replaced: Counter[str], rules: LineRules = 
 
 def _line(rules: LineRules, texts: tuple[str, ...]) -> str | Line:
     """Return a line with its prefix and terms; `texts` has its text in each file."""
-    source, *columns = texts[0].split("\t") if rules.has_columns else [texts[0]]
+    source, *columns = texts[0].split("\t") if rules.prefix_column or rules.terms_columns else [texts[0]]
     others = iter(texts[1:])
     prefix, terms = None, list[str]()
     if rules.prefix_file:

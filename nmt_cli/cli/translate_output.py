@@ -1,6 +1,4 @@
-"""Output of `nmt translate` and `nmt parse`: a text for each line of the input, written as soon as its window is
-done.
-"""
+"""Output of `nmt translate` and `nmt parse`: a text for each input line, written as soon as its window is done."""
 
 from __future__ import annotations
 
@@ -9,6 +7,7 @@ import time
 from collections import Counter
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,64 +26,57 @@ if TYPE_CHECKING:
     from ..translation.line import Translation
 
 
+_form = partial(Option, heading=FORMAT)
+
+
 @dataclass(frozen=True)
 class OutputForm:
     """The form of the output: a document, or a text for each line."""
 
     document_format: Annotated[
         str | None,
-        Option(
+        _form(
             f"{', '.join(FORMATS)}: translate the whole input as one document of this format, instead of line by line.",
             "NAME",
-            FORMAT,
             names=("--format",),
         ),
     ] = None
     split_sentences: Annotated[
         str | None,
-        Option(
+        _form(
             "With --format: a sentence ends at punctuation and line ends (1), at punctuation (nonewlines), "
             "or where the paragraph does (0).  [default: 1 for text, else nonewlines]",
             "HOW",
-            FORMAT,
         ),
     ] = None
     nbest: Annotated[int, NBEST] = 1
-    scores: Annotated[bool, Option("Print SCORE, a tab, the translation.", None, FORMAT)] = False
+    scores: Annotated[bool, _form("Print SCORE, a tab, the translation.")] = False
     as_json: Annotated[
         bool,
-        Option(
-            "Print one JSON object per line: source, translation, score, log_prob, tokens, nbest.",
-            None,
-            FORMAT,
-            names=("--json",),
+        _form(
+            "Print one JSON object per line: source, translation, score, log_prob, tokens, nbest.", names=("--json",)
         ),
     ] = False
     alignment: Annotated[
         bool,
-        Option(
+        _form(
             "With --json: also source_tokens, and alignment: for each token of the translation the source "
-            "token with the most attention.",
-            None,
-            FORMAT,
+            "token with the most attention."
         ),
     ] = False
     confidence: Annotated[
         bool,
-        Option(
+        _form(
             "With --json: also words, the probability of each word, and quality, an estimate of chrF / 100 "
-            "for each line, 0 to 1.",
-            None,
-            FORMAT,
+            "for each line, 0 to 1."
         ),
     ] = False
     calibration: Annotated[
         Path | None,
-        Option(
+        _form(
             "With --confidence: estimate quality by FILE, which nmt calibrate wrote.  [default: one fitted "
             "on a small model]",
             "FILE",
-            FORMAT,
         ),
     ] = None
 

@@ -115,9 +115,7 @@ def _of_typer(name: str, kind: Any, shown: Option, default: str = "") -> Any:
 
 
 def _of_command(kind: Any) -> Any:
-    """Return the type that typer reads for a type of Python: a path is one where Python takes text or lines too, and a
-    sequence is a list.
-    """
+    """Return typer's type for one of Python's: a path where Python takes text or lines too, a list for a sequence."""
     kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
     several = [get_args(one)[0] for one in kinds if get_origin(one) in (Sequence, tuple)]
     of_paths = bool(several) and Path in get_args(several[0])

@@ -319,7 +319,7 @@ def _receive(source: Source, part: _Part, verify: bool) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """Return why there was no answer."""
+
     reason = getattr(error, "reason", None) or error
     if isinstance(reason, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {reason.verify_message}"

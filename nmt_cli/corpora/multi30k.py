@@ -36,9 +36,7 @@ SHA256 = {file: digest for digest, file in (line.split() for line in SHA256SUMS.
 
 
 def _text(split: str, target: str, name: str, file: str) -> Joined:
-    """Return the text of `split`: `name` is the file at ADDRESS, `file` is the file to write; both have {} for the
-    language.
-    """
+    """Return the text of `split` from files `name` at ADDRESS, to write as `file`; both have {} for the language."""
     sides = [name.format(language) for language in ("en", target)]
     archives = [archive(f"{ADDRESS}/{side}", f"sha256:{SHA256[side]}" if side in SHA256 else None) for side in sides]
     return Joined(

@@ -82,9 +82,8 @@ def cut(pairs: list[Pair], held_out: int = HELD_OUT, seed: int = SEED) -> dict[s
     ]
     if len(alone) < 2 * held_out or len(pairs) <= 2 * held_out:
         raise DataError(
-            f"{len(pairs):,} pairs, of which {len(alone):,} have both sides in no other pair: too few to hold "
-            f"out {held_out:,} each for validation and test. "
-            "Is it the whole export?"
+            f"{len(pairs):,} pairs, of which {len(alone):,} have both sides in no other pair: too few to hold out "
+            f"{held_out:,} each for validation and test. Is it the whole export?"
         )
     generator = random.Random(seed)
     drawn = generator.sample(alone, 2 * held_out)

@@ -201,9 +201,8 @@ def draw(text: Survey, sets: Mapping[str, int]) -> dict[str, NDArray[Any]]:
 
 def _too_few(text: Survey, total: int) -> DataError:
     return DataError(
-        f"{text.pairs:,} pairs, of which {len(text.alone):,} have both sides in no other pair: too few to "
-        f"hold out {total:,} for "
-        "validation and test. Give files for them, or more text."
+        f"{text.pairs:,} pairs, of which {len(text.alone):,} have both sides in no other pair: too few to hold out "
+        f"{total:,} for validation and test. Give files for them, or more text."
     )
 
 

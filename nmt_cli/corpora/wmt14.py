@@ -7,61 +7,53 @@ means that no checksum is published.
 
 from __future__ import annotations
 
-from .dataset import Dataset, Joined, Source, archive, within
+from .dataset import Archive, Dataset, Joined, Source, archive, within
 
 STATMT = "https://www.statmt.org"
 SECOND = "https://huggingface.co/datasets/wmt"
 """The second address, which has the same files as .zip."""
 
-EUROPARL = archive(
-    f"{STATMT}/wmt13/training-parallel-europarl-v7.tgz",
-    "sha256:0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
-    657_632_379,
-    Source(
-        url=f"{SECOND}/wmt13/resolve/main-zip/training-parallel-europarl-v7.zip",
-        digest="sha256:5b2d8b32c2396da739b4e731871c597fcc6e75729becd74619d0712eecf7770e",
-        size=658_092_427,
-    ),
+KnownFile = tuple[str | None, int | None]
+"""Checksum and size of an archive; None: not published."""
+
+
+def _archive(path: str, first: KnownFile, second: KnownFile) -> Archive:
+    """Return the archive at `path` of STATMT; the .zip at the second address has another checksum and size."""
+    folder, name = path.split("/")
+    zipped = f"{SECOND}/{folder}/resolve/main-zip/{name.partition('.')[0]}.zip"
+    return archive(f"{STATMT}/{path}", *first, Source(url=zipped, digest=second[0], size=second[1]))
+
+
+def _test(name: str, language: str, lines: int, archive: Archive, path: str) -> Joined:
+    """Return a test set of English and `language`; `path` is the beginning of its files in the archive."""
+    parts = (within(archive, f"{path}-src.en.sgm", f"{path}-ref.{language}.sgm"),)
+    return Joined(files=(f"{name}.en", f"{name}.{language}"), lines=lines, parts=parts)
+
+
+EUROPARL = _archive(
+    "wmt13/training-parallel-europarl-v7.tgz",
+    ("sha256:0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7", 657_632_379),
+    ("sha256:5b2d8b32c2396da739b4e731871c597fcc6e75729becd74619d0712eecf7770e", 658_092_427),
 )
-COMMON_CRAWL = archive(
-    f"{STATMT}/wmt13/training-parallel-commoncrawl.tgz",
-    "sha256:c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
-    918_311_367,
-    Source(
-        url=f"{SECOND}/wmt13/resolve/main-zip/training-parallel-commoncrawl.zip",
-        digest="sha256:5ffe980072ea29adfd84568d099bea366d9f72772b988e670794ae851b4e5627",
-        size=918_734_483,
-    ),
+COMMON_CRAWL = _archive(
+    "wmt13/training-parallel-commoncrawl.tgz",
+    ("sha256:c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5", 918_311_367),
+    ("sha256:5ffe980072ea29adfd84568d099bea366d9f72772b988e670794ae851b4e5627", 918_734_483),
 )
-NEWS_COMMENTARY = archive(
-    f"{STATMT}/wmt14/training-parallel-nc-v9.tgz",
-    "sha256:cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
-    80_418_416,
-    Source(
-        url=f"{SECOND}/wmt14/resolve/main-zip/training-parallel-nc-v9.zip",
-        digest="sha256:ce199f93ec56ff480137ba29f0819f9a22e70d88be6d7458f112303d67d623d5",
-        size=80_462_375,
-    ),
+NEWS_COMMENTARY = _archive(
+    "wmt14/training-parallel-nc-v9.tgz",
+    ("sha256:cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485", 80_418_416),
+    ("sha256:ce199f93ec56ff480137ba29f0819f9a22e70d88be6d7458f112303d67d623d5", 80_462_375),
 )
-UNITED_NATIONS = archive(
-    f"{STATMT}/wmt13/training-parallel-un.tgz",
-    None,
-    None,
-    Source(
-        url=f"{SECOND}/wmt13/resolve/main-zip/training-parallel-un.zip",
-        digest="sha256:74f07002e053c81bc7f73b4fdab58e7987e831338748f264cbda82a8b062d2e2",
-        size=2_366_237_633,
-    ),
+UNITED_NATIONS = _archive(
+    "wmt13/training-parallel-un.tgz",
+    (None, None),
+    ("sha256:74f07002e053c81bc7f73b4fdab58e7987e831338748f264cbda82a8b062d2e2", 2_366_237_633),
 )
-GIGA_FREN = archive(
-    f"{STATMT}/wmt10/training-giga-fren.tar",
-    None,
-    2_595_102_720,
-    Source(
-        url=f"{SECOND}/wmt10/resolve/main-zip/training-giga-fren.zip",
-        digest="sha256:9439f86523e5dff3f923526dbf6c6929da1786c18dbf64436d2b7564b83aaba3",
-        size=2_595_877_717,
-    ),
+GIGA_FREN = _archive(
+    "wmt10/training-giga-fren.tar",
+    (None, 2_595_102_720),
+    ("sha256:9439f86523e5dff3f923526dbf6c6929da1786c18dbf64436d2b7564b83aaba3", 2_595_877_717),
 )
 DEV = archive(f"{STATMT}/wmt14/dev.tgz")
 TEST_FULL = archive(f"{STATMT}/wmt14/test-full.tgz", "md5:a8cd784e006feb32ac6f3d9ec7eb389a")
@@ -73,23 +65,9 @@ EN_DE = Dataset(
     size="1.7 GB",
     licence="free for research, see statmt.org/wmt14",
     texts=(
-        Joined(
-            files=("newstest2013.en", "newstest2013.de"),
-            lines=3000,
-            parts=(within(DEV, "dev/newstest2013-src.en.sgm", "dev/newstest2013-ref.de.sgm"),),
-        ),
-        Joined(
-            files=("newstest2014.en", "newstest2014.de"),
-            lines=3003,
-            parts=(
-                within(TEST_FULL, "test-full/newstest2014-deen-src.en.sgm", "test-full/newstest2014-deen-ref.de.sgm"),
-            ),
-        ),
-        Joined(
-            files=("newstest2014-filtered.en", "newstest2014-filtered.de"),
-            lines=2737,
-            parts=(within(TEST_FILTERED, "test/newstest2014-deen-src.en.sgm", "test/newstest2014-deen-ref.de.sgm"),),
-        ),
+        _test("newstest2013", "de", 3000, DEV, "dev/newstest2013"),
+        _test("newstest2014", "de", 3003, TEST_FULL, "test-full/newstest2014-deen"),
+        _test("newstest2014-filtered", "de", 2737, TEST_FILTERED, "test/newstest2014-deen"),
         Joined(
             files=("train.en.gz", "train.de.gz"),
             training=True,
@@ -110,18 +88,8 @@ EN_FR = Dataset(
     size="6.6 GB",
     licence="free for research, see statmt.org/wmt14",
     texts=(
-        Joined(
-            files=("newstest2013.en", "newstest2013.fr"),
-            lines=3000,
-            parts=(within(DEV, "dev/newstest2013-src.en.sgm", "dev/newstest2013-ref.fr.sgm"),),
-        ),
-        Joined(
-            files=("newstest2014.en", "newstest2014.fr"),
-            lines=3003,
-            parts=(
-                within(TEST_FULL, "test-full/newstest2014-fren-src.en.sgm", "test-full/newstest2014-fren-ref.fr.sgm"),
-            ),
-        ),
+        _test("newstest2013", "fr", 3000, DEV, "dev/newstest2013"),
+        _test("newstest2014", "fr", 3003, TEST_FULL, "test-full/newstest2014-fren"),
         Joined(
             files=("train.en.gz", "train.fr.gz"),
             training=True,

@@ -51,9 +51,7 @@ RUN = 256
 
 
 class Lengths(Protocol):
-    """The lengths of one side in tokens, end symbol not counted: an array, or an object that reads them from the
-    shards.
-    """
+    """The lengths of one side in tokens without the end symbol: an array, or an object that reads them from shards."""
 
     def __len__(self) -> int: ...
 
@@ -165,9 +163,7 @@ class EpochPlan:
 
 
 def by_length(source: NDArray[Any], target: NDArray[Any]) -> Indices:
-    """Return an order in which neighbours have similar lengths: by target length, then by source length, up and down in
-    turn.
-    """
+    """Return an order in which neighbours have similar lengths: by target, then source length, up and down in turn."""
     return np.lexsort((np.where(target % 2 == 0, source, -source), target))
 
 

@@ -46,9 +46,7 @@ META_SPACE = "\u2581"
 
 
 def kept(words: Iterable[tuple[str, int]]) -> frozenset[str]:
-    """Return the characters of KEEPABLE and of `excluded()` that stay as they are, given the words of a text and their
-    counts.
-    """
+    """Return the characters of KEEPABLE and `excluded()` that stay as they are, for the words of a text with counts."""
     seen: Counter[str] = Counter()
     total = 0
     pattern = re.compile("|".join([KEEPABLE.pattern, *excluded(), *excluded().values()]))
@@ -90,9 +88,7 @@ def nearly(text: str) -> str:
 
 @cache
 def excluded() -> dict[str, str]:
-    """Return the letters that NFC writes as several characters (Unicode's composition exclusions), each with its
-    NFC.
-    """
+    """Return the letters that NFC writes as several characters (its composition exclusions), each with its NFC."""
     forms = {character: unicodedata.normalize("NFC", character) for character in _letters()}
     return {character: form for character, form in forms.items() if len(form) > 1}
 
@@ -110,9 +106,7 @@ def _ranges(characters: str) -> list[str]:
 
 @cache
 def _compositions() -> dict[str, str]:
-    """Return the strings that NFC composes or replaces, each with its NFC: spellings of one character, with marks in
-    any order.
-    """
+    """Return the strings that NFC composes or replaces, each with its NFC: marks of one character in any order."""
     composed = {}
     for character in _letters():
         decomposed = unicodedata.normalize("NFD", character)
@@ -125,9 +119,7 @@ def _compositions() -> dict[str, str]:
 
 
 def _spellings(decomposed: str) -> Iterable[str]:
-    """Return the strings that are canonically equivalent to a decomposed character: marks reordered, a beginning
-    composed.
-    """
+    """Return what is canonically equivalent to a decomposed character: marks reordered, a beginning composed."""
     for marks in set(itertools.permutations(decomposed[1:])):
         text = decomposed[0] + "".join(marks)
         if unicodedata.normalize("NFD", text) == decomposed:
@@ -135,9 +127,7 @@ def _spellings(decomposed: str) -> Iterable[str]:
 
 
 def replacing(replacements: Mapping[str, str], controls: bool) -> Callable[[str], str] | None:
-    """Return a function that makes these replacements in a text, see `sentencepiece_model.Extension`; None: there are
-    none.
-    """
+    """Return a function that makes these replacements in a text, see `sentencepiece_model.Extension`; or None."""
     if not replacements and not controls:
         return None
     with_spaces = "".join(re.escape(old[0]) for old in replacements if len(old) > 1)

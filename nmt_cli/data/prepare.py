@@ -123,9 +123,7 @@ def prepare(
 
 
 def _names_in(out: Path) -> list[str]:
-    """Return the names in the folder, after earlier shards got theirs back if a command was killed while it replaced
-    them. Raises DataError.
-    """
+    """Return the names in the folder; earlier shards that a killed command renamed get them back. Raises DataError."""
     with writing(out, "the shards"):
         real = resolved(out, "the shards")
         if real.parent.is_dir():

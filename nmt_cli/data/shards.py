@@ -285,9 +285,7 @@ class Corpus:
         return self.entry.pairs
 
     def pair(self, i: int) -> tuple[Ids, Ids]:
-        """Return the source and target ids of pair `i`, without begin and end symbols: read-only views of the memory
-        map.
-        """
+        """Return the source and target ids of pair `i`, without begin and end symbols: views of the memory map."""
         if not 0 <= i < len(self):
             raise IndexError(f"pair {i} of {len(self)}")
         shard = bisect_right(self.starts, i) - 1

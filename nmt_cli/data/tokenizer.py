@@ -147,15 +147,9 @@ class Tokenizer:
     @cached_property
     def _words(self) -> dict[str, int] | None:
         """The id of each word if the tokens are whole words, else None."""
-        return (
-            {
-                piece.removeprefix(META_SPACE): number
-                for number, piece in enumerate(self.table)
-                if number not in self.not_text
-            }
-            if self._settings.of_words
-            else None
-        )
+        if not self._settings.of_words:
+            return None
+        return {piece.removeprefix(META_SPACE): i for i, piece in enumerate(self.table) if i not in self.not_text}
 
     def decode(self, ids: Iterable[Iterable[int]]) -> list[str]:
         r"""Return the text of each sequence. Padding, begin and end symbols are skipped; <unk> becomes ⁇.
@@ -175,9 +169,7 @@ class Tokenizer:
 
     @cached_property
     def scores(self) -> list[float]:
-        """Return SentencePiece's score of every token, by id; BPE first merges the pair whose result has the highest
-        score.
-        """
+        """Return SentencePiece's score of every token, by id; BPE first merges to the piece of the highest score."""
         scores: list[float] = self._processor.get_score(list(range(self.vocab_size)))
         return scores
 
@@ -401,17 +393,14 @@ class Vocabulary:
         actual = (vocabulary.source_size, vocabulary.target_size)
         if sizes is not None and actual != sizes:
             raise DataError(
-                f"the tokenizer in {str(folder)!r} has {actual[0]:,} source and {actual[1]:,} target tokens, "
-                f"what it belongs to has {sizes[0]:,} and {sizes[1]:,}: "
-                "it was exchanged. Restore the folder from a copy."
+                f"the tokenizer in {str(folder)!r} has {actual[0]:,} source and {actual[1]:,} target tokens, what it "
+                f"belongs to has {sizes[0]:,} and {sizes[1]:,}: it was exchanged. Restore the folder from a copy."
             )
         return vocabulary
 
     @classmethod
     def learn(cls, words: Sequence[Iterable[tuple[str, int]]], data: DataSection) -> Vocabulary:
-        """Learn the tokenizers from words and their counts: one sequence for both sides together, or one for each
-        side.
-        """
+        """Learn the tokenizers from words and their counts: one sequence for both sides together, or one for each."""
         both, *others = words
         source = learn_from_words(both, data)
         if not others:

@@ -104,9 +104,7 @@ class WordEncoder:
         self._starts: npt.NDArray[np.int64] = np.zeros(1, np.int64)  # where the ids of each word start, and the end
 
     def encode(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Return the ids of all texts in one array, without begin and end symbols, and the length of each.  # (N,),
-        (texts,)
-        """
+        """Return the ids of all texts in one array (N,), without begin and end symbols, and their lengths (texts,)."""
         together = " ".join(texts)
         if not self.tokenizer.by_words or META_SPACE in together:
             return flat(self.tokenizer.encode(texts))

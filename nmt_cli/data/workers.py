@@ -96,9 +96,7 @@ def _start(job: Callable[[Any], Any], parent: int) -> None:
 
     global _job
     _job = job
-    tqdm.set_lock(
-        threading.RLock()
-    )  # the default lock of tqdm is a semaphore, which a killed worker would leave behind
+    tqdm.set_lock(threading.RLock())  # its default is a semaphore, which a killed worker would leave behind
     end_with_parent(parent)
 
 

@@ -46,9 +46,7 @@ def loading_torch(what: str, shown: bool = True) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Hardware:
-    """The device of one rank: its torch name, the precision of its matrix products, and the memory in bytes that the
-    rank may use.
-    """
+    """The device of one rank: its torch name, the precision of its products, and the bytes that the rank may use."""
 
     device: str
     precision: str
@@ -64,9 +62,8 @@ class Hardware:
         if device.startswith("cuda"):
             import torch
 
-            torch.backends.cuda.enable_cudnn_sdp(
-                False
-            )  # it compiles attention for each new shape, and almost every batch has one
+            # it compiles attention for each new shape, and almost every batch has one
+            torch.backends.cuda.enable_cudnn_sdp(False)
             memory = torch.cuda.mem_get_info(device)[0]
         else:
             memory = free_memory() if device == "cpu" else accelerator_memory(device)
@@ -140,9 +137,7 @@ def surely_cpu(device: str) -> bool:
 
 
 def fast_precision(device: str) -> str:
-    """Return the precision in which the device multiplies matrices fast: bf16, else fp16 on a CUDA device with tensor
-    cores for fp16, else fp32.
-    """
+    """Return in which precision a device multiplies fast: bf16, else fp16 on GPUs with tensor cores for it, or fp32."""
     if device == "cpu":
         return "bf16" if cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"} else "fp32"
     if not device.startswith("cuda"):

@@ -51,9 +51,7 @@ def _cpuinfo() -> str:
 
 
 def cpu_flags() -> set[str]:
-    """Return the instruction sets that the operating system reports for this CPU, by Linux's names; empty if it reports
-    none.
-    """
+    """Return the instruction sets that the system reports for this CPU, by Linux's names; empty if it reports none."""
     if sys.platform == "darwin":
         reported = ctypes.CDLL(None).sysctlbyname
         value, size = ctypes.c_int(), ctypes.c_size_t(ctypes.sizeof(ctypes.c_int))
@@ -66,9 +64,7 @@ def cpu_flags() -> set[str]:
 
 
 def cores() -> int:
-    """Return the number of CPU cores that this process may use: those that it may run on, or the CPU time that its
-    control groups allow, rounded up.
-    """
+    """Return how many cores this process may use: those it may run on, or its control groups' CPU time, rounded up."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = os.environ.get("OMP_THREAD_LIMIT", "")  # with more threads than this limit, torch computes wrong results
     named = int(limit) if limit.isdecimal() else 0

@@ -61,9 +61,8 @@ def start_process(device: str) -> None:
         import torch
 
         torch.cuda.set_device(device)
-        torch.backends.cuda.enable_cudnn_sdp(
-            False
-        )  # it compiles attention for each new shape, and almost every batch has one
+        # it compiles attention for each new shape, and almost every batch has one
+        torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def start_training(device: str) -> None:
@@ -93,9 +92,7 @@ def synchronize(device: str) -> None:
 
 
 def random_state(device: str) -> list[Tensor]:
-    """Return the states of torch's random number generators: of the host, and of an accelerator, which must be the
-    current one, also its own.
-    """
+    """Return the states of torch's random numbers: of the host, and of the current accelerator if there is one."""
     import torch
 
     own = [] if is_host(device) else [torch.get_device_module(device).get_rng_state()]
@@ -119,11 +116,9 @@ def communication(device: str) -> dict[str, Any]:
     """
     import torch
 
-    return (
-        {"backend": "cpu:gloo,cuda:nccl", "device_id": torch.device(device)}
-        if _is_cuda(device)
-        else {"backend": "gloo"}
-    )
+    if _is_cuda(device):
+        return {"backend": "cpu:gloo,cuda:nccl", "device_id": torch.device(device)}
+    return {"backend": "gloo"}
 
 
 def abort_communication(device: str) -> None:

@@ -57,9 +57,7 @@ def _tag(match: re.Match[str]) -> Token:
 
 
 def _raw_content(text: str, start: int, name: str) -> Token | None:
-    """Return the content of an element that cannot contain tags; None for other elements, or if the content is
-    empty.
-    """
+    """Return the content of an element that cannot contain tags; None for other elements, or without content."""
     if name == "plaintext":
         end = len(text)
     elif name in _RAW_ENDS:

@@ -47,9 +47,7 @@ Above the limit all markup keeps its order, which takes linear time."""
 
 
 def project(segment: Segment, translation: Translated, escape: Escape) -> Written:
-    """Return the translation in the format of the document, with the markup and the untranslatable parts of its
-    segment.
-    """
+    """Return the translation in the document's format, with the markup and the untranslatable parts of its segment."""
     if not segment.aligned:
         return Written(escape(translation.text.strip()), translation.restored)
     source = source_of(segment)

@@ -161,9 +161,7 @@ class _Run:
         return first, last
 
     def _spelled(self, start: int, end: int, first: int, last: int) -> list[str | list[Part]]:
-        """Return the characters from `start` to `end` as the document spells them, with the markup from `first` to
-        `last` at its offsets.
-        """
+        """Return what the document has from `start` to `end`, with the markup from `first` to `last` at its offsets."""
         pieces = list[str | list[Part]]()
         for markup, offset in zip(self._markup[first:last], self._offsets[first:last], strict=True):
             pieces += self._raw[start:offset]

@@ -40,9 +40,7 @@ class Forest:
 
 
 def pieces_of(source: Source, missing: Set[int]) -> list[Piece]:
-    """Return the pieces of a line: its markup, and the untranslatable parts that the translation lacks: `missing`, by
-    their words.
-    """
+    """Return a line's pieces: its markup, and by their words the untranslatable parts that are `missing`."""
     pieces: list[Piece] = []
     for gap, markup in enumerate(source.markup):
         pieces += markup

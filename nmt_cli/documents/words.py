@@ -73,9 +73,7 @@ def token_spans(tokens: Sequence[str], text: str) -> list[Span]:
 
 
 def _decomposed(text: str) -> tuple[str, list[int]]:
-    """Return the text in NFKD without white space and unseen characters, and the index in `text` of each character and
-    of the end.
-    """
+    """Return a text in NFKD without white space and the unseen, and each character's index in `text`, and the end's."""
     if text.isascii():
         origin = [index for index, character in enumerate(text) if not character.isspace()]
         return "".join(text[index] for index in origin), [*origin, len(text)]

@@ -113,21 +113,18 @@ class Comet(SentenceStatisticsMetric):
             except Exception as error:  # raised by torch, transformers, lightning or yaml
                 reason = " ".join(str(error).split())
                 raise ModelError(
-                    f"COMET cannot load {str(self.checkpoint)!r}: {type(error).__name__}: {reason[:400]}. Is "
-                    "it a COMET checkpoint of tensors and plain values, "
-                    "with the tokenizer and configuration of the encoder that its hparams.yaml names "
-                    "(pretrained_model) on this disk? Nothing is downloaded."
+                    f"COMET cannot load {str(self.checkpoint)!r}: {type(error).__name__}: {reason[:400]}. Is it a "
+                    "COMET checkpoint of tensors and plain values, with the tokenizer and configuration of the encoder "
+                    "that its hparams.yaml names (pretrained_model) on this disk? Nothing is downloaded."
                 ) from None
 
 
 def model_name(checkpoint: Path) -> str:
     """Return the name of the model's folder; for a snapshot of huggingface_hub, the name of its repository."""
     folder = checkpoint.parent.parent
-    return (
-        folder.parent.parent.name.removeprefix("models--").replace("--", "/")
-        if folder.parent.name == "snapshots"
-        else folder.name
-    )
+    if folder.parent.name == "snapshots":
+        return folder.parent.parent.name.removeprefix("models--").replace("--", "/")
+    return folder.name
 
 
 @contextmanager

@@ -78,9 +78,7 @@ def parse_bounds(text: str) -> tuple[int, ...]:
 
 
 def buckets(words: Sequence[int], bounds: Sequence[int] = BOUNDS) -> list[Bucket]:
-    """Return the lines in buckets by their number of words: one bucket per range, and one for 0 words if there are such
-    lines.
-    """
+    """Return the lines by their number of words: a bucket per range, and one for 0 words if there are such lines."""
     lows = (0, *bounds)
     lines: list[list[int]] = [[] for _ in range(len(lows) + 1)]
     for line, count in enumerate(words):
@@ -93,9 +91,7 @@ def buckets(words: Sequence[int], bounds: Sequence[int] = BOUNDS) -> list[Bucket
 def by_length(
     hypotheses: Sequence[str], reference: Sequence[str], scorers: Mapping[str, Scorer], bounds: Sequence[int] = BOUNDS
 ) -> list[BucketScores]:
-    """Return the results for each bucket of `reference` lines, with the scores of every metric on the lines of the
-    bucket.
-    """
+    """Return the results for each bucket of `reference` lines, with the scores of every metric on these lines."""
     parts = []
     ref_words, hyp_words = (
         [min(scorer.metric.words(line) for scorer in scorers.values()) for line in lines]
@@ -104,10 +100,7 @@ def by_length(
     for bucket in buckets(ref_words, bounds):
         total = sum(ref_words[line] for line in bucket.lines)
         ratio = sum(hyp_words[line] for line in bucket.lines) / total if total else None
-        scores = (
-            {metric: scorer.score(hypotheses, bucket.lines) for metric, scorer in scorers.items()}
-            if bucket.lines
-            else {}
-        )
+        scored = scorers.items() if bucket.lines else ()
+        scores = {metric: scorer.score(hypotheses, bucket.lines) for metric, scorer in scored}
         parts.append(BucketScores(bucket, ratio, scores))
     return parts

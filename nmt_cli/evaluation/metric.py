@@ -153,9 +153,7 @@ class SentenceStatisticsMetric(Metric):
 
 @dataclass(frozen=True)
 class MetricSpec:
-    """An entry of `registry.METRICS`: how to build the metric, whether higher is better, and its usual decimals in
-    print.
-    """
+    """An entry of `registry.METRICS`: how to build the metric, whether higher is better, and its decimals in print."""
 
     build: Callable[[MetricOptions], Metric]
     higher_is_better: bool = True

@@ -43,17 +43,8 @@ class Score:
     higher_is_better: bool = True
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the score for JSON: `metric`, `name`, `score` (unrounded), `signature`, `details`,
-        `higher_is_better`.
-        """
-        return {
-            "metric": self.metric,
-            "name": self.name,
-            "score": self.value,
-            "signature": self.signature,
-            "details": self.details,
-            "higher_is_better": self.higher_is_better,
-        }
+        """Return for JSON: `metric`, `name`, `score` (unrounded), `signature`, `details`, `higher_is_better`."""
+        return {"score" if name == "value" else name: value for name, value in vars(self).items()}
 
 
 class Scorer:
@@ -150,9 +141,7 @@ def build(metric: str, options: MetricOptions = DEFAULT_OPTIONS) -> Metric:
 
 
 def check_parallel(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-    """Raise UsageError if there is no reference, DataError if there are no lines or the sides differ in their number of
-    lines.
-    """
+    """Raise UsageError without a reference, DataError without lines or if the sides differ in their number of lines."""
     if not references:
         raise UsageError("a score needs at least one reference, none was given.")
     if not hypotheses:

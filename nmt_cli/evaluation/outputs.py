@@ -100,9 +100,7 @@ def _bare(unit: str) -> str:
 
 
 def words_of_a_loop(ngram: Sequence[str]) -> int:
-    """Return how many times in a row these words must occur to be a loop: 3; 2 for long n-grams, 4 for a number or a
-    single character.
-    """
+    """Return from how many times in a row words are a loop: 3; 2 for long n-grams, 4 for a number or one character."""
     letters = "".join(ngram)
     if not any(map(str.isalpha, letters)):
         return 4
@@ -267,18 +265,14 @@ def numbers(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> li
 
 
 def placeholders(source: Lines, hypotheses: Lines, references: Sequence[Lines]) -> list[bool]:
-    """Return for each line whether the output lacks a URL, an e-mail address or a placeholder of the source that all
-    references have.
-    """
+    """Return for each line whether the output lacks a URL, e-mail or placeholder that source and references have."""
     return _each(_lacks_placeholder, source, hypotheses, references)
 
 
 def _each(
     lacks: Callable[[str, str, Sequence[str]], bool], source: Lines, hypotheses: Lines, references: Sequence[Lines]
 ) -> list[bool]:
-    """Return `lacks(source, output, references)` of each line, with the references that are not blank; False if a side
-    is blank.
-    """
+    """Return for each line `lacks(source, output, references)`, of references with text; False if a side is blank."""
     return [
         bool(output.strip())
         and bool(present := [line for line in others if line.strip()])
@@ -300,9 +294,7 @@ def _lacks_number(source: str, output: str, references: Sequence[str]) -> bool:
 
 
 def _numbers(text: str) -> list[list[set[str]]]:
-    """Return for each number of a text the forms in which it may be written, each a set of digits without leading
-    zeros.
-    """
+    """Return for each number of a text the forms it may have, each a set of digits without leading zeros."""
     if not re.search(r"\d", text):
         return []
     text = _without_placeholders(text)
@@ -385,7 +377,5 @@ def count_faults(faults: Sequence[Sequence[str]]) -> dict[str, int]:
 
 
 def worst_lines(faults: Sequence[Sequence[str]], scores: Mapping[int, float], most: int) -> list[int]:
-    """Return up to `most` of the lines in `scores`, counted from 0: those with faults first, and by score, lowest
-    first.
-    """
+    """Return up to `most` of the lines in `scores`, counted from 0: first those with faults, and the lowest scores."""
     return sorted(scores, key=lambda line: (not faults[line], scores[line], line))[:most]

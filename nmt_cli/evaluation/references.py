@@ -60,9 +60,7 @@ def without_missing(references: Sequence[Stream]) -> list[list[str | None]]:
 def remarks(
     name: str, hypotheses: Stream, references: Sequence[Stream], reference_names: Sequence[str]
 ) -> Iterator[str]:
-    """Yield what the user should know about a system's lines beside the references: missing ones, other
-    normal forms, and subwords.
-    """
+    """Yield what the user should know of the lines beside the references: missing ones, normal forms, subwords."""
     total = len(hypotheses)
     for reference, count in zip(reference_names, missing(references), strict=True):
         if count:
@@ -88,8 +86,7 @@ def remarks(
         if count - min(decomposed.values()) >= NAMED_FROM * total:
             yield (
                 f"{text}: {count:,} of {total:,} lines are not in Unicode's normal form NFC, unlike those of another "
-                "text. A letter such as é is then written in two ways, and counts as wrong. "
-                f"Convert {text}: {TO_NFC}."
+                f"text. A letter such as é is then written in two ways, and counts as wrong. Convert {text}: {TO_NFC}."
             )
     for text, lines in texts.items():
         for kind, (pattern, command) in SUBWORDS.items():

@@ -60,14 +60,9 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
             f"the package has BPE codes of subword-nmt (bpe.model), which nmt does not have: take one with {TOKENIZER}."
         )
     codes = str(metadata.get("from_code") or ""), str(metadata.get("to_code") or "")
-    return ctranslate2_import.read_model(_with_model(files), options, codes, DECODE, "Argos Translate")
-
-
-def _with_model(files: SourceFiles) -> SourceFiles:
-    """Return the files of a package and of its folder model/, which are together in a zip already."""
     if not files.archive and "model.bin" not in files.names and (files.path / "model").is_dir():
-        files.members |= {name: f"model/{name}" for name in SourceFiles(files.path / "model").names}
-    return files
+        files.members |= {name: f"model/{name}" for name in SourceFiles(files.path / "model").names}  # as in a zip
+    return ctranslate2_import.read_model(files, options, codes, DECODE, "Argos Translate")
 
 
 IMPORTER = Importer(recognizes, read)

@@ -36,7 +36,7 @@ from ..storage.sealed_json import parse_json
 from .ctranslate2 import NORM, CTranslate2Reader
 from .importer import Array, ForeignModel, Importer, ImportOptions, LazyArray, SourceFiles, languages, rows
 from .layout import PARTS, place_of
-from .marian import LONGEST, data_of, license_in, tags_in, with_rows
+from .marian import LONGEST, data_of, finite, license_in, tags_in, with_rows
 
 WEIGHTS, CONFIG = "model.bin", "config.json"
 VOCABULARIES = ("shared_vocabulary", "source_vocabulary", "target_vocabulary")
@@ -336,7 +336,7 @@ class CTranslate2Model:
         """Return a variable. Raises ModelError if there is none; reading raises it for numbers that are not finite."""
         if name not in self.variables:
             raise ModelError(f"{WEIGHTS} lacks {shown_name(name)}.")
-        return self.variables[name].then(partial(_finite, name))
+        return self.variables[name].then(partial(finite, name))
 
     def setting(self, key: str, default: int) -> int:
         """Return a setting that encoder and decoder share. Raises ModelError if they do not."""
@@ -411,9 +411,7 @@ class CTranslate2Model:
         return all(source.shape == matrix.shape and np.array_equal(source, matrix) for matrix in others)
 
     def weights(self, model: ModelSection, sizes: tuple[int, int]) -> dict[str, LazyArray]:
-        """Return the parameters of a model folder. Raises ModelError for a variable that is missing, of another shape,
-        or not used.
-        """
+        """Return a model folder's parameters. Raises ModelError for a variable missing, misshapen, or not used."""
         result, used = {}, set(self.scalars) | {name for name in self.variables if "/position_encodings/" in name}
         for name, parameter in parameters(model, sizes).items():
             if name.startswith("embeddings."):
@@ -473,12 +471,6 @@ def theirs(name: str, gated: bool) -> list[str]:
     kind = NORM[place.kind] if place.part.endswith(".norm") else place.kind
     parts = [part, f"{part}_noact"] if gated and place.part == "feed_forward.inner" else [part]
     return [f"{place.side}/layer_{place.layer}/{one}/{kind}" for one in parts]
-
-
-def _finite(name: str, array: Array) -> Array:
-    if not np.isfinite(array).all():
-        raise ModelError(f"{shown_name(name)} has numbers that are not finite.")
-    return array
 
 
 IMPORTER = Importer(recognizes, read)

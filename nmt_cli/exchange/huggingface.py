@@ -116,9 +116,8 @@ def write(source_model: SourceModel, folder: Path) -> None:
         notes=source_model.notes("transformers", "num_beams=1", "max_new_tokens", "min_new_tokens"),
     )
     (folder / "README.md").write_text(text, encoding="utf-8")
-    (folder / "model.safetensors").chmod(
-        (folder / "README.md").stat().st_mode
-    )  # safetensors makes it readable for its owner only
+    # safetensors makes it readable for its owner only
+    (folder / "model.safetensors").chmod((folder / "README.md").stat().st_mode)
 
 
 def _configuration(source_model: SourceModel) -> dict[str, Any]:
@@ -148,9 +147,8 @@ def _generation(source_model: SourceModel) -> dict[str, Any]:
     longest = min(recipe.data.max_length + recipe.decode.max_extra + 1, recipe.model.max_positions)
     return {
         "num_beams": recipe.decode.beam,
-        **(
-            {"length_penalty": source_model.length_penalty} if recipe.decode.beam > 1 else {}
-        ),  # transformers refuses it with greedy search
+        # transformers refuses it with greedy search
+        **({"length_penalty": source_model.length_penalty} if recipe.decode.beam > 1 else {}),
         "max_new_tokens": longest,
         "min_new_tokens": min(recipe.decode.min_length, longest - 1),
         "suppress_tokens": list(BANNED),

@@ -118,9 +118,8 @@ def read(files: SourceFiles, options: ImportOptions) -> ForeignModel:
         if (found := config.get(key, 58100)) != pad:
             raise ModelError(f"config.json has {key} = {shown(found)}, and <pad> of the vocabulary is {pad}.")
     arrays, ties = marian_arrays(_tensors(files), config, (len(sides[0]), section["d_model"]), marian_names)
-    more = (
-        sum(arrays[BIAS].shape[-1:]) - len(sides[1]) if BIAS in arrays else 0
-    )  # rows without a token, which fill a block
+    # rows without a token, which fill a block
+    more = sum(arrays[BIAS].shape[-1:]) - len(sides[1]) if BIAS in arrays else 0
     sides = [
         {token_of(piece.encode("utf-8", "surrogatepass")): number for piece, number in side.items() if piece != "<pad>"}
         for side in sides

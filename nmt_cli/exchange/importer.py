@@ -246,7 +246,7 @@ class SourceFiles:
 
 
 def _no_source(path: Path) -> str:
-    """Return why `path` is not a source."""
+
     address = re.sub(r"^(https?):/+", r"\1://", str(path))
     hub = re.fullmatch(r"(?:https://huggingface\.co/)?(\w[\w.-]*/(\w[\w.-]*))(?:/tree/main)?", address)
     command = f"hf download {hub[1]} --local-dir {hub[2]}" if hub else f"curl -LO {shlex.quote(address)}"
@@ -274,9 +274,7 @@ def _is_of_a_mac(path: PurePosixPath) -> bool:
 
 
 def check_density(size: int, archive: Path) -> None:
-    """Raise ValueError if `size` bytes of an archive are packed more densely than weights can be, which may be any
-    number.
-    """
+    """Raise ValueError if `size` bytes, which may be any number, are packed more densely than weights can be."""
     packed = archive.stat().st_size
     if size > DENSEST * packed + LARGEST:
         raise ValueError(f"it unpacks from {packed:,} to {size:,} bytes, which no weights do")

@@ -193,7 +193,7 @@ def converted(
             taken.add(name)
             side = ids.get(parameter.vocabulary)
             part = _part(arrays[name], name, parameter, len(theirs), side.size if side else 0, called)
-            part = part.then(partial(_finite, called(name)))
+            part = part.then(partial(finite, called(name)))
             parts.append(part.then(partial(rows, order=side.order)) if side else part)
         dtype = INT8 if all(part.dtype == INT8 for part in parts) else FP32
         result[ours] = LazyArray(parameter.shape, partial(_joined, parts, dtype), dtype)
@@ -232,7 +232,8 @@ def integers_in(
     }
 
 
-def _finite(name: str, array: Array) -> Array:
+def finite(name: str, array: Array) -> Array:
+    """Return the array. Raises ModelError for a number that is not finite."""
     if not np.isfinite(array).all():
         raise ModelError(f"{shown_name(name)} has numbers that are not finite.")
     return array

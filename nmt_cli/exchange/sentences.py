@@ -32,17 +32,15 @@ LONGEST_RANDOM = 60
 
 def sentences(source_model: SourceModel, text: Path | None) -> list[str]:
     """Return the sentences to compare. Raises DataError for a file that cannot be read, or that has no usable line."""
-    source, longest = (
-        source_model.vocabulary.source,
-        min(source_model.recipe.data.max_length, source_model.recipe.model.max_positions - 1),
-    )
+    source, recipe = source_model.vocabulary.source, source_model.recipe
+    longest = min(recipe.data.max_length, recipe.model.max_positions - 1)
     lines = _usable(_lines(text), source, longest) if text else []
     if text and not lines:
         raise DataError(
             f"{str(text)!r} has no line to compare: its lines are blank, or longer than the {longest} tokens "
             "that the model was trained on."
         )
-    side = 1 if base(source_model.recipe.data.source_language) == "de" else 0
+    side = 1 if base(recipe.data.source_language) == "de" else 0
     demo = [pair[side] for pair in pairs(GENERATED, 0, 0)["train"]]
     return [*lines, *_usable([*demo, *_random(source, longest)], source, longest)]
 

@@ -225,9 +225,7 @@ def compare(sentence: ComparedSentence, ours: Output, theirs: Output, verificati
 
 
 def _within(verification: Verification, name: str, ours: Tensor, theirs: Tensor, where: str) -> None:
-    """Raise Difference if two numbers of `ours` and `theirs`, (T, n), differ by more than TOLERANCE; else record the
-    largest difference.
-    """
+    """Raise Difference if numbers, (T, n), differ by more than TOLERANCE; else record the largest difference."""
     if ours.shape != theirs.shape:
         raise Difference(f"{where} 1: {tuple(ours.shape)} numbers here, {tuple(theirs.shape)} there")
     differences = (ours - theirs).abs_()

@@ -91,9 +91,7 @@ def attend(
 
 
 def _check(target: str | None, out: Path | None, png: Path | None) -> None:
-    """Raise UsageError for an empty translation, for a wrong path of the page or the pictures, and for pictures without
-    matplotlib.
-    """
+    """Raise UsageError for an empty translation, wrong paths of page or pictures, and pictures without matplotlib."""
     if target is not None and not target.strip():
         raise UsageError(f"--target {target!r} is empty: expected a translation.")
     if out and out.is_dir():
@@ -130,7 +128,7 @@ def cross_attention_of(translator: Translator, translation: Translation) -> list
 
 
 def _ids(stored: StoredModels, tokens: Sequence[str]) -> list[int]:
-    """Return the ids of tokens of a translation."""
+
     numbers = {piece: number for number, piece in enumerate(stored.vocabulary.target.table)}
     return [numbers[piece] for piece in tokens]
 

@@ -75,9 +75,7 @@ def calibrate(
     from ..model.folder_files import find_model
     from .translator import load
 
-    folders = models_named(
-        [Path(folder) for folder in ([] if model is None else [model] if isinstance(model, str | Path) else model)]
-    )
+    folders = models_named(model)
     if out is not None:
         check_calibration_path(Path(out), [find_model(folder) for folder in folders])
     if len(source) != len(reference):

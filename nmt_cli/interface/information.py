@@ -103,9 +103,7 @@ def _training(recipe: Recipe, hardware: Hardware) -> str:
 
 
 def _of_folder(folder: Path, verify: bool) -> tuple[Recipe, tuple[int, int], Values]:
-    """Return the recipe, the vocabulary sizes and the facts of a run or model folder; `verify` reads all files of the
-    folder.
-    """
+    """Return recipe, vocabulary sizes and facts of a run or model folder; `verify` reads all files of the folder."""
     from ..data.tokenizer import Vocabulary
     from ..model.folder_files import CONFIG, check_files, find_model, read_config, read_metrics
     from ..model.weights import check_weights

@@ -141,8 +141,7 @@ def _languages(given: Sequence[str], files: Sequence[Sequence[Path]], start: Sta
             raise UsageError(
                 f"the model {str(start.folder)!r} translates from {languages[0]!r} to "
                 f"{listed([*map(repr, into)], 20)}, and the text is {text}. If it is the same, say so: "
-                f"--source-language {languages[0]} "
-                f"--target-language {'CODE, one of these' if start.tags else target}."
+                f"--source-language {languages[0]} --target-language {'CODE, one of these' if start.tags else target}."
             )
     elif "" in languages:
         missing = [side for side, code in enumerate(languages) if not code]

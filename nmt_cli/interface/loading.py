@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = Path("runs/latest")
 
 
-def models_named(folders: list[Path] | None) -> list[Path]:
-    """Return the folders of --model; without them, the folder in $NMT_MODEL, else DEFAULT_MODEL."""
-    return folders or [Path(os.environ.get("NMT_MODEL") or DEFAULT_MODEL)]
+def models_named(model: str | Path | Sequence[str | Path] | None) -> list[Path]:
+    """Return the folder or folders of --model; without one, the folder in $NMT_MODEL, else DEFAULT_MODEL."""
+    folders = [model] if isinstance(model, str | Path) else model
+    return [Path(folder) for folder in folders or [os.environ.get("NMT_MODEL") or DEFAULT_MODEL]]
 
 
 def decode_changes(overrides: Sequence[str], options: Mapping[str, Any]) -> list[str]:

@@ -76,9 +76,7 @@ class Parses:
         self.split = split or between_spaces
         if split is not None and not any("``" in piece for piece in translator.source.table):
             self.split = _with_plain_quotes(split)
-        self._pending: deque[list[str]] = (
-            deque()
-        )  # the words of the sentences that are being parsed: the translator reads ahead
+        self._pending = deque[list[str]]()  # words of the sentences that are being parsed: the translator reads ahead
 
     @property
     def longest(self) -> int:
@@ -130,10 +128,9 @@ def terminals_of(folder: Path) -> str:
     if terminals in TERMINALS:
         return str(terminals)
     raise ModelError(
-        f"the model {str(folder)!r} is not a parser: its recipe does not have data.terminals "
-        f"({', '.join(TERMINALS)}), which names what a word is in the linearised trees. "
-        "Train with it, as docs/parsing.md shows. For trees by a model that was trained without it: nmt "
-        "translate, then nmt data trees --back."
+        f"the model {str(folder)!r} is not a parser: its recipe does not have data.terminals ({', '.join(TERMINALS)}), "
+        "which names what a word is in the linearised trees. Train with it, as docs/parsing.md shows. For trees by a "
+        "model that was trained without it: nmt translate, then nmt data trees --back."
     )
 
 

@@ -62,11 +62,10 @@ def load(
     Raises UsageError, ModelError.
     """
     check_precision(precision)
-    folders = [] if model is None else [model] if isinstance(model, str | Path) else list(model)
     from ..device.memory import keep_freed_memory
 
     keep_freed_memory()
-    paths = models_named([Path(folder) for folder in folders])
+    paths = models_named(model)
     stored = open_models(paths, device=device, devices=devices, precision=precision, chosen=chosen, wait=wait)
     return Translator(stored, precision)
 

@@ -96,11 +96,9 @@ def brackets(
     if terminals is not None:
         check_choice("--terminals", terminals, TERMINALS)
     beside = Path(words) if isinstance(words, str | Path) else None
-    recorded = (
-        conversion_of(beside, "Move it away, and give --terminals.")
-        if terminals is None and beside is not None and beside.suffix == ".words"
-        else None
-    )
+    recorded = None
+    if terminals is None and beside is not None and beside.suffix == ".words":
+        recorded = conversion_of(beside, "Move it away, and give --terminals.")
     kind = terminals or (recorded.terminals if recorded else "xx")
     with ExitStack() as opened:
         pairs = parallel(_text(words, "the sentences", opened), _text(parses, "the parses", opened))
@@ -135,9 +133,7 @@ def _named(value: object) -> bool:
 
 
 def _text(value: str | Path | Iterable[str] | NamedLines, name: str, opened: ExitStack) -> NamedLines:
-    """Return the name of a text in messages, and its lines. `name` is used for lines without a name; `opened` gets the
-    file.
-    """
+    """Return a text's name in messages, `name` if it has none, and its lines; `opened` gets the file."""
     if isinstance(value, str | Path):
         shown = repr(str(value))
         return shown, decoded(opened.enter_context(open_binary(value)), shown)
@@ -208,9 +204,7 @@ def _convert(
 
 
 def _not_recorded(path: Path) -> str:
-    """Return the reason why no earlier conversion can have written a file; "" for a record, and if a record has the
-    SHA-256 of the file.
-    """
+    """Return why no earlier conversion can have written a file; "" for a record, or if one has the file's SHA-256."""
     if path.name.endswith(RECORD):
         read_record(path, Conversion, DataError, "Move it away.")
         return ""

@@ -16,9 +16,7 @@ class Int8Embedding(nn.Module):
     scales: Tensor
 
     def __init__(self, weight: Tensor, scales: Tensor) -> None:
-        """Take `weight` (V, D) and `scales` (V,), the value of the integer 1 in each row, as `precision.rounded`
-        returns them.
-        """
+        """Take `weight` (V, D) and `scales` (V,), the value of 1 in each row, as `precision.rounded` returns them."""
         super().__init__()
         self.register_buffer("weight", weight, persistent=False)
         self.register_buffer("scales", scales, persistent=False)

@@ -315,8 +315,7 @@ def find_model(path: Path) -> Path:
             others = [str(path / other) for other in present if other != choice]
             raise ModelError(
                 f"{str(path)!r} holds no model that can be used: {choice!r} in it lacks {CONFIG}. Restore it from a "
-                f"copy, or remove it"
-                f"{''.join(f', or name {other!r}' for other in others)}."
+                f"copy, or remove it{''.join(f', or name {other!r}' for other in others)}."
             )
         if not (choice == AVERAGED and _is_worse(path)):
             return path / choice
@@ -351,8 +350,7 @@ def _is_worse(run: Path) -> bool:
     if 0 <= _update(made_after) < _update(last):
         console.warn_once(
             f"{average} is older than the run's last checkpoint: it was made after {made_after}, and the last is "
-            f"{last}. "
-            f"Run `nmt average {shlex.quote(str(run))}` again, or name {run / LAST}."
+            f"{last}. Run `nmt average {shlex.quote(str(run))}` again, or name {run / LAST}."
         )
     return False
 

@@ -48,9 +48,7 @@ class NextWord(nn.Module):
         begun, ended = self._counts(self.begins, src), self._counts(self.ends, tgt_in)
         sentence = target.slots // target.longest
         src_start, tgt_start = source.starts[sentence], target.starts[sentence]
-        words = (
-            ended - ended[tgt_start] + self.ends[tgt_in].long()[tgt_start]
-        )  # words of the target sentence up to each token
+        words = ended - ended[tgt_start] + self.ends[tgt_in].long()[tgt_start]  # of the sentence up to each token
         before = begun[src_start] - self.begins[src].long()[src_start]  # words of earlier sentences
         return torch.minimum(torch.searchsorted(begun, before + words + 1), source.starts[sentence + 1] - 1)
 
@@ -110,9 +108,7 @@ class NextWords:
         return self.states[rows // self.beam, word]
 
     def reorder(self, parents: Tensor) -> None:
-        """Reorder the hypotheses by `parents` (B, W): hypothesis w of sentence b continues the former hypothesis
-        parents[b, w].
-        """
+        """Reorder hypotheses by `parents` (B, W): hypothesis w of sentence b continues the former parents[b, w]."""
         self.written = self.written.gather(1, parents)
 
     def keep(self, sentences: Tensor) -> None:

@@ -8,9 +8,7 @@ from ..recipe import ModelSection
 
 
 def layer_norm(config: ModelSection) -> nn.Module:
-    """Return LayerNorm (Ba et al. 2016), the paper's norm: subtract the mean, divide by the standard deviation, scale,
-    shift.
-    """
+    """Return LayerNorm (Ba et al. 2016), the paper's: subtract mean, divide by standard deviation, scale, shift."""
     return nn.LayerNorm(config.d_model, eps=config.epsilon)
 
 

@@ -80,13 +80,10 @@ class Packing:
         self.slots = torch.zeros(self.size, dtype=torch.int64)  # (N,): the index of a row in (B * L)
         self.slots[: self.tokens] = within.flatten().nonzero().flatten()
         self.positions = self.slots % self.longest  # (N,) within the sentence
-        self.mask = (
-            None if multiple == 1 and bool(within.all()) else within[:, None, None, :]
-        )  # (B, 1, 1, L), True = may be attended to
+        # (B, 1, 1, L), True = may be attended to
+        self.mask = None if multiple == 1 and bool(within.all()) else within[:, None, None, :]
         ends = torch.cat((lengths.cumsum(0), torch.tensor([self.size])))
-        self.starts = nn.functional.pad(
-            ends, (1, 0)
-        )  # (B + 2,): the first row of each sentence, that of the spare rows, and N
+        self.starts = nn.functional.pad(ends, (1, 0))  # (B + 2,): the first row of each sentence, of spare rows, and N
         self._indices: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
 
     @property

@@ -105,9 +105,7 @@ def foreign_part(config: ModelSection) -> str:
 
 
 def count_numbers(shapes: Iterable[tuple[str, Sequence[int]]]) -> dict[str, int]:
-    """Return how many trained numbers the tensors with these names and shapes have, by part of the model and in
-    total.
-    """
+    """Return how many trained numbers tensors of these names and shapes have, by part of the model and in total."""
     counts = {"embeddings": 0, "positions": 0, "encoder": 0, "decoder": 0}
     for name, shape in shapes:
         if not name.startswith(TABLES):

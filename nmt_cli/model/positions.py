@@ -17,9 +17,7 @@ from ..recipe import ModelSection
 
 
 def sinusoids(length: int, d_model: int) -> Tensor:
-    """Return PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos of the same; interleaved. (length,
-    D).
-    """
+    """Return PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos of the same: (length, D)."""
     with torch.device("cpu"):  # the same numbers for every device
         position = torch.arange(length, dtype=torch.float64).unsqueeze(1)
         frequency = 10_000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
@@ -109,9 +107,7 @@ class Learned(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Rotary positions (Su et al. 2021): nothing is added to the embeddings; self-attention rotates its queries and
-    keys.
-    """
+    """Rotary positions (Su et al. 2021): embeddings stay as they are; self-attention rotates its queries and keys."""
 
     rotates = True
     nothing: Tensor

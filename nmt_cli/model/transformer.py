@@ -48,19 +48,16 @@ class Transformer(nn.Module):
 
     Embeddings are initialised from N(0, 1 / d_model) and multiplied by sqrt(d_model) at the input (section 3.4); with
     `tie_embeddings` one matrix serves source, target and output. With `zero_start` the begin symbol's row is zero, and
-    gets no gradient. Hard monotonic attention (`monotonic`) adds the
-    encoder's state of the next word to the decoder's embeddings. Raises UsageError for a norm, residual, activation or
-    positional encoding that is not registered.
+    gets no gradient. Hard monotonic attention (`monotonic`) adds the encoder's state of the next word to the decoder's
+    embeddings. Raises UsageError for a norm, residual, activation or positional encoding that is not registered.
     """
 
     def __init__(self, config: ModelSection, source_vocab: int, target_vocab: int) -> None:
         super().__init__()
         self.config = config
-        sizes = (
-            {"shared": source_vocab}
-            if config.tie_embeddings
-            else {"source": source_vocab, "target": target_vocab, "output": target_vocab}
-        )
+        sizes = {"source": source_vocab, "target": target_vocab, "output": target_vocab}
+        if config.tie_embeddings:
+            sizes = {"shared": source_vocab}
         self.embeddings = nn.ParameterDict({name: self._embedding(size) for name, size in sizes.items()})
         positions = load(POSITIONS, config.positions, "model.positions")
         self.source_positions: nn.Module = positions(config)
@@ -119,9 +116,7 @@ class Transformer(nn.Module):
         return _values(self.embedding("target")).device
 
     def embed(self, ids: Tensor, use: str, positions: Tensor) -> Tensor:
-        """Return Dropout(embedding * sqrt(d_model) + positions), (…, D), for ids (…,) of the "source" or "target" and
-        positions (…, D).
-        """
+        """Return Dropout(embedding * sqrt(d_model) + positions), (…, D), for a side's ids (…,) and positions (…, D)."""
         return self.dropout(self.without_dropout(ids, use, positions))  # type: ignore[no-any-return]
 
     def without_dropout(self, ids: Tensor, use: str, positions: Tensor) -> Tensor:
@@ -189,9 +184,7 @@ class Transformer(nn.Module):
         )
 
     def read_next(self, src: Tensor, src_mask: Tensor | None, memory: Tensor, tgt_in: Tensor) -> Tensor | None:
-        """Return the states (B, T, D) of memory (B, S, D) that hard monotonic attention reads; None in a model without
-        it.
-        """
+        """Return the states (B, T, D) of memory (B, S, D) that hard monotonic attention reads; None without it."""
         if self.next_word is None:
             return None
         lengths = torch.full_like(src[:, 0], src.size(1)) if src_mask is None else src_mask[:, 0, 0].sum(-1)

@@ -187,9 +187,8 @@ def write_model(
 ) -> None:
     """Write a model into `folder`. `vocabularies` are their sizes, `tokenizers` maps file names to bytes.
 
-    `weights` are arrays, or torch's tensors on the CPU, from `folder.weights_of`, or for int8 from
-    `quantize_weights`; or what `np.asarray` makes an array of, one at a time. `safe_length`: see `ModelConfig`;
-    `card`: README.md.
+    `weights` are arrays, or torch's tensors on the CPU, from `folder.weights_of`, or for int8 from `quantize_weights`;
+    or what `np.asarray` makes an array of, one at a time. `safe_length`: see `ModelConfig`; `card`: README.md.
 
     Raises OSError.
     """

@@ -123,9 +123,8 @@ class TreeConstraint(Constraint):
             return [(ANY_TAG, False)] * len(words)
         terminals = [UNTAGGED] * len(words) if self.kind == "xx" else [escaped(word) for word in words]
         tag = [ANY_TAG] if self.kind == "both" else []
-        encoded = (
-            [*(tokens or [UNK]), *tag] for tokens in tokenizer.encode(terminals)
-        )  # normalisation may remove a whole word
+        # normalisation may remove a whole word
+        encoded = ([*(tokens or [UNK]), *tag] for tokens in tokenizer.encode(terminals))
         return [(token, position > 0) for tokens in encoded for position, token in enumerate(tokens)]
 
     def added_length(self, value: Sequence[tuple[int, bool]]) -> int:
@@ -149,9 +148,7 @@ class TreeConstraint(Constraint):
         )
 
     def edit(self, state: TreeState, step: Step, log_probs: Array) -> None:
-        """See `Constraint`: forbids tokens that break the tree, and gives the next word the probability of all
-        words.
-        """
+        """See `Constraint`: forbids tokens that break the tree; the next word gets the probability of all words."""
         arrays, partial = arrays_of(log_probs), state.partial
         symbols = self.symbols.on(arrays)
         written, depth, opened = (step.of_rows(values) for values in (partial.written, partial.depth, partial.opened))
@@ -223,7 +220,7 @@ def _terminals(pieces: dict[int, str], kind: str) -> tuple[list[int], list[int]]
 
 
 def _symbols(pieces: dict[int, str], words: Sequence[int], tags: Sequence[int], size: int) -> Symbols:
-    """Return the tables of a vocabulary of `size`."""
+
     brackets: dict[str, dict[str, int]] = {"(": {}, ")": {}}
     for number, piece in pieces.items():
         if match := SYMBOL.fullmatch(piece.removeprefix(META_SPACE)):

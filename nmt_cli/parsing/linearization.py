@@ -56,9 +56,7 @@ class _Symbol(NamedTuple):
 
 
 def terminal(leaf: Leaf, terminals: str = "xx") -> str:
-    """Return the terminal of a word in a linearised tree: one symbol, or with `both` two symbols and a space between
-    them.
-    """
+    """Return the terminal of a word in a linearised tree: one symbol, or with `both` two and a space between them."""
     if terminals == "xx":
         return UNTAGGED
     if terminals == "tags":
@@ -144,9 +142,7 @@ def repaired(line: str, tree: Tree, terminals: str = "xx") -> bool:
 
 
 def _read(line: str, words: Sequence[str], terminals: str) -> tuple[list[_Symbol], bool]:
-    """Return the symbols of a line, and whether the line is complete: no text was dropped, and with `both` no tag is
-    missing.
-    """
+    """Return a line's symbols, and whether it is complete: no text was dropped, and with `both` no tag is missing."""
     symbols: list[_Symbol] = []
     sound, count = True, 0
     waiting = False  # with `both`: the last symbol is a word whose tag may follow

@@ -88,11 +88,8 @@ class Evalb(SentenceStatisticsMetric):
     def counts(self, sums: Sequence[float]) -> dict[str, int]:
         """See `Metric`. Words and their tags are left out if the parses have no parts of speech."""
         counts = BracketCounts(*map(int, sums))._asdict()
-        return (
-            counts
-            if counts["words"]
-            else {name: count for name, count in counts.items() if name not in ("words", "correct_tags")}
-        )
+        left_out = () if counts["words"] else ("words", "correct_tags")
+        return {name: count for name, count in counts.items() if name not in left_out}
 
     def details(self, sums: Sequence[float]) -> str:
         counts = BracketCounts(*map(int, sums))

@@ -39,8 +39,7 @@ def check_terminals(targets: Iterable[Path], terminals: str) -> None:
         conversion = conversion_of(path)
         if conversion is not None and path.name in conversion.files and conversion.terminals != terminals:
             raise DataError(
-                f"the words of the trees in {str(path)!r} are written as {conversion.terminals}, the recipe "
-                f"has data.terminals = {terminals!r}. "
-                f"Write the trees again, into another folder: nmt data trees … --terminals {terminals} --out "
-                f"DIR. Or give --set data.terminals={conversion.terminals}."
+                f"the words of the trees in {str(path)!r} are written as {conversion.terminals}, the recipe has "
+                f"data.terminals = {terminals!r}. Write the trees again, into another folder: nmt data trees … "
+                f"--terminals {terminals} --out DIR. Or give --set data.terminals={conversion.terminals}."
             )

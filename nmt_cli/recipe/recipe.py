@@ -112,9 +112,7 @@ def _lines(error: ValidationError) -> list[str]:
 
 
 def _contradictions_besides(error: ValidationError, values: dict[str, Any]) -> list[str]:
-    """Check `values` again without the wrong keys, and return the contradictions that remain, except those that mention
-    a wrong key.
-    """
+    """Return the contradictions of `values` without the wrong keys, except those that mention a wrong key."""
     left_out, remaining = set(), copy.deepcopy(values)
     for item in error.errors():
         if item["type"] == "value_error" or not item["loc"]:

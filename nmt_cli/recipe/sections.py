@@ -420,8 +420,7 @@ class DecodeSection(Section):
     length_penalty: Annotated[
         str, _listed_in(LENGTH_PENALTIES), _search(f"What log P is divided by: {', '.join(LENGTH_PENALTIES)}.", "NAME")
     ] = "gnmt"
-    """The divisor of log P(Y): `gnmt`: ((5 + |Y|) / 6) ** alpha; `average`: |Y|; `power`: |Y| **
-    alpha; `none`: 1."""
+    """The divisor of log P(Y): `gnmt`: ((5 + |Y|) / 6) ** alpha; `average`: |Y|; `power`: |Y| ** alpha; `none`: 1."""
     alpha: Annotated[float, _search("Exponent of the length penalties gnmt and power; 0: no penalty.", "A")] = number(
         0.6, 0.0, 5.0
     )

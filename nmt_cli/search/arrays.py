@@ -33,9 +33,7 @@ static: Any = staticmethod
 
 
 class Arrays:
-    """Functions for arrays of one kind: these are for NumPy's, with the engine's ranking and softmax. Shapes are
-    tuples.
-    """
+    """Functions for arrays of one kind, here NumPy's, with the engine's ranking and softmax. Shapes are tuples."""
 
     int32: Any = np.int32
     int64: Any = np.int64

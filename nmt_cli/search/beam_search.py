@@ -19,9 +19,8 @@ hypotheses. A sentence is finished when it has no open hypothesis.
 An output that has reached its longest length gets the end symbol, at the model's own log-probability. Equal scores are
 ordered by (hypothesis, token id).
 
-The engine has the same search without constraints, several steps in one call (`engine`).
-docs/search.md, "Length and repetition", has the rules of both for users, and tests/engine/test_search.py holds both to
-the same outputs.
+The engine has the same search without constraints, several steps in one call (`engine`). docs/search.md, "Length and
+repetition", has the rules of both for users, and tests/engine/test_search.py holds both to the same outputs.
 
 Constraints may require or forbid the next token, or adjust its probability (`constraint`). Where they adjust
 log-probabilities, hypotheses are ranked by the adjusted ones; log P stays the model's own. Where they demand something
@@ -133,9 +132,7 @@ class BeamSearch(ArraySearch):
         return self.min_length.bans(step.of_rows(beam.open.missing), step.remaining[step.sentences], vocabulary)
 
     def _only(self, beam: Beam, step: Step) -> Array | None:
-        """Return the one token that may follow each open hypothesis, (N,), or FREE; None: any token may follow all of
-        them.
-        """
+        """Return the one token that may follow each open hypothesis, (N,), or FREE; None: all of them are free."""
         required = self.constraints.required(beam.constraints, step)
         if not self.complete:
             return required
@@ -216,9 +213,7 @@ class BeamSearch(ArraySearch):
         beam.open.log_probs = self.arrays.where(hopeless, NONE, beam.open.log_probs)
 
     def _hopeless(self, beam: Beam, log_probs: Array) -> Array:
-        """Return whether hypotheses with these log-probabilities (B, W) cannot reach the n best within `lookahead`
-        tokens: bool, (B, W).
-        """
+        """Return which hypotheses with log_probs (B, W) cannot reach the n best in `lookahead` tokens: bool, (B, W)."""
         arrays, lookahead = self.arrays, self.options.lookahead or UNLIMITED
         longest = arrays.minimum(beam.sentences.max_lengths + 1, beam.sentences.lengths + lookahead)
         if self.constraints.progresses:

@@ -121,15 +121,11 @@ class Constraint:
         return None
 
     def required(self, state: Any, step: Step) -> Array | None:
-        """Return the one token that may follow each open hypothesis, (N,), or FREE; None: any token may follow all of
-        them.
-        """
+        """Return the one token that may follow each open hypothesis, (N,), or FREE; None: all of them are free."""
         return None
 
     def edit(self, state: Any, step: Step, log_probs: Array) -> None:
-        """Change the log-probabilities (N, V) of the next token of each open hypothesis, in place; -inf forbids a
-        token.
-        """
+        """Change log-probabilities (N, V) of the next token of open hypotheses, in place; -inf forbids a token."""
 
     def advance(self, state: Any, tokens: Array) -> Any:
         """Return the state after the hypotheses got the tokens (B, W). Tokens of closed hypotheses mean nothing."""
@@ -140,9 +136,7 @@ class Constraint:
         raise NotImplementedError
 
     def progress(self, state: Any, parents: Array, tokens: Array) -> Array:
-        """Return how far the hypotheses `parents` (B, C) meet the rule's demands after `tokens` (B, C): int64, (B,
-        C).
-        """
+        """Return how far hypotheses `parents` (B, C) meet the rule's demands after `tokens` (B, C): int64, (B, C)."""
         raise NotImplementedError
 
     def demands(self, state: Any) -> Array:

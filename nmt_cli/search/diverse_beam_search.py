@@ -100,9 +100,7 @@ class DiverseBeamSearch(BeamSearch):
         return _interleaved(parts)
 
     def _scores_of_group(self, group: int, scores: Scores, tokens: Array, counted: Array) -> Scores:
-        """Return the penalised scores of one group; `tokens` (B, w) of earlier groups are penalised where they are
-        `counted`.
-        """
+        """Return the scores of one group; `tokens` (B, w) of earlier groups are penalised where they are `counted`."""
         arrays = self.arrays
         index = arrays.nonzero(scores.rows // self.width % self.groups == group)[0]
         rows, logits = scores.rows[index], scores.logits[index]

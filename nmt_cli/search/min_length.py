@@ -20,9 +20,7 @@ from .search import SearchOptions
 
 
 class MinLength:
-    """The rule for one search. "Missing" is the number of tokens with text that a hypothesis still needs before it may
-    end.
-    """
+    """The rule for one search. "Missing": how many tokens with text a hypothesis still needs before it may end."""
 
     def __init__(self, options: SearchOptions) -> None:
         self.min_length, self.textless = options.min_length, options.textless
@@ -45,9 +43,7 @@ class MinLength:
         return Bans(self.tokens, where(short & (missing >= remaining), len(self.tokens), counts))
 
     def give_way(self, bans: Bans, log_probs: Array) -> Bans:
-        """Return the bans, reduced for hypotheses to which they leave no token, given edited log-probabilities (N,
-        V).
-        """
+        """Return the bans, fewer where they leave a hypothesis no token, given edited log-probabilities (N, V)."""
         if bans.counts is None:
             return bans
         arrays = arrays_of(log_probs)

@@ -219,9 +219,7 @@ def _choose(cumulative: Array, uniform: Array) -> tuple[Array, Array]:
 
 
 def _weights(logits: Array, bans: Bans, options: SamplingOptions) -> Array:
-    """Return weights (N, V rounded up to chunks): the probabilities of the tokens, times a factor per row; 0: banned or
-    cut off.
-    """
+    """Return weights (N, V rounded up to chunks): probabilities times a factor per row; 0: banned or cut off."""
     arrays, (count, size) = arrays_of(logits), logits.shape
     weights = arrays.zeros((count, -(-size // CHUNK) * CHUNK), logits.dtype)
     at_once = LOGITS_IN_CACHE // size + 1 if arrays is NUMPY else max(1, count)
@@ -248,9 +246,7 @@ def _to_weights(logits: Array, largest: Array, options: SamplingOptions) -> None
 
 
 def _keep_best(logits: Array, options: SamplingOptions) -> None:
-    """Turn logits (N, V) into weights, in place; 0 for tokens that `top_k`, `top_p` and `min_p`, applied in this order,
-    do not keep.
-    """
+    """Turn logits (N, V) into weights, in place; 0 for what `top_k`, `top_p`, `min_p`, in this order, do not keep."""
     arrays, (rows, size) = arrays_of(logits), logits.shape
     numbers = arrays.arange(rows)
     none, count = arrays.zeros((rows, 1), logits.dtype), min(options.top_k or NUCLEUS, size)

@@ -38,9 +38,7 @@ class Rows:
         return self.each(_concat, *others)
 
     def reorder(self, parents: Array) -> Self:
-        """Return the rows after hypothesis w of sentence b continued its hypothesis parents[b, w]; only `OfHypotheses`
-        move.
-        """
+        """Return the rows after hypothesis w of sentence b continued parents[b, w]; only `OfHypotheses` move."""
         return type(self)(
             **{name: value.reorder(parents) if isinstance(value, Rows) else value for name, value in vars(self).items()}
         )

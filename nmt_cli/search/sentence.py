@@ -45,9 +45,7 @@ FinishedSentences = list[tuple[int, list[Hypothesis]]]
 
 @dataclass
 class SearchResult:
-    """The hypotheses of a sentence, best first; if asked for, the alignments of the best one or of each (see
-    `alignment.aligned`).
-    """
+    """The hypotheses of a sentence, best first; on demand with alignments of the best or all (`alignment.aligned`)."""
 
     hypotheses: list[Hypothesis]
     alignments: list[list[int]]

@@ -94,15 +94,12 @@ OTHERS[Tensor] = lambda x: TorchArrays(x.device)
 
 
 def log_sum_exp(logits: Tensor) -> Tensor:
-    """Return `logits.logsumexp(1)`, (N, V) -> (N,), computed a few rows at a time, so that they stay in the cache of a
-    CPU.
-    """
+    """Return `logits.logsumexp(1)`, (N, V) -> (N,), a few rows at a time, which stay in the cache of a CPU."""
     sums = []
     at_once = LOGITS_IN_CACHE // logits.size(1) + 2 if is_host(logits.device) else len(logits)
     for block in torch.split(logits, at_once):
-        block_rows = (
-            block if len(block) > 1 else block.expand(2, -1)
-        )  # torch may split the sum of a single row among threads
+        # torch may split the sum of a single row among threads
+        block_rows = block if len(block) > 1 else block.expand(2, -1)
         largest = block_rows.amax(1, keepdim=True)
         sums.append((largest[:, 0] + (block_rows - largest).exp_().sum(1).log_())[: len(block)])
     return torch.cat(sums)

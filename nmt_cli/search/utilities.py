@@ -28,9 +28,7 @@ WORD_ORDER = 4
 
 
 def chrf(texts: Sequence[str]) -> Scores:
-    """Return sacrebleu's sentence chrF2 (Popović 2015) of all pairs, (n, n): characters 1- to 6-grams, without white
-    space.
-    """
+    """Return sacrebleu's sentence chrF2 (Popović 2015) of all pairs, (n, n): 1- to 6-grams, without white space."""
     texts = ["".join(text.split()) for text in texts]
     characters = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     lengths = np.array([len(text) for text in texts], dtype=np.int64)
@@ -46,9 +44,7 @@ def chrf(texts: Sequence[str]) -> Scores:
 
 
 def bleu(texts: Sequence[str]) -> Scores:
-    """Return sacrebleu's sentence BLEU (Papineni et al. 2002) of all pairs, (n, n): 13a tokens, exp smoothing,
-    effective order.
-    """
+    """Return sacrebleu's sentence BLEU (Papineni et al. 2002) of all pairs, (n, n): 13a, exp, effective order."""
     from sacrebleu.metrics.bleu import BLEU
 
     tokenize = BLEU().tokenizer

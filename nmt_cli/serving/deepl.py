@@ -31,14 +31,8 @@ UNLIMITED = 1_000_000_000_000
 SPLIT_SENTENCES = ("0", "1", "nonewlines")
 FORMALITIES = ("default", "less", "more", "prefer_less", "prefer_more")
 REFUSED = (
-    "glossary_id",
-    "style_id",
-    "translation_memory_id",
-    "translation_memory_threshold",
-    "custom_instructions",
-    "ignore_tags",
-    "non_splitting_tags",
-    "splitting_tags",
+    *("glossary_id", "style_id", "translation_memory_id", "translation_memory_threshold", "custom_instructions"),
+    *("ignore_tags", "non_splitting_tags", "splitting_tags"),
 )
 """Parameters that would change the translation."""
 

@@ -147,9 +147,7 @@ def pairs_of(translator: Translator) -> dict[Pair, str | None]:
 
 
 def _check(pair: Pair, folder: Path, models: Mapping[Pair, Served]) -> None:
-    """Raise UsageError if another model has this pair, or ModelError if the model's languages cannot be shown and asked
-    for.
-    """
+    """Raise UsageError if another model has this pair, ModelError if the model's languages cannot be shown."""
     if not all(code.isprintable() and 0 < len(code) <= LONGEST_CODE for code in pair):
         raise ModelError(
             f"the model at {str(folder)!r} translates {shown(pair[0])} → {shown(pair[1])}: expected the "

@@ -29,9 +29,7 @@ MOST_CHARACTERS = 2000
 
 @router.post("/nmt/attention", openapi_extra=body("q source target"))
 async def attention(request: Request) -> dict[str, Any]:
-    """Translate a short text; return for each sentence the attention of its translation, and the probability of each
-    word.
-    """
+    """Translate a short text; return the attention of each sentence's translation, and each word's probability."""
     values = await read_parameters(request)
     key = required_key(request, values)
     text = text_of(values, "q")
@@ -52,9 +50,7 @@ async def attention(request: Request) -> dict[str, Any]:
 
 
 def _sentence(model: Served, translation: Translation) -> dict[str, Any]:
-    """Return a sentence with its attention for JSON; `weights` is empty if the sentence is longer than the model's
-    maximum.
-    """
+    """Return a sentence with its attention for JSON; `weights` is empty if it is too long for the model."""
     weights = cross_attention_of(model.translator, translation)
     return {
         "source": translation.source,

@@ -34,9 +34,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
 
 
 def body(required: str, optional: str = "api_key", kind: str = "") -> dict[str, Any]:
-    """Return the part of the OpenAPI description for a body with these PARAMETERS, as JSON and a form, or of this media
-    type.
-    """
+    """Return OpenAPI's description of a body with these PARAMETERS, as JSON and a form, or of this media type."""
     names, more = required.split(), optional.split()
     schema = {"type": "object", "required": names, "properties": {name: PARAMETERS[name] for name in names + more}}
     kinds = [kind] if kind else ["application/json", "application/x-www-form-urlencoded"]

@@ -52,15 +52,12 @@ class AddressError(NmtError):
 
 
 def check_exposure(settings: Settings) -> None:
-    """Raise UsageError if other machines could reach the server without a key, unless the user allowed it
-    (--no-keys).
-    """
+    """Raise UsageError if other machines could reach the server without a key, unless --no-keys allows it."""
     if settings.keys.required or settings.open_to_all or is_local(settings.host):
         return
     raise UsageError(
-        f"--host {settings.host!r} can be reached from other machines, and no keys were given: anyone "
-        "could use the server. "
-        "Give --keys FILE, one key per line, or --no-keys if everyone may use it."
+        f"--host {settings.host!r} can be reached from other machines, and no keys were given: anyone could use the "
+        "server. Give --keys FILE, one key per line, or --no-keys if everyone may use it."
     )
 
 

@@ -111,7 +111,7 @@ async def translate(
 
 
 def _work(model: Served, items: Sequence[_Text], alternatives: int) -> Work:
-    """Return the work for a model."""
+
     options: dict[str, object] = {"scores": False}
     if alternatives:
         options |= {"nbest": alternatives + 1, "beam": max(model.beam, alternatives + 1)}
@@ -233,9 +233,7 @@ def _written(item: _Text, waiting: Mapping[Pair, Iterator[Translation]], alterna
 
 
 def _candidate(translation: Translation, rank: int) -> Translation:
-    """Return a translation with the text of its hypothesis at `rank` (0: the best), or of its last hypothesis if it has
-    fewer.
-    """
+    """Return a translation with the text of its hypothesis at `rank` (0: the best), or of its last if it has fewer."""
     if not rank:
         return translation
     candidate = translation.nbest[min(rank, len(translation.nbest) - 1)]

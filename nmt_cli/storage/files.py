@@ -344,9 +344,7 @@ def clear_partial(folder: Path, names: Collection[str] | re.Pattern[str]) -> Non
 
 
 def system_error(error: Exception) -> OSError:
-    """Return `error` itself if it is an OSError, else an OSError for the number in its text, as in errors of
-    safetensors.
-    """
+    """Return an OSError: `error` itself, or one for the number in its text, as in errors of safetensors."""
     if isinstance(error, OSError):
         return error
     number = re.search(r"os error (\d+)", str(error))

@@ -57,9 +57,7 @@ class _Gzip:
 
 
 class Compression(NamedTuple):
-    """A format: the first bytes of a stream, the zero bytes that may follow one (0: none, else a multiple), how to read
-    and write.
-    """
+    """A format: a stream's first bytes, a multiple of the zero bytes after one (0: none), how to read and write."""
 
     name: str
     magic: tuple[bytes, ...]
@@ -121,9 +119,7 @@ def archive_of(head: bytes) -> tuple[str, str]:
 
 
 class Unpacked:
-    """Reads a plain or compressed file as a stream, with memory for one piece of it; what has arrived is not held
-    back.
-    """
+    """Reads a plain or compressed file as a stream, a piece in memory at a time; what arrived is not held back."""
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         """`read(size)` returns at most `size` bytes, at least one, or b"" at the end."""

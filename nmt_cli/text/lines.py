@@ -69,9 +69,7 @@ class _Readable(io.RawIOBase):
         return data
 
     def _check(self, data: bytes) -> None:
-        """Raise DataError if what begins with `data` is an archive of several files, or only by name a compressed
-        file.
-        """
+        """Raise DataError if what begins with `data` is an archive of several files, or compressed only by name."""
         head = (self._head or b"") + data
         kind, command = archive_of(head[:ARCHIVE_HEAD])
         if kind:
@@ -82,8 +80,7 @@ class _Readable(io.RawIOBase):
         if not compressed and (not head or (NO_TEXT.search(head) and not wide_encoding(head))):
             raise DataError(
                 f"{self.shown} is named {self._suffix}, but is neither compressed nor text; it begins with "
-                f"{head[:16]!r}. "
-                "Fetch or compress it again."
+                f"{head[:16]!r}. Fetch or compress it again."
             )
         self._head = head if len(head) < ARCHIVE_HEAD else None
 
@@ -223,9 +220,7 @@ def _lines(count: int) -> str:
 
 @dataclass
 class Changed:
-    """The lines that normalisation changes, other than runs of spaces: their number, and the first of them, before and
-    after.
-    """
+    """The lines that normalisation changes, beside runs of spaces: how many, and the first one before and after."""
 
     lines: int = 0
     example: tuple[str, str] = ("", "")

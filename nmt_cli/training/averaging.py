@@ -229,9 +229,7 @@ def _mean(folders: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def _check_together(folders: Sequence[Path], configs: Sequence[ModelConfig]) -> None:
-    """Raise ModelError for a model in int8, when model sizes or tokenizers differ, or when two folders have the same
-    weights.
-    """
+    """Raise ModelError for a model in int8, different sizes or tokenizers, or two folders with the same weights."""
 
     def architecture(config: ModelConfig) -> dict[str, Any]:
         return {

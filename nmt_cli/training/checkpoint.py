@@ -144,9 +144,7 @@ class Checkpoint:
 
     @property
     def kept(self) -> bool:
-        """Whether an uninterrupted run has this checkpoint too: it is periodic, or was the best so far when it was
-        saved.
-        """
+        """Whether an uninterrupted run has this checkpoint too: it is periodic, or was the best so far when saved."""
         return self.progress is not None and (self.progress.periodic or self.progress.since_best == 0)
 
 

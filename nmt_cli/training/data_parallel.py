@@ -111,9 +111,8 @@ class _InFp32(nn.Module):
     def __init__(self, weights: Weights, loss_model: nn.Module) -> None:
         super().__init__()
         self.model = weights.model
-        self._in_bf16: Callable[[], nn.Module] = lambda: (
-            loss_model
-        )  # not a submodule, so that DDP does not see its parameters
+        # not a submodule, so that DDP does not see its parameters
+        self._in_bf16: Callable[[], nn.Module] = lambda: loss_model
         self._rounded = weights.by_name(weights.compute_params)
 
     def forward(self, rows: PackedBatch) -> tuple[Tensor, Tensor]:

@@ -47,9 +47,7 @@ def tokens_per_rank(batch_tokens: int, hardware: Hardware, world_size: int) -> i
 
 
 def estimate_micro_batch(recipe: Recipe, vocabularies: tuple[int, int], hardware: Hardware, world_size: int = 1) -> int:
-    """Return `train.micro_batch_tokens`, or the estimated size of a micro-batch, in tokens per side, that fits into
-    one rank's memory.
-    """
+    """Return `train.micro_batch_tokens`, or the estimate, in tokens per side, of what fits into one rank's memory."""
     if recipe.train.micro_batch_tokens:
         return recipe.train.micro_batch_tokens
     memory = hardware.memory // (world_size if is_host(hardware.device) else 1)

@@ -64,9 +64,7 @@ def launch(devices: int, command: Sequence[str]) -> None:
 
 
 def variables(rank: int, devices: int, port: int) -> dict[str, str]:
-    """Return torchrun's environment variables for one of `devices` ranks on this machine, and the port of the
-    launcher's store.
-    """
+    """Return torchrun's environment variables for one of `devices` ranks here; `port`: the launcher's store."""
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),

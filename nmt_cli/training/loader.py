@@ -42,9 +42,7 @@ itself."""
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """A batch without padding: ids src (N,), tgt_in (N',) and tgt_out (N',), packed as `source` and `target`
-    describe.
-    """
+    """A batch without padding: ids src (N,), tgt_in (N',), tgt_out (N',), as `source` and `target` describe."""
 
     src: Tensor
     tgt_in: Tensor

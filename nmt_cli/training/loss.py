@@ -59,10 +59,8 @@ def with_bias(hidden: Tensor, weight: Tensor, target: Tensor, bias: Tensor) -> t
     """
     columns = F.pad(bias[:, None], (0, COLUMNS - 1))
     ones = F.pad(hidden.new_ones(hidden.size(0), 1), (0, COLUMNS - 1))
-    rows, ends = (
-        torch.cat((weight, columns), 1),
-        zip((0, *(token + 1 for token in ABSENT)), (*ABSENT, None), strict=True),
-    )
+    rows = torch.cat((weight, columns), 1)
+    ends = zip((0, *(token + 1 for token in ABSENT)), (*ABSENT, None), strict=True)
     kept = torch.cat([rows[first:last] for first, last in ends])
     return torch.cat((hidden, ones), 1), kept, target - sum((target > token).long() for token in ABSENT)
 

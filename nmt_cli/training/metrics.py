@@ -47,16 +47,12 @@ def training_line(record: Mapping[str, Any], updates: int, eta: float) -> str:
 
 
 def live_text(progress: TrainingProgress) -> str:
-    """Return the text of a terminal's bar: the epoch, and the loss and speed of the updates in the meter, if there are
-    any.
-    """
+    """Return the text of a terminal's bar: the epoch, and loss and speed of the updates in the meter, if any."""
     meter = progress.meter
-    figures = (
-        f" · loss {meter.loss / meter.tokens:.3f} · {meter.tokens / progress.meter_seconds:,.0f} tok/s"
-        if meter.tokens
-        else ""
-    )
-    return f"epoch {progress.epoch + 1}{figures}"
+    epoch = f"epoch {progress.epoch + 1}"
+    if not meter.tokens:
+        return epoch
+    return f"{epoch} · loss {meter.loss / meter.tokens:.3f} · {meter.tokens / progress.meter_seconds:,.0f} tok/s"
 
 
 def valid_record(progress: TrainingProgress, scores: Mapping[str, Any]) -> dict[str, Any]:

@@ -112,9 +112,7 @@ def sizes_for(pairs: int) -> Iterator[Size]:
 
 
 def usual_tokens(pairs: int, tokens: int) -> int:
-    """Return the target tokens of a training without a limit, for a text of `pairs` pairs with `tokens` target
-    tokens.
-    """
+    """Return the target tokens of an unlimited training, for a text of `pairs` pairs with `tokens` target tokens."""
     return round(USUAL_PASSES * min(1.0, _smaller_by(pairs)) * tokens)
 
 
@@ -174,19 +172,8 @@ IMPORTED_PEAK, HIGHEST_PEAK = 2e-4, 2e-3
 """The highest learning rate of the adaptation of an imported model with d_model = 512, and of any. The rate with which
 it was trained is not known."""
 ANEW = {
-    "generator",
-    "shard_pairs",
-    "vocab_size",
-    "target_vocab_size",
-    "character_coverage",
-    "target_character_coverage",
-    "batch_tokens",
-    "micro_batch_tokens",
-    "log_every",
-    "checkpoint_minutes",
-    "patience",
-    "keep_best",
-    "freeze",
+    *("generator", "shard_pairs", "vocab_size", "target_vocab_size", "character_coverage", "target_character_coverage"),
+    *("batch_tokens", "micro_batch_tokens", "log_every", "checkpoint_minutes", "patience", "keep_best", "freeze"),
 }
 """Keys that a recipe for an adaptation does not have from the model's recipe."""
 COMMENTS = {

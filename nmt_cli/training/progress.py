@@ -45,9 +45,7 @@ class Meter(Stored):
 
 
 class TrainingProgress(Stored):
-    """The state of training after `update` updates: everything that resuming needs besides weights and optimizer
-    state.
-    """
+    """The state after `update` updates: all that resuming needs besides weights and optimizer state."""
 
     update: int = 0
     epoch: int = 0

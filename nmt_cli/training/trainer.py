@@ -169,9 +169,7 @@ class Trainer:
         return index
 
     def load_or_initialize(self, index: ShardIndex) -> tuple[Transformer, TrainingProgress, dict[str, Tensor]]:
-        """Return model, progress and optimizer state: those of the last checkpoint, which rank 0 selects,
-        or new ones if there is none.
-        """
+        """Return model, progress and optimizer state: of the last checkpoint, which rank 0 selects, or new ones."""
         train, optimizer_state = self.recipe.train, dict[str, Tensor]()
         last_update = self.group.run_on_main(self.run.last_update)
         if last_update is None:
@@ -467,13 +465,9 @@ class Trainer:
             )
         if group.is_main and self.run.checkpoints():
             link_latest(self.run.path)
-        start = (
-            f"resuming after update {self.progress.update:,}"
-            if self.progress.update
-            else f"starting from {train.init}"
-            if train.init
-            else "starting"
-        )
+        start = f"starting from {train.init}" if train.init else "starting"
+        if self.progress.update:
+            start = f"resuming after update {self.progress.update:,}"
         total, frozen = count_parameters(self.updater.weights.model)["total"], self.updater.weights.frozen_numbers
         parameters = f"{total:,} parameters"
         if frozen:
@@ -481,13 +475,11 @@ class Trainer:
         about = "about " if plan.pairs > plan.window else ""
         self.report.line(
             f"{start}: {self.recipe.name} · {parameters} · {len(self.corpus):,} pairs · "
-            f"{about}{plan.updates_per_epoch:,} updates per epoch\n"
-            f"update = {train.batch_tokens:,} tokens per side = {plan.buckets_per_update} × {plan.bucket_tokens:,} "
-            f"of like length; "
-            f"here {group.world_size} × {self.hardware.device} in {self.hardware.precision}, "
-            f"micro-batches of up to {self.progress.micro_batch_tokens:,} "
-            f"tokens{', each pair in two passes' if train.passes > 1 else ''}\n"
-            f"{kernels}\nrun folder {self.run.path}"
+            f"{about}{plan.updates_per_epoch:,} updates per epoch\nupdate = {train.batch_tokens:,} tokens per side = "
+            f"{plan.buckets_per_update} × {plan.bucket_tokens:,} of like length; here {group.world_size} × "
+            f"{self.hardware.device} in {self.hardware.precision}, micro-batches of up to "
+            f"{self.progress.micro_batch_tokens:,} "
+            f"tokens{', each pair in two passes' if train.passes > 1 else ''}\n{kernels}\nrun folder {self.run.path}"
         )
         if self.validator:
             self.report.line(self.validator.description)

@@ -273,8 +273,7 @@ class Updater:
         return batch.split(index)
 
     def optimizer_state(self) -> dict[str, Tensor]:
-        """Return Adam's moments on the CPU: "exp_avg.NAME" and "exp_avg_sq.NAME" for each trained parameter
-        NAME.
+        """Return Adam's moments on the CPU: "exp_avg.NAME" and "exp_avg_sq.NAME" for each trained parameter NAME.
 
         In fp16, also return "loss_scale".
         """

@@ -97,9 +97,8 @@ class _SubBatch:
         self.heads, self.value_size = config.num_heads, config.value_size
         self.size, self.scale = max(config.key_size, config.value_size), 1 / math.sqrt(config.key_size)
         self.visible_source = self._visible_source(packing.longest)  # (B * H, W, S)
-        self.query_buffers = {
-            size: self._zeros(self.queries, size) for size in {self.size, self.memory[0][0].size(1)}
-        }  # of self-attention, and to the source
+        sizes = {self.size, self.memory[0][0].size(1)}  # of self-attention, and to the source
+        self.query_buffers = {size: self._zeros(self.queries, size) for size in sizes}
         self._begin(model)
 
     def _begin(self, model: Transformer) -> None:
@@ -108,9 +107,8 @@ class _SubBatch:
         self.ancestors = torch.zeros(shape, dtype=torch.bool, device=self.device)  # (B, W, C)
         self.itself = torch.eye(self.beam, dtype=torch.bool, device=self.device)  # (W, W)
         self.used = 0  # upper bound of the slots of a sentence that are in use
-        self.caches = [
-            (self._zeros(self.lanes, self.size), self._zeros(self.lanes, self.size)) for _ in model.decoder
-        ]  # keys and values (B * H, C, K)
+        # keys and values (B * H, C, K)
+        self.caches = [(self._zeros(self.lanes, self.size), self._zeros(self.lanes, self.size)) for _ in model.decoder]
 
     def _encode(
         self, model: Transformer, sources: Sequence[Sequence[int]], packing: Packing
@@ -202,9 +200,7 @@ class _SubBatch:
         return self._additive(source.to(self.device)[:, None].expand(-1, self.beam, -1))
 
     def _additive(self, mask: Tensor) -> Tensor:
-        """Turn a mask (B, W, C), true where attention is allowed, into (B * H, W, C) to be added to scores: 0 or
-        -inf.
-        """
+        """Turn a mask (B, W, C), True: may attend, into (B * H, W, C) to be added to scores: 0 or -inf."""
         added = torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, float("-inf"))
         if missing := self.queries - mask.size(1):
             added = torch.cat([added, added[:, -1:].expand(-1, missing, -1)], 1)
@@ -225,9 +221,7 @@ class _SubBatch:
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor, step: _StepIndex) -> Tensor:
         """Compute equation (1): queries (n * H, K), keys (B * H, K, C), values (B * H, C, K) -> (n, H, K) in fp32."""
-        matrices = self.query_buffers[
-            queries.size(1)
-        ]  # (B * H, W, K); queries of closed hypotheses keep old numbers, which are not read
+        matrices = self.query_buffers[queries.size(1)]  # (B * H, W, K); those of closed hypotheses are old, never read
         matrices.view(-1, queries.size(1)).index_copy_(0, step.slots, queries)
         if len(matrices) == 1:  # one matrix alone may be split among threads, which changes the last bits
             matrices, keys, values, visible = (x.expand(2, -1, -1) for x in (matrices, keys, values, visible))

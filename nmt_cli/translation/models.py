@@ -68,9 +68,7 @@ class Models(ABC):
     def __init__(self, models: Sequence[Any], workers: int, cores: int) -> None:
         """`workers` search at once; `cores` are those of a CPU that they share."""
         self.models, self.pool = models, Pool(workers, cores)
-        self.max_positions: int = min(
-            model.config.max_positions for model in models
-        )  # the number that all of them have
+        self.max_positions: int = min(model.config.max_positions for model in models)  # the number that all have
         self.source_end = bool(models[0].config.source_end)
 
     def __del__(self) -> None:
@@ -190,9 +188,7 @@ class TorchModels(Models):
 
 
 class DeviceModels(TorchModels):
-    """The models of folders on several devices: on the first one in this process, on each one in a process of its
-    own.
-    """
+    """The models of folders on several devices: on the first one here, on each one in a process of its own."""
 
     def __init__(self, folders: Sequence[Path], precision: str, devices: Sequence[str]) -> None:
         super().__init__(_transformers(folders, precision, devices[0]), precision, 1, 1)

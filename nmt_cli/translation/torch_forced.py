@@ -53,9 +53,8 @@ class TorchForced:
     def __init__(self, model: Transformer, batch_tokens: int = 4096) -> None:
         self.model, self.batch_tokens, self.config = model, batch_tokens, model.config
         self.device = model.device
-        self.rows = max(
-            2 * FEWEST_ROWS, (LOGITS_ON_HOST if is_host(self.device) else LOGITS_ON_ACCELERATOR) // model.target_vocab
-        )  # R
+        logits = LOGITS_ON_HOST if is_host(self.device) else LOGITS_ON_ACCELERATOR
+        self.rows = max(2 * FEWEST_ROWS, logits // model.target_vocab)  # R
 
     @torch.inference_mode()
     def forced(
@@ -92,9 +91,8 @@ class TorchForced:
         copies = max(0, -(-FEWEST_ROWS // min(shape)) - len(sources))
         sources, targets, following = (side + side[-1:] * copies for side in (sources, targets, following))
         lengths = torch.tensor([len(source) for source in sources], device=self.device)
-        mask = (torch.arange(shape[0], device=self.device) < lengths[:, None])[
-            :, None, None, :
-        ]  # (B, 1, 1, S), even if all values are True
+        # (B, 1, 1, S), even if all values are True
+        mask = (torch.arange(shape[0], device=self.device) < lengths[:, None])[:, None, None, :]
         src, tgt_in, tgt_out = map(self._tensor, (sources, targets, following), (shape[0], shape[1], shape[1]))
         rows = self._token_log_probs(self.model(src, mask, tgt_in).flatten(0, 1), tgt_out.flatten())  # (B * T,)
         return rows.view(len(targets), -1).cpu().numpy()

@@ -24,9 +24,7 @@ PATIENCE = 0.002
 
 @dataclass(frozen=True)
 class WindowSize:
-    """Lines of the first window and of the largest window; and the characters of a window, which limit the memory for
-    long lines.
-    """
+    """Lines of the first and of the largest window; and the characters of one, which limit memory for long lines."""
 
     first: int
     last: int

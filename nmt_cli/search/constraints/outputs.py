@@ -115,9 +115,8 @@ class Outputs(Constraint):
                 )
             if UNK in tokens:
                 raise UsageError(
-                    f"allowed output {number}, {shown(entry)}, has characters that the vocabulary of the model "
-                    "does not have, so the model cannot write it. "
-                    "Delete it, or write it with other characters."
+                    f"allowed output {number}, {shown(entry)}, has characters that the vocabulary of the model does "
+                    "not have, so the model cannot write it. Delete it, or write it with other characters."
                 )
         self.trie = OnDevices(Trie.build(list(self.entries.values()), tokenizer.vocab_size))
 

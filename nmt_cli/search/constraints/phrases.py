@@ -95,9 +95,7 @@ class PhraseMatcher:
         )
 
     def completing(self, number: int, left: int) -> list[int]:
-        """Return the tokens that complete a phrase in a text of this state, if at most `left` more tokens may
-        follow.
-        """
+        """Return the tokens that complete a phrase in a text of this state, if at most `left` tokens may follow."""
         state, is_open, final = self.states[number], self.open(number), left == 0
         completing, complete_by = set[int](), {"": False}
         for token, byte in self.bytes.items():
@@ -142,9 +140,7 @@ class PhraseMatcher:
         return (text[start:] for start in self._starts(text))
 
     def _starts(self, text: str) -> Iterator[int]:
-        """Yield where the suffixes of a text that begin a phrase at a word boundary start, behind its first
-        character.
-        """
+        """Yield where suffixes of a text that begin a phrase at a word boundary start, behind its first character."""
         for start in range(1, len(text)):
             if text[start:] in self.beginnings and self._at_boundary(text, start):
                 yield start
@@ -161,9 +157,7 @@ class PhraseMatcher:
                 yield token
 
     def _is_complete(self, phrase: str, following: str, token: int, final: bool) -> bool:
-        """Return whether a phrase is complete when `token` adds its end and the character `following` after it ("": no
-        character yet).
-        """
+        """Return whether a phrase is complete when `token` adds its end and `following`, the next character or ""."""
         if not in_word(phrase[-1]):
             return True
         return not in_word(following) if following else final or self.last_tokens[phrase] == token
@@ -212,9 +206,7 @@ def _texts(tokenizer: Tokenizer) -> tuple[dict[int, str], dict[int, int]]:
 
 
 def _decoded(pending: bytes, byte: int) -> tuple[str, bytes]:
-    """Return the characters that `byte` completes after the `pending` bytes, and the bytes that are pending
-    afterwards.
-    """
+    """Return the characters that `byte` completes after the `pending` bytes, and the bytes that are then pending."""
     together = pending + bytes([byte])
     try:
         return together.decode(), b""

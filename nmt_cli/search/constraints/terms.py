@@ -137,9 +137,7 @@ class Terms(Constraint):
         return state
 
     def proposals(self, state: Automata, step: Step, log_probs: Array) -> Array:
-        """See `Constraint`: the tokens that a missing term needs, and the best token that ends the word of a pending
-        term: (B, W, K + 1).
-        """
+        """See `Constraint`: what missing terms need, and the best end of a pending term's word: (B, W, K + 1)."""
         arrays, reached = arrays_of(log_probs), state.reached
         pending = (arrays.gather(state.ends, reached.node) & (reached.have < state.need[:, None])).any(2)  # (B, W)
         rows = arrays.nonzero(step.of_rows(pending))[0]
@@ -175,9 +173,7 @@ class Terms(Constraint):
         return (lacking * state.weight.clip(0)[:, None]).sum(2)
 
     def _after(self, state: Automata, parents: Array, tokens: Array, local: Array) -> Reached:
-        """Return the progress of the hypotheses `parents` (B, C) after `tokens` (B, C); `local` are the indices of the
-        tokens in `goto`.
-        """
+        """Return the progress of `parents` (B, C) after `tokens` (B, C); `local` are the tokens' indices in `goto`."""
         arrays = arrays_of(tokens)
         nodes, have = arrays.gather(state.reached.node, parents), arrays.gather(state.reached.have.clip(0), parents)
         have = have + (arrays.gather(state.ends, nodes) & self.words.on(arrays).ended[tokens.clip(0)][:, :, None])
