@@ -5,6 +5,7 @@
 # make coverage  every test, and the branches that none of them takes
 # make fuzz    wrong models and calls for the engine, under sanitizers, and wrong models to import, each for
 #              FUZZ_SECONDS (120)
+# make snakemake  the workflow of docs/jobs.md, twice, with MODEL (runs/demo)
 # make docs    the documentation site, in build/site
 # make wheel   this platform's wheel, in dist/
 # make image   a Docker image of nmt serve, without torch
@@ -18,7 +19,7 @@ TOOLS    = $(VENV)/.tools
 SOURCES = $(wildcard nmt_cli/engine/src/*)
 WORKERS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-all test-machines coverage lint types check fuzz docs wheel image pictures clean
+.PHONY: demo test test-all test-machines coverage lint types check fuzz snakemake docs wheel image pictures clean
 
 $(PACKAGES): pyproject.toml constraints.txt nmt_cli/engine/CMakeLists.txt $(SOURCES)
 	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] <= (3, 13); sys.exit(0 if ok else "nmt needs Python 3.11 to 3.13; this is %s. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" % sys.version.split()[0])'
@@ -90,6 +91,22 @@ fuzz: $(TOOLS)
 	$(CXX) -fsanitize=thread -DNMT_THREADS $(FUZZ_FLAGS) -o $(FUZZ)-threads
 	$(FUZZ)-threads threads 10
 	$(VENV)/bin/python tests/support/fuzz_imports.py $(FUZZ_SECONDS)
+
+MODEL ?= runs/demo
+FLOW   = build/snakemake
+
+# The second time, each output is left alone. The parts are together what one command writes.
+snakemake: export PATH := $(abspath $(VENV))/bin:$(PATH)
+snakemake: $(PACKAGES)
+	@test -d $(MODEL) || { echo "there is no model $(MODEL): train it with make demo, or name another one: make snakemake MODEL=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(FLOW)/venv && $(FLOW)/venv/bin/python -m pip install --quiet 'snakemake<10'
+	rm -rf $(FLOW)/parts && mkdir -p $(FLOW)/parts $(FLOW)/runs && ln -sfn $(abspath $(MODEL)) $(FLOW)/runs/demo
+	sed -n '/^PARTS/,/^```/{/^```/!p;}' docs/jobs.md > $(FLOW)/Snakefile
+	split -l 30 --additional-suffix=.en README.md $(FLOW)/parts/ && gzip $(FLOW)/parts/*
+	cd $(FLOW) && venv/bin/snakemake --cores 2 --quiet all && ls -i parts > before
+	cd $(FLOW) && venv/bin/snakemake --cores 2 --quiet all --forceall && ls -i parts | diff before -
+	cat $(FLOW)/parts/*.de.gz | gzip -d > $(FLOW)/joined.de
+	$(NMT) translate -m $(MODEL) -i README.md | cmp - $(FLOW)/joined.de
 
 $(VENV)/.docs: $(TOOLS)
 	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt 'nmt-cli[docs]'
