@@ -137,7 +137,7 @@ def system_reason(error: OSError) -> str:
     )
 
 
-def write_failed(error: OSError, path: Path, what: str, kind: type[NmtError] = DataError) -> NmtError:
+def write_failed(error: OSError, path: Path | str, what: str, kind: type[NmtError] = DataError) -> NmtError:
     """Return an error of type `kind`: why `what` could not be written at `path`, and how to fix that."""
     reason, way_out = WRITE_FAILURES.get(error.errno or 0, (error.strerror or str(error), ""))
     failed = kind(f"cannot write {what} at {shown(str(path), LONGEST_SHOWN)}: {reason}.{way_out}")
@@ -145,7 +145,7 @@ def write_failed(error: OSError, path: Path, what: str, kind: type[NmtError] = D
 
 
 @contextmanager
-def writing(path: Path, what: str, kind: type[NmtError] = DataError) -> Iterator[None]:
+def writing(path: Path | str, what: str, kind: type[NmtError] = DataError) -> Iterator[None]:
     """Raise an OSError of the block as `write_failed` describes it."""
     try:
         yield

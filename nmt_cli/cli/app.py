@@ -165,13 +165,16 @@ def _report(error: BaseException) -> int | None:
     if (show := getattr(error, "show", None)) is not None:  # an error of typer: the command was called wrongly
         show()
         return int(getattr(error, "exit_code", 2))
-    if (why := _system_error(error)) is None:
+    from ..device.memory import of_memory
+
+    no_memory = of_memory(error)
+    if (why := _system_error(error, no_memory)) is None:
         return None
     console.fail(why)
-    return RETRY if _of_memory(error) or (isinstance(error, OSError) and error.errno in MACHINE) else 1
+    return RETRY if no_memory or (isinstance(error, OSError) and error.errno in MACHINE) else 1
 
 
-def _system_error(error: BaseException) -> str | None:
+def _system_error(error: BaseException, no_memory: bool) -> str | None:
     """Return the message for an error of the system that no command has turned into an NmtError; None for any other
     error.
     """
@@ -186,20 +189,12 @@ def _system_error(error: BaseException) -> str | None:
         return "a file name contains a NUL character: expected one without."
     if isinstance(error, RecursionError):
         return "the input is nested too deeply."
-    if _of_memory(error):
+    if no_memory:
         return (
             "out of memory: give smaller batches (--batch-tokens, --beam) or fewer --devices or --workers, or "
             "use a machine with more."
         )
     return None
-
-
-def _of_memory(error: BaseException) -> bool:
-    """Return whether `error` means that Python, or torch if it is loaded, could not allocate memory."""
-    from ..device.memory import out_of_memory
-
-    of_torch = "torch" in sys.modules and isinstance(error, RuntimeError) and out_of_memory(error)
-    return of_torch or isinstance(error, MemoryError)
 
 
 def _reason(error: OSError) -> str:

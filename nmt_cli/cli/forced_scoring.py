@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from ..translation.scoring import PairScorer, Scored
 
 
+WIDTH = 6
+"""Decimals of the numbers in text, unless others are asked for."""
 MODEL = "Score by a model's probability"
 """A heading in --help."""
 
@@ -115,12 +117,12 @@ def score_by_model(references: list[Path], src: Path | None, options: ModelOptio
             raise empty
         resumed = Resumed([src, ref], options.output) if options.resume else None
         scorer, stored, precision = _scorer(options)
-        form = {"command": "score", "as_json": as_json, "width": width, "target_language": options.target_language}
-        if resumed and resumed.is_whole(stored, precision, form):
+        made = {"command": "score", "as_json": as_json, "width": width, "target_language": options.target_language}
+        if resumed and resumed.is_whole(stored, precision, made):
             return
         pairs = read_streams(names, streams, replaced)
         with writing(options.output, "the scores") as sink:
-            totals = _run(scorer, pairs, total, _json if as_json else partial(_text, width=width), sink)
+            totals = write_scores(scorer, pairs, total, form_of(as_json, width), sink)
             if totals.lines == 0:
                 raise empty
     _report(totals, names, replaced, scorer.longest, width)
@@ -129,20 +131,23 @@ def score_by_model(references: list[Path], src: Path | None, options: ModelOptio
 
 
 def _scorer(options: ModelOptions) -> tuple[PairScorer, StoredModels, str]:
-    """Return a scorer, its models, and its precision.
-
-    The precision None, and "auto" on a CPU: fp32, or int8 if the model is stored in int8.
-    """
+    """Return a scorer, its models, and its precision."""
     assert options.model is not None
     with console.status("loading the model"):
         stored = open_models([options.model], device=options.device or "auto", chosen=say_model)
-        default = options.precision is None or (options.precision == "auto" and is_host(stored.devices[0]))
-        precision = ("int8" if stored.in_int8 else "fp32") if default else str(options.precision)
+        precision = scored_in(stored, options.precision)
         return stored.scorer(precision, options.batch_tokens, options.target_language), stored, precision
 
 
+def scored_in(stored: StoredModels, precision: str | None) -> str:
+    """Return the precision of scores: None, and "auto" on a CPU, is fp32, or int8 if the model is stored in int8."""
+    if precision is None or (precision == "auto" and is_host(stored.devices[0])):
+        return "int8" if stored.in_int8 else "fp32"
+    return precision
+
+
 @dataclass
-class _Totals:
+class Totals:
     """Sums over the lines; `nll` and `tokens` are sums over the lines with a score."""
 
     lines: int = 0
@@ -159,15 +164,15 @@ class _Totals:
             self.tokens, self.nll = self.tokens + scored.tokens, self.nll - scored.log_prob
 
 
-def _run(
+def write_scores(
     scorer: PairScorer,
     pairs: Iterable[tuple[str, str]],
     total: int | None,
     form: Callable[[Scored], str],
     sink: BinaryIO,
-) -> _Totals:
+) -> Totals:
     """Score all `pairs` and write each window as soon as it is scored."""
-    totals = _Totals()
+    totals = Totals()
     with console.progress(total, "scoring", " lines") as bar:
         for window in scorer.windows(pairs):
             sink.write("".join(f"{form(scored)}\n" for scored in window).encode())
@@ -178,7 +183,7 @@ def _run(
     return totals
 
 
-def _report(totals: _Totals, names: list[str], replaced: Counter[str], longest: int, width: int) -> None:
+def _report(totals: Totals, names: list[str], replaced: Counter[str], longest: int, width: int) -> None:
     """Print remarks, then the totals in one line. Raises DataError if no pair has a score."""
     from ..translation.scoring import perplexity
 
@@ -197,6 +202,11 @@ def _report(totals: _Totals, names: list[str], replaced: Counter[str], longest: 
         f"NLL {nll:.{width}f}  perplexity {likely:.{width}f}  sentences {totals.lines - totals.too_long}  "
         f"tokens {totals.tokens}"
     )
+
+
+def form_of(as_json: bool, width: int = WIDTH) -> Callable[[Scored], str]:
+    """Return the function that returns the line of a pair. `width`: decimals."""
+    return _json if as_json else partial(_text, width=width)
 
 
 def _text(scored: Scored, width: int) -> str:

@@ -15,7 +15,7 @@ from ..errors import UsageError
 from ..interface.evaluation_options import EvaluationOptions
 from ..options import flags
 from .arguments import argument, option
-from .forced_scoring import ModelOptions, score_by_model
+from .forced_scoring import WIDTH, ModelOptions, score_by_model
 from .typed_options import options_of
 
 
@@ -51,7 +51,7 @@ def score(
             )
         if given := flags(options, *(name for name in vars(options) if name != "source")):
             raise UsageError(f"{given}: not with --model DIR, which scores REF by a model's probability.")
-        score_by_model(references, source, by_model, as_json, width or 6)
+        score_by_model(references, source, by_model, as_json, width or WIDTH)
         return
     if given := flags(by_model):
         raise UsageError(f"{given}: only with --model DIR, which scores REF by a model's probability.")

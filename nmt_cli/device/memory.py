@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,6 +54,12 @@ def out_of_memory(error: BaseException) -> bool:
 
     words = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc", "out of memory", "not enough memory")
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(word in str(error).lower() for word in words)
+
+
+def of_memory(error: BaseException) -> bool:
+    """Return whether `error` means that Python, or torch if it is loaded, could not allocate memory."""
+    of_torch = "torch" in sys.modules and isinstance(error, RuntimeError) and out_of_memory(error)
+    return of_torch or isinstance(error, MemoryError)
 
 
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}

@@ -1,8 +1,8 @@
 r"""A job: a corpus cut into shards, which any machines translate in any order, and which are joined again.
 
-    inputs ──▶ cutting.create ──▶ NAME/job.json, and NAME/input/K.zst for inputs that are compressed
-    Job.read(NAME).shard(K), lines ──▶ the command translates ──▶ NAME/output/K.zst and its record
-    status, check and write, clean
+    inputs ──▶ cutting.create ──▶ NAME/job.json, and NAME/input/0/K.zst for inputs that are compressed
+    Job.read(NAME).shard(K), lines ──▶ the command translates or scores ──▶ keep: NAME/output/0/K.zst and its record
+    status, join, clean
 
 A shard is a range of bytes, from the start of a line to the end of one. Its output depends on these bytes, the models
 and the options alone, and job.json has their SHA-256. So two machines may do one shard: the later file replaces the
@@ -13,32 +13,39 @@ a byte-order mark, is dealt with when it is cut: nothing looks for it at the hea
 from __future__ import annotations
 
 import hashlib
+import io
 import os
-import re
-import shutil
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, cast
+from typing import Annotated, Any, BinaryIO
 
 from backports import zstd
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from .. import __version__
+from ..device.memory import of_memory
 from ..errors import MACHINE, RETRY, DataError, NmtError, UsageError, listed, reading, shown
 from ..model.folder_files import CONFIG
-from ..storage.files import clear_partial, sha256, write_named
-from ..storage.made_from import MadeFrom, record_of, recorded
-from ..storage.sealed_json import Entry, FileEntry, Record, read_record, to_json
+from ..storage.files import sha256
+from ..storage.made_from import RECORD, MadeFrom
+from ..storage.sealed_json import Entry, FileEntry, Record, RecordT, parse_record, to_json
 from ..text.lines import decode_line
+from .folder import Folder, at
 
 MANIFEST = "job.json"
 NUMBERS = {"slurm": "SLURM_ARRAY_TASK_ID", "kubernetes": "JOB_COMPLETION_INDEX"}
 """Name of a scheduler → the environment variable with the number of the shard."""
-BLOCK = 1 << 20
-"""Number of bytes of an output that are read at a time."""
+STREAMS = 8
+"""Number of shards that are read at a time."""
+
+
+def numbered(folder: str, number: int) -> str:
+    """Return the name of a file in a folder of the job, in parts of 1,000: writing one lists the files beside it."""
+    return f"{folder}/{number // 1000}/{number}.zst"
 
 
 class Shard(Entry):
@@ -59,6 +66,16 @@ class Shard(Entry):
         """Whether the file is of the job."""
         return not Path(self.file).is_absolute()
 
+    @property
+    def output(self) -> str:
+        """Name of the output in the folder."""
+        return numbered("output", self.number)
+
+    @property
+    def failure(self) -> str:
+        """Name of the file that says why the shard failed."""
+        return f"failed/{self.number}.json"
+
 
 class Failed(Record):
     """Why a shard was not done the last time; the time is UTC, by the clock of the machine."""
@@ -73,9 +90,10 @@ class Failed(Record):
 class Job(Record):
     """The content of job.json, and the folder that it is in."""
 
-    newest, sealed, largest = 1, 1, 1 << 32
+    newest, sealed = 1, 1
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
-    folder: Annotated[Path, Field(exclude=True)] = Path()
+    folder: Annotated[Folder, Field(exclude=True)] = Folder(Path())
     made: MadeFrom
     """All that the outputs depend on besides the shards."""
     models: list[str]
@@ -83,14 +101,13 @@ class Job(Record):
     """Absolute paths."""
     shard_lines: int
     shards: list[Shard]
+    references: list[Shard]
+    """Of a job that scores: the translations of the shards' lines."""
 
     @classmethod
-    def read(cls, folder: Path) -> Job:
-        """Return the job in a folder. Raises DataError."""
-        try:
-            job = read_record(folder / MANIFEST, cls, DataError, "Create the job again.")
-        except (FileNotFoundError, NotADirectoryError):
-            raise DataError(f"{str(folder)!r} is no job: it has no {MANIFEST}, which nmt job create writes.") from None
+    def read(cls, name: str) -> Job:
+        """Return the job in a folder or store. Raises DataError, UsageError."""
+        job = _read(folder := at(name), MANIFEST, cls)
         return job.model_copy(update={"folder": folder})
 
     def shard(self, name: str) -> Shard:
@@ -108,30 +125,28 @@ class Job(Record):
 
         Raises DataError after the last line if the bytes are not those that were cut.
         """
-        file, digest, left = self.folder / shard.file, hashlib.sha256(), shard.bytes
-        with _opened(file, shard.is_piece, shard.start) as stream:
+        file, digest, left = self.folder.where(shard.file), hashlib.sha256(), shard.bytes
+        with reading(file), io.BytesIO(self._unpacked(shard.file)) if shard.is_piece else open(file, "rb") as stream:
+            stream.seek(shard.start)
             while left and (raw := stream.readline(left)):
                 digest.update(raw)
                 left -= len(raw)
                 if raw.endswith(b"\n"):
                     raw = raw[:-2] if raw.endswith(b"\r\n") else raw[:-1]
                 text, damaged = decode_line(raw)
-                replaced[str(file)] += damaged
+                replaced[file] += damaged
                 yield text
         if digest.hexdigest() != shard.sha256:
             raise DataError(
-                f"{str(file)!r} was changed after the job was created: the lines of shard {shard.number} have another "
+                f"{file!r} was changed after the job was created: the lines of shard {shard.number} have another "
                 "SHA-256. Give it its earlier content, or create another job."
             )
-
-    def output(self, shard: Shard) -> Path:
-        """Return the path of a shard's output."""
-        return self.folder / "output" / f"{shard.number}.zst"
 
     def made_from(self, shard: Shard) -> MadeFrom:
         """Return what a shard's output is made from."""
         options = {**self.made.options, "lines_before": shard.lines_before}
-        return self.made.model_copy(update={"input_sha256": [shard.sha256], "options": options})
+        hashes = [part[shard.number].sha256 for part in (self.shards, self.references) if part]
+        return self.made.model_copy(update={"input_sha256": hashes, "options": options})
 
     def check_same(self) -> None:
         """Raise DataError unless this nmt and the models are those that the job was created with."""
@@ -144,52 +159,78 @@ class Job(Record):
             if not same:
                 raise DataError(f"{model!r} is not the model {again}")
 
-    def done(self, shard: Shard, read: bool = True) -> MadeFrom | None:
-        """Return the record of a shard's output, None if one of them is missing or damaged.
-
-        `read` False: the output is only looked for.
-        """
-        path = self.output(shard)
+    def recorded(self, shard: Shard) -> MadeFrom | None:
+        """Return the record of a shard's output, None if it is missing or damaged, or if it does not fit."""
         with suppress(NmtError):
-            record = recorded(path, self.made_from(shard))
-            if record and record.lines == shard.lines and path.is_file():
-                return record if not read or record.output == text_entry(path) else None
+            record = _read(self.folder, f"{shard.output}{RECORD}", MadeFrom)
+            return record if record.fits(self.made_from(shard)) and record.lines == shard.lines else None
         return None
+
+    def text(self, shard: Shard) -> bytes | None:
+        """Return the output of a shard, None if it or its record is missing or damaged."""
+        with suppress(NmtError):
+            if record := self.recorded(shard):
+                text = self._unpacked(shard.output)
+                return text if record.output == _entry(shard, text) else None
+        return None
+
+    def keep(self, shard: Shard, text: bytes, lines: int, seconds: float) -> None:
+        """Write the output of a shard, then its record. Raises DataError."""
+        with self.folder.writing(shard.output, "the output") as sink:
+            sink.write(zstd.compress(text, options={zstd.CompressionParameter.checksum_flag: 1}))
+        own = {"output": _entry(shard, text), "lines": lines, "seconds": seconds}
+        record = self.made_from(shard).model_copy(update=own)
+        self._write(f"{shard.output}{RECORD}", record, "the record of the output")
+
+    def _unpacked(self, name: str) -> bytes:
+        """Return the text of a compressed file. Raises DataError."""
+        try:
+            with reading(self.folder.where(name)), self.folder.open(name) as stream:
+                return zstd.decompress(stream.read())
+        except zstd.ZstdError as error:
+            raise DataError(f"{self.folder.where(name)!r} is damaged: {error}.") from None
 
     @contextmanager
     def failing(self, shard: Shard) -> Iterator[None]:
-        """Write down why the block fails; remove an earlier failure if it does not. A signal is no failure."""
+        """Write down why the block fails. A signal is no failure."""
         try:
             yield
         except Exception as error:
-            of_machine = isinstance(error, MemoryError) or getattr(error, "errno", None) in MACHINE
+            of_machine = of_memory(error) or getattr(error, "errno", None) in MACHINE
             status = error.exit_code if isinstance(error, NmtError) else RETRY if of_machine else 1
-            why, time = str(error) or type(error).__name__, datetime.now(UTC).isoformat(timespec="seconds")
-            failed = Failed(format_version=Failed.newest, why=why, exit_status=status, time=time)
-            with suppress(NmtError):  # of both errors, the first one counts
-                write_named(self._failure(shard), to_json(failed), "the reason of a failure")
+            self.fail(shard, str(error) or type(error).__name__, status)
             raise
-        self._failure(shard).unlink(missing_ok=True)
 
-    def _failure(self, shard: Shard) -> Path:
-        return self.folder / "failed" / f"{shard.number}.json"
+    def fail(self, shard: Shard, why: str, exit_status: int) -> None:
+        """Write down why a shard failed."""
+        time = datetime.now(UTC).isoformat(timespec="seconds")
+        failed = Failed(format_version=Failed.newest, why=why, exit_status=exit_status, time=time)
+        with suppress(NmtError):  # of two errors, the first one counts
+            self._write(shard.failure, failed, "the reason of a failure")
 
     def _failed(self, shard: Shard) -> Failed | None:
         """Return why a shard failed, None if it did not or if that is damaged."""
-        with suppress(NmtError, OSError):
-            return read_record(self._failure(shard), Failed, DataError, "")
+        with suppress(NmtError):
+            return _read(self.folder, shard.failure, Failed)
         return None
+
+    def _write(self, name: str, record: Record, what: str) -> None:
+        with self.folder.writing(name, what) as sink:
+            sink.write(to_json(record))
 
     def status(self) -> dict[str, Any]:
         """Return what the records say: how much is done, which shards are missing, and which failed and why.
 
         `lines_per_second` is the mean of one machine with its start: the lines of all records by their seconds.
         """
+        names = set(self.folder.names())
         records, missing, failed = list[MadeFrom](), list[int](), list[dict[str, Any]]()
-        for shard in self.shards:
-            if record := self.done(shard, read=False):
+        with ThreadPoolExecutor(STREAMS) as pool:
+            found = pool.map(lambda one: self.recorded(one) if one.output in names else None, self.shards)
+        for shard, record in zip(self.shards, found, strict=True):
+            if record:
                 records.append(record)
-            elif why := self._failed(shard):
+            elif shard.failure in names and (why := self._failed(shard)):
                 failed.append({"shard": shard.number, **why.model_dump(exclude={"format_version"})})
             else:
                 missing.append(shard.number)
@@ -204,64 +245,64 @@ class Job(Record):
             "failed": failed,
         }
 
-    def check(self) -> None:
-        """Read all outputs. Raises DataError that names the shards whose output is missing or damaged."""
-        if wrong := [shard.number for shard in self.shards if not self.done(shard)]:
+    def join(self, sink: BinaryIO) -> None:
+        """Write the outputs in order, up to the first one that is missing or damaged.
+
+        Raises DataError that names all of these.
+        """
+        wrong: list[int] = []
+        for shard, text in self._texts():
+            if text is None:
+                wrong.append(shard.number)
+            elif not wrong:
+                sink.write(text)
+        if wrong:
             raise DataError(
                 f"{str(self.folder)!r}: {len(wrong):,} of {len(self.shards):,} shards are missing or damaged: "
                 f"{ranges(wrong)}. Do each of them: nmt job shard {self.folder} {wrong[0]}"
             )
 
-    def write(self, sink: BinaryIO) -> None:
-        """Write the outputs in order. Raises DataError."""
-        for shard in self.shards:
-            with _opened(self.output(shard)) as stream:
-                shutil.copyfileobj(stream, sink, BLOCK)
+    def _texts(self) -> Iterator[tuple[Shard, bytes | None]]:
+        """Yield the shards in order, each with its output; some are read ahead."""
+        ahead = deque[tuple[Shard, Future[bytes | None]]]()
+        with ThreadPoolExecutor(STREAMS) as pool:
+            for shard in self.shards:
+                ahead.append((shard, pool.submit(self.text, shard)))
+                if len(ahead) > STREAMS:
+                    yield (done := ahead.popleft())[0], done[1].result()
+            for shard, text in ahead:
+                yield shard, text.result()
 
-    def clean(self) -> list[Path]:
+    def clean(self) -> list[str]:
         """Remove whole outputs, pieces of inputs and records, and at last the manifest. Raises OSError.
 
-        Return the files that stay, because they are not provably of the job.
+        Return the names of the files that stay, because they are not provably of the job.
         """
         for shard in self.shards:
-            if self.done(shard):
-                record_of(self.output(shard)).unlink()
-                self.output(shard).unlink()
+            if self.text(shard) is not None:
+                self.folder.remove(f"{shard.output}{RECORD}")
+                self.folder.remove(shard.output)
             if self._failed(shard):
-                self._failure(shard).unlink()
+                self.folder.remove(shard.failure)
+        for shard in (*self.shards, *self.references):
             with suppress(NmtError):
-                piece = self.folder / shard.file
-                if shard.is_piece and text_entry(piece).sha256 == shard.sha256:
-                    piece.unlink()
-        folders = [self.folder / name for name in ("input", "output", "failed")]
-        for folder in filter(Path.is_dir, folders):
-            clear_partial(folder, re.compile(r"\d+\..+"))
-        (self.folder / MANIFEST).unlink()
-        for folder in (*folders, self.folder):
-            with suppress(OSError):
-                folder.rmdir()
-        return sorted(path for path in self.folder.rglob("*") if not path.is_dir())
+                if shard.is_piece and hashlib.sha256(self._unpacked(shard.file)).hexdigest() == shard.sha256:
+                    self.folder.remove(shard.file)
+        self.folder.remove(MANIFEST)
+        self.folder.prune()
+        return self.folder.names()
 
 
-@contextmanager
-def _opened(path: Path, packed: bool = True, start: int = 0) -> Iterator[BinaryIO]:
-    """Provide a file from a byte on; `packed`: the text of one that the job has compressed. Raises DataError."""
-    try:
-        with reading(path), cast(BinaryIO, zstd.open(path)) if packed else path.open("rb") as stream:
-            stream.seek(start)
-            yield stream
-    except (zstd.ZstdError, EOFError) as error:
-        raise DataError(f"{str(path)!r} is damaged: {error}. Create the job again.") from None
+def _entry(shard: Shard, text: bytes) -> FileEntry:
+    """Return what a record says of an output."""
+    return FileEntry(file=f"{shard.number}.zst", bytes=len(text), sha256=hashlib.sha256(text).hexdigest())
 
 
-def text_entry(path: Path) -> FileEntry:
-    """Return the entry of a compressed file: size and SHA-256 of its text. Raises DataError."""
-    digest, size = hashlib.sha256(), 0
-    with _opened(path) as stream:
-        while block := stream.read(BLOCK):
-            digest.update(block)
-            size += len(block)
-    return FileEntry(file=path.name, bytes=size, sha256=digest.hexdigest())
+def _read(folder: Folder, name: str, kind: type[RecordT]) -> RecordT:
+    """Read a record. Raises DataError."""
+    remedy = "Create the job with nmt job create."
+    with reading(where := folder.where(name), f" {remedy}"), folder.open(name) as stream:
+        return parse_record(stream.read(), where, kind, DataError, remedy)
 
 
 def ranges(numbers: Sequence[int]) -> str:

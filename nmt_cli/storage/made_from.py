@@ -2,8 +2,7 @@
 
     made = MadeFrom(…)               all that the bytes of the file depend on
     resumable(path)                  before the work: the file and its record may be written here
-    recorded(path, made)             the record, if the file was made from the same
-    is_whole(path, made)             the file is also there as its record says
+    is_whole(path, made)             the file is there as its record says, and was made from the same
     record(path, made, entry, lines) after the work; the entry is what the record says of the file
 
 `out.zst` has the record `out.zst.nmt.json`. It is written when the file has its name: a file without a record, or with
@@ -38,10 +37,18 @@ class MadeFrom(Record):
     seconds: float = 0.0
     """How long it took, where that is measured."""
 
+    def fits(self, made: MadeFrom) -> bool:
+        """Return whether the file was made from the same."""
+        return self.model_copy(update={"output": None, "lines": 0, "seconds": 0.0}) == made
+
+
+RECORD = ".nmt.json"
+"""The end of the name of a record."""
+
 
 def record_of(path: Path) -> Path:
     """Return the path of the record of a file."""
-    return path.with_name(f"{path.name}.nmt.json")
+    return path.with_name(f"{path.name}{RECORD}")
 
 
 def _read(path: Path) -> MadeFrom | None:
@@ -59,20 +66,16 @@ def resumable(path: Path) -> None:
     _read(path)
 
 
-def recorded(path: Path, made: MadeFrom) -> MadeFrom | None:
-    """Return the record of a file that was made from the same, else None. Raises UsageError for a damaged record."""
-    written = _read(path)
-    same = written and written.model_copy(update={"output": None, "lines": 0, "seconds": 0.0}) == made
-    return written if same else None
-
-
 def is_whole(path: Path, made: MadeFrom) -> bool:
-    """Return whether the file was made from the same, and has the size and the hash that its record says."""
-    written = recorded(path, made)
-    return written is not None and path.is_file() and written.output == file_entry(path)
+    """Return whether the file was made from the same, and has the size and the hash that its record says.
+
+    Raises UsageError for a damaged record.
+    """
+    written = _read(path)
+    return written is not None and written.fits(made) and path.is_file() and written.output == file_entry(path)
 
 
-def record(path: Path, made: MadeFrom, output: FileEntry, lines: int, seconds: float = 0.0) -> None:
+def record(path: Path, made: MadeFrom, output: FileEntry, lines: int) -> None:
     """Write the record of a file. Raises DataError."""
-    whole = made.model_copy(update={"output": output, "lines": lines, "seconds": seconds})
+    whole = made.model_copy(update={"output": output, "lines": lines})
     write_named(record_of(path), to_json(whole), "the record of the output")

@@ -97,6 +97,11 @@ def read_record(path: Path, kind: type[RecordT], error: type[NmtError], remedy: 
         raise
     except OSError as cause:
         raise error(f"cannot read {str(path)!r}: {cause.strerror or cause}. {remedy}") from None
+    return parse_record(data, path, kind, error, remedy)
+
+
+def parse_record(data: bytes, path: Path | str, kind: type[RecordT], error: type[NmtError], remedy: str) -> RecordT:
+    """Return the record in `data`, which is from `path`, as `read_record` does."""
     values = kind.upgrade(parse_json(data, path, error, remedy))
     version = values.get("format_version")
     if type(version) is not int or version < 1:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import run
+from forked import nmt, run
+from in_process import printed, ran
 from shared import number_words
 from untrained import write_untrained
 from waiting import LIMIT, wait_until
@@ -89,6 +90,28 @@ translator.LineTranslator.windows = windows
     text = (TEXT * 30).encode()
     options = ("translate", "--model", "model", "--devices", "2", "--batch-tokens", "20")
     assert run(folder, *options, text=text, prelude=prelude).stdout == run(folder, *options, text=text).stdout
+
+
+NO_MEMORY = """
+import resource
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + (150 << 20),) * 2)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the size of a process is in /proc")
+def test_a_limit_of_memory_is_the_fault_of_the_machine(workdir: Path) -> None:
+    write_untrained(Path("one"), max_extra=40)
+    Path("text").write_text(("the cat sees a dog and " * 5 + "\n") * 4000)
+    ran("job create made --model one --input text --beam 1000")
+    large = "--batch-tokens 10000000"
+    for line in (
+        f"translate --model one --beam 1000 {large} --input text --output out",
+        f"score --model one {large} --src text --ref text",
+        f"job shard made 0 {large}",
+    ):
+        assert "out of memory" in nmt(workdir, *line.split(), prelude=NO_MEMORY, code=75)
+    assert "failed   0, exit status 75" in printed("job status made")
 
 
 def test_a_model_that_no_memory_holds_is_refused_before_it_is_made(folder: Path) -> None:

@@ -18,6 +18,7 @@ from nmt_cli import __version__
 from nmt_cli.cli.translate_input import read_requests
 from nmt_cli.errors import DataError
 from nmt_cli.jobs import cutting, job
+from nmt_cli.jobs.folder import at
 from nmt_cli.storage.made_from import MadeFrom
 from nmt_cli.text.compression import FORMATS
 
@@ -43,9 +44,17 @@ def hostile(rng: random.Random) -> bytes:
 def cut_up(files: list[Path], lines: int) -> list[str]:
     """The lines of all shards of a job."""
     made = MadeFrom(format_version=1, package_version="", input_sha256=[], model_sha256=[], options={})
-    own: Any = {"folder": Path("cut"), "made": made, "models": [], "inputs": [], "shard_lines": lines, "shards": []}
+    own: Any = {
+        "folder": at("cut"),
+        "made": made,
+        "models": [],
+        "inputs": [],
+        "shard_lines": lines,
+        "shards": [],
+        "references": [],
+    }
     cutting.create(job.Job(format_version=1, **own), files)
-    done = job.Job.read(Path("cut"))
+    done = job.Job.read("cut")
     texts = [list(done.lines(shard, Counter())) for shard in done.shards]
     assert [len(text) for text in texts] == [shard.lines for shard in done.shards]
     assert max(map(len, texts), default=0) <= lines
@@ -79,7 +88,7 @@ def created(form: str = "", lines: int = 9) -> tuple[int, bytes]:
     Path("packed.gz").write_bytes(gzip.compress(b"\xef\xbb\xbfa \xe2\x80\xa8cat\r\nPK\x03\x04\nthe red dog"))
     ran(f"job create made {MODEL} --shard-lines {lines} --input plain packed.gz {form}")
     whole = [printed(f"translate {MODEL} --devices 1 --input {path} {form}") for path in ("plain", "packed.gz")]
-    return len(job.Job.read(Path("made")).shards), "".join(whole).encode()
+    return len(job.Job.read("made").shards), "".join(whole).encode()
 
 
 def join(count: int) -> bytes:
@@ -100,6 +109,23 @@ def test_the_joined_outputs_are_those_of_nmt_translate(form: str) -> None:
     assert "other inputs, shards" in refused(f"{again} {form}")
 
 
+@pytest.mark.parametrize("form", ["", "--json"])
+def test_a_job_with_references_scores_them_as_nmt_score_does(form: str) -> None:
+    lines = [b"the cat", b"", b"a dog\xe2\x80\xa8", b"\xff", b"a big red house\r"] * 8
+    for name, pack in (("source", bytes), ("target.zst", zstd.compress)):
+        random.Random(name).shuffle(lines)
+        Path(name).write_bytes(pack(b"\n".join(lines)))
+    ran(f"job create made {MODEL} --shard-lines 9 --input source --ref target.zst {form}")
+    assert join(5).decode() == printed(f"score {MODEL} --src source --ref target.zst {form}")
+    Path("one.line").write_text("the cat")
+    assert "40 lines, --ref has 1" in refused(f"job create x {MODEL} --input source --ref one.line", code=1)
+    assert "--beam: not with --ref" in refused(f"job create x {MODEL} --input source --ref source --beam 3")
+    ran(f"job create two {MODEL} --input one.line --ref one.line")
+    for text in ("a cat\nthe dog", "", "the\n"):
+        Path("one.line").write_text(text)
+        assert "was changed after" in refused("job shard two 0", code=1)
+
+
 HAPPENS: dict[str, Callable[[Path, Path], object]] = {
     "no output": lambda output, record: output.unlink(),
     "no record": lambda output, record: record.unlink(),
@@ -116,20 +142,20 @@ def test_join_and_clean_take_whole_outputs_only_and_the_others_are_made_again() 
     assert join(count) == whole
     numbers = random.Random(1).sample(range(1, count), len(HAPPENS))
     for number, happens in zip(numbers, HAPPENS.values(), strict=True):
-        output = Path(f"made/output/{number}.zst")
+        output = Path(f"made/output/0/{number}.zst")
         happens(output, Path(f"{output}.nmt.json"))
     Path("joined.zst").write_text("mine")
     assert f"damaged: {job.ranges(sorted(numbers))}." in refused("job join made --output joined.zst", code=1)
     assert Path("joined.zst").read_text() == "mine"
-    there = Path("made/output/0.zst").stat().st_ino
+    there = Path("made/output/0/0.zst").stat().st_ino
     assert join(count) == whole
-    assert Path("made/output/0.zst").stat().st_ino == there
-    kept = {"output/1.zst": zstd.compress(b"mine"), f"input/{count - 1}.zst": b"mine", "output/notes": b""}
+    assert Path("made/output/0/0.zst").stat().st_ino == there
+    kept = {"output/0/1.zst": zstd.compress(b"mine"), f"input/0/{count - 1}.zst": b"mine", "output/notes": b""}
     for name, content in kept.items():
         Path("made", name).write_bytes(content)
     assert "made: 4 files stay" in warnings("job clean made")[0]
     left = {str(path.relative_to("made")) for path in Path("made").rglob("*") if path.is_file()}
-    assert left == {*kept, "output/1.zst.nmt.json"}
+    assert left == {*kept, "output/0/1.zst.nmt.json"}
     assert "'made' is not replaced: it has no job.json" in refused(f"job create made {MODEL} --input plain")
 
 
