@@ -19,10 +19,11 @@ import gettext
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from common import nmt, print_rows
+from common import nmt, print_rows, sets
 
 import nmt_cli
 from nmt_cli.evaluation.tokenizers import default_tokenizer
@@ -91,30 +92,17 @@ def write(folder: Path, corpus: Corpus, pairs: Pairs) -> None:
 def train(folder: Path, corpus: Corpus, seed: int) -> Path:
     """Train as a newcomer would, and keep all checkpoints. Return the run folder."""
     log = folder / "log"
-    options = [
-        word
-        for name, option in (("text", ""), ("test", "test-"))
-        for side, language in (("source", corpus.source), ("target", corpus.target))
-        for word in (f"--{option}{side}", f"{name}.{language}")
-    ]
+    options = list[str]()
+    for side, language in (("source", corpus.source), ("target", corpus.target)):
+        options += [f"--{side}", f"text.{language}", f"--test-{side}", f"test.{language}"]
     run = folder / f"runs/{seed}"
     if not (folder / "mine.toml").exists():
         nmt(log, "init", "mine", *options, cwd=folder)
     if not (folder / "data").exists():
         nmt(log, "preprocess", "mine.toml", cwd=folder)
     if not (run / "averaged").exists():
-        nmt(
-            log,
-            "train",
-            "mine.toml",
-            "--run",
-            run,
-            "--set",
-            f"train.seed={seed}",
-            "--set",
-            "train.keep=1000",
-            cwd=folder,
-        )
+        changes = sets([f"train.seed={seed}", "train.keep=1000"])
+        nmt(log, "train", "mine.toml", "--run", run, *changes, cwd=folder)
         nmt(log, "average", run, cwd=folder)
         nmt(log, "average", run, "--out", run / "mean", cwd=folder)
     return run
@@ -122,19 +110,16 @@ def train(folder: Path, corpus: Corpus, seed: int) -> Path:
 
 def scorer(folder: Path, corpus: Corpus) -> Callable[..., Scores]:
     """Return a function: model folder, length penalty → BLEU and chrF of the test set."""
-    source, target = (
-        (folder / f"test.{side}").read_text("utf-8").splitlines() for side in (corpus.source, corpus.target)
-    )
+    sides = (folder / f"test.{side}" for side in (corpus.source, corpus.target))
+    source, target = (side.read_text("utf-8").splitlines() for side in sides)
     tokenizer = default_tokenizer(corpus.target, target)
 
     def scores(model: Path, length_penalty: str | None = None, alpha: float | None = None) -> Scores:
         with nmt_cli.load(model, device="cpu", precision="fp32") as translator:
-            texts = [
-                translation.text
-                for translation in translator.translate(source, length_penalty=length_penalty, alpha=alpha)
-            ]
-        found = nmt_cli.evaluate(texts, [target], metrics=["bleu", "chrf"], tokenize=tokenizer).scores()
-        return found["bleu"].value, found["chrf"].value
+            found = translator.translate(source, length_penalty=length_penalty, alpha=alpha)
+            texts = [translation.text for translation in found]
+        scored = nmt_cli.evaluate(texts, [target], metrics=["bleu", "chrf"], tokenize=tokenizer).scores()
+        return scored["bleu"].value, scored["chrf"].value
 
     return scores
 
@@ -174,9 +159,8 @@ def main() -> None:
             result = folder / f"result-{seed}.json"
             if not result.exists():
                 run = train(folder, corpus, seed)
-                penalties = {
-                    f"{kind} {a}": scores(run / "averaged", length_penalty=kind, alpha=a) for kind, a in PENALTIES
-                }
+                averaged = partial(scores, run / "averaged")
+                penalties = {f"{kind} {a}": averaged(length_penalty=kind, alpha=a) for kind, a in PENALTIES}
                 result.write_text(json.dumps([choices(run, scores), penalties]), encoding="utf-8")
             chosen, by_penalty = json.loads(result.read_text(encoding="utf-8"))
             label = f"{name}, {corpus.source}-{corpus.target}, {corpus.pairs:,}{', fixed' * corpus.fixed}"

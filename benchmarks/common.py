@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -13,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nmt_cli import __version__
 from nmt_cli.data.prepare import prepare
@@ -42,10 +43,9 @@ def setup(threads: int) -> None:
     import torch
 
     torch.set_num_threads(threads or cores())
-    print(
-        f"{date.today()} · nmt {__version__} · torch {torch.__version__} · Python {platform.python_version()} · {processor()}, "
-        f"{torch.get_num_threads()} threads · fast: {fast_precision('cpu')}"
-    )
+    versions = f"nmt {__version__} · torch {torch.__version__} · Python {platform.python_version()}"
+    cpu = f"{processor()}, {torch.get_num_threads()} threads · fast: {fast_precision('cpu')}"
+    print(f"{date.today()} · {versions} · {cpu}")
 
 
 def processor() -> str:
@@ -132,6 +132,12 @@ def checked(command: Sequence[str], threads: int = 0) -> str:
 def sets(settings: Sequence[str]) -> list[str]:
     """Return settings as options of a command."""
     return [f"--set={setting}" for setting in settings]
+
+
+def records(run: Path, kind: str = "") -> list[dict[str, Any]]:
+    """Return the records of a run: all, or those of a kind."""
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [record for record in found if kind in ("", record["type"])]
 
 
 # --- memory ---

@@ -92,30 +92,18 @@ def ctranslate2_jobs(model: Path, work: Path, threads: int, lines: list[str], co
         print(f"ctranslate2: left out: {error}", flush=True)
         return []
     decode = trained.recipe.decode
-    job = Job(
-        name="CTranslate2",
-        kind="ctranslate2",
-        folder=str(work),
-        precision="float32",
-        workers=1,
-        threads=threads,
-        batch=BATCHES[0],
-        beam=decode.beam,
-        length_penalty=trained.length_penalty,
-        max_extra=decode.max_extra,
-        min_length=decode.min_length,
-    )
+    shape: dict[str, Any] = {"kind": "ctranslate2", "workers": 1, "threads": threads, "batch": BATCHES[0]}
+    shape |= {"beam": decode.beam, "length_penalty": trained.length_penalty}
+    shape |= {"max_extra": decode.max_extra, "min_length": decode.min_length}
+    job = Job(name="CTranslate2", folder=str(work), precision="float32", **shape)
     supported: set[str] = importlib.import_module("ctranslate2").get_supported_compute_types("cpu")
     missing = [kind for kind in COMPUTE_TYPES if kind not in supported]
-    print(
-        f"CTranslate2 {version('ctranslate2')}, {len(lines)} sentences, the faster of {SWEEP_ROUNDS} runs, target tok/s"
-        + (f"; not for this CPU: {', '.join(missing)}" if missing else "")
-    )
+    lacking = f"; not for this CPU: {', '.join(missing)}" if missing else ""
+    runs = f"{len(lines)} sentences, the faster of {SWEEP_ROUNDS} runs, target tok/s{lacking}"
+    print(f"CTranslate2 {version('ctranslate2')}, {runs}")
     found = [_swept(replace(job, precision=kind), threads, lines, count) for kind in COMPUTE_TYPES if kind in supported]
-    fastest = (
-        max((one for one in found if one[1].precision.startswith("int8") == is_int8), key=lambda one: one[0])[1]
-        for is_int8 in (True, False)
-    )
+    kinds = ([one for one in found if one[1].precision.startswith("int8") == is_int8] for is_int8 in (True, False))
+    fastest = (max(kind, key=lambda one: one[0])[1] for kind in kinds)
     return [replace(job, name=f"CTranslate2, {job.precision}") for job in fastest]
 
 
@@ -190,11 +178,9 @@ def compare(
     def count(texts: Sequence[str]) -> int:
         return sum(len(ids) + 1 for ids in vocabulary.target.encode(texts))
 
-    print(
-        f"beam {recipe.decode.beam}: {shape.encoder_layers} + {shape.decoder_layers} layers, d_model {shape.d_model}, "
-        f"{vocabulary.target_size:,} subwords, {len(source)} sentences; median of {rounds}",
-        flush=True,
-    )
+    sizes = f"{shape.encoder_layers} + {shape.decoder_layers} layers, d_model {shape.d_model}"
+    text = f"{vocabulary.target_size:,} subwords, {len(source)} sentences"
+    print(f"beam {recipe.decode.beam}: {sizes}, {text}; median of {rounds}", flush=True)
     with tempfile.TemporaryDirectory(prefix="nmt-bench-") as work:
         jobs = nmt_jobs(model, threads)
         if "ctranslate2" in peers:
@@ -213,20 +199,12 @@ def _print_whole_jobs(jobs: Sequence[Job], sides: Sides, rates: Mapping[str, flo
     words = sum(len(text.split()) for text in reference)
     for job in jobs:
         answer, rate, peer = sides.answers[job.name], rates[job.name], peers.get(job.precision.startswith("int8"))
-        rows.append(
-            [
-                job.name,
-                f"{rate:,.0f}",
-                f"{rate / peer:.2f}" if peer else "–",
-                f"{compute('bleu', answer.texts, [reference]).value:.2f}",
-                f"{sum(len(text.split()) for text in answer.texts) / words:.3f}",
-                str(sum(not text.strip() for text in answer.texts)),
-                f"{sum(a.strip() == b.strip() for a, b in zip(answer.texts, exact, strict=True)) / len(exact):.1%}",
-                f"{answer.peak / 2**20:,.0f}",
-                f"{sides.memory[job.name]:,.0f}",
-                job.settings,
-            ]
-        )
+        bleu, length = compute("bleu", answer.texts, [reference]).value, sum(len(text.split()) for text in answer.texts)
+        empty = sum(not text.strip() for text in answer.texts)
+        equal = sum(a.strip() == b.strip() for a, b in zip(answer.texts, exact, strict=True)) / len(exact)
+        row = [job.name, f"{rate:,.0f}", f"{rate / peer:.2f}" if peer else "–", f"{bleu:.2f}", f"{length / words:.3f}"]
+        memory = [f"{answer.peak / 2**20:,.0f}", f"{sides.memory[job.name]:,.0f}"]
+        rows.append([*row, str(empty), f"{equal:.1%}", *memory, job.settings])
     print()
     print_rows(rows)
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, cast
+from typing import IO, Any, cast
 
 SETTLE = 0.5
 """Seconds that the threads of idle sides are given to fall asleep."""
@@ -40,7 +40,8 @@ class Job:
     threads: int
     """Of each worker."""
     batch: int = 0
-    """Sentences of a batch; nmt chooses its own."""
+    """Sentences of a batch, nmt: source tokens; 0: what it chooses."""
+    device: str = "cpu"
     beam: int = 4
     length_penalty: float = 0.0
     max_extra: int = 50
@@ -72,8 +73,8 @@ def nmt(job: Job) -> Translate:
     collect_garbage_rarely()
     from nmt_cli.interface.translator import load
 
-    translator = load(job.folder, device="cpu", devices=job.workers * job.threads, precision=job.precision)
-    plain = ["decode.placeholders=false"]
+    translator = load(job.folder, device=job.device, devices=job.workers * job.threads, precision=job.precision)
+    plain = ["decode.placeholders=false", *[f"decode.batch_tokens={job.batch}"] * bool(job.batch)]
     return lambda lines: [result.text for result in translator.translate(lines, overrides=plain)]
 
 
@@ -86,21 +87,16 @@ def ctranslate2(job: Job) -> Translate:
 
     source, target = (SentencePieceProcessor(model_file=file) for file in tokenizers(job.folder))
     translator = ctranslate2.Translator(
-        job.folder, device="cpu", compute_type=job.precision, inter_threads=job.workers, intra_threads=job.threads
+        job.folder, device=job.device, compute_type=job.precision, inter_threads=job.workers, intra_threads=job.threads
     )
+    search: dict[str, Any] = {"beam_size": job.beam, "length_penalty": job.length_penalty, "max_batch_size": job.batch}
+    search |= {"min_decoding_length": job.min_length, "max_input_length": 0}
     never = [[target.id_to_piece(i)] for i in (PAD, UNK, BOS)]
 
     def translate(lines: list[str]) -> list[str]:
         pieces = source.encode(lines, out_type=str)
         results = translator.translate_batch(
-            pieces,
-            max_batch_size=job.batch,
-            beam_size=job.beam,
-            length_penalty=job.length_penalty,
-            max_decoding_length=max(map(len, pieces)) + job.max_extra,
-            min_decoding_length=job.min_length,
-            max_input_length=0,
-            suppress_sequences=never,
+            pieces, max_decoding_length=max(map(len, pieces)) + job.max_extra, suppress_sequences=never, **search
         )
         texts: list[str] = target.decode([result.hypotheses[0] for result in results])
         return texts

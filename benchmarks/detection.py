@@ -47,11 +47,8 @@ def main() -> None:
                 found = pool.map(partial(outcome, client, language, target), texts)
                 for text, columns in zip(texts, found, strict=True):
                     counts[kind, next(name for most, name in LENGTHS.items() if len(text) <= most)].update(columns)
-    rows = [
-        [kind, length, *(str(counts[kind, length][column]) for column in COLUMNS)]
-        for kind in ("source", "target", "other")
-        for length in LENGTHS.values()
-    ]
+    groups = [(kind, length) for kind in ("source", "target", "other") for length in LENGTHS.values()]
+    rows = [[*group, *(str(counts[group][column]) for column in COLUMNS)] for group in groups]
     print_rows([["language", "characters", *COLUMNS], *rows], markdown=True)
 
 

@@ -102,10 +102,8 @@ def sides(folder: Path, marian_python: str, threads: int) -> list[Job]:
     own["nmt"]["batch"] = 0
     own["transformers"] |= {"workers": 1, "threads": threads}
     shared: dict[str, Any] = {"beam": BEAM, "max_extra": 1}
-    return [
-        Job(name=f"{kind}, {how}", kind=kind, folder=str(where), precision=how, **shared, **own[kind])
-        for kind, where, how in found
-    ]
+    paths = ((kind, how, {"folder": str(where), **shared, **own[kind]}) for kind, where, how in found)
+    return [Job(name=f"{kind}, {how}", kind=kind, precision=how, **others) for kind, how, others in paths]
 
 
 def measure(job: Job, marian_python: str, lines: list[str], watched: bool) -> tuple[float, float, Answer]:

@@ -72,12 +72,8 @@ def transformers(job: Job) -> Translate:
     shape: dict[str, Any] = {"d_model": WIDTH, "activation_function": "swish", "scale_embedding": True}
     for side in ("encoder", "decoder"):
         shape |= {f"{side}_layers": LAYERS, f"{side}_attention_heads": HEADS, f"{side}_ffn_dim": HIDDEN}
-    special: dict[str, Any] = {
-        "pad_token_id": VOCABULARY,
-        "decoder_start_token_id": VOCABULARY,
-        "forced_eos_token_id": None,
-    }
-    model: Any = MarianMTModel(MarianConfig(vocab_size=VOCABULARY + 1, **shape, **special))
+    shape |= {"pad_token_id": VOCABULARY, "decoder_start_token_id": VOCABULARY, "forced_eos_token_id": None}
+    model: Any = MarianMTModel(MarianConfig(vocab_size=VOCABULARY + 1, **shape))
     model.eval()
     model.final_logits_bias[0, [0, VOCABULARY]] = NEVER
     ids = {piece(number): number + 2 for number in range(VOCABULARY - 2)}

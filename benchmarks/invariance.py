@@ -51,10 +51,8 @@ class Subject:
     vocabulary: Vocabulary
     lines: list[str]
 
-    def translator(
-        self, precision: str, workers: int, batch_tokens: int = 0, reference: bool = False
-    ) -> LineTranslator:
-        decode = self.recipe.decode.model_copy(update={"batch_tokens": batch_tokens or self.recipe.decode.batch_tokens})
+    def translator(self, precision: str, workers: int, batch: int = 0, reference: bool = False) -> LineTranslator:
+        decode = self.recipe.decode.model_copy(update={"batch_tokens": batch or self.recipe.decode.batch_tokens})
         models = (TorchModels if reference else models_of)([self.model], precision, workers, workers)
         safe, longest = length_limits(self.recipe.data, [read_config(self.folder).safe_length])
         options = TranslationOptions(decode=decode, longest=longest, safe_length=safe)
@@ -86,7 +84,7 @@ def by_library(subject: Subject, precision: str, name: str) -> list[Candidate]:
 def variants(subject: Subject, precision: str) -> dict[str, list[Candidate]]:
     """The translations of all lines at once, and those of every other way."""
     cores, lines = torch.get_num_threads(), subject.lines
-    usual, wide = subject.translator(precision, cores), subject.translator(precision, cores, batch_tokens=sys.maxsize)
+    usual, wide = subject.translator(precision, cores), subject.translator(precision, cores, batch=sys.maxsize)
     outputs = {"at once": translated(usual, lines)}
     outputs |= {"alone": [translated(usual, [line])[0] for line in lines]}
     outputs |= {f"batches of {size}": translated(wide, lines, size) for size in SIZES}
@@ -114,9 +112,8 @@ def main() -> None:
     lines = test_set([options.data_dir], loaded.recipe, options.sentences)[0]
     subject = Subject(folder, loaded.model, loaded.recipe, Vocabulary.load(folder), lines)
     some = lines[: options.reference]
-    print(
-        f"{len(lines)} sentences, {torch.get_num_threads()} workers: how many are the same, texts and scores; beside the reference, the texts of {len(some)}"
-    )
+    what = f"how many are the same, texts and scores; beside the reference, the texts of {len(some)}"
+    print(f"{len(lines)} sentences, {torch.get_num_threads()} workers: {what}")
     broken = False
     for precision in ("fp32", "int8"):
         began = time.perf_counter()

@@ -15,7 +15,6 @@ machine's torchrun is never touched. Exit 1 if the last checkpoints or the recor
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import signal
@@ -29,7 +28,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from common import medians, nmt, ratios, sets, settings, setup, shards
+from common import medians, nmt, ratios, records, sets, settings, setup, shards
 from train import Nmt, Task
 
 # --- speed ---
@@ -191,8 +190,7 @@ def _ends_of_logs(folder: Path) -> str:
 
 def contents(run: Path) -> dict[str, object]:
     """Return the weights and optimizer states of a run's checkpoints, and its records without clocks."""
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    timeless = [{key: value for key, value in record.items() if key not in CLOCKS} for record in records]
+    timeless = [{key: value for key, value in one.items() if key not in CLOCKS} for one in records(run)]
     files = sorted((run / "checkpoints").glob("*/*.safetensors"))
     return {"records": timeless, **{str(file.relative_to(run)): file.read_bytes() for file in files}}
 
@@ -206,13 +204,11 @@ def kills(options: argparse.Namespace) -> None:
         noticed, resumed = trained(pair, folder, "killed", options.kills, random.Random(options.seed))
         whole, other = contents(folder / "runs" / "killed"), contents(folder / "runs" / "untouched")
     different = sorted(name for name in {*whole, *other} if whole.get(name) != other.get(name))
+    times = f"{statistics.median(noticed):.1f} s (median), trained again {statistics.median(resumed):.1f} s"
     print(
-        f"2 machines of {options.processes} processes, {options.kills} kills: noticed after {statistics.median(noticed):.1f} s "
-        f"(median), trained again {statistics.median(resumed):.1f} s after the new start"
+        f"2 machines of {options.processes} processes, {options.kills} kills: noticed after {times} after the new start"
     )
-    print(
-        f"{len(whole)} parts of the run: {'NOT equal: ' + ', '.join(different) if different else 'equal, to the bit'}"
-    )
+    print(f"{len(whole)} parts of the run:", f"NOT equal: {', '.join(different)}" if different else "equal, to the bit")
     sys.exit(bool(different))
 
 

@@ -35,28 +35,14 @@ ONSETS = "b bl br d dr f fl g gr h k kl kr l m n p pr r s sch sp st t tr v w z"
 BLOCK = 100_000
 """Pairs made at once."""
 RECIPE = """\
-[data]
-train_source = ["train.en"]
-train_target = ["train.de"]
-valid_source = ["valid.en"]
-valid_target = ["valid.de"]
-vocab_size = {vocab}
-character_coverage = 0.9999
-
-[model]
-encoder_layers = 2
-decoder_layers = 2
-d_model = 128
-d_ff = 256
-num_heads = 4
-
-[train]
-batch_tokens = 25_000
-updates = 20
-log_every = 1
-valid_every = 1000
-checkpoint_every = 1000
-checkpoint_minutes = 0.0
+data.train_source = ["train.en"]
+data.train_target = ["train.de"]
+data.valid_source = ["valid.en"]
+data.valid_target = ["valid.de"]
+data.vocab_size = {vocab}
+data.character_coverage = 0.9999
+model = {{ encoder_layers = 2, decoder_layers = 2, d_model = 128, d_ff = 256, num_heads = 4 }}
+train = {{ batch_tokens = 25_000, updates = 20, log_every = 1, valid_every = 1000, checkpoint_every = 1000, checkpoint_minutes = 0.0 }}
 """
 
 
@@ -69,19 +55,15 @@ def words(language: int) -> list[str]:
     onsets = ONSETS.split()
     vowels = ("a e i o u ea ou ai" if language == 0 else "a e i o u ei ie au ä ö ü").split()
     codas = ["", "", "", "n", "r", "l", "s", "t", "nd", "st", "ng", "ck", "m"]
-    endings = (
-        ["", "", "s", "ed", "ing", "ly", "er", "ness"]
-        if language == 0
-        else ["", "", "e", "en", "er", "es", "ung", "lich", "te"]
-    )
+    endings = [",,s,ed,ing,ly,er,ness", ",,e,en,er,es,ung,lich,te"][language].split(",")
     unique_forms: dict[str, None] = {}
     while len(unique_forms) < TYPES:
         syllables = 1 + int(np.log10(len(unique_forms) + 1) / 2.6 + random.random() * 0.9)
         picks = random.integers(0, 1 << 30, (syllables, 3))
-        stem = "".join(
+        syllable = (
             onsets[a % len(onsets)] + vowels[b % len(vowels)] + codas[c % len(codas)] for a, b, c in picks.tolist()
         )
-        unique_forms.setdefault(stem + endings[int(random.integers(len(endings)))])
+        unique_forms.setdefault("".join(syllable) + endings[int(random.integers(len(endings)))])
     forms = list(unique_forms)
     return [form.capitalize() if random.random() < (0.3 if language else 0.1) else form for form in forms]
 
@@ -99,9 +81,8 @@ def random_text(language: int, vocabulary: list[str], seed: int, lines: int) -> 
         position += length
         if number % 7 == 0:
             sentence[0] += ","
-        out.append(
-            " ".join(sentence) + (" ?" if number % 23 == 0 else "." if number % 5 else f" {seed * lines + number}.")
-        )
+        end = " ?" if number % 23 == 0 else "." if number % 5 else f" {seed * lines + number}."
+        out.append(" ".join(sentence) + end)
     return "\n".join(out) + "\n"
 
 
@@ -214,9 +195,8 @@ def main() -> None:
         ["SentencePiece, encoding alone", f"{lines / rate:.1f}", f"{rate:,.0f}", ""],
     ]
     print_rows(rows)
-    print(
-        f"nmt ÷ SentencePiece: {lines / seconds / rate:.2f} (before: {before:,.0f} lines per second, after: {after:,.0f})"
-    )
+    around = f"before: {before:,.0f} lines per second, after: {after:,.0f}"
+    print(f"nmt ÷ SentencePiece: {lines / seconds / rate:.2f} ({around})")
     rows = [["training on", "starts after, s", "first update after, s", "peak GiB without file maps"]]
     for name in ("tenth", "whole"):
         started, first, peak = train(work, name)

@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from common import nmt, parallel_lines, print_rows, processor
+from common import nmt, parallel_lines, print_rows, processor, records
 
 from nmt_cli import __version__
 from nmt_cli.device.processor import cores
@@ -52,9 +52,7 @@ def train(folder: Path, commands: Sequence[str], data_dir: Path, seed: int, thre
 
 def last_validation(run: Path) -> dict[str, Any]:
     """Return the record of a run's last validation."""
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    last: dict[str, Any] = [record for record in records if record["type"] == "valid"][-1]
-    return last
+    return records(run, "valid")[-1]
 
 
 def score(folder: Path, run: Path, name: str, files: Sequence[Path], entry: dict[str, Any]) -> dict[str, Any]:
@@ -77,11 +75,8 @@ def score(folder: Path, run: Path, name: str, files: Sequence[Path], entry: dict
     if "compare" in entry:
         compared = report(*entry["compare"])["scores"]["bleu"]
     return {
-        "bleu": bleu["score"],
-        "signature": bleu["signature"],
-        "compared": compared["score"],
-        "compared_signature": compared["signature"],
-        "chrf": whole["scores"]["chrf"]["score"],
+        **{"bleu": bleu["score"], "signature": bleu["signature"], "chrf": whole["scores"]["chrf"]["score"]},
+        **{"compared": compared["score"], "compared_signature": compared["signature"]},
         **{error: whole["outputs"][error] for error in OUTPUT_ERRORS},
     }
 
@@ -92,10 +87,8 @@ def result(recipe: str, entry: dict[str, Any], data_dir: Path, out: Path, seed: 
     folder.mkdir(parents=True, exist_ok=True)
     minutes = train(folder, entry["commands"], data_dir, seed, threads)
     run = folder / "runs" / recipe
-    tests = {
-        name: score(folder, run, name, [data_dir / file for file in files], entry)
-        for name, files in entry["tests"].items()
-    }
+    sets = {name: [data_dir / file for file in files] for name, files in entry["tests"].items()}
+    tests = {name: score(folder, run, name, files, entry) for name, files in sets.items()}
     last = last_validation(run)
     figures = {
         **{"nll": last["nll"], "updates": last["update"], "minutes": minutes, "threads": threads, "tests": tests},
@@ -117,16 +110,11 @@ def rows(recipe: str, entry: dict[str, Any], figures: Sequence[dict[str, Any]]) 
 
     def row(name: str) -> list[str]:
         tests = [run["tests"][name] for run in figures]
-        return [
-            recipe,
-            name,
-            spread([test["bleu"] for test in tests]),
-            spread([test["compared"] for test in tests]) if "published" in entry else "",
-            str(entry.get("published", {}).get(name, "")),
-            f"{fmean(test['chrf'] for test in tests):.2f}",
-            " / ".join(f"{fmean(test[error] for test in tests):g}" for error in OUTPUT_ERRORS),
-            f"{fmean(run['minutes'] for run in figures):.0f}",
-        ]
+        bleu, compared = (spread([test[key] for test in tests]) for key in ("bleu", "compared"))
+        published = [compared if "published" in entry else "", str(entry.get("published", {}).get(name, ""))]
+        chrf, minutes = fmean(test["chrf"] for test in tests), fmean(run["minutes"] for run in figures)
+        errors = " / ".join(f"{fmean(test[error] for test in tests):g}" for error in OUTPUT_ERRORS)
+        return [recipe, name, bleu, *published, f"{chrf:.2f}", errors, f"{minutes:.0f}"]
 
     return [row(name) for name in entry["tests"]]
 

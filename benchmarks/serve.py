@@ -47,8 +47,6 @@ def translate(request: dict):
     return {{"translatedText": target.decode(result.hypotheses[0])}}
 uvicorn.run(app, port={port}, log_level="warning", access_log=False)
 """
-
-
 WARMUP = 2
 """Seconds of load before the first round."""
 
@@ -56,11 +54,8 @@ WARMUP = 2
 def request_of(line: str) -> bytes:
     """Return the bytes of a request."""
     body = json.dumps({"q": line, "source": "en", "target": "de"}).encode()
-    return (
-        b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-        % len(body)
-        + body
-    )
+    head = "POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+    return f"{head}{len(body)}\r\n\r\n".encode() + body
 
 
 async def client(url: str, requests: Callable[[], bytes], until: float, waits: list[float]) -> None:
@@ -143,9 +138,8 @@ def our_server(model: Path, precision: str) -> Iterator[tuple[str, int]]:
 @contextmanager
 def peer_server(folder: Path, precision: str, beam: int, threads: int, port: int) -> Iterator[str]:
     """Run CTranslate2 behind a handler of a few lines. Yield its address."""
-    code = PEER.format(
-        files=tokenizers(str(folder)), folder=str(folder), precision=precision, threads=threads, beam=beam, port=port
-    )
+    values = {"precision": precision, "threads": threads, "beam": beam, "port": port}
+    code = PEER.format(files=tokenizers(str(folder)), folder=str(folder), **values)
     process = subprocess.Popen([sys.executable, "-c", code])
     url = f"http://127.0.0.1:{port}"
     try:
@@ -177,10 +171,8 @@ def soak(url: str, pid: int, lines: Sequence[str], clients: int, minutes: float)
     for part in range(10):
         rate, _ = load(url, lines, clients, minutes * 6)
         sizes.append(memory(pid)[0])
-        print(
-            f"soak: {sizes[-1]:.1f} MiB after {(part + 1) * minutes / 10:.1f} minutes, {rate:.1f} sentences/s",
-            flush=True,
-        )
+        after = f"after {(part + 1) * minutes / 10:.1f} minutes, {rate:.1f} sentences/s"
+        print(f"soak: {sizes[-1]:.1f} MiB {after}", flush=True)
     print(f"soak: {100 * (sizes[-1] / sizes[1] - 1):+.1f} % since minute {minutes / 10:.1f}", flush=True)
 
 
@@ -191,9 +183,7 @@ def main() -> None:
     parser.add_argument("--input", type=Path, required=True)
     parser.add_argument("--precision", default="int8")
     parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument(
-        "--seconds", type=float, default=20, help="of each side, in all rounds together; default: %(default)s"
-    )
+    parser.add_argument("--seconds", type=float, default=20, help="of each side, in all rounds; default: %(default)s")
     parser.add_argument("--rounds", type=int, default=5, help="the sides alternate; default: %(default)s")
     parser.add_argument("--soak", type=float, metavar="MINUTES")
     parser.add_argument("--peer", choices=["ctranslate2"])
@@ -210,9 +200,8 @@ def main() -> None:
         if options.peer:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "peer"
             nmt.export(options.model, "ctranslate2", folder)
-            peer = peer_server(
-                folder, options.precision.replace("fp32", "float32"), translator.recipe_beam, cores(), 18080
-            )
+            precision = options.precision.replace("fp32", "float32")
+            peer = peer_server(folder, precision, translator.recipe_beam, cores(), 18080)
             urls["ctranslate2"] = stack.enter_context(peer)
         compare(urls, translator, lines, options.clients, options.seconds, options.rounds)
 
@@ -221,11 +210,8 @@ def compare(
     urls: Mapping[str, str], translator: Translator, lines: Sequence[str], clients: int, seconds: float, rounds: int
 ) -> None:
     """Measure servers and translator alternately, and print a row for each."""
-    sides = {
-        f"{name}, {count} client{'s' if count > 1 else ''}": (url, count)
-        for name, url in urls.items()
-        for count in (1, clients)
-    }
+    counts = {"1 client": 1, f"{clients} clients": clients}
+    sides = {f"{name}, {of}": (url, count) for name, url in urls.items() for of, count in counts.items()}
     measured = {name: Measured() for name in (*sides, "nmt translate")}
     for url in urls.values():
         load(url, lines, clients, WARMUP)
@@ -235,15 +221,10 @@ def compare(
         measured["nmt translate"].add(translate_rate(translator, lines, seconds / rounds))
     rows = [side.row(name) for name, side in measured.items()]
     print_rows([["", "sentences/s", "p50, ms", "p95, ms", "p99, ms"], *rows])
-    ratios = [
-        ours / whole
-        for ours, whole in zip(
-            measured[f"nmt serve, {clients} clients"].rates, measured["nmt translate"].rates, strict=True
-        )
-    ]
-    print(
-        f"nmt serve with {clients} clients ÷ nmt translate: {statistics.median(ratios):.3f}, the median of {', '.join(f'{ratio:.2f}' for ratio in ratios)}"
-    )
+    served, whole = (measured[name].rates for name in (f"nmt serve, {clients} clients", "nmt translate"))
+    ratios = [ours / theirs for ours, theirs in zip(served, whole, strict=True)]
+    print(f"nmt serve with {clients} clients ÷ nmt translate: {statistics.median(ratios):.3f}, the median of ", end="")
+    print(*(f"{ratio:.2f}" for ratio in ratios), sep=", ")
 
 
 if __name__ == "__main__":

@@ -77,9 +77,8 @@ def translated(model: Path, lines: Sequence[str], longest: int) -> tuple[list[st
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [*NMT, "translate", "--model", str(model), "--devices", "1", "--set", f"decode.second_choice={longest}"]
     text = "".join(line + "\n" for line in lines)
-    done = subprocess.run(
-        command, input=text, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8", check=True
-    )
+    pipe, none = subprocess.PIPE, subprocess.DEVNULL
+    done = subprocess.run(command, input=text, stdout=pipe, stderr=none, encoding="utf-8", check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return done.stdout.split("\n")[:-1], after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -96,9 +95,7 @@ def main() -> None:
     sets = {"words": words(text, rng), "headings": headings(text, rng), "numbers": numbers(rng)}
     rows = [["", "lines", "faults", "doubled", "invented", "changed", "changed lines", "cost, %"]]
     for name, lines in {**sets, "running text": text[:2000]}.items():
-        (usual, seconds), (second, more) = (
-            translated(options.model, lines, longest) for longest in (0, options.longest)
-        )
+        (usual, seconds), (second, more) = (translated(options.model, lines, most) for most in (0, options.longest))
         changed = [n for n, (a, b) in enumerate(zip(usual, second, strict=True)) if a != b]
         for texts in (usual, second):
             counts = Counter(fault for pair in zip(lines, texts, strict=True) for fault in faults(*pair))

@@ -102,10 +102,8 @@ def commands(options: argparse.Namespace) -> dict[str, tuple[list[str], list[str
     sides = {"nmt": (ours, ours)}
     for peer in PEERS:
         if python := getattr(options, peer.partition(",")[0]):
-            whole, stream = (
-                [*one_core, python, "-c", SIDE, peer, str(options.files), how] for how in ("whole", "stream")
-            )
-            sides[peer] = (whole, stream)
+            command = [*one_core, python, "-c", SIDE, peer, str(options.files)]
+            sides[peer] = [*command, "whole"], [*command, "stream"]
     return sides
 
 
@@ -137,9 +135,8 @@ def main() -> None:
                 found.setdefault(name, []).append((words / cpu, words / wall, start, alone, peak))
                 print(f"round {number + 1}: {name:<22} {words / cpu:>9,.0f}", file=sys.stderr, flush=True)
         rows = [["", "words/CPU s", "words/s", "start, s", "line, ms", "MiB", "nmt ÷ it", "chrF", "equal"]]
-        middle = {
-            name: [statistics.median(column) for column in zip(*rounds, strict=True)] for name, rounds in found.items()
-        }
+        columns = {name: zip(*rounds, strict=True) for name, rounds in found.items()}
+        middle = {name: list(map(statistics.median, of_side)) for name, of_side in columns.items()}
         for name, (rate, speed, start, alone, peak) in middle.items():
             cells = [f"{rate:,.0f}", f"{speed:,.0f}", f"{start:.2f}", f"{alone:.1f}", f"{peak:.0f}"]
             cells.append(f"{middle['nmt'][0] / rate:.2f}")

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import math
 import re
 import sys
@@ -43,7 +42,7 @@ from statistics import harmonic_mean
 from string import Template
 
 import torch
-from common import NMT, checked, medians, ratios, sets, settings, setup, shards
+from common import NMT, checked, medians, ratios, records, sets, settings, setup, shards
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -127,8 +126,7 @@ class Nmt(Side):
         return [*NMT, "train", self.task.recipe.name, *paths, *options, *sets([*self.task.settings, *measured])]
 
     def rates(self, log: str, run: Path) -> list[float]:
-        records = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-        return [record["tokens_per_second"] for record in records if record["type"] == "train"]
+        return [record["tokens_per_second"] for record in records(run, "train")]
 
 
 @dataclass(frozen=True)
@@ -215,13 +213,8 @@ class Peer(Side):
         values = {
             **dict(recipe.model),
             **dict(recipe.train),
-            **paths,
-            "updates": UPDATES,
-            "log_every": LOG_EVERY,
-            "never": NEVER,
-            "max_length": recipe.data.max_length,
-            "precision": self.precision,
-            "pairs": len(Corpus(self.task.shards, "train")),
+            **{**paths, "updates": UPDATES, "log_every": LOG_EVERY, "never": NEVER, "precision": self.precision},
+            **{"max_length": recipe.data.max_length, "pairs": len(Corpus(self.task.shards, "train"))},
         }
         file.write_text(Template(template.read_text(encoding="utf-8")).substitute(values), encoding="utf-8")
         return [self.python, *self.toolkit.program, str(file), *self.toolkit.flags]
@@ -274,14 +267,10 @@ class Plain(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         padding = (batch.src == 0).float() * -1e9
-        hidden = self.transformer(
-            self.embed(batch.src),
-            self.embed(batch.tgt_in),
-            tgt_mask=nn.Transformer.generate_square_subsequent_mask(batch.tgt_in.size(1)),
-            tgt_is_causal=True,
-            src_key_padding_mask=padding,
-            memory_key_padding_mask=padding,
-        )
+        masks = {"src_key_padding_mask": padding, "memory_key_padding_mask": padding}
+        past = nn.Transformer.generate_square_subsequent_mask(batch.tgt_in.size(1))
+        source, target = self.embed(batch.src), self.embed(batch.tgt_in)
+        hidden = self.transformer(source, target, tgt_mask=past, tgt_is_causal=True, **masks)
         logits = F.linear(hidden, self.embedding.weight).float().flatten(0, 1)
         return F.cross_entropy(logits, batch.tgt_out.flatten(), ignore_index=0, label_smoothing=0.1, reduction="sum")
 
@@ -305,10 +294,9 @@ class PlainTrainer:
 def steps(recipe: Recipe, folder: Path, rounds: int) -> dict[str, Callable[[], float]]:
     """Return for each side a function that trains its next batch and returns the target tokens per second."""
     work = Path(tempfile.mkdtemp(prefix="nmt-bench-"))
-    trainers = {
-        precision: Trainer(recipe, folder, work / precision, Hardware.find("cpu", precision), ProcessGroup())
-        for precision in ("bf16", "fp32")
-    }
+    trainers = dict[str, Trainer]()
+    for name in ("bf16", "fp32"):
+        trainers[name] = Trainer(recipe, folder, work / name, Hardware.find("cpu", name), ProcessGroup())
     first = trainers["bf16"]
     stream = rank_batches(first.text, 0, 0, first.progress.micro_batch_tokens, ProcessGroup(), first.hardware)
     batches = [next(stream) for _ in range(rounds)]
@@ -360,10 +348,9 @@ def main() -> None:
     changes = settings(options.data_dir, options.small)
     recipe, folder = shards(options.data_dir, changes)
     model = recipe.model
-    print(
-        f"{model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, {recipe.data.vocab_size:,} subwords, "
-        f"{recipe.train.batch_tokens:,}-token updates; median of {options.rounds}"
-    )
+    sizes = f"{model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}"
+    update = f"{recipe.train.batch_tokens:,}-token updates"
+    print(f"{sizes}, {recipe.data.vocab_size:,} subwords, {update}; median of {options.rounds}")
     if options.peers:
         beside_peers(options.peers.resolve(), Task(recipe, changes, folder), options.rounds)
     else:
