@@ -34,7 +34,7 @@ def create(planned: Job, files: Sequence[Path], references: Sequence[Path] = ())
     something else in the folder, DataError for what is no text.
     """
     folder = planned.folder
-    if MANIFEST in folder.names():
+    if _is_there(folder):
         there, wanted = Job.read(str(folder)), _cut_both(planned, files, references)
         was, new = ({**job.model_dump(exclude={"made"}), **job.made.model_dump()} for job in (there, wanted))
         if names := [name for name in was if was[name] != new[name]]:
@@ -45,6 +45,15 @@ def create(planned: Job, files: Sequence[Path], references: Sequence[Path] = ())
         with aside.writing(MANIFEST, "the job", new=True) as sink:
             sink.write(to_json(job))
     return job, True
+
+
+def _is_there(folder: Folder) -> bool:
+    """Return whether the folder has a job. Raises OSError."""
+    try:
+        folder.open(MANIFEST).close()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def _cut_both(planned: Job, files: Sequence[Path], references: Sequence[Path], aside: Folder | None = None) -> Job:

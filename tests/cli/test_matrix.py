@@ -87,7 +87,7 @@ COMMANDS = {
     "job create": Command(
         "job create {out} --model model --input some.gz --shard-lines 7", "nmt_cli.jobs.cutting:_cut_all", prints=False
     ),
-    "job join": Command("job join job --output {out}", "nmt_cli.jobs.job:Job.check", prints=False, replaces=""),
+    "job join": Command("job join job --output {out}", "nmt_cli.jobs.job:Job.join", prints=False, replaces=""),
     "parse": Command("parse --model parser --devices 1 --tokenized", SUBMIT, TEXT),
     "parse to a file": Command(
         "parse --model parser --devices 1 --tokenized --output {out}", SUBMIT, TEXT, prints=False, replaces=""
