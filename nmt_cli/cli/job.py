@@ -217,7 +217,9 @@ def _run(job: Job, address: str, options: Sequence[str], workers: int, on_gpu: b
             else:
                 bar.update(one.lines)
     if count := failed.total():
-        error = DataError(f"{count:,} of {len(left):,} shards failed. The same command tries them again.")
+        error = DataError(
+            f"{count:,} of {len(left):,} shards failed: nmt job status says why. The same command tries them again."
+        )
         raise of_machine(error) if failed[RETRY] == count else error
 
 

@@ -169,7 +169,7 @@ class Tokenizer:
 
     @cached_property
     def scores(self) -> list[float]:
-        """Return SentencePiece's score of every token, by id; BPE first merges to the piece of the highest score."""
+        """Return SentencePiece's score of every token, by id; BPE first merges the pair whose result scores highest."""
         scores: list[float] = self._processor.get_score(list(range(self.vocab_size)))
         return scores
 

@@ -184,7 +184,7 @@ def _values(scorer: Scorer, sums: NDArray[Any]) -> NDArray[Any]:
 
 
 def _p_value(differences: NDArray[Any], first: float, second: float) -> float:
-    """Return the share of `differences`, and of the observed one, that are at least as large as the observed one."""
+    """Return the share of `differences` that are at least as large as the observed one, which counts as a sample."""
     tie = TIE * max(abs(first), abs(second))
     return (int((differences >= abs(first - second) - tie).sum()) + 1) / (len(differences) + 1)
 
