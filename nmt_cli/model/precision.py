@@ -179,7 +179,7 @@ def _has_relu(module: nn.Module) -> bool:
 
 
 class Bf16Linear(nn.Module):
-    """x W^T + b with rows and weight rounded to bf16; fp32 in, fp32 out.
+    """x W^T + b with rows and weight rounded to bf16; fp32 or bf16 in, bf16 out. A sum with fp32 is in fp32.
 
     Weight and bias follow the module to a device.
     """
@@ -198,7 +198,7 @@ class Bf16Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x (…, d_in) to (…, d_out)."""
-        return F.linear(x.to(self.attention_dtype), self.weight, self.bias).float()
+        return F.linear(x.to(self.attention_dtype), self.weight, self.bias)
 
 
 class Fp16Linear(Bf16Linear):

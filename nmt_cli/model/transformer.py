@@ -170,7 +170,7 @@ class Transformer(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the scores before the softmax, (…, V), for hidden (…, D)."""
         if self.output_projection is not None:
-            return self.output_projection(hidden)  # type: ignore[no-any-return]
+            return self.output_projection(hidden).float()  # type: ignore[no-any-return]
         return F.linear(hidden, self.output_weight, self.output_bias)
 
     def forward(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ Ranking is the reference for the engine's, in plain torch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -64,8 +64,16 @@ class TorchArrays(Arrays):
     def take(self, x: Tensor, index: Tensor) -> Tensor:
         return x.index_select(0, index.flatten()).view(*index.shape, *x.shape[1:])  # faster than `x[index]`
 
+    def gather(self, values: Tensor, index: Tensor) -> Tensor:
+        if values.dim() == index.dim():
+            return values.gather(1, index)
+        return cast(Tensor, super().gather(values, index))  # a row of memory at once
+
     def log_softmax(self, logits: Tensor) -> Tensor:
-        return logits.sub_(log_sum_exp(logits)[:, None])
+        """See `Arrays`. A GPU has one operation for it."""
+        if is_host(self.device):
+            return logits.sub_(log_sum_exp(logits)[:, None])
+        return logits.log_softmax(1)
 
     def top_candidates(
         self,
@@ -78,6 +86,8 @@ class TorchArrays(Arrays):
         normalized: bool,
     ) -> tuple[Tensor, Tensor]:
         """See `Arrays`. Shorter vocabularies than `count` give fewer candidates."""
+        if not (normalized or is_host(self.device)):
+            logits, normalized = self.log_softmax(logits), True
         total = logits.new_zeros(len(logits)) if normalized else log_sum_exp(logits)  # (N,)
         if only is None:
             ban(logits, bans)

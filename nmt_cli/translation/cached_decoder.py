@@ -7,12 +7,14 @@
     step: (N, D) rows through every linear map and norm ─┬─ attention over (B * H, W, K) ─┬─ (N, D) ──▶ logits (N, V)
                                                          └── caches (B * H, C, K) ────────┘
 
+In a layer, the queries of a step and the caches are parts of one tensor (`_parts`): all new rows are written at once.
+
 Sentences that are added together form a sub-batch: they are at the same step and use the same caches. A step takes the
 rows of all sub-batches through the linear maps at once, and through attention one sub-batch after the other. So new
 sentences can join while the last few hypotheses of earlier ones finish.
 
 * The hypotheses of a sentence lie side by side where attention expects query positions. They share the sentence's
-  memory, which exists once; attention is two batched matrix products and a softmax, which is always in fp32.
+  memory, which exists once; attention is two batched matrix products and a softmax, which sums in fp32.
 * They share their past, too. Keys and values stay where they were written, and a mask (B, W, C) lets a hypothesis see
   the slots of its own ancestors. When search reorders its hypotheses, only this mask moves. A slot from which no
   hypothesis descends is written again. Beams differ in their last tokens, so a cache holds little more than one
@@ -71,9 +73,10 @@ class _StepIndex:
 
     first: int  # of the step's N hypotheses
     count: int  # n, this sub-batch's hypotheses
-    slots: Tensor  # (n * H,) rows of (B * H * W): the queries are written there, and the results are read there
-    padding: int  # copies of the last result, for the rows that only pad the step
-    cached: Tensor  # (n * H,) rows of the cache (B * H * C), where their keys and values are written; of SSRUs, (n,)
+    slots: Tensor  # (n * H,) rows of (B * H * W), where the queries are written
+    results: Tensor  # the same rows, where results are read; the last one again for rows that only pad the step
+    padding: int  # the number of these rows
+    written: Tensor  # (n * 3 * H,) rows of `_parts`, where queries, keys and values are written; of SSRUs, (n,)
     visible: Tensor  # (B * H, W, C), 0 or -inf, added to the scores
 
 
@@ -97,8 +100,7 @@ class _SubBatch:
         self.heads, self.value_size = config.num_heads, config.value_size
         self.size, self.scale = max(config.key_size, config.value_size), 1 / math.sqrt(config.key_size)
         self.visible_source = self._visible_source(packing.longest)  # (B * H, W, S)
-        sizes = {self.size, self.memory[0][0].size(1)}  # of self-attention, and to the source
-        self.query_buffers = {size: self._zeros(self.queries, size) for size in sizes}
+        self.queries_to_memory = self._zeros(self.queries, self.memory[0][0].size(1))
         self._begin(model)
 
     def _begin(self, model: Transformer) -> None:
@@ -107,8 +109,7 @@ class _SubBatch:
         self.ancestors = torch.zeros(shape, dtype=torch.bool, device=self.device)  # (B, W, C)
         self.itself = torch.eye(self.beam, dtype=torch.bool, device=self.device)  # (W, W)
         self.used = 0  # upper bound of the slots of a sentence that are in use
-        # keys and values (B * H, C, K)
-        self.caches = [(self._zeros(self.lanes, self.size), self._zeros(self.lanes, self.size)) for _ in model.decoder]
+        self.caches = [self._zeros(self.queries + 2 * self.lanes, self.size).flatten(0, 1) for _ in model.decoder]
 
     def _encode(
         self, model: Transformer, sources: Sequence[Sequence[int]], packing: Packing
@@ -138,6 +139,13 @@ class _SubBatch:
         """C, the number of slots per sentence."""
         return self.ancestors.size(2)
 
+    def _parts(self, cache: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries (B * H, W, K), keys and values (B * H, C, K) of a layer: views of its rows."""
+        matrices = self.batch * self.heads
+        parts = torch.split(cache, [matrices * size for size in (self.queries, self.capacity, self.capacity)])
+        queries, keys, values = (part.view(matrices, -1, self.size) for part in parts)
+        return queries, keys, values
+
     def begin_step(self, rows: Tensor, first: int, padding: int) -> _StepIndex:
         """Choose the slots where the step is written, let each hypothesis see itself, and return the index of the step.
 
@@ -154,14 +162,19 @@ class _SubBatch:
             ]
         )
         matrix, queries, opened = of_host.to(self.device, non_blocking=True)
-        return _StepIndex(first, len(rows), queries.flatten(), padding, *self._place(matrix, opened))
+        results = torch.cat([queries, queries[-1:].expand(padding, -1)]) if padding else queries
+        written, visible = self._place(matrix, queries, opened)
+        return _StepIndex(first, len(rows), queries.flatten(), results.flatten(), padding, written, visible)
 
-    def _place(self, matrix: Tensor, opened: Tensor) -> tuple[Tensor, Tensor]:
-        """Return `cached` and `visible` of a step, given the matrices and the rows of its hypotheses, (n, H) each."""
+    def _place(self, matrix: Tensor, queries: Tensor, opened: Tensor) -> tuple[Tensor, Tensor]:
+        """Return `written` and `visible` of a step, given the matrices, the rows of the queries, and those of the
+        hypotheses, (n, H) each.
+        """
         slots = self._free_slots(opened[:, 0])  # (B, W)
         self.ancestors.scatter_(2, slots[:, None].expand(-1, self.beam, -1), self.itself.expand(self.batch, -1, -1))
-        cached = matrix * self.capacity + slots.flatten()[opened]
-        return cached.flatten(), self._additive(self.ancestors)
+        keys = matrix * self.capacity + slots.flatten()[opened] + self.batch * self.heads * self.queries
+        written = torch.stack([queries, keys, keys + self.batch * self.heads * self.capacity], 1)  # (n, 3, H)
+        return written.flatten(), self._additive(self.ancestors)
 
     def _free_slots(self, opened: Tensor) -> Tensor:
         """Return W slots for each sentence, (B, W), from which no open hypothesis descends; `opened` (n,) are the rows
@@ -188,7 +201,8 @@ class _SubBatch:
             if lacking > 0:
                 more = (0, -(-lacking // self.lanes) * self.lanes)
                 self.caches = [
-                    (F.pad(keys, (0, 0, *more)), F.pad(values, (0, 0, *more))) for keys, values in self.caches
+                    _joined(queries, F.pad(keys, (0, 0, *more)), F.pad(values, (0, 0, *more)))
+                    for queries, keys, values in map(self._parts, self.caches)
                 ]
                 self.ancestors, used = F.pad(self.ancestors, more), F.pad(used, more)
         self.used += self.beam
@@ -201,37 +215,38 @@ class _SubBatch:
 
     def _additive(self, mask: Tensor) -> Tensor:
         """Turn a mask (B, W, C), True: may attend, into (B * H, W, C) to be added to scores: 0 or -inf."""
-        added = torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, float("-inf"))
+        added = mask.to(self.dtype).log_()
         if missing := self.queries - mask.size(1):
             added = torch.cat([added, added[:, -1:].expand(-1, missing, -1)], 1)
         return added[:, None].expand(-1, self.heads, -1, -1).flatten(0, 1)
 
     def self_attention(self, layer: int, rows: Tensor, step: _StepIndex) -> Tensor:
         """Return the result of self-attention: rows (N, 3, H, K) of queries, keys and values -> (n, H * value_size)."""
-        own, (keys, values) = rows[step.first : step.first + step.count].to(self.dtype), self.caches[layer]
-        keys.view(-1, self.size).index_copy_(0, step.cached, own[:, 1].flatten(0, 1))
-        values.view(-1, self.size).index_copy_(0, step.cached, own[:, 2].flatten(0, 1))
-        result = self._attend(own[:, 0].flatten(0, 1), keys.transpose(1, 2), values, step.visible, step)
+        own, cache = rows[step.first : step.first + step.count].to(self.dtype), self.caches[layer]
+        cache.index_copy_(0, step.written, own.flatten(0, 2))
+        queries, keys, values = self._parts(cache)
+        result = self._attend(queries, keys.transpose(1, 2), values, step.visible, step)
         return result[:, :, : self.value_size].flatten(1)
 
     def cross_attention(self, layer: int, rows: Tensor, step: _StepIndex) -> Tensor:
         """Return the result of cross-attention: rows (N, H, K) of queries -> (n, H * value_size)."""
         own = rows[step.first : step.first + step.count].to(self.dtype).flatten(0, 1)
-        return self._attend(own, *self.memory[layer], self.visible_source, step).flatten(1)
+        self.queries_to_memory.flatten(0, 1).index_copy_(0, step.slots, own)
+        return self._attend(self.queries_to_memory, *self.memory[layer], self.visible_source, step).flatten(1)
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor, step: _StepIndex) -> Tensor:
-        """Compute equation (1): queries (n * H, K), keys (B * H, K, C), values (B * H, C, K) -> (n, H, K) in fp32."""
-        matrices = self.query_buffers[queries.size(1)]  # (B * H, W, K); those of closed hypotheses are old, never read
-        matrices.view(-1, queries.size(1)).index_copy_(0, step.slots, queries)
-        if len(matrices) == 1:  # one matrix alone may be split among threads, which changes the last bits
-            matrices, keys, values, visible = (x.expand(2, -1, -1) for x in (matrices, keys, values, visible))
+        """Compute equation (1): queries (B * H, W, K), keys (B * H, K, C), values (B * H, C, K) -> (n + padding, H, K).
+
+        The queries of closed hypotheses are old; their results are not read.
+        """
+        if len(queries) == 1:  # one matrix alone may be split among threads, which changes the last bits
+            queries, keys, values, visible = (x.expand(2, -1, -1) for x in (queries, keys, values, visible))
         if self.dtype == torch.float32:
-            scores = torch.baddbmm(visible, matrices, keys, alpha=self.scale)  # (B * H, W, C)
+            scores = torch.baddbmm(visible, queries, keys, alpha=self.scale)  # (B * H, W, C)
         else:
-            scores = torch.add(visible, torch.bmm(matrices, keys), alpha=self.scale)
-        attended = torch.bmm(scores.softmax(-1).to(self.dtype), values).view(-1, values.size(2))
-        result = attended.index_select(0, step.slots).float().view(step.count, self.heads, -1)
-        return torch.cat([result, result[-1:].expand(step.padding, -1, -1)]) if step.padding else result
+            scores = torch.add(visible, torch.bmm(queries, keys), alpha=self.scale)
+        attended = torch.bmm(scores.softmax(-1), values).view(-1, values.size(2))
+        return attended.index_select(0, step.results).view(step.count + step.padding, self.heads, -1)
 
     def reorder(self, parents: Tensor) -> None:
         """Reorder hypotheses by `parents` (b, W) of the sentences present: the mask of ancestors. No cache moves."""
@@ -261,12 +276,12 @@ class _SubBatch:
         self._keep(kept, matrices)
         self.batch, self.present = len(kept), torch.arange(len(kept))
         self.visible_source = self._visible_source(longest)
-        self.query_buffers = {size: self._zeros(self.queries, size) for size in self.query_buffers}
+        self.queries_to_memory = self._zeros(self.queries, self.queries_to_memory.size(2))
 
     def _keep(self, kept: Tensor, matrices: Tensor) -> None:
         """Keep the past of these sentences (b,), whose `matrices` are those of (B * H)."""
         self.caches = [
-            (keys.index_select(0, matrices), values.index_select(0, matrices)) for keys, values in self.caches
+            _joined(*(part.index_select(0, matrices) for part in self._parts(cache))) for cache in self.caches
         ]
         self.ancestors = self.ancestors[kept]
 
@@ -278,14 +293,14 @@ class _SsruSubBatch(_SubBatch):
         shape = self.batch, self.beam, model.config.d_model
         self.of_layers = [torch.zeros(shape, device=self.device) for _ in model.decoder]
 
-    def _place(self, matrix: Tensor, opened: Tensor) -> tuple[Tensor, Tensor]:
+    def _place(self, matrix: Tensor, queries: Tensor, opened: Tensor) -> tuple[Tensor, Tensor]:
         return opened[:, 0], opened
 
     def recur(self, layer: int, kept: Tensor, added: Tensor, step: _StepIndex) -> Tensor:
         """Return the new states (n, D), given the gates (N, D) of all rows."""
         states, rows = self.of_layers[layer].flatten(0, 1), slice(step.first, step.first + step.count)
-        new = torch.addcmul(added[rows], kept[rows], states.index_select(0, step.cached))
-        states.index_copy_(0, step.cached, new)
+        new = torch.addcmul(added[rows], kept[rows], states.index_select(0, step.written))
+        states.index_copy_(0, step.written, new)
         return torch.cat([new, new[-1:].expand(step.padding, -1)])
 
     def _reorder(self, parents: Tensor) -> None:
@@ -412,6 +427,11 @@ def padded_rows(count: int) -> int:
     """Return the number of rows for `count` hypotheses, at least MIN_ROWS. It takes few different values."""
     step = 1 << max(0, count.bit_length() - 1 - OCTAVE)
     return max(MIN_ROWS, -(-count // step) * step)
+
+
+def _joined(*parts: Tensor) -> Tensor:
+    """Return the rows of parts (B * H, …, K) one after another, (…, K)."""
+    return torch.cat([part.flatten(0, 1) for part in parts])
 
 
 def _concat(parts: list[Tensor]) -> Tensor:
