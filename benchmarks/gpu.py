@@ -146,7 +146,7 @@ class Training:
     def update(self) -> None:
         """Do an update as the training loop does it."""
         batch = next(self.batches)
-        self.tokens += batch.target_tokens
+        self.tokens, self.passes = self.tokens + batch.target_tokens, len(batch.micro_batches)
         self.trainer.train_step(batch)
         self.trainer._after_step()
 
@@ -237,14 +237,14 @@ def train(options: argparse.Namespace) -> None:
     sides = {" ".join((job[0][12:], *job[1:])): options.trainings.get(job) or Training(options, *job) for job in jobs}
     size, updates = (64, 4) if options.tiny else (8192, 20)
     rates = medians({name: partial(side.rate, updates) for name, side in sides.items()}, ROUNDS)
-    rows = [["", "target tok/s", "ms per update", "micro-batch", "peak GiB", "share of matmul", "first update, s"]]
+    rows = [["", "target tok/s", "ms per update", "passes", "peak GiB", "share of matmul", "first update, s"]]
     for name, side in sides.items():
         trainer, rate = side.trainer, rates[name]
         a = torch.randn(size, size, device=side.device).to(trainer.hardware.dtype)
         product = statistics.median([seconds_of(side.device, lambda a=a: a @ a, 4) for _ in range(12)][2:])  # type: ignore[misc]
         source, target = (int(lengths.sum()) for lengths in trainer.plan.lengths(next(trainer.plan.updates(0))))
         share = operations(trainer.recipe, source, target, trainer.vocabulary.target_size) / target * rate
-        cells = [f"{rate:,.0f}", f"{target / rate * 1e3:,.1f}", f"{trainer.progress.micro_batch_tokens:,}"]
+        cells = [f"{rate:,.0f}", f"{target / rate * 1e3:,.1f}", f"{side.passes}"]
         share *= product / (2 * size**3)
         rows.append([name, *cells, f"{side.peak:.1f}", f"{share:.0%}", f"{side.first:.1f}"])
     print_rows(rows)

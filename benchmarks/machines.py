@@ -67,7 +67,7 @@ PORT = 29500
 PAUSE = 2.0
 """Seconds that a killed machine is away."""
 UPDATES, LOG_EVERY = 600, 10
-NOTICED = "no longer hears from the others"
+NOTICED = "cannot exchange data with the others"
 CLOCKS = ("seconds", "tokens_per_second", "began")
 RECIPE = [
     *("model.encoder_layers=1", "model.decoder_layers=1", "model.d_model=32", "model.d_ff=64", "model.num_heads=2"),

@@ -10,6 +10,8 @@ A bucket holds at most `bucket_tokens` source tokens and as many target tokens, 
 eight buckets, one on each of its GPUs. The pairs of an update depend only on the lengths, `batch_tokens`, the seed and
 the epoch. The hardware decides how they are cut into micro-batches. Every pair occurs once per epoch.
 
+Where nothing computes padding, sentences need not be of similar length: then the parts are few, and alike.
+
 Memory holds one window, however large the corpus is. A window consists of short runs of pairs (`RUN`) from random
 positions of the corpus, so its updates are as mixed as the corpus. A corpus of at most `WINDOW` pairs is one window.
 
@@ -193,20 +195,36 @@ def spans(
 
 
 def micro_batches(
-    plan: EpochPlan, pairs: Indices, tokens: int, ranks: int = 1, max_padding: float = MAX_PADDING
+    plan: EpochPlan, pairs: Indices, tokens: int, ranks: int = 1, max_padding: float | None = MAX_PADDING
 ) -> list[list[Indices]]:
     """Cut an update into micro-batches of at most `tokens` per side; return one list per rank, all equally long.
 
     The micro-batches together hold each of `pairs` once. With fewer pairs than ranks, some micro-batches are empty.
+    Padding counts, see `spans`; with `max_padding` None it does not.
     """
     source, target = plan.lengths(pairs)
-    order = by_length(source, target)
-    parts = [pairs[order[a:b]] for a, b in spans(source[order], target[order], tokens, max_padding)]
+    order, most = by_length(source, target), 1.0 if max_padding is None else max_padding
+    parts = [order[a:b] for a, b in spans(source[order], target[order], tokens, most)]
+    if max_padding is None:
+        fewest = -(-max(source.sum(), target.sum()) // (tokens * ranks)) * ranks
+        parts = _alike(source, target, order, tokens, range(fewest, len(parts) + ranks, ranks)) or parts
     while len(parts) % ranks:
         largest = max(range(len(parts)), key=lambda i: len(parts[i]))
         middle = len(parts[largest]) // 2
         parts[largest : largest + 1] = [parts[largest][:middle], parts[largest][middle:]]
-    return [parts[rank::ranks] for rank in range(ranks)]
+    return [[pairs[part] for part in parts[rank::ranks]] for rank in range(ranks)]
+
+
+def _alike(source: Indices, target: Indices, order: Indices, tokens: int, counts: range) -> list[Indices]:
+    """Return `order`, cut into parts of at most `tokens` per side, each with pairs of all lengths.
+
+    The number of parts is the first that will do of `counts`; if none does, there are no parts.
+    """
+    for count in counts:
+        parts = [order[first::count] for first in range(count)]
+        if max(max(source[part].sum(), target[part].sum()) for part in parts) <= tokens:
+            return parts
+    return []
 
 
 def collate(pairs: Sequence[Pair]) -> Batch:

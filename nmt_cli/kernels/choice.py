@@ -27,8 +27,8 @@ from .cpu_training.loss import block_loss
 from .cpu_training.transformer import FusedTransformer, plain_parts
 from .gpu_training import attention as packed_attention
 
-BY_COUNTER = "dropout by counter"
-"""In a summary: dropout does not draw from torch's generator."""
+BY_COUNTER, PACKED = "dropout by counter", "packed attention"
+"""In a summary: dropout does not draw from torch's generator; attention on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,11 @@ class KernelsInUse:
     used: tuple[str, ...] = ()
     declined: tuple[str, ...] = ()
     """The reasons why other parts are plain torch."""
+
+    @property
+    def pads_nothing(self) -> bool:
+        """Whether all attention is over packed sentences. No other part of the model pads them."""
+        return PACKED in self.used and not self.declined
 
     @property
     def summary(self) -> str:
@@ -83,7 +88,7 @@ def _on_gpu(model: Transformer) -> KernelsInUse:
         if not isinstance(module, packed_attention.KINDS):
             return None
         reason = packed_attention.supports(module)
-        (declined if reason else used)[reason or "packed attention"] = None
+        (declined if reason else used)[reason or PACKED] = None
         return None if reason else packed_attention.replacement(module)
 
     return KernelsInUse(cast(Transformer, replace_modules(model, rule)), tuple(used), tuple(declined))

@@ -4,10 +4,14 @@ With scores z = h W^T, normalizer Z = logsumexp(z) and c = e / (V - 1), the loss
 
     Z - c * sum(z) - (1 - e - c) * z[target]      and its gradient in z is      softmax(z) - c - (1 - e - c) [target]
 
-A chunk is R rows (tokens). Its scores exist in fp32 only while it is processed, so the whole (N, V) is never in memory.
-While a chunk's softmax is in memory, `_GradientSum` also forms the gradients of h and W from it. The constant c is
-never subtracted from (R, V): sum(z) is h times the column sums of W, and the part of c in both gradients is one row.
-On a CPU, `cpu_training/loss.py` computes the same.
+A chunk is R rows (tokens). Its softmax exists only while it is processed, so the whole (N, V) is never in memory. While
+it is there, `_GradientSum` also forms the gradients of h and W from it. The constant c is never subtracted from (R, V):
+sum(z) is h times the column sums of W, and the part of c in both gradients is one row. On a CPU, `cpu_training/loss.py`
+computes the same.
+
+A GPU spends more time on reading and writing (R, V) than on its products, so few operations do, and in bf16 the softmax
+is in bf16 too. Its rounding is far below that of the scores, and what it would spoil is computed in fp32: Z, from the
+largest score and the probability of all others (`_log_of_largest`), and the target's gradient, which is a difference.
 
 R-Drop needs both passes of a token at once: a chunk then has some tokens' rows of the first pass and, below them, the
 same tokens' rows of the second pass (`paired`). Let D = log P1 - log P2, weight a and c1 = KL(P1 || P2). The
@@ -27,8 +31,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-CHUNK_SCORES = 64_000_000
-"""Scores of a chunk, R * V: they keep a GPU busy."""
+CHUNK_SCORES = 128_000_000
+"""Scores of a chunk, R * V: they keep a GPU busy, in 0.5 GiB of bf16."""
 
 
 def chunked_loss(
@@ -49,26 +53,33 @@ class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float) -> Any:
         uniform = smoothing / (weight.size(0) - 1)  # c
-        peak, column_sums = 1.0 - smoothing - uniform, weight.sum(0, dtype=torch.float32)
+        peak = 1.0 - smoothing - uniform
+        column_sums, hidden_sum = (each.sum(0, dtype=torch.float32) for each in (weight, hidden))
         rows = rows_for(CHUNK_SCORES, weight.size(0), 2 if r_drop else 1)
         for_hidden, for_weight, *_ = ctx.needs_input_grad
         gradient = _GradientSum(hidden, weight, for_weight) if for_hidden or for_weight else None
-        loss = nll = hidden.new_zeros((), dtype=torch.float32)
+        target_scores = log_probs = column_sums.new_empty(0, 1)
+        divergence = column_sums.new_zeros(())
         for start in range(0, target.size(0), rows):
-            chunk, chunk_target = hidden[start : start + rows], target[start : start + rows, None]
-            scores, softmax, normalizer = _forward_chunk(chunk, weight)
-            target_score = scores.gather(1, chunk_target)
-            nll = nll + (normalizer - target_score).sum()
-            score_sum = (chunk.float() @ column_sums).sum()
-            loss = loss + (normalizer - peak * target_score).sum() - uniform * score_sum
+            chunk_target = target[start : start + rows, None]
+            scores = hidden[start : start + rows] @ weight.T
+            if r_drop or scores.dtype == torch.float16:
+                scores = scores.float()
+            softmax, largest = torch.softmax(scores, -1), scores.max(-1, keepdim=True)
+            log_of_largest = _log_of_largest(softmax, largest.indices)
+            target_score = scores.gather(1, chunk_target).float()
+            log_prob = target_score - largest.values + log_of_largest
+            target_scores, log_probs = torch.cat((target_scores, target_score)), torch.cat((log_probs, log_prob))
             if r_drop:
-                loss = loss + r_drop / 2 * _add_divergence(scores, softmax, normalizer, r_drop / 2)
+                normalizer = largest.values - log_of_largest
+                divergence = divergence + _add_divergence(scores, softmax, normalizer, r_drop / 2)
             if gradient is not None:
-                softmax.scatter_add_(1, chunk_target, softmax.new_full((1, 1), -peak).expand_as(chunk_target))
-                gradient.add(start, softmax)
+                at_target = softmax.gather(1, chunk_target) if r_drop else log_prob.exp()
+                gradient.add(start, softmax.scatter_(1, chunk_target, (at_target - peak).to(softmax.dtype)))
         if gradient is not None:
-            ctx.save_for_backward(*gradient.finish(uniform, column_sums))
-        return loss, nll
+            ctx.save_for_backward(*gradient.finish(uniform, column_sums, hidden_sum))
+        loss = ((1.0 - peak) * target_scores - log_probs).sum() - uniform * (hidden_sum @ column_sums)
+        return loss + r_drop / 2 * divergence, -log_probs.sum()
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -91,12 +102,14 @@ def paired(size: int, rows: int) -> Tensor:
     return torch.cat([tokens.reshape(-1) for tokens in torch.split(passes, rows // 2, 1)])
 
 
-def _forward_chunk(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return z (R, V), softmax(z) (R, V) and Z (R, 1) of a chunk, in fp32."""
-    scores = (hidden @ weight.T).float()
-    softmax = torch.softmax(scores, -1)
-    normalizer = scores.amax(-1, keepdim=True) - softmax.amax(-1, keepdim=True).log()
-    return scores, softmax, normalizer
+def _log_of_largest(softmax: Tensor, token: Tensor) -> Tensor:
+    """Return the log-probability of the most probable `token` (R, 1), in fp32.
+
+    Near 1, a probability of `softmax` (R, V) has lost the digits that the sum of all others has.
+    """
+    largest = softmax.gather(1, token).float()
+    others = softmax.sum(-1, keepdim=True, dtype=torch.float32) - largest
+    return torch.where(largest > 0.5, torch.log1p(-others), largest.log())
 
 
 def _add_divergence(scores: Tensor, softmax: Tensor, normalizer: Tensor, factor: float) -> Tensor:
@@ -144,16 +157,16 @@ class _GradientSum:
         else:  # in fp32 from the second chunk on
             self.grad_weight = self.grad_weight.float().add_(grad_scores.T @ hidden)
 
-    def finish(self, uniform: float, column_sums: Tensor) -> tuple[Tensor, Tensor | None]:
+    def finish(self, uniform: float, column_sums: Tensor, hidden_sum: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the gradients of hidden (N, D) and weight (V, D), with the part of c, which is `uniform`.
 
-        That of weight is None if it is not needed. `column_sums` are those of W, (D,) fp32.
+        That of weight is None if it is not needed. `column_sums` of W and `hidden_sum` are sums of rows, (D,) fp32.
         """
         self.grad_hidden -= (uniform * column_sums).to(self.grad_hidden.dtype)
         if not self.for_weight:
             return self.grad_hidden, None
         grad_weight = torch.zeros_like(self.weight) if self.grad_weight is None else self.grad_weight
-        grad_weight -= (uniform * self.hidden.sum(0, dtype=torch.float32)).to(grad_weight.dtype)
+        grad_weight -= (uniform * hidden_sum).to(grad_weight.dtype)
         return self.grad_hidden, grad_weight if self.weight.dtype == torch.float16 else grad_weight.to(
             self.weight.dtype
         )

@@ -84,6 +84,7 @@ class Packing:
         self.mask = None if multiple == 1 and bool(within.all()) else within[:, None, None, :]
         ends = torch.cat((lengths.cumsum(0), torch.tensor([self.size])))
         self.starts = nn.functional.pad(ends, (1, 0))  # (B + 2,): the first row of each sentence, of spare rows, and N
+        self.bounds = self.starts.int()  # the same in int32, as FlashAttention reads them
         self._indices: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
 
     @property
@@ -105,6 +106,7 @@ class Packing:
         moved = copy.copy(self)
         moved._indices = {}
         moved.rows, moved.slots, moved.positions, moved.starts = copies
+        moved.bounds = moved.starts.int()
         if self.mask is not None:
             moved.mask = (moved.rows != self.tokens)[:, None, None, :]
         return moved

@@ -1,88 +1,67 @@
-"""The gradients of several processes, summed by torch's `DistributedDataParallel` (DDP).
+"""The gradients of several processes, summed over all of them.
 
-    LossModel ──▶ DDP: every rank its own micro-batches ──backward──▶ Weights.main_grads, summed over ranks
+    micro-batches ──backward──▶ the buckets of Weights.main_grads ──all_reduce, one after another──▶ their sums
 
-DDP's defaults are for a mean loss over equal parts, in one dtype. Training here differs in four points:
+In the backward pass of an update's last micro-batch, a bucket is summed over the ranks as soon as it is complete, and
+all before it: the ranks exchange gradients while they compute the next ones. All ranks start the sums in
+the same order, and a resumed run in the order of an uninterrupted one. With three or more ranks, other buckets give
+other roundings.
 
-    a sum, not a mean     the loss is already divided by the target tokens of the whole update: `_sum_over_ranks`
-    fp32                  DDP holds the fp32 parameters. In bf16, `_Rounded` passes their rounded values to the model,
-                          and converts each gradient back to fp32: micro-batches and ranks are summed in fp32
-    one reduction         only the last micro-batch of an update reduces; the others run under `no_sync`
-    stable buckets        DDP changes the order of its buckets after its first backward pass. With three or more
-                          ranks, another order gives other roundings. `_settle` runs this first pass before
-                          training begins, so a resumed run has the same roundings as an uninterrupted one
-
-Each parameter's gradient is a view of `main_grads`, so nothing is copied for the optimizer. `fully_shard` would divide
-parameters and optimizer state among the ranks. This is not needed: for big (214M parameters) they take 4.3 GB, which
-fit into every GPU.
+torch's `DistributedDataParallel` averages gradients in the dtype of the passes, each parameter in a tensor of its own.
+Here the loss is already divided by the target tokens of the whole update, so the sum is no mean, and `main_grads` is
+one tensor in fp32. `fully_shard` would divide parameters and optimizer state among the ranks. This is not needed: for
+big (214M parameters) they take 4.3 GB, which fit into every GPU.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.func import functional_call
-from torch.nn.parallel import DistributedDataParallel
+from torch import nn
 
-from ..device.torch_device import random_state, restore_random_state
-from .loader import PackedBatch
+from .gradients import FlatGradients
 from .parameters import Weights
 from .process_group import ProcessGroup
 
-BUCKET_MB = 32
-"""The size of the gradients that are reduced together, in MB of fp32."""
 
+class ReplicatedGradients(FlatGradients):
+    """Gradients of several processes, each with a replica of the model."""
 
-class ReplicatedGradients:
-    """Gradients of several processes, each with a replica of the model. Its interface is that of `FlatGradients`."""
-
-    def __init__(self, weights: Weights, loss_model: nn.Module, group: ProcessGroup, any_rows: PackedBatch) -> None:
-        """Set up DDP.
-
-        `loss_model` is the `LossModel` over `weights.compute_model`; `any_rows` is any small batch, to settle the
-        buckets.
-
-        Every rank must call it. Rank 0's parameters replace the parameters of the other ranks.
-        """
-        self.weights, self.group = weights, group
+    def __init__(self, weights: Weights, loss_model: nn.Module, group: ProcessGroup) -> None:
+        """Rank 0's parameters replace the parameters of the other ranks. Every rank must call it."""
+        super().__init__(weights, loss_model)
+        self.group = group
         self._failed = False
         """Whether the sum of a bucket over the ranks failed."""
-        module = loss_model if weights.compute_params.dtype == torch.float32 else _InFp32(weights, loss_model)
+        frozen = [parameter for parameter in weights.model.parameters() if not parameter.requires_grad]
         with group.collective():
-            self.losses = self.ddp = DistributedDataParallel(module, bucket_cap_mb=BUCKET_MB, **_no_buffers())
-            self.ddp.register_comm_hook(None, lambda _, bucket: self._sum_over_ranks(bucket.buffer()))
+            for parameter in (weights.main_params, *frozen):
+                dist.broadcast(parameter.data, 0)
         weights.refresh_compute_params()
         weights.refresh_frozen()
-        owner = weights.compute_model if module is loss_model else weights.model
-        for name, parameter in owner.named_parameters():
-            if parameter.requires_grad:
-                parameter.grad = weights.view(weights.main_grads, name)
-        self._settle(any_rows)
+        self._sums: list[dist.Work] | None = None  # of the first buckets; None: the pass is not the update's last
 
     @contextmanager
     def accumulating(self, first: bool, last: bool) -> Iterator[None]:
         """See `FlatGradients`. Raises TrainingError when another rank does not answer, or memory runs out."""
-        if first:
-            self.weights.main_grads.zero_()
-        with self.group.collective(lambda: self._failed), nullcontext() if last else self.ddp.no_sync():
-            yield
+        self._sums = [] if last else None
+        with self.group.collective(lambda: self._failed):
+            with super().accumulating(first, last):
+                yield
+            with self._noted():
+                for work in self._sums or ():
+                    work.wait()
+        self._sums = None
 
-    def _sum_over_ranks(self, bucket: Tensor) -> torch.futures.Future[Tensor]:
-        """Start the sum of a bucket of gradients over all ranks. This is DDP's communication hook."""
-        with self._noted():
-            work = dist.all_reduce(bucket, async_op=True)
-        assert work is not None
-        return work.get_future().then(self._first)  # type: ignore[no-any-return]
-
-    def _first(self, future: torch.futures.Future[list[Tensor]]) -> Tensor:
-        with self._noted():
-            return future.value()[0]
+    def _add(self, number: int) -> None:
+        super()._add(number)
+        while self._sums is not None and len(self._sums) < len(self.buckets) and not self._missing[len(self._sums)]:
+            with self._noted():
+                work = dist.all_reduce(self.buckets[len(self._sums)].sums, async_op=True)
+            assert work is not None
+            self._sums.append(work)
 
     @contextmanager
     def _noted(self) -> Iterator[None]:
@@ -92,58 +71,3 @@ class ReplicatedGradients:
         except RuntimeError:
             self._failed = True
             raise
-
-    def _settle(self, rows: PackedBatch) -> None:
-        """Run two passes so that DDP sets the order of its buckets: it observes the first backward pass, and reorders
-        in the second forward pass.
-        """
-        device = str(rows.src.device)
-        before = random_state(device)
-        for _ in range(2):
-            with self.accumulating(first=True, last=True):
-                self.losses(rows)[0].backward()
-        restore_random_state(device, before)
-
-
-class _InFp32(nn.Module):
-    """A `LossModel` in bf16 whose parameters are those of `Weights.model`, in fp32."""
-
-    def __init__(self, weights: Weights, loss_model: nn.Module) -> None:
-        super().__init__()
-        self.model = weights.model
-        # not a submodule, so that DDP does not see its parameters
-        self._in_bf16: Callable[[], nn.Module] = lambda: loss_model
-        self._rounded = weights.by_name(weights.compute_params)
-
-    def forward(self, rows: PackedBatch) -> tuple[Tensor, Tensor]:
-        parameters = {  # frozen ones are in the model that is called
-            f"model.{name}": _Rounded.apply(parameter, self._rounded[name])  # type: ignore[no-untyped-call]
-            for name, parameter in self.model.named_parameters()
-            if parameter.requires_grad
-        }
-        return functional_call(self._in_bf16(), parameters, (rows,))  # type: ignore[no-any-return]
-
-
-class _Rounded(torch.autograd.Function):
-    """Replaces a parameter by its value in bf16, which is already computed.
-
-    The gradient goes to the parameter in fp32.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, parameter: Tensor, rounded: Tensor) -> Tensor:
-        ctx.dtype = parameter.dtype
-        return rounded.view_as(rounded)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        return grads[0].to(ctx.dtype), None
-
-
-def _no_buffers() -> dict[str, Any]:
-    """Return the options with which DDP sends no buffers (tables of positions): every rank has them.
-
-    The option's name changed in torch 2.13.
-    """
-    name = "forward_sync_buffers"
-    return {name if name in inspect.signature(DistributedDataParallel).parameters else "broadcast_buffers": False}

@@ -199,6 +199,8 @@ class TrainingText:
     variations: Sequence[Variation] = ()
     passes: int = 1
     """How often each pair of an update goes through the model: 2 for R-Drop."""
+    max_padding: float | None = MAX_PADDING
+    """See `data.batches.micro_batches`."""
 
     def pair(self, number: int, epoch: int) -> Pair:
         """Return the ids of the corpus's pair `number`, with the variations of `epoch`."""
@@ -213,9 +215,9 @@ def rank_batches(
 ) -> Iterator[RankBatch]:
     """Yield this rank's batch of every update, from update `start` of `epoch` on, epoch after epoch without end.
 
-    `tokens` is the size limit of a micro-batch, per side, padding and all passes counted.
+    `tokens` is the size limit of a micro-batch, per side, all passes counted.
     """
-    strided = partial(_strided, text, epoch, start, tokens, group, max_padding(hardware))
+    strided = partial(_strided, text, epoch, start, tokens, group)
     if is_host(hardware.device):
         yield from strided()
         return
@@ -224,20 +226,8 @@ def rank_batches(
         yield flat.to(hardware.device)
 
 
-def max_padding(hardware: Hardware) -> float:
-    """Return the largest allowed share of padding in a micro-batch. On a GPU there is no limit."""
-    return MAX_PADDING if is_host(hardware.device) else 1.0
-
-
 def _strided(
-    text: TrainingText,
-    first_epoch: int,
-    start: int,
-    tokens: int,
-    group: ProcessGroup,
-    max_padding: float,
-    first: int = 0,
-    step: int = 1,
+    text: TrainingText, first_epoch: int, start: int, tokens: int, group: ProcessGroup, first: int = 0, step: int = 1
 ) -> Iterator[RankBatch]:
     """Yield the batches of `rank_batches` with numbers `first`, `first` + `step`, …, in the host's memory."""
     plan, passes = text.plan, text.passes
@@ -246,7 +236,7 @@ def _strided(
         for epoch in count(first_epoch)
     )
     for epoch, pairs in islice(updates, first, None, step):
-        all_parts = micro_batches(plan, pairs, max(1, tokens // passes), group.world_size, max_padding)
+        all_parts = micro_batches(plan, pairs, max(1, tokens // passes), group.world_size, text.max_padding)
         parts = all_parts[group.rank]
         numbers = [(part if len(part) else pairs[:1]).tolist() for part in parts]
         if text.variations:  # a variation changes lengths: read the pairs of all ranks to count their tokens

@@ -26,7 +26,7 @@ from ..device.torch_device import synchronize
 from ..model.transformer import Transformer
 from ..recipe import Recipe
 from .estimate import estimate_micro_batch
-from .loader import MicroBatch, max_padding
+from .loader import MicroBatch
 from .process_group import ProcessGroup
 from .times import Speed
 from .update import Updater
@@ -59,7 +59,7 @@ def measure(updater: Updater, vocabularies: tuple[int, int], plan: EpochPlan, to
     train, hardware = updater.recipe.train, updater.hardware
     random, rounds, end = np.random.default_rng(train.seed), list[float](), time.perf_counter() + MEASURED
     for pairs in (pairs for epoch in itertools.count() for pairs in plan.updates(epoch)):
-        parts = micro_batches(plan, pairs, max(1, tokens // train.passes), max_padding=max_padding(hardware))[0]
+        parts = micro_batches(plan, pairs, max(1, tokens // train.passes), max_padding=updater.max_padding)[0]
         # evenly spread from short to long sentences
         samples = [parts[i] for i in sorted({round(i * (len(parts) - 1) / (SAMPLES - 1)) for i in range(SAMPLES)})]
         batches = [_random_micro_batch(plan, sample, vocabularies, train.passes, random) for sample in samples]

@@ -135,7 +135,8 @@ class Trainer:
         self.plan = EpochPlan(
             self.corpus.source_lengths, self.corpus.target_lengths, recipe.train.batch_tokens, recipe.train.seed
         )
-        self.text = TrainingText(self.corpus, self.plan, self._variations(), recipe.train.passes)
+        passes, max_padding = recipe.train.passes, self.updater.max_padding
+        self.text = TrainingText(self.corpus, self.plan, self._variations(), passes, max_padding)
         with console.status("measuring the memory of a micro-batch", shown=group.is_main):
             tokens = choose_micro_batch(self.updater, self.plan, self.progress.micro_batch_tokens)
         self.progress.micro_batch_tokens = tokens

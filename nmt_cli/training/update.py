@@ -16,13 +16,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from .. import console
-from ..data.batches import collate
-from ..data.tokenizer import UNK
+from ..data.batches import MAX_PADDING
 from ..device.hardware import Hardware
 from ..device.memory import out_of_memory, release_cached_memory
 from ..device.processor import expect_reproducible_products
@@ -140,14 +138,14 @@ class Updater:
         compiled_by_torch = bool(backend) and is_host(hardware.device)
         self.kernels = apply_kernels(self.weights.compute_model, train.seed, allowed=not compiled_by_torch)
         self.weights.compute_model = self.kernels.model
+        rows = group.all_gather([self.kernels.pads_nothing])  # of the ranks, whose GPUs may differ
+        self._pads_nothing = all(all(row) for row in rows)
         loss_model = LossModel(self.weights.compute_model, train.label_smoothing, train.r_drop, backend)
-        self.gradients: FlatGradients | ReplicatedGradients
-        if group.world_size == 1:
-            self.gradients = FlatGradients(self.weights, loss_model)
-        else:
-            any_pair = np.array([UNK]), np.array([UNK])
-            any_rows = PackedBatch.of(collate([any_pair]), train.passes).to(hardware.device)
-            self.gradients = ReplicatedGradients(self.weights, loss_model, group, any_rows)
+        self.gradients = (
+            FlatGradients(self.weights, loss_model)
+            if group.world_size == 1
+            else ReplicatedGradients(self.weights, loss_model, group)
+        )
         self.loss_scale = LossScale(hardware.device) if hardware.dtype == torch.float16 else None
         self.adam = torch.optim.Adam(
             [self.weights.main_params],
@@ -159,6 +157,13 @@ class Updater:
         self.after_micro_batch: Callable[[float], None] = lambda _: None
         """Called after each micro-batch with the share of the update's micro-batches that are done."""
         self.load_optimizer_state({}, 0)
+
+    @property
+    def max_padding(self) -> float | None:
+        """The `max_padding` of `data.batches.micro_batches`, the same on all ranks. On a GPU there is no limit."""
+        if is_host(self.hardware.device):
+            return MAX_PADDING
+        return None if self._pads_nothing else 1.0
 
     def __call__(self, batch: RankBatch, update: int) -> StepResult:
         """Do update number `update`, counted from 1.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt_cli.data.batches import EpochPlan, buckets_of, collate, micro_batches, spans
+from nmt_cli.data.batches import MAX_PADDING, EpochPlan, buckets_of, collate, micro_batches, spans
 from nmt_cli.data.tokenizer import BOS, EOS, PAD
 
 PAIRS = 20_000
@@ -163,9 +163,27 @@ def test_micro_batches_hold_the_update_once_in_equal_numbers_within_the_limit(to
             assert len(part) == 1 or len(part) * max(source[part].max() + 1, target[part].max() + 1) <= tokens
 
 
-def test_of_fewer_pairs_than_ranks_each_is_one_micro_batch() -> None:
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+@pytest.mark.parametrize("tokens", [60, 300, 2048, 25_000])
+def test_where_padding_does_not_count_micro_batches_are_few_and_alike(tokens: int, ranks: int) -> None:
+    plan = plan_of(25_000)
+    for update in islice(plan.updates(0), 3):
+        parts = micro_batches(plan, update, tokens, ranks, None)
+        every = [part for mine in parts for part in mine]
+        assert len({len(mine) for mine in parts}) == 1
+        np.testing.assert_array_equal(np.sort(np.concatenate(every)), np.sort(update))
+        sides = np.array([[lengths.sum() for lengths in plan.lengths(part)] for part in every])
+        assert all(len(part) == 1 or side.max() <= tokens for part, side in zip(every, sides, strict=True))
+        assert len(parts[0]) <= len(micro_batches(plan, update, tokens, ranks, 1.0)[0])
+        if tokens > 300:
+            assert len(every) <= (-(-sides.sum(0).max() // (tokens * ranks)) + 1) * ranks
+            assert (sides.max(0) < 1.2 * sides.min(0)).all()
+
+
+@pytest.mark.parametrize("max_padding", [MAX_PADDING, None])
+def test_of_fewer_pairs_than_ranks_each_is_one_micro_batch(max_padding: float | None) -> None:
     plan = plan_of(pairs=3)
-    parts = micro_batches(plan, np.arange(3), 10_000, 8)
+    parts = micro_batches(plan, np.arange(3), 10_000, 8, max_padding)
     assert [len(mine) for mine in parts] == [1] * 8
     sizes = sorted(len(mine[0]) for mine in parts)
     assert sizes == [0] * 5 + [1] * 3

@@ -92,3 +92,16 @@ def test_in_bf16_products_are_rounded_and_sums_not(r_drop: float, chunk: int, mo
     for ours, exact in zip(gradients(loss, hidden, weight), gradients(reference[0], hidden, weight), strict=True):
         assert ours.dtype == torch.float32
         assert (ours - exact).norm() <= (0.02 if r_drop else 0.01) * exact.norm()
+
+
+def test_in_bf16_what_is_left_to_a_probability_of_one_keeps_its_digits() -> None:
+    """The weight is the identity, so hidden states are scores, and gradients are those of the scores."""
+    scores = torch.randint(-8, 8, (300, 64), generator=torch.Generator().manual_seed(2)) / 4
+    target = torch.arange(300) % 64
+    scores[torch.arange(300), target] += torch.arange(300) // 32
+    hidden, exact = scores.bfloat16().requires_grad_(), scores.double().requires_grad_()
+    loss, _ = chunked_loss(hidden, torch.eye(64).bfloat16(), target, 0.0)
+    expected = torch.nn.functional.cross_entropy(exact, target, reduction="sum")
+    [ours], [theirs] = torch.autograd.grad(loss, [hidden]), torch.autograd.grad(expected, [exact])
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-4)
+    assert ((ours - theirs).abs() <= theirs.abs() / 100).all()

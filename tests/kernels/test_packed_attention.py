@@ -2,12 +2,17 @@
 each sentence is computed by itself in plain torch, so these tests hold the layout, and the last one FlashAttention."""
 
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from small_models import VOCABULARY, packed_gradients
 from torch import Tensor, nn
 
+from nmt_cli.data.batches import collate
+from nmt_cli.kernels import choice
+from nmt_cli.kernels.chunked_loss import chunked_loss
 from nmt_cli.kernels.gpu_training.attention import (
     PackedCrossAttention,
     PackedSelfAttention,
@@ -20,6 +25,10 @@ from nmt_cli.model.packing import Packing
 from nmt_cli.model.precision import replace_modules
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import ModelSection
+from nmt_cli.training.gradients import FlatGradients
+from nmt_cli.training.loader import PackedBatch
+from nmt_cli.training.parameters import Weights
+from nmt_cli.training.update import LossModel
 
 CUDA = torch.device("cuda:0")
 CONFIG = ModelSection(
@@ -77,6 +86,33 @@ def test_it_declines_what_flash_attention_does_not_compute() -> None:
         (CrossAttention, {}, "this torch has no variable-length attention"),  # on a CPU
     ):
         assert said in supports(kind(CONFIG.model_copy(update=sizes)).bfloat16())
+
+
+@pytest.mark.parametrize(
+    ("changes", "alone"),
+    [
+        ({}, True),
+        ({"decoder": "ssru"}, True),
+        ({"attention_dropout": 0.1}, False),
+        ({"monotonic_attention": True}, True),
+    ],
+)
+def test_an_update_is_one_pass_where_nothing_pads_and_reads_no_number_back(
+    changes: dict[str, Any], alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On torch's meta device, whose tensors have no numbers: whatever waited for one would fail."""
+    monkeypatch.setattr("nmt_cli.kernels.gpu_training.attention.works", lambda *_: True)
+    form = CONFIG.model_copy(update={**changes, "dropout": 0.1})
+    weights = Weights(Transformer(form, VOCABULARY, VOCABULARY).to("meta").train(), torch.bfloat16)
+    kernels = choice._on_gpu(weights.compute_model)
+    assert kernels.pads_nothing is alone
+    weights.compute_model = kernels.model
+    gradients = FlatGradients(weights, LossModel(kernels.model, 0.1))
+    monkeypatch.setattr("nmt_cli.training.update.loss_function", lambda _: chunked_loss)
+    rows = PackedBatch.of(collate([(np.full(size, 7), np.full(size + 2, 7)) for size in (3, 9, 1)]))
+    with gradients.accumulating(first=True, last=True):
+        loss, _ = gradients.losses(rows.with_tensors([tensor.to("meta") for tensor in rows.tensors]))
+        loss.backward()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

@@ -22,7 +22,7 @@ from nmt_cli.data.shards import Corpus
 from nmt_cli.device.hardware import Hardware
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import Recipe
-from nmt_cli.training import data_parallel
+from nmt_cli.training import gradients
 from nmt_cli.training.loader import RankBatch, TrainingText, rank_batches
 from nmt_cli.training.process_group import ProcessGroup
 from nmt_cli.training.update import Updater
@@ -103,7 +103,6 @@ def of_case(group: ProcessGroup, precision: str, passes: int, reduced: list[tupl
     frozen = compared(together, alone, 1, group, reduced)
     train(together, 1, group, range(2))
     frozen["kept"] = [name for name, parameter in model.named_parameters() if torch.equal(parameter, before[name])]
-    frozen["trained"] = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     frozen["weights"] = together.weights.compute_params.float().sum().item()
     return {**found, "frozen": frozen}
 
@@ -121,6 +120,7 @@ def compared(
     return {
         "micro-batches": len(batch.micro_batches),
         "reduced": seen,
+        "numbers": together.weights.main_grads.numel(),
         "gradient": difference(together.weights.main_grads, alone.weights.main_grads),
         "sums": difference(sums, alone_sums),
     }
@@ -133,7 +133,7 @@ def train(updater: Updater, passes: int, group: ProcessGroup, numbers: range) ->
 
 def main() -> None:
     folder, ranks = Path(sys.argv[1]), int(sys.argv[2])
-    data_parallel.BUCKET_MB = 0.02  # type: ignore[assignment]  # several buckets
+    gradients.BUCKET_BYTES = 20_000  # several buckets
     torch.set_num_threads(1)
     for rank in range(ranks):
         if not os.fork():

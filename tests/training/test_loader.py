@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt_cli.data.batches import EpochPlan, Pair, collate
+from nmt_cli.data.batches import MAX_PADDING, EpochPlan, Pair, collate
 from nmt_cli.data.directions import BothDirections
 from nmt_cli.data.shards import Corpus
 from nmt_cli.device.hardware import Hardware
@@ -78,12 +78,10 @@ def test_workers_end_with_the_stream() -> None:
     assert set(multiprocessing.active_children()) <= before
 
 
-def test_on_a_gpu_padding_does_not_cut_micro_batches() -> None:
-    plan = EpochPlan(LENGTHS, LENGTHS, 24_000, 1)
-
-    assert len(first(plan, 24_000).micro_batches) > 2
-    batch = next(rank_batches(TrainingText(corpus(), plan), 0, 0, 24_000, ProcessGroup(), ELSEWHERE))
-    assert len(batch.micro_batches) <= 2
+def test_an_update_has_few_micro_batches_where_padding_costs_little_and_one_where_there_is_none() -> None:
+    plan = EpochPlan(LENGTHS, LENGTHS, 16_000, 1)
+    found = [len(first(plan, 16_000, max_padding=most).micro_batches) for most in (MAX_PADDING, 1.0, None)]
+    assert found[0] > found[1] > found[2] == 1
 
 
 def assert_equal(copy: PackedBatch, batch: PackedBatch) -> None:

@@ -51,10 +51,9 @@ def attend_packed(query: Tensor, key: Tensor, value: Tensor, queries: Packing, k
     """
     from torch.nn.attention.varlen import varlen_attn
 
-    starts = queries.starts.int(), keys.starts.int()
     lengths = queries.longest_run, keys.longest_run
     window = (-1, 0) if causal else (-1, -1)
-    return cast(Tensor, varlen_attn(query, key, value, *starts, *lengths, window_size=window))
+    return cast(Tensor, varlen_attn(query, key, value, queries.bounds, keys.bounds, *lengths, window_size=window))
 
 
 class _Packed(nn.Module):
