@@ -2,10 +2,10 @@
 
     micro-batches ──backward──▶ the buckets of Weights.main_grads ──all_reduce, one after another──▶ their sums
 
-In the backward pass of an update's last micro-batch, a bucket is summed over the ranks as soon as it is complete, and
-all before it: the ranks exchange gradients while they compute the next ones. All ranks start the sums in
-the same order, and a resumed run in the order of an uninterrupted one. With three or more ranks, other buckets give
-other roundings.
+In the backward pass of an update's last micro-batch, the sum of a bucket over the ranks starts as soon as that bucket
+and all before it are complete. So the ranks exchange gradients while they compute the next ones. All ranks start the
+sums in the same order, and a resumed run in the order of an uninterrupted one. With three or more ranks, other buckets
+give other roundings.
 
 torch's `DistributedDataParallel` averages gradients in the dtype of the passes, each parameter in a tensor of its own.
 Here the loss is already divided by the target tokens of the whole update, so the sum is no mean, and `main_grads` is

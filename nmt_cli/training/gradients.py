@@ -93,6 +93,7 @@ class FlatGradients:
 
 
 def _buckets(weights: Weights) -> Iterator[Bucket]:
+    """Yield the buckets of `main_grads`, from its end to its beginning."""
     sums, end = weights.main_grads, weights.main_grads.numel()
     of_parameters, parameters, trained = list[Tensor](), list[nn.Parameter](), weights.by_name(weights.main_grads)
     compute = dict(weights.compute_model.named_parameters())

@@ -200,7 +200,7 @@ class TrainingText:
     passes: int = 1
     """How often each pair of an update goes through the model: 2 for R-Drop."""
     max_padding: float | None = MAX_PADDING
-    """See `data.batches.micro_batches`."""
+    """The largest share of padding in a micro-batch; None: padding does not count. See `data.batches.micro_batches`."""
 
     def pair(self, number: int, epoch: int) -> Pair:
         """Return the ids of the corpus's pair `number`, with the variations of `epoch`."""
